@@ -1,0 +1,271 @@
+"""The ledger, in one SQLite file: WAL, full sync, a versioned schema; two commands at once are safe."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import msgspec
+
+from orchestrator.core.cost import Rental
+from orchestrator.core.errors import ConflictError, KedgeError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
+from orchestrator.core.machine import Machine
+from orchestrator.core.ports import Clock
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY, job TEXT NOT NULL, mode TEXT NOT NULL, spec TEXT NOT NULL,
+        stage TEXT NOT NULL, outcome TEXT NOT NULL DEFAULT '', took_seconds REAL NOT NULL DEFAULT 0,
+        created_at TEXT NOT NULL, ended_at TEXT
+    ) STRICT;
+    CREATE TABLE machines (
+        machine_id TEXT PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs, record TEXT NOT NULL,
+        ended_at TEXT
+    ) STRICT;
+    CREATE TABLE intents (
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs,
+        kind TEXT NOT NULL, subject TEXT NOT NULL,
+        state TEXT NOT NULL, at TEXT NOT NULL, settled_at TEXT, detail TEXT NOT NULL DEFAULT ''
+    ) STRICT;
+    """,
+)
+"""One script for each version of the schema; `user_version` says how many have run."""
+
+_Record = TypeVar("_Record")
+
+_WAIT_SECONDS = 10.0
+"""How long a command waits for another's transaction."""
+
+_LOCK_PAUSE = timedelta(milliseconds=200)
+
+
+class SqliteLedger:
+    """Implements `core.ledger.Ledger`."""
+
+    def __init__(self, state_dir: Path, clock: Clock) -> None:
+        self._clock = clock
+        self._locks = state_dir / "locks"
+        self._locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = state_dir / "ledger.db"
+        self._db = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
+        self._db.row_factory = sqlite3.Row
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
+        self._migrate()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def open_run(self, spec: LaunchSpec, at: datetime) -> None:
+        """Record a run that begins, or the changed specification of one that goes on."""
+        self._write(
+            "INSERT INTO runs (run_id, job, mode, spec, stage, created_at) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (run_id) DO UPDATE"
+            " SET spec = excluded.spec, stage = excluded.stage, ended_at = NULL",
+            (spec.run_id, spec.job.name, spec.job.mode, _encode(spec), RunStage.LIVE, at.isoformat()),
+        )
+
+    def end_run(self, run_id: str, at: datetime) -> None:
+        """Record that nothing of the run is left at its provider; its open intents are closed with it."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE intents SET state = ?, settled_at = ?, detail = 'the run ended'"
+                " WHERE run_id = ? AND state = ?",
+                (IntentState.FAILED, at.isoformat(), run_id, IntentState.OPEN),
+            )
+            self._db.execute(
+                "UPDATE runs SET stage = ?, ended_at = ? WHERE run_id = ?",
+                (RunStage.ENDED, at.isoformat(), run_id),
+            )
+
+    def note_outcome(self, run_id: str, outcome: str, took: timedelta) -> None:
+        """Record the command's state as it was last seen, and how long it has been at work."""
+        self._write(
+            "UPDATE runs SET outcome = ?, took_seconds = ? WHERE run_id = ?",
+            (outcome, took.total_seconds(), run_id),
+        )
+
+    def usual_duration(self, job: str, mode: str) -> timedelta | None:
+        """Return the median of the last five successful runs of a job and mode; None without any."""
+        rows = self._read(
+            "SELECT took_seconds FROM runs WHERE job = ? AND mode = ? AND outcome = 'succeeded'"
+            " ORDER BY created_at DESC LIMIT 5",
+            (job, mode),
+        )
+        return timedelta(seconds=statistics.median(row[0] for row in rows)) if rows else None
+
+    def runs(self, *, live_only: bool = False) -> tuple[RunRecord, ...]:
+        """List runs, newest first."""
+        where = "WHERE stage = 'live'" if live_only else ""
+        rows = self._read(f"SELECT * FROM runs {where} ORDER BY created_at DESC, rowid DESC")  # noqa: S608
+        return tuple(_run(row) for row in rows)
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """Look a run up by its id."""
+        rows = self._read("SELECT * FROM runs WHERE run_id = ?", (run_id,))
+        return _run(rows[0]) if rows else None
+
+    def intend(self, run_id: str, kind: str, subject: str, at: datetime) -> int:
+        """Record what is about to be done, and return the intent's id."""
+        return self._write(
+            "INSERT INTO intents (run_id, kind, subject, state, at) VALUES (?, ?, ?, ?, ?)",
+            (run_id, kind, subject, IntentState.OPEN, at.isoformat()),
+        )
+
+    def settle(self, intent_id: int, state: IntentState, at: datetime, detail: str = "") -> None:
+        """Record what became of an intent."""
+        self._write(
+            "UPDATE intents SET state = ?, settled_at = ?, detail = ? WHERE id = ?",
+            (state, at.isoformat(), detail, intent_id),
+        )
+
+    def intents(self, run_id: str) -> tuple[Intent, ...]:
+        """List what was about to be done, oldest first."""
+        rows = self._read("SELECT * FROM intents WHERE run_id = ? ORDER BY id", (run_id,))
+        return tuple(_intent(row) for row in rows)
+
+    def open_intents(self, run_id: str) -> tuple[Intent, ...]:
+        """List the intents of which nobody knows the outcome."""
+        return tuple(intent for intent in self.intents(run_id) if intent.state is IntentState.OPEN)
+
+    def put_machine(self, machine: Machine) -> None:
+        """Record a machine as it is now; its meter runs from its creation."""
+        self._write(
+            "INSERT INTO machines (machine_id, run_id, record) VALUES (?, ?, ?)"
+            " ON CONFLICT (machine_id) DO UPDATE SET record = excluded.record",
+            (machine.id, machine.run_id, _encode(machine)),
+        )
+
+    def end_machine(self, machine_id: str, at: datetime) -> None:
+        """Record that the provider confirmed a machine to be gone; its meter stops."""
+        self._write(
+            "UPDATE machines SET ended_at = ? WHERE machine_id = ? AND ended_at IS NULL",
+            (at.isoformat(), machine_id),
+        )
+
+    def machines(self, run_id: str | None = None, *, live_only: bool = False) -> tuple[Machine, ...]:
+        """List machines, oldest first."""
+        rows = self._machine_rows(run_id)
+        return tuple(_decode(row["record"], Machine) for row in rows if not (live_only and row["ended_at"]))
+
+    def rentals(self, run_id: str | None = None) -> tuple[Rental, ...]:
+        """List what has been on the meter, oldest first."""
+        return tuple(_rental(row) for row in self._machine_rows(run_id))
+
+    @contextmanager
+    def lock(self, run_id: str, *, wait: timedelta = timedelta(0)) -> Iterator[None]:
+        """Keep other commands from acting on the run; the operating system lets go when a process dies.
+
+        Raises:
+            ConflictError: another command holds it.
+        """
+        with (self._locks / run_id).open("w") as file:
+            give_up_at = self._clock.now() + wait
+            while not _try_lock(file):
+                if self._clock.now() >= give_up_at:
+                    raise ConflictError(
+                        f"another kedge command is at work on run {run_id}",
+                        why="two commands that change one run at once could rent a machine twice",
+                        fix="wait for it, or end it with Ctrl-C, and try again",
+                    )
+                self._clock.sleep(_LOCK_PAUSE)
+            yield
+
+    def _machine_rows(self, run_id: str | None) -> Sequence[sqlite3.Row]:
+        if run_id is None:
+            return self._read("SELECT * FROM machines ORDER BY rowid")
+        return self._read("SELECT * FROM machines WHERE run_id = ? ORDER BY rowid", (run_id,))
+
+    def _read(self, sql: str, values: tuple[Any, ...] = ()) -> Sequence[sqlite3.Row]:
+        return self._db.execute(sql, values).fetchall()
+
+    def _write(self, sql: str, values: tuple[Any, ...]) -> int:
+        with self._transaction():
+            return self._db.execute(sql, values).lastrowid or 0
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # Takes the write lock at once: a transaction that began by reading could not wait for another writer.
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _migrate(self) -> None:
+        if self._version() == len(_MIGRATIONS):
+            return
+        with self._transaction():
+            version = self._version()
+            if version > len(_MIGRATIONS):
+                raise KedgeError(
+                    f"the ledger {self._path} was written by a newer kedge",
+                    why=f"its schema has version {version}; this kedge knows {len(_MIGRATIONS)}",
+                    fix="upgrade kedge",
+                )
+            for script in _MIGRATIONS[version:]:
+                for statement in script.split(";"):
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+
+    def _version(self) -> int:
+        return int(self._read("PRAGMA user_version")[0][0])
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _encode(record: LaunchSpec | Machine) -> str:
+    return msgspec.json.encode(record).decode()
+
+
+def _decode(text: str, kind: type[_Record]) -> _Record:
+    return msgspec.json.decode(text, type=kind)
+
+
+def _run(row: sqlite3.Row) -> RunRecord:
+    return RunRecord(
+        spec=_decode(row["spec"], LaunchSpec),
+        stage=RunStage(row["stage"]),
+        outcome=row["outcome"],
+        created_at=datetime.fromisoformat(row["created_at"]),
+        ended_at=datetime.fromisoformat(row["ended_at"]) if row["ended_at"] else None,
+    )
+
+
+def _intent(row: sqlite3.Row) -> Intent:
+    return Intent(
+        id=row["id"],
+        run_id=row["run_id"],
+        kind=row["kind"],
+        subject=row["subject"],
+        state=IntentState(row["state"]),
+        at=datetime.fromisoformat(row["at"]),
+        detail=row["detail"],
+    )
+
+
+def _rental(row: sqlite3.Row) -> Rental:
+    machine = _decode(row["record"], Machine)
+    return Rental(
+        machine_id=machine.id,
+        usd_per_hour=machine.usd_per_hour,
+        since=machine.created_at,
+        until=datetime.fromisoformat(row["ended_at"]) if row["ended_at"] else None,
+    )

@@ -1,0 +1,73 @@
+"""The environment, read once: where kedge keeps its state and what the user's shell says.
+
+This is the only module that reads environment variables.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+from orchestrator.core.errors import BadRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the laptop's environment says.
+
+    Attributes:
+        state_dir: the ledger, keys, local machines and caches; private to the user.
+        runtime_dir: a short private path for sockets, whose paths may not exceed 107 bytes.
+        provider: for jobs that name none.
+        ssh_config: the user's own OpenSSH configuration.
+        environ: where secrets and inherited variables are taken from.
+    """
+
+    state_dir: Path
+    runtime_dir: Path
+    provider: str
+    ssh_config: Path
+    cwd: Path
+    environ: Mapping[str, str]
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read KEDGE_STATE_DIR, KEDGE_RUNTIME_DIR, KEDGE_PROVIDER, and XDG_RUNTIME_DIR from the environment.
+
+    Raises:
+        BadRequestError: a folder that is not the user's own.
+    """
+    env = os.environ if environ is None else environ
+    state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge"))
+    return Settings(
+        state_dir=_private_folder(state.expanduser().absolute()),
+        runtime_dir=_private_folder(_runtime_dir(env)),
+        provider=env.get("KEDGE_PROVIDER") or "local",
+        ssh_config=Path(env.get("KEDGE_SSH_CONFIG") or "~/.ssh/config").expanduser(),
+        cwd=Path.cwd(),
+        environ=dict(env),
+    )
+
+
+def _runtime_dir(env: Mapping[str, str]) -> Path:
+    if env.get("KEDGE_RUNTIME_DIR"):
+        return Path(env["KEDGE_RUNTIME_DIR"])
+    if env.get("XDG_RUNTIME_DIR"):
+        return Path(env["XDG_RUNTIME_DIR"]) / "kedge"
+    return Path(tempfile.gettempdir()) / f"kedge-{os.getuid()}"
+
+
+def _private_folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.stat().st_uid != os.getuid():
+        raise BadRequestError(
+            f"{path} belongs to somebody else",
+            why="kedge keeps keys and sockets there",
+            fix="point KEDGE_STATE_DIR and KEDGE_RUNTIME_DIR to folders of your own",
+        )
+    return path

@@ -1,0 +1,42 @@
+"""What things cost. Exact: Decimal dollars, hours from durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from orchestrator.core.units import hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rental:
+    """One machine's time on the meter.
+
+    Attributes:
+        until: when it was confirmed to be gone; None while it may bill.
+    """
+
+    machine_id: str
+    usd_per_hour: Decimal
+    since: datetime
+    until: datetime | None
+
+    def duration(self, now: datetime) -> timedelta:
+        """Return how long it has been billed."""
+        return max(timedelta(0), (self.until or now) - self.since)
+
+    def usd(self, now: datetime) -> Decimal:
+        """Return what it has cost."""
+        return self.usd_per_hour * hours(self.duration(now))
+
+
+def spent_usd(rentals: Iterable[Rental], now: datetime) -> Decimal:
+    """Add up what machines have cost until now."""
+    return sum((rental.usd(now) for rental in rentals), Decimal(0))
+
+
+def price_usd(usd_per_hour: Decimal, duration: timedelta) -> Decimal:
+    """Return what so much time costs at so much an hour."""
+    return usd_per_hour * hours(duration)

@@ -1,0 +1,73 @@
+"""Every way in which kedge fails on purpose.
+
+KedgeError                 exit 1   something failed
+├── BadRequestError        exit 2   the request can't be carried out as written; nothing was contacted
+├── NoCapacityError        exit 3   nobody sells what was asked for, now
+├── OverBudgetError        exit 4   the worst case costs more than the cap
+├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
+├── UnreachableError       exit 1   a machine doesn't answer; it may come back
+├── ConflictError          exit 1   another command is at work on the same run
+└── RunFailedError         exit 1   the user's command failed for good
+
+An error says what happened, why, and how to fix it: one line each.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KedgeError(Exception):
+    """The root: what happened, why, and how to fix it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"  why: {self.why}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+class BadRequestError(KedgeError):
+    """The request can't be carried out as written; nothing was contacted."""
+
+    exit_code = 2
+
+
+class NoCapacityError(KedgeError):
+    """Nobody sells what was asked for, at this moment."""
+
+    exit_code = 3
+
+
+class OverBudgetError(KedgeError):
+    """The worst case costs more than the cap."""
+
+    exit_code = 4
+
+
+class StillBillingError(KedgeError):
+    """Something may still be billing."""
+
+    exit_code = 5
+
+
+class UnreachableError(KedgeError):
+    """A machine doesn't answer; it may come back."""
+
+
+class ConflictError(KedgeError):
+    """Another command is at work on the same run."""
+
+
+class RunFailedError(KedgeError):
+    """The user's command failed for good."""

@@ -1,0 +1,138 @@
+"""A job, and the frozen specification that a launch works from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from orchestrator.core.offer import Accelerators
+
+DEFAULT_DEADLINE = timedelta(hours=1)
+
+
+class SupervisorKind(StrEnum):
+    """What keeps the training command alive on the machine."""
+
+    SYSTEMD = "systemd"
+    SYSTEMD_USER = "systemd-user"
+    TMUX = "tmux"
+    SCREEN = "screen"
+    NOHUP = "nohup"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorSpec:
+    """How the command is kept alive.
+
+    Attributes:
+        restarts: how many times a command that failed is started again; each start resumes.
+        restart_after: the pause before each.
+        grace: how long a command has to checkpoint and exit after SIGTERM, before SIGKILL.
+    """
+
+    kind: SupervisorKind = SupervisorKind.TMUX
+    restarts: int = 3
+    restart_after: timedelta = timedelta(seconds=10)
+    grace: timedelta = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What to run on: wishes, each of which narrows the offers.
+
+    Attributes:
+        provider: None takes the default one.
+        disk_gib: of the root disk; None takes what the offer comes with.
+        usd_per_hour: a price to rehearse with; only the local provider takes it.
+    """
+
+    provider: str | None = None
+    region: str | None = None
+    zone: str | None = None
+    instance_type: str | None = None
+    accelerators: Accelerators | None = None
+    image_id: str | None = None
+    use_spot: bool = False
+    disk_gib: int | None = None
+    usd_per_hour: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataMount:
+    """A folder or file of the laptop's, and where the command finds it.
+
+    Attributes:
+        source: an absolute path on the laptop.
+        target: a path relative to the command's working folder.
+    """
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What the job's author expects of a run; compared with the deadline and with what is measured.
+
+    Attributes:
+        duration: of the whole run.
+        first_step: until the first step is done; no stall alarm before that.
+    """
+
+    duration: timedelta | None = None
+    first_step: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run and on what: one job file with one of its modes laid over it.
+
+    Attributes:
+        path: the job file, absolute; empty for a plain machine without a job.
+        mode: the mode's name; empty where none was chosen.
+        workdir: the folder whose code is sent, absolute; None sends none.
+        envs: for setup and run.
+        secrets: names only; values are read from the laptop's environment when they are sent.
+        setup: a shell script run once before the first start on a machine with this code.
+        run: the shell script that is supervised; empty for a plain machine.
+        outputs: folders, relative to the working folder, that are results; they outlive a change of code.
+        checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
+            commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
+        budget_usd: the cap on the worst case; None for no cap.
+        bundled_trainer: the run command is kedge's own trainer, which travels with the code.
+    """
+
+    name: str
+    path: str = ""
+    mode: str = ""
+    workdir: str | None = None
+    num_nodes: int = 1
+    resources: Resources = field(default_factory=Resources)
+    envs: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()
+    data: tuple[DataMount, ...] = ()
+    setup: str = ""
+    run: str = ""
+    outputs: tuple[str, ...] = ()
+    checkpoints: str = ""
+    deadline: timedelta = DEFAULT_DEADLINE
+    budget_usd: Decimal | None = None
+    supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)
+    expect: Expect = field(default_factory=Expect)
+    bundled_trainer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec:
+    """Everything that a launch needs to know before it looks at the world.
+
+    Attributes:
+        run_id: made once, when the launch begins; it outlives machines.
+        provider: the one chosen.
+    """
+
+    run_id: str
+    provider: str
+    job: Job

@@ -1,0 +1,97 @@
+"""One rented (or local) computer of a run, and where things lie on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+
+class MachineState(StrEnum):
+    """Where a machine is in its life; everything but GONE may cost money."""
+
+    UNKNOWN = "unknown"
+    """Creation was asked for and not confirmed: counts as billing, and blocks a second creation."""
+    BOOTING = "booting"
+    READY = "ready"
+    ENDING = "ending"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshAddress:
+    """How to reach a machine, and how to know that it is the one.
+
+    Attributes:
+        host_key: the machine's public host key, `ssh-ed25519 AAAA...`; no other is accepted.
+        key_file: the laptop's private key for it.
+    """
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+    key_file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One computer of a run, as the provider and the ledger know it.
+
+    Attributes:
+        id: `<run id>-m<number>`; also its tag at the provider and its intent's id.
+        provider_id: the provider's own name for it.
+        root: the folder on it under which all that is kedge's lies.
+        address: None until it has one.
+        created_at: when billing began, aware UTC.
+        deadline_at: when it must be gone, aware UTC.
+        usd_per_hour: of the machine and its disks.
+        gpus: how many.
+        zstd: it can unpack zstd; else gzip is sent.
+    """
+
+    id: str
+    run_id: str
+    provider: str
+    provider_id: str
+    state: MachineState
+    root: str
+    created_at: datetime
+    deadline_at: datetime
+    usd_per_hour: Decimal
+    address: SshAddress | None = None
+    gpus: int = 0
+    zstd: bool = False
+
+    @property
+    def agent(self) -> str:
+        """The agent's launcher on the machine."""
+        return f"{self.root}/bin/kedge-agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOrder:
+    """What a provider is asked to create.
+
+    Attributes:
+        id: the machine's id, the tag to find it by and the idempotency key.
+        lifetime_seconds: counted from boot; the machine ends itself after it, whatever happens.
+        agent_archive: the agent as a .tar.gz.
+        store_url: where the agent ships checkpoints, logs and results; empty for nowhere.
+        disk_gib: of the root disk.
+    """
+
+    id: str
+    run_id: str
+    instance_type: str
+    region: str
+    zone: str
+    spot: bool
+    usd_per_hour: Decimal
+    lifetime_seconds: int
+    authorized_key: str
+    agent_archive: bytes
+    store_url: str
+    image_id: str | None = None
+    disk_gib: int | None = None

@@ -1,0 +1,51 @@
+"""What a provider sells now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerators:
+    """So many of one kind of GPU.
+
+    Attributes:
+        name: the model in lower case, as SkyPilot writes it: `mi300x`, `a10g`, `h100`.
+        count: how many.
+    """
+
+    name: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.count}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Something a provider sells now, at a price.
+
+    Attributes:
+        accelerators: None for a machine without a GPU.
+        gpu_memory_gib: of one GPU; 0 without one.
+        usd_per_hour: of the machine alone; disks come on top.
+        disk_gib: what comes with the machine.
+    """
+
+    provider: str
+    region: str
+    zone: str
+    instance_type: str
+    accelerators: Accelerators | None
+    gpu_memory_gib: float
+    cpus: int
+    memory_gib: float
+    disk_gib: int
+    usd_per_hour: Decimal
+    spot: bool = False
+
+    @property
+    def place(self) -> str:
+        """Name the provider, the region and the zone, as far as there are any."""
+        return "/".join(part for part in (self.provider, self.region, self.zone) if part)

@@ -1,0 +1,314 @@
+"""Plans, as pure functions of what is wanted and what was observed.
+
+`plan_launch` serves `launch` and `resume` alike: from what there is of the run it derives what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from orchestrator.core.actions import (
+    Action,
+    AwaitMachine,
+    CreateMachine,
+    DestroyMachine,
+    FetchResults,
+    FollowCommand,
+    SendCode,
+    SendData,
+    StartCommand,
+    StopCommand,
+)
+from orchestrator.core.cost import price_usd
+from orchestrator.core.errors import BadRequestError, NoCapacityError, OverBudgetError, StillBillingError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.offer import Offer
+from orchestrator.core.ports import CodeSummary
+from orchestrator.core.report import MachineReport, RunState
+from orchestrator.core.units import format_duration, format_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What was seen of the world before planning.
+
+    Attributes:
+        offers: for sale now, in the order in which to try them; empty where no machine is to be created.
+        offers_basis: where the prices come from: `live`, or a snapshot's date.
+        machines: of this run, not gone, found at the provider.
+        machines_before: how many this run has had, those that are gone included.
+        report: of the run's ready machine; None where there is none or it doesn't answer.
+        code: the laptop's; None where the job sends none.
+        spent_usd: by this run's machines until now.
+        usual_duration: of successful runs of this job and mode; None without any.
+        keeps_results: an object store keeps the results when the machine ends.
+        results: the object store, or another machine of this run, holds something to go on from.
+    """
+
+    now: datetime
+    offers: tuple[Offer, ...] = ()
+    offers_basis: str = "live"
+    machines: tuple[Machine, ...] = ()
+    machines_before: int = 0
+    report: MachineReport | None = None
+    code: CodeSummary | None = None
+    spent_usd: Decimal = Decimal(0)
+    usual_duration: timedelta | None = None
+    keeps_results: bool = False
+    results: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An ordered list of actions with its price.
+
+    Attributes:
+        usd_per_hour: while the machine lives.
+        worst_usd: everything that the run can cost until its deadline, what it has cost already included.
+        expected: how long it will take; None where nobody knows.
+        basis: where the expectation and the prices come from.
+        notes: what the user should know before saying yes, one line each.
+    """
+
+    run_id: str
+    actions: tuple[Action, ...]
+    usd_per_hour: Decimal = Decimal(0)
+    worst_usd: Decimal = Decimal(0)
+    expected: timedelta | None = None
+    expected_usd: Decimal | None = None
+    budget_usd: Decimal | None = None
+    deadline_at: datetime | None = None
+    basis: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a launch does after it has started the command.
+
+    Attributes:
+        follow: show the log until the command is over; what comes after needs it.
+        destination: where results go then; None fetches none.
+        keep: leave the machine to its deadline.
+    """
+
+    follow: bool = True
+    destination: str | None = None
+    keep: bool = False
+
+
+def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
+    """Plan what is missing between what was observed and a run that is done.
+
+    Raises:
+        BadRequestError: the job can't end before its deadline.
+        NoCapacityError: there is no offer.
+        OverBudgetError: the worst case costs more than the budget.
+        StillBillingError: a machine whose creation is unclear blocks another.
+    """
+    machine = _usable_machine(observed.machines)
+    if machine is None:
+        machine_id = f"{spec.run_id}-m{observed.machines_before + 1}"
+        start = _plan_new_machine(spec, observed, machine_id)
+        usd_per_hour = max(offer.usd_per_hour for offer in observed.offers)
+        deadline_at = observed.now + spec.job.deadline
+    else:
+        machine_id = machine.id
+        start = _plan_on_machine(spec.job, observed, machine)
+        usd_per_hour, deadline_at = machine.usd_per_hour, machine.deadline_at
+    actions = (*start, *_plan_ending(spec.job, machine_id, ending))
+    plan = _price(spec, observed, actions, usd_per_hour, deadline_at)
+    _refuse_over_budget(plan)
+    return plan
+
+
+def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) -> Plan:
+    """Plan a start of the command on the machine that is there; one that is at work is stopped first."""
+    machine = _usable_machine(observed.machines)
+    if machine is None:
+        raise BadRequestError(
+            f"run {run_id} has no machine",
+            fix=f"give it one with `kedge resume {run_id}`, which also starts it",
+        )
+    actions: list[Action] = [*plan_code(job, observed.code, machine.id)] if send_code else []
+    state = observed.report.command.state if observed.report else RunState.IDLE
+    if state.is_live:
+        actions.append(StopCommand(machine_id=machine.id))
+    actions.append(
+        StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=state is not RunState.IDLE)
+    )
+    return Plan(run_id=run_id, actions=tuple(actions))
+
+
+def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -> Plan:
+    """Plan the end of everything that a run has: stop, fetch, destroy.
+
+    Args:
+        run_id: the run.
+        observed: what there is of it.
+        destination: where results go; None fetches none.
+    """
+    actions: list[Action] = []
+    report = observed.report
+    if report is not None and report.command.state.is_live:
+        actions.append(StopCommand(machine_id=report.machine))
+    if destination is not None and observed.machines and (report is not None or observed.keeps_results):
+        source = report.machine if report is not None else observed.machines[-1].id
+        actions.append(FetchResults(machine_id=source, destination=destination))
+    actions.extend(DestroyMachine(machine_id=machine.id) for machine in observed.machines)
+    return Plan(run_id=run_id, actions=tuple(actions), worst_usd=observed.spent_usd, notes=_teardown_notes(observed))
+
+
+def _usable_machine(machines: tuple[Machine, ...]) -> Machine | None:
+    for machine in machines:
+        if machine.state is MachineState.UNKNOWN:
+            raise StillBillingError(
+                f"it is unclear whether machine {machine.id} exists",
+                why="its creation was asked for, and neither confirmed nor refused",
+                fix=f"end it with `kedge teardown {machine.run_id}`, then launch again",
+            )
+    return next((m for m in machines if m.state in (MachineState.BOOTING, MachineState.READY)), None)
+
+
+def _plan_new_machine(spec: LaunchSpec, observed: Observed, machine_id: str) -> tuple[Action, ...]:
+    job = spec.job
+    if not observed.offers:
+        raise NoCapacityError(
+            f"nothing fits {_describe_wishes(job)} at {spec.provider}",
+            why="no offer has what the job's resources ask for",
+            fix=f"see what there is with `kedge offers --provider {spec.provider}`",
+        )
+    actions: list[Action] = [
+        CreateMachine(machine_id=machine_id, offers=observed.offers, lifetime=job.deadline),
+        AwaitMachine(machine_id=machine_id),
+        *plan_code(job, observed.code, machine_id),
+        *(SendData(machine_id=machine_id, mount=mount) for mount in job.data),
+    ]
+    if job.run:
+        kind = job.supervisor.kind
+        actions.append(StartCommand(machine_id=machine_id, supervisor=kind, resumes=observed.results))
+    return tuple(actions)
+
+
+def _plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Action, ...]:
+    report = observed.report
+    actions: list[Action] = []
+    if report is None:
+        actions.append(AwaitMachine(machine_id=machine.id))
+    state = report.command.state if report else RunState.IDLE
+    if not job.run or state.is_live or state is RunState.SUCCEEDED:
+        return tuple(actions)
+    if report is None or observed.code is None or report.code != observed.code.hash:
+        actions.extend(plan_code(job, observed.code, machine.id))
+    actions.extend(SendData(machine_id=machine.id, mount=mount) for mount in job.data)
+    resumes = observed.results or state is not RunState.IDLE
+    actions.append(StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=resumes))
+    return tuple(actions)
+
+
+def _plan_ending(job: Job, machine_id: str, ending: Ending) -> tuple[Action, ...]:
+    if not job.run or not ending.follow:
+        return ()
+    actions: list[Action] = [FollowCommand(machine_id=machine_id)]
+    if ending.destination is not None:
+        actions.append(FetchResults(machine_id=machine_id, destination=ending.destination))
+    if not ending.keep:
+        actions.append(DestroyMachine(machine_id=machine_id))
+    return tuple(actions)
+
+
+def plan_code(job: Job, code: CodeSummary | None, machine_id: str) -> tuple[Action, ...]:
+    """Plan to bring a machine's code to the laptop's state; nothing for a job that sends none."""
+    if code is None:
+        return ()
+    source = " + ".join(
+        part for part in (job.workdir or "", "the bundled trainer" if job.bundled_trainer else "") if part
+    )
+    return (SendCode(machine_id=machine_id, source=source, files=code.files, bytes=code.bytes),)
+
+
+def _price(
+    spec: LaunchSpec,
+    observed: Observed,
+    actions: tuple[Action, ...],
+    usd_per_hour: Decimal,
+    deadline_at: datetime,
+) -> Plan:
+    left = max(timedelta(0), deadline_at - observed.now)
+    expected, basis = _expectation(spec.job, observed)
+    _refuse_too_short(spec.job, expected, left)
+    return Plan(
+        run_id=spec.run_id,
+        actions=actions,
+        usd_per_hour=usd_per_hour,
+        worst_usd=observed.spent_usd + price_usd(usd_per_hour, left),
+        expected=expected,
+        expected_usd=None if expected is None else price_usd(usd_per_hour, expected),
+        budget_usd=spec.job.budget_usd,
+        deadline_at=deadline_at,
+        basis=f"prices: {observed.offers_basis}; time: {basis}",
+        notes=_launch_notes(spec.job, observed),
+    )
+
+
+def _expectation(job: Job, observed: Observed) -> tuple[timedelta | None, str]:
+    if observed.usual_duration is not None:
+        return observed.usual_duration, "earlier runs of this job and mode"
+    if job.expect.duration is not None:
+        return job.expect.duration, "the job file's `expect`"
+    return None, "unknown until a run has been measured"
+
+
+def _refuse_too_short(job: Job, expected: timedelta | None, left: timedelta) -> None:
+    if expected is not None and expected > left:
+        raise BadRequestError(
+            f"{job.name} is expected to take {format_duration(expected)}, but its machine is gone in "
+            f"{format_duration(left)}",
+            why="the deadline ends the machine whether the run is done or not",
+            fix=f"give it more time, for example --ttl {format_duration(expected * 1.5).replace(' ', '')}",
+        )
+
+
+def _refuse_over_budget(plan: Plan) -> None:
+    if plan.budget_usd is not None and plan.worst_usd > plan.budget_usd:
+        worst, budget = format_usd(plan.worst_usd), format_usd(plan.budget_usd)
+        raise OverBudgetError(
+            f"the worst case costs {worst}, over the budget of {budget}",
+            why=f"{format_usd(plan.usd_per_hour)}/h until the deadline, with what the run has cost already",
+            fix="shorten the deadline with --ttl, raise --budget, or choose a cheaper offer (`kedge offers`)",
+        )
+
+
+def _launch_notes(job: Job, observed: Observed) -> tuple[str, ...]:
+    notes = []
+    if job.budget_usd is None:
+        notes.append("no budget is set: the deadline alone bounds the cost (--budget sets a cap)")
+    if job.run and observed.keeps_results:
+        notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
+    elif job.run:
+        notes.append("results end with the machine: fetch them before the deadline")
+    if job.run:
+        notes.append("nothing relaunches a lost machine by itself: `kedge resume` does, from the last checkpoint")
+    return tuple(notes)
+
+
+def _teardown_notes(observed: Observed) -> tuple[str, ...]:
+    if observed.machines and observed.report is None:
+        kept = "the object store's copy is fetched" if observed.keeps_results else "nothing can be fetched from it"
+        return (f"the machine doesn't answer: {kept}",)
+    return ()
+
+
+def _describe_wishes(job: Job) -> str:
+    wishes = job.resources
+    named = (
+        ("GPU", wishes.accelerators),
+        ("type", wishes.instance_type),
+        ("region", wishes.region),
+        ("zone", wishes.zone),
+    )
+    said = [f"{name} {value}" for name, value in named if value is not None]
+    return ", ".join(said) or "the job"

@@ -1,0 +1,77 @@
+"""What kedge sends to the agent: the JSON that `kedge-agent start` reads.
+
+The agent reads the same names in orchestrator/agent/wire.py; tests/contract/test_wire.py compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What the agent needs to run a command. It holds secrets: it is sent over SSH and never printed.
+
+    Attributes:
+        command: a shell script, run by `bash -o pipefail` in the code's folder.
+        setup: a shell script run once for each content of the code, before the first start.
+        secrets: name -> value; kept in a file that only the user can read.
+        outputs: folders, relative to the working folder, that live in KEDGE_OUTPUT_DIR.
+        checkpoints: a folder, relative to the working folder, that lives in KEDGE_CHECKPOINT_DIR, or empty.
+        data: paths, relative to the working folder, that live beside the code and outlive a change of it.
+        restart_after: seconds between a failure and the next start.
+        grace: seconds between SIGTERM and SIGKILL.
+        unit: the text of the systemd unit; empty for other supervisors.
+        python_path: folders, relative to the code, put on PYTHONPATH.
+    """
+
+    run: str
+    job: str
+    mode: str
+    command: str
+    setup: str
+    supervisor: str
+    restarts: int
+    restart_after: float
+    grace: float
+    envs: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    checkpoints: str = ""
+    data: tuple[str, ...] = ()
+    gpus_per_node: int = 0
+    unit: str = ""
+    python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineConfig:
+    """What the agent knows of the machine from birth: `<root>/machine.json`, written by whatever boots it.
+
+    Attributes:
+        created: Unix seconds, when billing began.
+        deadline: Unix seconds.
+        usd_per_hour: a decimal number as text.
+        store_url: `file:///folder` for the local provider; empty for nowhere.
+        end_command: argv that ends the machine.
+        sockets: a short path of a private folder for tmux's and screen's sockets.
+        path: folders put before PATH for the command.
+        sample_every: seconds between two samples.
+        ship_every: seconds between two copies to the store.
+        linger: seconds that a finished machine with a store waits before it ends itself.
+    """
+
+    machine: str
+    run: str
+    provider: str
+    root: str
+    created: float
+    deadline: float
+    usd_per_hour: str
+    store_url: str = ""
+    end_command: tuple[str, ...] = ()
+    sockets: str = ""
+    path: tuple[str, ...] = ()
+    sample_every: float = 5.0
+    ship_every: float = 30.0
+    linger: float = 120.0

@@ -1,0 +1,303 @@
+"""Carries out a plan: an intent in the ledger before every action, its outcome after it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from orchestrator.core.actions import (
+    Action,
+    AwaitMachine,
+    CreateMachine,
+    DestroyMachine,
+    FetchResults,
+    FollowCommand,
+    SendCode,
+    SendData,
+    StartCommand,
+    StopCommand,
+)
+from orchestrator.core.errors import KedgeError, NoCapacityError, StillBillingError, UnreachableError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.ledger import IntentState
+from orchestrator.core.machine import Machine, MachineOrder, MachineState, SshAddress
+from orchestrator.core.offer import Offer
+from orchestrator.core.plan import Plan
+from orchestrator.core.ports import Remote
+from orchestrator.core.report import Command, RunState
+from orchestrator.core.units import format_duration
+from orchestrator.engine import agent_client
+from orchestrator.engine.events import (
+    ActionBegan,
+    ActionEnded,
+    ActionProgressed,
+    Events,
+    LogLine,
+    Remark,
+    ReportSeen,
+)
+from orchestrator.engine.fetch import fetch_results
+from orchestrator.engine.follow import MachineLostError, follow
+from orchestrator.engine.run_config import run_config
+from orchestrator.engine.world import World
+
+_OTHERS = timedelta(minutes=10)
+"""How long the end of a launch waits for another command that acts on the same run."""
+
+_BOOT = timedelta(minutes=15)
+_END = timedelta(minutes=5)
+_POLL = timedelta(milliseconds=100)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a plan has come.
+
+    Attributes:
+        command: the command's state as it was last seen.
+        finished: every action was carried out.
+    """
+
+    command: Command = field(default_factory=Command)
+    finished: bool = False
+
+
+def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progress:
+    """Carry out a plan's actions in order, under the run's lock, which is let go while a command is followed.
+
+    A failure leaves a ledger from which `resume` or `teardown` goes on. A command that was stopped, by
+    whomever, ends the plan early: its machine stays.
+
+    Raises:
+        ConflictError: another command is at work on the run.
+        KedgeError: an action failed.
+    """
+    progress = Progress()
+    worker = _Worker(spec, world, events, progress)
+    with ExitStack() as held:
+        held.enter_context(world.ledger.lock(spec.run_id))
+        for number, action in enumerate(plan.actions, 1):
+            events(ActionBegan(number=number, action=action))
+            if isinstance(action, FollowCommand):
+                held.close()
+            note = worker.perform_journaled(action)
+            if isinstance(action, FollowCommand):
+                held.enter_context(world.ledger.lock(spec.run_id, wait=_OTHERS))
+            events(ActionEnded(number=number, action=action, note=note))
+            if progress.command.state is RunState.STOPPED and isinstance(action, FollowCommand):
+                return progress
+    progress.finished = True
+    return progress
+
+
+class _Worker:
+    """Performs one action at a time."""
+
+    def __init__(self, spec: LaunchSpec, world: World, events: Events, progress: Progress) -> None:
+        self.spec = spec
+        self.world = world
+        self.events = events
+        self.progress = progress
+
+    def perform_journaled(self, action: Action) -> str:
+        if isinstance(action, CreateMachine):
+            return self._create(action)
+        return self._journaled(action, action.machine_id)
+
+    def _journaled(self, action: Action, subject: str) -> str:
+        ledger, clock = self.world.ledger, self.world.clock
+        intent = ledger.intend(self.spec.run_id, type(action).__name__, subject, clock.now())
+        try:
+            note = self._perform(action)
+        except BaseException as err:
+            ledger.settle(intent, IntentState.FAILED, clock.now(), type(err).__name__)
+            raise
+        ledger.settle(intent, IntentState.DONE, clock.now(), note)
+        return note
+
+    def _perform(self, action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
+        match action:
+            case AwaitMachine():
+                return self._await(action)
+            case SendCode():
+                return self._send_code(action)
+            case SendData():
+                return self._send_data(action)
+            case StopCommand():
+                return self._stop(action)
+            case StartCommand():
+                return self._start(action)
+            case FollowCommand():
+                return self._follow(action)
+            case FetchResults():
+                return self._fetch(action)
+            case DestroyMachine():
+                return self._destroy(action)
+            case CreateMachine():
+                raise AssertionError("creations write an intent for each offer")
+            case _:
+                assert_never(action)
+
+    def _create(self, action: CreateMachine) -> str:
+        refusals = []
+        for offer in action.offers:
+            try:
+                return self._create_from(action, offer)
+            except NoCapacityError as refusal:
+                refusals.append(f"{offer.place} {offer.instance_type}: {refusal.what}")
+                self.events(Remark(text=refusals[-1]))
+        raise NoCapacityError(
+            f"no offer for {action.machine_id} could be had",
+            why="; ".join(refusals),
+            fix="try again later, or allow other types or regions",
+        )
+
+    def _create_from(self, action: CreateMachine, offer: Offer) -> str:
+        """Create from one offer; only a clear refusal closes the intent, all else is settled by looking."""
+        ledger, clock = self.world.ledger, self.world.clock
+        order = self._order(action, offer)
+        intent = ledger.intend(self.spec.run_id, CreateMachine.__name__, action.machine_id, clock.now())
+        try:
+            machine = self.world.provider.create(order)
+        except NoCapacityError as refusal:
+            ledger.settle(intent, IntentState.FAILED, clock.now(), refusal.what)
+            raise
+        ledger.put_machine(machine)
+        ledger.settle(intent, IntentState.DONE, clock.now())
+        return f"{offer.place} {offer.instance_type}"
+
+    def _order(self, action: CreateMachine, offer: Offer) -> MachineOrder:
+        resources = self.spec.job.resources
+        return MachineOrder(
+            id=action.machine_id,
+            run_id=self.spec.run_id,
+            instance_type=offer.instance_type,
+            region=offer.region,
+            zone=offer.zone,
+            spot=offer.spot,
+            usd_per_hour=offer.usd_per_hour,
+            lifetime_seconds=round(action.lifetime.total_seconds()),
+            authorized_key=self.world.authorized_key,
+            agent_archive=self.world.agent_archive(),
+            store_url=self.world.store.url if self.world.store else "",
+            image_id=resources.image_id,
+            disk_gib=resources.disk_gib,
+        )
+
+    def _await(self, action: AwaitMachine) -> str:
+        machine = self._wait_until_ready(action.machine_id)
+        report = agent_client.report(self._connect(machine), machine)
+        self.world.ledger.put_machine(replace(machine, zstd=report.zstd))
+        return ""
+
+    def _wait_until_ready(self, machine_id: str) -> Machine:
+        give_up_at = self.world.clock.now() + _BOOT
+        while self.world.clock.now() < give_up_at:
+            machine = self.world.provider.describe(machine_id)
+            if machine is None:
+                raise UnreachableError(
+                    f"machine {machine_id} was gone before it had booted",
+                    fix=f"try again with `kedge resume {self.spec.run_id}`",
+                )
+            if machine.state is MachineState.READY:
+                return machine
+            self.world.clock.sleep(_POLL)
+        raise UnreachableError(
+            f"machine {machine_id} has not booted",
+            why=f"it was given {format_duration(_BOOT)}",
+            fix=f"end it with `kedge teardown {self.spec.run_id}`",
+        )
+
+    def _send_code(self, action: SendCode) -> str:
+        machine = self._machine(action.machine_id)
+        source = self.world.code(self.spec.job)
+        if source is None:
+            return "nothing to send"
+        return source.send(self._connect(machine), machine, self._moved)[:12]
+
+    def _send_data(self, action: SendData) -> str:
+        self.world.data.send(action.mount, self._machine(action.machine_id), self._moved)
+        return ""
+
+    def _stop(self, action: StopCommand) -> str:
+        machine = self._machine(action.machine_id)
+        grace = self.spec.job.supervisor.grace
+        command = agent_client.stop(self._connect(machine), machine, grace=grace, reason="an operator's stop")
+        return self._note(command)
+
+    def _start(self, action: StartCommand) -> str:
+        machine = self._machine(action.machine_id)
+        unit = self.world.render_unit(self.spec.job, machine.root)
+        config = run_config(self.spec, machine, self.world.environ, unit)
+        return self._note(agent_client.start(self._connect(machine), machine, config))
+
+    def _follow(self, action: FollowCommand) -> str:
+        machine = self._machine(action.machine_id)
+        try:
+            for event in follow(self.world, machine, offset=0, until_over=True):
+                if event.line is not None:
+                    self.events(LogLine(text=event.line))
+                if event.report is not None:
+                    self._note(event.report.command)
+                    self.events(ReportSeen(report=event.report))
+        except MachineLostError as lost:
+            self._note_lost(lost)
+        return str(self.progress.command.state)
+
+    def _note_lost(self, lost: MachineLostError) -> None:
+        """A machine that ended by itself left its last word in the store."""
+        shipped = self.world.store.command(self.spec.run_id) if self.world.store else None
+        if shipped is None or not shipped.state.is_over:
+            raise lost
+        self._note(shipped)
+
+    def _fetch(self, action: FetchResults) -> str:
+        machine = self._machine(action.machine_id)
+        return fetch_results(self.world, machine, action.destination, self._moved)
+
+    def _destroy(self, action: DestroyMachine) -> str:
+        machine = self._machine(action.machine_id)
+        self.world.provider.destroy(machine.id)
+        self._wait_until_gone(machine.id)
+        self.world.ledger.end_machine(machine.id, self.world.clock.now())
+        if machine.address is not None:
+            self.world.connector.forget(machine.address)
+        return "gone, as the provider confirms"
+
+    def _wait_until_gone(self, machine_id: str) -> None:
+        give_up_at = self.world.clock.now() + _END
+        while self.world.provider.describe(machine_id) is not None:
+            if self.world.clock.now() > give_up_at:
+                raise StillBillingError(
+                    f"machine {machine_id} may still be billing",
+                    why=f"the provider hasn't confirmed its end within {format_duration(_END)}",
+                    fix=f"try `kedge teardown {self.spec.run_id}` again; look at the provider's own console",
+                )
+            self.world.clock.sleep(_POLL)
+
+    def _note(self, command: Command) -> str:
+        self.progress.command = command
+        now = self.world.clock.now()
+        started = datetime.fromtimestamp(command.started, tz=now.tzinfo) if command.started else now
+        self.world.ledger.note_outcome(self.spec.run_id, command.state, max(timedelta(0), now - started))
+        return str(command.state)
+
+    def _moved(self, done: int, total: int) -> None:
+        self.events(ActionProgressed(done=done, total=total))
+
+    def _machine(self, machine_id: str) -> Machine:
+        machine = next((m for m in self.world.ledger.machines(self.spec.run_id) if m.id == machine_id), None)
+        if machine is None:
+            raise KedgeError(f"machine {machine_id} is not in the ledger")
+        return machine
+
+    def _connect(self, machine: Machine) -> Remote:
+        return self.world.connector.connect(_address(machine))
+
+
+def _address(machine: Machine) -> SshAddress:
+    if machine.address is None:
+        raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
+    return machine.address

@@ -1,0 +1,60 @@
+"""Follows a command's log and reports; a connection that breaks is made again where it broke off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.machine import Machine
+from orchestrator.core.report import FollowEvent
+from orchestrator.engine import agent_client
+from orchestrator.engine.world import World
+
+_PAUSE = timedelta(seconds=1)
+_PATIENCE = timedelta(minutes=5)
+"""How long a machine may be out of reach, in one piece, before following it is given up."""
+
+
+class MachineLostError(UnreachableError):
+    """The provider says that the machine is gone."""
+
+
+def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> Iterator[FollowEvent]:
+    """Yield the machine's log from a byte offset on, and its reports.
+
+    Raises:
+        MachineLostError: the machine is gone.
+        UnreachableError: the machine is there, and out of reach for too long.
+    """
+    reached_at = world.clock.now()
+    while True:
+        try:
+            for event in _follow_once(world, machine, offset, until_over=until_over):
+                offset = event.offset
+                reached_at = world.clock.now()
+                yield event
+        except UnreachableError:
+            if world.provider.describe(machine.id) is None:
+                raise _lost(machine) from None
+            if world.clock.now() - reached_at > _PATIENCE:
+                raise
+            world.clock.sleep(_PAUSE)
+        else:
+            return
+
+
+def _follow_once(world: World, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
+    address = machine.address
+    if address is None:
+        raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
+    remote = world.connector.connect(address)
+    yield from agent_client.follow(remote, machine, offset, until_over=until_over)
+
+
+def _lost(machine: Machine) -> MachineLostError:
+    return MachineLostError(
+        f"machine {machine.id} is gone",
+        why="its deadline passed, it ended itself, or somebody ended it",
+        fix=f"see `kedge status {machine.run_id}`; go on with `kedge resume {machine.run_id}`",
+    )

@@ -1,0 +1,57 @@
+"""Looks at what there is of a run before it is planned."""
+
+from __future__ import annotations
+
+from orchestrator.core.cost import spent_usd
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.plan import Observed
+from orchestrator.core.report import MachineReport
+from orchestrator.engine import agent_client
+from orchestrator.engine.world import World
+
+
+def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bool = True) -> Observed:
+    """Look at a run's machines, the laptop's code, and what is for sale.
+
+    Args:
+        world: the run's ports.
+        spec: the run.
+        code: read the laptop's code.
+        offers: ask what is for sale, where the run has no machine.
+    """
+    now = world.clock.now()
+    machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
+    usable = [machine for machine in machines if machine.state is not MachineState.ENDING]
+    source = world.code(spec.job) if code else None
+    return Observed(
+        now=now,
+        offers=tuple(world.provider.offers(spec.job.resources)) if offers and not usable else (),
+        machines=machines,
+        machines_before=_machines_before(world, spec.run_id, machines),
+        report=next((seen for machine in machines if (seen := ask(world, machine))), None),
+        code=source.summary() if source else None,
+        spent_usd=spent_usd(world.ledger.rentals(spec.run_id), now),
+        usual_duration=world.ledger.usual_duration(spec.job.name, spec.job.mode),
+        keeps_results=world.store is not None,
+        results=world.store is not None and bool(world.store.manifest(spec.run_id)),
+    )
+
+
+def ask(world: World, machine: Machine) -> MachineReport | None:
+    """Ask a machine how it is; None where it doesn't answer."""
+    if machine.state is not MachineState.READY or machine.address is None:
+        return None
+    try:
+        return agent_client.report(world.connector.connect(machine.address), machine)
+    except (UnreachableError, KedgeError):
+        return None
+
+
+def _machines_before(world: World, run_id: str, there: tuple[Machine, ...]) -> int:
+    """Return the highest number that a machine of the run has had."""
+    names = {intent.subject for intent in world.ledger.intents(run_id)} | {machine.id for machine in there}
+    names |= {machine.id for machine in world.ledger.machines(run_id)}
+    numbers = [name.removeprefix(f"{run_id}-m") for name in names]
+    return max((int(number) for number in numbers if number.isdigit()), default=0)

@@ -1,0 +1,89 @@
+"""What a run looks like now: the ledger, the provider and the machine side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from orchestrator.core.cost import spent_usd
+from orchestrator.core.errors import ConflictError
+from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.machine import Machine
+from orchestrator.core.report import MachineReport
+from orchestrator.engine.observe import ask
+from orchestrator.engine.reconcile import differences, reconcile
+from orchestrator.engine.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """One run, now.
+
+    Attributes:
+        machines: those that may be billing.
+        report: what the machine says of itself; None where none answers, or none was asked.
+        findings: where ledger, provider and machine differ, one line each.
+    """
+
+    record: RunRecord
+    now: datetime
+    machines: tuple[Machine, ...]
+    spent_usd: Decimal
+    report: MachineReport | None = None
+    findings: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The command's state where it is known, else what the ledger knows of the run."""
+        if self.report is not None:
+            return str(self.report.command.state)
+        if self.record.stage is RunStage.ENDED:
+            return self.record.outcome or "ended"
+        return self.record.outcome if self.machines and self.record.outcome else "no machine"
+
+
+def recorded_status(world: World, record: RunRecord) -> RunStatus:
+    """Tell what the ledger alone knows; nothing is contacted."""
+    now = world.clock.now()
+    return RunStatus(
+        record=record,
+        now=now,
+        machines=world.ledger.machines(record.run_id, live_only=True),
+        spent_usd=spent_usd(world.ledger.rentals(record.run_id), now),
+    )
+
+
+def observed_status(world: World, record: RunRecord) -> RunStatus:
+    """Look at the provider and the machine as well; the ledger is brought into agreement with what was seen."""
+    findings = _reconcile_unless_busy(world, record.run_id)
+    recorded = recorded_status(world, world.ledger.run(record.run_id) or record)
+    machines = tuple(world.provider.describe(machine.id) or machine for machine in recorded.machines)
+    reports = [seen for machine in machines if (seen := ask(world, machine))]
+    silent = [f"machine {m.id} doesn't answer" for m in machines if m.id not in {r.machine for r in reports}]
+    return RunStatus(
+        record=recorded.record,
+        now=recorded.now,
+        machines=machines,
+        spent_usd=recorded.spent_usd,
+        report=reports[0] if reports else None,
+        findings=(*findings, *silent, *_stale(reports)),
+    )
+
+
+def _reconcile_unless_busy(world: World, run_id: str) -> tuple[str, ...]:
+    try:
+        with world.ledger.lock(run_id):
+            return reconcile(world, run_id)
+    except ConflictError:
+        return ("another kedge command is at work on this run", *differences(world, run_id))
+
+
+def _stale(reports: list[MachineReport]) -> list[str]:
+    """An agent that doesn't go round any more can't keep its promises."""
+    late = 60.0
+    return [
+        f"the agent on {report.machine} has not gone round for {report.now - report.heartbeat:.0f} s"
+        for report in reports
+        if report.heartbeat and report.now - report.heartbeat > late
+    ]

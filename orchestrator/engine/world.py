@@ -1,0 +1,36 @@
+"""Everything that the engine touches, as one value: the ports of one run's world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.core.job import Job
+from orchestrator.core.ledger import Ledger
+from orchestrator.core.ports import Clock, CodeSource, Connector, DataMover, Provider, ResultStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The ports that the engine works through; `app` makes it, tests make their own.
+
+    Attributes:
+        store: where this provider's machines ship their results; None for nowhere.
+        code: makes the source of a job's code; None for a job that sends none.
+        authorized_key: the public half of the key that opens kedge's machines.
+        agent_archive: packs the agent.
+        render_unit: renders a job's systemd unit for a machine's root folder.
+        environ: where the values of secrets are taken from.
+    """
+
+    clock: Clock
+    ledger: Ledger
+    provider: Provider
+    connector: Connector
+    data: DataMover
+    store: ResultStore | None
+    code: Callable[[Job], CodeSource | None]
+    authorized_key: str
+    agent_archive: Callable[[], bytes]
+    render_unit: Callable[[Job, str], str]
+    environ: Mapping[str, str]

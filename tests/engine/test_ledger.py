@@ -1,0 +1,165 @@
+"""The ledger: what is written is there after a crash, and two commands at once are safe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.errors import ConflictError, KedgeError
+from orchestrator.core.job import DataMount, Job, LaunchSpec, Resources
+from orchestrator.core.ledger import IntentState, RunStage
+from orchestrator.core.machine import Machine, MachineState, SshAddress
+from orchestrator.core.offer import Accelerators
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+JOB = Job(
+    name="digits",
+    envs=(("A", "1"),),
+    resources=Resources(accelerators=Accelerators(name="mi300x", count=8), usd_per_hour=Decimal("1.99")),
+    data=(DataMount(source="/d", target="d"),),
+    deadline=timedelta(hours=3),
+    budget_usd=Decimal("10.50"),
+)
+SPEC = LaunchSpec(run_id="digits-1", provider="local", job=JOB)
+MACHINE = Machine(
+    id="digits-1-m1",
+    run_id="digits-1",
+    provider="local",
+    provider_id="x",
+    state=MachineState.READY,
+    root="/m",
+    created_at=NOW,
+    deadline_at=NOW + timedelta(hours=1),
+    usd_per_hour=Decimal("1.99"),
+    address=SshAddress(host="127.0.0.1", port=22, user="u", host_key="ssh-ed25519 A", key_file="/k"),
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    """An empty ledger."""
+    ledger = SqliteLedger(tmp_path, SystemClock())
+    yield ledger
+    ledger.close()
+
+
+def test_a_run_comes_back_as_it_was_written(ledger: SqliteLedger) -> None:
+    """The whole specification survives: money, durations and tuples included."""
+    ledger.open_run(SPEC, NOW)
+    record = ledger.run("digits-1")
+    assert record is not None
+    assert (record.spec, record.stage, record.created_at) == (SPEC, RunStage.LIVE, NOW)
+
+
+def test_a_machine_is_on_the_meter_until_its_end_is_recorded(ledger: SqliteLedger) -> None:
+    """What is live is listed as live, and rented; afterwards it is history with an end."""
+    ledger.open_run(SPEC, NOW)
+    ledger.put_machine(MACHINE)
+    assert ledger.machines(live_only=True) == (MACHINE,)
+    ledger.end_machine(MACHINE.id, NOW + timedelta(minutes=30))
+    ledger.end_machine(MACHINE.id, NOW + timedelta(minutes=50))
+    assert ledger.machines(live_only=True) == ()
+    assert ledger.rentals("digits-1")[0].until == NOW + timedelta(minutes=30)
+
+
+def test_an_intent_stays_open_until_it_is_settled_or_its_run_ends(ledger: SqliteLedger) -> None:
+    """An open intent is what a crash leaves behind: it must never vanish by itself."""
+    ledger.open_run(SPEC, NOW)
+    first = ledger.intend("digits-1", "CreateMachine", "digits-1-m1", NOW)
+    ledger.intend("digits-1", "AwaitMachine", "digits-1-m1", NOW)
+    ledger.settle(first, IntentState.DONE, NOW, "there")
+    assert [intent.kind for intent in ledger.open_intents("digits-1")] == ["AwaitMachine"]
+    ledger.end_run("digits-1", NOW)
+    assert ledger.open_intents("digits-1") == ()
+    assert ledger.runs(live_only=True) == ()
+
+
+def test_a_run_that_is_opened_again_keeps_its_birth(ledger: SqliteLedger) -> None:
+    """Resuming changes the specification, not when the run began."""
+    ledger.open_run(SPEC, NOW)
+    ledger.end_run("digits-1", NOW)
+    ledger.open_run(SPEC, NOW + timedelta(days=1))
+    record = ledger.run("digits-1")
+    assert record is not None
+    assert (record.stage, record.created_at, record.ended_at) == (RunStage.LIVE, NOW, None)
+
+
+def test_the_usual_duration_is_the_median_of_successes_of_the_same_mode(ledger: SqliteLedger) -> None:
+    """Failures and other modes say nothing about how long a success takes."""
+    for number, (outcome, minutes) in enumerate([("succeeded", 10), ("failed", 1), ("succeeded", 30)]):
+        spec = LaunchSpec(run_id=f"digits-{number}", provider="local", job=JOB)
+        ledger.open_run(spec, NOW)
+        ledger.note_outcome(spec.run_id, outcome, timedelta(minutes=minutes))
+    assert ledger.usual_duration("digits", "") == timedelta(minutes=20)
+    assert ledger.usual_duration("digits", "full") is None
+
+
+def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
+    """SIGKILL between two writes: the first is there, and the run's lock is free again."""
+    script = f"""
+    import os, signal, datetime, pathlib
+    from orchestrator.adapters.clock import SystemClock
+    from orchestrator.adapters.ledger import SqliteLedger
+    from orchestrator.core.job import Job, LaunchSpec
+    ledger = SqliteLedger(pathlib.Path({str(tmp_path)!r}), SystemClock())
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    with ledger.lock("r"):
+        ledger.open_run(LaunchSpec(run_id="r", provider="local", job=Job(name="j")), now)
+        ledger.intend("r", "CreateMachine", "r-m1", now)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert done.returncode == -9
+    ledger = SqliteLedger(tmp_path, SystemClock())
+    with ledger.lock("r"):
+        assert [intent.subject for intent in ledger.open_intents("r")] == ["r-m1"]
+    ledger.close()
+
+
+def test_a_locked_run_is_refused_to_others_and_free_after(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """A second command is told at once; another run isn't concerned."""
+    other = SqliteLedger(tmp_path, SystemClock())
+    with ledger.lock("a"), other.lock("b"), pytest.raises(ConflictError), other.lock("a"):
+        pass
+    with other.lock("a"):
+        pass
+    other.close()
+
+
+def test_many_commands_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Eight ledgers that open, migrate and write at the same time: every intent is there."""
+
+    def write(number: int) -> None:
+        ledger = SqliteLedger(tmp_path, SystemClock())
+        ledger.open_run(SPEC, NOW)
+        for step in range(10):
+            ledger.intend("digits-1", "SendCode", f"{number}-{step}", NOW)
+        ledger.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    ledger = SqliteLedger(tmp_path, SystemClock())
+    assert len({intent.subject for intent in ledger.open_intents("digits-1")}) == 80
+    ledger.close()
+
+
+def test_a_ledger_of_a_newer_kedge_is_refused(tmp_path: Path) -> None:
+    """An old kedge doesn't guess at a schema that it doesn't know."""
+    import sqlite3
+
+    SqliteLedger(tmp_path, SystemClock()).close()
+    with sqlite3.connect(tmp_path / "ledger.db") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(KedgeError, match="newer kedge"):
+        SqliteLedger(tmp_path, SystemClock())
