@@ -1,0 +1,43 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer import harness
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, harness.Result]:
+    """The digits recipe with its defaults, from the command line, to the end."""
+    folder = tmp_path_factory.mktemp("default") / "output"
+    return folder, harness.run(folder)
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run on one process that nobody interrupted; not to be written to."""
+    folder = tmp_path_factory.mktemp("small") / "output"
+    torch.set_num_threads(1)
+    assert harness.call(folder, *harness.SMALL) == 0
+    return folder
+
+
+@pytest.fixture
+def finished(small_run: Path, tmp_path: Path) -> Path:
+    """A copy of the small run, to do things to."""
+    return Path(shutil.copytree(small_run, tmp_path / "output"))
+
+
+@pytest.fixture(scope="session")
+def small_run_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run on two processes that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("small_two") / "output"
+    result = harness.run(folder, *harness.SMALL, processes=2)
+    assert result.code == 0, result.err
+    return folder

@@ -1,0 +1,187 @@
+"""Runs the trainer as users do: as a process of its own, or through its main function."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from trainer.checkpoint import load_checkpoint
+from trainer.cli import main
+from trainer.signals import StopFlag
+
+ROOT = Path(__file__).resolve().parents[2]
+# A net so small that a run takes a second: 2 epochs of 89 steps. Shift and dropout use both kinds of
+# randomness, and batch norm has buffers to restore.
+SMALL = (
+    "epochs=2",
+    "batch_size=16",
+    "model.width=6",
+    "log_every_steps=1",
+    "checkpoint.every_steps=7",
+    "onnx=false",
+    "curves=false",
+)
+STEPS_PER_EPOCH = 89
+TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d")
+TIMEOUT_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def settings_args(settings: Sequence[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def plain_environ(**extra: str) -> dict[str, str]:
+    """The environment without the contract's variables, one thread, no GPU: the same bits everywhere."""
+    dropped = ("KEDGE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **extra}
+
+
+def start(folder: Path, *settings: str, processes: int = 1, **environ: str) -> subprocess.Popen[str]:
+    launcher = ["trainer"] if processes == 1 else [*TORCHRUN, "-m", "trainer"]
+    argv = [sys.executable, "-m", *launcher, "digits", *settings_args(settings), "--output-dir", str(folder)]
+    return subprocess.Popen(
+        argv,
+        env=plain_environ(**environ),
+        cwd=folder.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Result:
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    return Result(process.returncode, out, err)
+
+
+def run(folder: Path, *settings: str, processes: int = 1, **environ: str) -> Result:
+    return finish(start(folder, *settings, processes=processes, **environ))
+
+
+class StopAtLook(StopFlag):
+    """Is told to stop when it is looked at for the nth time: one look a step or validation batch."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    @property
+    def reason(self) -> str | None:
+        self._looks -= 1
+        return "SIGTERM" if self._looks <= 0 else None
+
+    @reason.setter
+    def reason(self, _reason: str | None) -> None:
+        raise AssertionError("nobody else sets it")
+
+
+def call(folder: Path, *settings: str, environ: Mapping[str, str] | None = None, stop: StopFlag | None = None) -> int:
+    """Run the command in this process: no torch to import again, no handlers installed."""
+    argv = ["digits", *settings_args(settings), "--output-dir", str(folder)]
+    return main(argv, environ=environ or {}, stop=stop or StopFlag())
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """SIGKILL a process and all of its descendants."""
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for member in family:
+        try:
+            member.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+
+
+def wait_until(is_true: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not is_true():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"ended with {process.returncode} before {what}: {process.communicate()[1]}")
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.001)
+
+
+def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str] | None = None) -> None:
+    wait_until(lambda: _newest_step(folder) >= step, f"step {step}", process)
+
+
+def handles(process: subprocess.Popen[str], signum: int) -> bool:
+    """Tell whether a process has a handler of its own for a signal."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) & 1 << (signum - 1))
+    return False
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "status.json").read_text(), parse_constant=_refuse)
+    return content
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line, parse_constant=_refuse) for line in lines]
+
+
+def rows_without_speed(folder: Path) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in row if name != "samples_per_second"} for row in read_rows(folder)]
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    return max((folder / "checkpoints").glob("step-*.pt"))
+
+
+def assert_same_run(folder: Path, reference: Path) -> None:
+    """Weights, optimizer, random states, best weights and metrics agree to the bit."""
+    ours, theirs = newest_checkpoint(folder), newest_checkpoint(reference)
+    assert ours.name == theirs.name
+    _assert_equal(load_checkpoint(ours), load_checkpoint(theirs), ours.name)
+    best = [load_checkpoint(place / "checkpoints" / "best.pt") for place in (folder, reference)]
+    _assert_equal(best[0], best[1], "best.pt")
+    assert rows_without_speed(folder) == rows_without_speed(reference)
+
+
+def _assert_equal(ours: Any, theirs: Any, where: str) -> None:
+    assert type(ours) is type(theirs), where
+    if isinstance(ours, torch.Tensor):
+        assert torch.equal(ours, theirs), f"{where} differs"
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys(), where
+        for key in ours:
+            _assert_equal(ours[key], theirs[key], f"{where}/{key}")
+    elif isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs), where
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            _assert_equal(one, other, f"{where}/{number}")
+    else:
+        assert ours == theirs, where
+
+
+def _newest_step(folder: Path) -> int:
+    try:
+        lines = (folder / "metrics.jsonl").read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return 0
+    return int(json.loads(lines[-2])["step"]) if len(lines) > 1 else 0
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")

@@ -1,0 +1,216 @@
+"""What is asked for: settings, batches, recipes, and how a bad request is answered."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import harness
+from trainer.batch import plan_batch
+from trainer.cli import main
+from trainer.config import ScheduleSettings, Settings
+from trainer.contract import read_contract
+from trainer.errors import BadRequestError
+from trainer.overrides import apply_overrides, parse_value
+from trainer.schedule import learning_rate
+from trainer.signals import StopFlag
+from trainer.status import MetricsLog, read_metrics
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why", "fix"),
+    [
+        ("epoch=3", "the settings are: epochs, batch_size", "did you mean --set epochs=3?"),
+        ("lr=3", "the settings are:", "did you mean --set "),
+        ("optimizer.learningrate=1", "the settings are:", "did you mean --set optimizer.learning_rate=1?"),
+        ("learning_rate=0.1", "the settings are:", "did you mean --set optimizer.learning_rate=0.1?"),
+        ("epochs=three", "epochs must be a whole number", "--set epochs=12"),
+        ("epochs=2.5", "epochs must be a whole number", "--set epochs=12"),
+        ("epochs=0", "epochs must be at least 1", "--set epochs=12"),
+        ("optimizer.learning_rate=0", "must be greater than 0", "--set optimizer.learning_rate="),
+        ("optimizer.learning_rate=nan", "must be a finite number", "--set optimizer.learning_rate="),
+        ("optimizer.name=adm", "must be one of adamw, sgd", "--set optimizer.name=adamw"),
+        ("model.dropout=1", "must be less than 1", "--set model.dropout=0.1"),
+        ("onnx=maybe", "must be true or false", "--set onnx=True"),
+        ("optimizer=sgd", "the settings are:", "did you mean --set optimizer."),
+        ("epochs", "a setting is given as key=value", "--set epochs=VALUE"),
+    ],
+)
+def test_bad_setting_is_one_clear_error(
+    assignment: str, why: str, fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 with what, why and how to fix on a line each; the output folder isn't even made."""
+    assert harness.call(tmp_path / "output", assignment) == 2
+    what, second, third = capsys.readouterr().err.splitlines()
+    assert what.startswith("error: ")
+    assert second.startswith("  why: ")
+    assert why in second
+    assert third.startswith("  fix: ")
+    assert fix in third
+    assert not (tmp_path / "output").exists()
+
+
+def test_settings_are_typed_nested_and_frozen() -> None:
+    """Overrides apply left to right to copies; the original stays."""
+    settings = Settings()
+    changed = apply_overrides(settings, ["epochs=7", "optimizer.name=sgd", "checkpoint.every_seconds=2", "epochs=8"])
+    assert (changed.epochs, changed.optimizer.name, changed.checkpoint.every_seconds) == (8, "sgd", 2.0)
+    assert (settings.epochs, settings.optimizer.name) == (10, "adamw")
+
+
+def test_values_are_read_by_their_declared_type() -> None:
+    """Tuples, optional values and booleans as a recipe may declare them."""
+    assert parse_value("1,2, 3", tuple[int, ...]) == (1, 2, 3)
+    assert parse_value("none", int | None) is None
+    assert parse_value("4", int | None) == 4
+    assert parse_value("off", bool) is False
+
+
+def test_global_batch_is_split_and_counted() -> None:
+    """64 over 2 processes is 32 each; 100 samples make one step an epoch, the rest is dropped."""
+    plan = plan_batch(batch_size=64, world_size=2, samples=100, epochs=3)
+    assert (plan.per_device, plan.steps_per_epoch, plan.total_steps) == (32, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "world_size", "samples", "what", "fix"),
+    [
+        (100, 8, 1000, "does not divide over 8", "use --set batch_size=96 or --set batch_size=104"),
+        (3, 8, 1000, "does not divide over 8", "use --set batch_size=8"),
+        (1500, 1, 1437, "would train zero steps", "use --set batch_size=1437"),
+        (1440, 2, 1437, "would train zero steps", "use --set batch_size=1436"),
+        (8, 8, 5, "would train zero steps", "use at most 5 processes"),
+    ],
+)
+def test_batch_that_cannot_be_trained_names_the_nearest_ones(
+    batch_size: int, world_size: int, samples: int, what: str, fix: str
+) -> None:
+    """Refused, never silently changed; what is proposed is itself accepted."""
+    with pytest.raises(BadRequestError, match=what) as caught:
+        plan_batch(batch_size=batch_size, world_size=world_size, samples=samples, epochs=1)
+    assert fix in caught.value.fix
+
+
+def test_batch_of_zero_steps_is_refused_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 before any folder is made."""
+    assert harness.call(tmp_path / "output", "batch_size=5000") == 2
+    assert "use --set batch_size=1437" in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def test_batch_that_does_not_divide_is_refused_under_torchrun(tmp_path: Path) -> None:
+    """Both ranks refuse, one says it, and nobody prints a traceback of the trainer."""
+    result = harness.run(tmp_path / "output", "batch_size=65", processes=2)
+    assert result.code != 0
+    assert result.err.count("batch_size 65 does not divide over 2 processes") == 1
+    assert "use --set batch_size=64 or --set batch_size=66" in result.err
+    assert "trainer/cli.py" not in result.err
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["digit"], "did you mean python -m trainer digits?"),
+        ([], "no recipe is named"),
+        (["digits", "--sett", "a=1"], "the command line is not understood"),
+    ],
+)
+def test_bad_command_line_is_one_clear_error(
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2, three lines, the nearest valid thing named."""
+    assert main(argv, environ={}, stop=StopFlag()) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert len(err.splitlines()) == 3
+
+
+def test_contract_variable_that_is_no_number_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """KEDGE_DEADLINE=tomorrow: exit 2, the variable is named."""
+    assert harness.call(tmp_path / "output", environ={"KEDGE_DEADLINE": "tomorrow"}) == 2
+    assert "KEDGE_DEADLINE=tomorrow is not a number" in capsys.readouterr().err
+
+
+def test_contract_names_the_folders_and_flags_win() -> None:
+    """Defaults, then the environment, then arguments."""
+    environ = {"KEDGE_OUTPUT_DIR": "/runs/a", "KEDGE_CHECKPOINT_DIR": "/disk/b", "KEDGE_DEADLINE": "12.5"}
+    assert read_contract({}).checkpoint_dir == Path("output/checkpoints")
+    contract = read_contract(environ)
+    assert (contract.output_dir, contract.checkpoint_dir) == (Path("/runs/a"), Path("/disk/b"))
+    assert contract.deadline == 12.5
+    flagged = read_contract(environ, output_dir=Path("x"), checkpoint_dir=Path("y"))
+    assert (flagged.output_dir, flagged.checkpoint_dir) == (Path("x"), Path("y"))
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--list", "digits  "), ("--help", "torchrun --nproc-per-node 2")])
+def test_help_and_list_do_not_wait_for_torch(option: str, expected: str) -> None:
+    """They answer without importing torch, NumPy or scikit-learn."""
+    program = (
+        "import sys, runpy, atexit\n"
+        "heavy = {'torch', 'numpy', 'sklearn', 'matplotlib'}\n"
+        "atexit.register(lambda: print('loaded:', sorted(heavy & set(sys.modules))))\n"
+        f"sys.argv = ['trainer', '{option}']\n"
+        "runpy.run_module('trainer', run_name='__main__')\n"
+    )
+    argv = [sys.executable, "-c", program]
+    ended = subprocess.run(argv, env=harness.plain_environ(), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert expected in ended.stdout
+    assert "loaded: []" in ended.stdout
+
+
+def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file stands where the output folder should be: exit 2 and a way out."""
+    (tmp_path / "output").write_text("a file")
+    assert harness.call(tmp_path / "output", *harness.SMALL) == 2
+    assert "choose folders that can be written" in capsys.readouterr().err
+
+
+def test_divergence_fails_clearly_and_is_never_checkpointed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An absurd learning rate: exit 1, state "failed" with a one-line error, no checkpoint with NaN."""
+    folder = tmp_path / "output"
+    code = harness.call(folder, *harness.SMALL, "optimizer.learning_rate=1e30", "checkpoint.every_steps=1")
+    assert code == 1
+    assert "training diverged" in capsys.readouterr().err
+    status = harness.read_status(folder)
+    assert status["state"] == "failed"
+    assert status["error"].startswith("training diverged")
+    assert "\n" not in status["error"]
+    losses = [row["loss"] for row in harness.read_rows(folder)]
+    assert all(math.isfinite(loss) for loss in losses)
+
+
+def test_nan_is_written_as_null(tmp_path: Path) -> None:
+    """metrics.jsonl stays JSON whatever a metric is."""
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.rewind(step=0, epochs_validated=0)
+    log.append({"step": 1, "epoch": 1, "loss": math.nan, "lr": math.inf})
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(text) == {"step": 1, "epoch": 1, "loss": None, "lr": None}
+    assert "NaN" not in text
+
+
+def test_rewound_metrics_drop_what_will_be_written_again(tmp_path: Path) -> None:
+    """Rows after the step, the validation of an epoch not yet counted, and a line cut short all go."""
+    path = tmp_path / "metrics.jsonl"
+    kept = [{"step": 5, "epoch": 1, "loss": 1.0}, {"step": 6, "epoch": 1, "val_loss": 1.0}, {"step": 9, "epoch": 2}]
+    later = [{"step": 12, "epoch": 2, "val_loss": 0.5}, {"step": 13, "epoch": 3, "loss": 0.4}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *later)) + '{"step": 14, "ep')
+    MetricsLog(path).rewind(step=12, epochs_validated=1)
+    assert read_metrics(path) == kept
+
+
+def test_learning_rate_warms_up_then_falls_along_a_cosine() -> None:
+    """Linear to the peak over the warm-up, half-way at half the rest, the final share at the end."""
+    schedule = ScheduleSettings(name="cosine", warmup_steps=10, final=0.1)
+
+    def rate(step: int) -> float:
+        return learning_rate(schedule, peak=1.0, step=step, total_steps=110)
+
+    assert [rate(step) for step in (0, 4, 9, 10)] == pytest.approx([0.1, 0.5, 1.0, 1.0])
+    assert rate(60) == pytest.approx(0.55)
+    assert rate(110) == pytest.approx(0.1)

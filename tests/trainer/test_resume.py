@@ -1,0 +1,225 @@
+"""Runs that end before their time, and go on."""
+
+import random
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import harness
+from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
+
+
+@pytest.mark.slow
+def test_run_killed_at_random_steps_and_terminated_once_ends_with_the_same_bits(
+    small_run: Path, tmp_path: Path
+) -> None:
+    """SIGKILL in each epoch and SIGTERM in between, each at a random step.
+
+    Weights, optimizer, random states and metrics rows end as in the uninterrupted run.
+    """
+    folder = tmp_path / "output"
+    chance = random.Random(20_261_121)
+    plan = [
+        (chance.randrange(10, 40), signal.SIGKILL),
+        (chance.randrange(50, 80), signal.SIGTERM),
+        (chance.randrange(100, 125), signal.SIGKILL),
+        (chance.randrange(135, 165), signal.SIGKILL),
+    ]
+    for step, signum in plan:
+        process = harness.start(folder, *SMALL)
+        harness.wait_for_step(folder, step, process)
+        process.send_signal(signum)
+        ended = harness.finish(process)
+        assert ended.code == (0 if signum == signal.SIGTERM else -signal.SIGKILL), ended.err
+        assert harness.read_status(folder)["state"] == ("stopped" if signum == signal.SIGTERM else "running")
+    last = harness.run(folder, *SMALL)
+    assert last.code == 0, last.err
+    assert "resumed from step" in last.out
+    harness.assert_same_run(folder, small_run)
+
+
+@pytest.mark.slow
+def test_two_ranks_terminated_and_then_killed_end_with_the_same_bits(small_run_of_two: Path, tmp_path: Path) -> None:
+    """Under torchrun, SIGTERM checkpoints the step it stopped at; later launcher and ranks get SIGKILL.
+
+    The third start ends as the uninterrupted run of two did.
+    """
+    folder = tmp_path / "output"
+    process = harness.start(folder, *SMALL, processes=2)
+    harness.wait_for_step(folder, 30, process)
+    process.send_signal(signal.SIGTERM)
+    stopped = harness.finish(process)
+    assert "Traceback" not in stopped.out
+    status = harness.read_status(folder)
+    assert status["state"] == "stopped"
+    assert status["checkpoint"] == f"step-{status['step']:08d}.pt"
+
+    process = harness.start(folder, *SMALL, processes=2)
+    harness.wait_for_step(folder, STEPS_PER_EPOCH + 20, process)
+    harness.kill_tree(process)
+    harness.finish(process)
+    assert harness.read_status(folder)["state"] == "running"
+
+    last = harness.run(folder, *SMALL, processes=2)
+    assert last.code == 0, last.err
+    harness.assert_same_run(folder, small_run_of_two)
+
+
+def test_stop_inside_validation_is_saved_and_the_validation_done_anew(small_run: Path, tmp_path: Path) -> None:
+    """Stopped at the tenth validation batch: the epoch's steps are kept, its validation isn't counted."""
+    folder = tmp_path / "output"
+    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(STEPS_PER_EPOCH + 10)) == 0
+    status = harness.read_status(folder)
+    assert (status["state"], status["epoch"], status["step"]) == ("stopped", 1, STEPS_PER_EPOCH)
+    assert not [row for row in harness.read_rows(folder) if "val_loss" in row]
+    assert harness.call(folder, *SMALL) == 0
+    harness.assert_same_run(folder, small_run)
+
+
+def test_sigterm_several_times_checkpoints_the_step_it_stopped_at(tmp_path: Path) -> None:
+    """Three SIGTERMs count as one: exit 0, state "stopped", the newest checkpoint is the last step's."""
+    folder = tmp_path / "output"
+    process = harness.start(folder, *SMALL, "epochs=1000", "checkpoint.every_steps=0")
+    harness.wait_for_step(folder, 20, process)
+    for _ in range(3):
+        process.send_signal(signal.SIGTERM)
+    ended = harness.finish(process)
+    assert (ended.code, ended.err) == (0, "")
+    status = harness.read_status(folder)
+    assert status["state"] == "stopped"
+    assert status["step"] >= 20
+    assert status["step"] == harness.read_rows(folder)[-1]["step"]
+    assert status["checkpoint"] == f"step-{status['step']:08d}.pt" == harness.newest_checkpoint(folder).name
+    assert "stopped by SIGTERM" in ended.out
+
+
+def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
+    """A SIGTERM while torch is still being imported: exit 0, state "stopped", nothing on stderr."""
+    folder = tmp_path / "output"
+    process = harness.start(folder, *SMALL)
+    harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
+    process.send_signal(signal.SIGTERM)
+    ended = harness.finish(process)
+    assert (ended.code, ended.err) == (0, "")
+    status = harness.read_status(folder)
+    assert (status["state"], status["step"], status["checkpoint"]) == ("stopped", 0, None)
+
+
+def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
+    """The first Ctrl-C asks for a stop; the second is the kernel's own, even inside native code."""
+    process = harness.start(tmp_path / "output", *SMALL)
+    # Python has a SIGINT handler of its own before ours; SIGTERM is the last one that is installed.
+    harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
+    process.send_signal(signal.SIGINT)
+    harness.wait_until(lambda: not harness.handles(process, signal.SIGINT), "first SIGINT handled", process)
+    process.send_signal(signal.SIGINT)
+    ended = harness.finish(process)
+    assert ended.code == -signal.SIGINT
+    assert "Traceback" not in ended.err
+
+
+def test_deadline_near_checkpoints_and_stops_before_it(tmp_path: Path) -> None:
+    """With 3 s left and a margin of 2, a run that would take much longer is stopped, saved, in time."""
+    folder = tmp_path / "output"
+    deadline = time.time() + 3.0
+    settings = (*SMALL, "epochs=10000", "checkpoint.every_steps=0", "checkpoint.deadline_margin_seconds=2")
+    assert harness.call(folder, *settings, environ={"KEDGE_DEADLINE": str(deadline)}) == 0
+    assert time.time() < deadline
+    status = harness.read_status(folder)
+    assert status["state"] == "stopped"
+    assert status["step"] > 0
+    assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.pt" == status["checkpoint"]
+
+
+def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two notices during a run: two checkpoints inside epochs, and the run still goes to its end."""
+    folder, notice = tmp_path / "output", tmp_path / "notice"
+    settings = [setting for setting in SMALL if "every_steps=7" not in setting]
+    process = harness.start(folder, *settings, "epochs=3", "checkpoint.keep=9", KEDGE_NOTICE_FILE=str(notice))
+    for step in (20, STEPS_PER_EPOCH + 20):
+        harness.wait_for_step(folder, step, process)
+        notice.write_text("rebalance")
+    ended = harness.finish(process)
+    assert ended.code == 0, ended.err
+    asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); going on", ended.out)]
+    assert len(asked) == 2
+    assert asked[0] >= 20
+    assert asked[1] >= STEPS_PER_EPOCH + 20
+    names = {path.name for path in (folder / "checkpoints").glob("step-*.pt")}
+    epoch_ends = {STEPS_PER_EPOCH * epoch for epoch in (1, 2, 3)}
+    assert names == {f"step-{step:08d}.pt" for step in {*asked, *epoch_ends}}
+    assert harness.read_status(folder)["state"] == "succeeded"
+
+
+def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
+    small_run: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest is cut short, the one before has a flipped bit inside its weights.
+
+    The third is resumed, both are named and set aside, and the run ends with the same bits.
+    """
+    newest, second, third = sorted((finished / "checkpoints").glob("step-*.pt"), reverse=True)
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    content = bytearray(second.read_bytes())
+    content[len(content) // 2] ^= 1
+    second.write_bytes(content)
+    assert harness.call(finished, *SMALL) == 0
+    out = capsys.readouterr().out
+    assert f"{newest.name} does not load" in out
+    assert f"{second.name} does not load" in out
+    assert f"resumed from step {int(third.stem.removeprefix('step-'))} " in out
+    assert len(list((finished / "checkpoints").glob("*.damaged"))) == 2
+    harness.assert_same_run(finished, small_run)
+
+
+def test_no_sound_checkpoint_starts_from_the_beginning(small_run: Path, finished: Path) -> None:
+    """All step checkpoints unreadable: trained anew to the same bits, without doubled metrics rows."""
+    for path in (finished / "checkpoints").glob("step-*.pt"):
+        path.write_bytes(b"no checkpoint")
+    assert harness.call(finished, *SMALL) == 0
+    harness.assert_same_run(finished, small_run)
+
+
+def test_finished_run_started_again_says_so_and_changes_nothing(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 0, "complete", and every file is as it was."""
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert harness.call(finished, *SMALL) == 0
+    assert "digits is complete" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_finished_run_may_be_extended_by_epochs(finished: Path) -> None:
+    """With epochs=3 the two-epoch run goes on: 89 more steps, every step's row once."""
+    assert harness.call(finished, *SMALL, "epochs=3") == 0
+    steps = [row["step"] for row in harness.read_rows(finished) if "val_loss" not in row]
+    assert steps == list(range(1, 3 * STEPS_PER_EPOCH + 1))
+    assert [row["epoch"] for row in harness.read_rows(finished) if "val_loss" in row] == [1, 2, 3]
+    assert harness.read_status(finished)["step"] == 3 * STEPS_PER_EPOCH
+
+
+def test_checkpoints_of_another_configuration_are_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another model: exit 2, the setting that differs is named with both values, nothing is changed."""
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert harness.call(finished, *SMALL, "model.width=8") == 2
+    err = capsys.readouterr().err
+    assert "model.width was 6 and is 8" in err
+    assert "fix: " in err
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_leftovers_of_a_killed_save_are_cleared_away_at_the_next_start(finished: Path) -> None:
+    """Half-written files of ours go; a user's own hidden file stays."""
+    ours = [finished / "checkpoints" / ".step-00000999.pt.tmp", finished / ".status.json.tmp"]
+    theirs = finished / "checkpoints" / ".notes.tmp"
+    for path in (*ours, theirs):
+        path.write_bytes(b"half")
+    assert harness.call(finished, *SMALL) == 0
+    assert not any(path.exists() for path in ours)
+    assert theirs.exists()

@@ -1,0 +1,1 @@
+"""What trains: recipes on CUDA, ROCm and CPU, alone or under torchrun. Never imports the orchestrator."""

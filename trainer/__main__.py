@@ -1,0 +1,15 @@
+"""`python -m trainer`: handlers first, so that a stop during the imports is kept for the first step."""
+
+import os
+import sys
+
+from trainer.signals import StopFlag
+
+if __name__ == "__main__":
+    stop = StopFlag()
+    stop.install()
+    from trainer.cli import main
+
+    exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
+    stop.ignore_further()
+    sys.exit(exit_code)

@@ -1,0 +1,68 @@
+"""The run contract: what the environment says about this run. Everything in it is optional.
+
+The names are shared with the orchestrator by agreement (design, "The run contract"), not by import.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.errors import BadRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContract:
+    """Where this run lives, until when, and which of its processes this is.
+
+    `deadline` is in Unix seconds. `rank` counts over all machines, `local_rank` on this one.
+    """
+
+    run_id: str | None
+    output_dir: Path
+    checkpoint_dir: Path
+    deadline: float | None
+    notice_file: Path | None
+    gpus_per_node: int | None
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+def read_contract(
+    environ: Mapping[str, str], *, output_dir: Path | None = None, checkpoint_dir: Path | None = None
+) -> RunContract:
+    """Read the KEDGE_ variables and torchrun's; folders given as arguments win.
+
+    Raises:
+        BadRequestError: a variable that must be a number isn't one.
+    """
+    output = output_dir or Path(environ.get("KEDGE_OUTPUT_DIR") or "output")
+    checkpoints = checkpoint_dir or Path(environ.get("KEDGE_CHECKPOINT_DIR") or output / "checkpoints")
+    notice = environ.get("KEDGE_NOTICE_FILE")
+    deadline = _number(environ, "KEDGE_DEADLINE")
+    gpus = _number(environ, "KEDGE_GPUS_PER_NODE")
+    return RunContract(
+        run_id=environ.get("KEDGE_RUN_ID"),
+        output_dir=output,
+        checkpoint_dir=checkpoints,
+        deadline=deadline,
+        notice_file=Path(notice) if notice else None,
+        gpus_per_node=None if gpus is None else int(gpus),
+        rank=int(_number(environ, "RANK") or 0),
+        local_rank=int(_number(environ, "LOCAL_RANK") or 0),
+        world_size=int(_number(environ, "WORLD_SIZE") or 1),
+    )
+
+
+def _number(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError as err:
+        raise BadRequestError(
+            f"{name}={text} is not a number",
+            why=f"{name} is read as a number",
+            fix=f"unset {name}, or set it to a number",
+        ) from err

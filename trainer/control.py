@@ -1,0 +1,101 @@
+"""What is asked of a run from outside: stop, or checkpoint now. All processes agree on it between steps."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.config import CheckpointSettings
+from trainer.contract import RunContract
+from trainer.distributed import World
+from trainer.signals import StopFlag
+
+SECONDS_BETWEEN_AGREEMENTS = 0.5
+MOST_POLLS_BETWEEN_AGREEMENTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What all processes do now; `stop` is the reason, None to go on."""
+
+    stop: str | None = None
+    save: bool = False
+
+
+GO_ON = Decision()
+
+
+class Control:
+    """One process's view of signals, notice file, deadline and checkpoint clock."""
+
+    def __init__(self, world: World, stop: StopFlag, contract: RunContract, settings: CheckpointSettings) -> None:
+        self._world = world
+        self._stop = stop
+        self._contract = contract
+        self._settings = settings
+        self._save_seconds = 0.0
+        self._last_save = self._last_agreement = time.monotonic()
+        self._notice_handled_ns = 0
+        self._polls = 0
+        self._polls_until_agreement = 1
+
+    def poll(self) -> Decision:
+        """Say what to do now. Collective: every process polls at the same points of the run.
+
+        Alone, each poll looks; with peers, about two a second do, as often as all can keep up with.
+        """
+        self._polls += 1
+        if self._polls < self._polls_until_agreement:
+            return GO_ON
+        stop_reason = self._stop_reason()
+        wishes = [stop_reason is not None, self._wants_save(), -self._affordable_interval()]
+        stop, save, interval = self._world.maximum([int(wish) for wish in wishes])
+        self._polls, self._polls_until_agreement = 0, -interval
+        if not stop and not save:
+            return GO_ON
+        return Decision(stop=(stop_reason or "another process was told to") if stop else None, save=bool(save))
+
+    def note_save(self, seconds: float) -> None:
+        """Remember how long a checkpoint takes, and that one was just written."""
+        self._save_seconds = max(seconds, 0.5 * self._save_seconds)
+        self._last_save = time.monotonic()
+
+    def _stop_reason(self) -> str | None:
+        if self._stop.reason:
+            return self._stop.reason
+        deadline = self._contract.deadline
+        if deadline is None:
+            return None
+        left = deadline - time.time()
+        if left < 2 * self._save_seconds + self._settings.deadline_margin_seconds:
+            return f"deadline in {max(0.0, left):.0f} s"
+        return None
+
+    def _wants_save(self) -> bool:
+        if not self._world.is_main:
+            return False
+        every = self._settings.every_seconds
+        return self._has_new_notice() or bool(every and time.monotonic() - self._last_save >= every)
+
+    def _has_new_notice(self) -> bool:
+        written_ns = _modified_ns(self._contract.notice_file)
+        is_new = written_ns > self._notice_handled_ns
+        self._notice_handled_ns = max(written_ns, self._notice_handled_ns)
+        return is_new
+
+    def _affordable_interval(self) -> int:
+        now = time.monotonic()
+        seconds_per_poll = (now - self._last_agreement) / self._polls
+        self._last_agreement = now
+        if self._world.size == 1:
+            return 1
+        fitting = SECONDS_BETWEEN_AGREEMENTS / max(seconds_per_poll, 1e-6)
+        return int(min(MOST_POLLS_BETWEEN_AGREEMENTS, max(1.0, fitting)))
+
+
+def _modified_ns(path: Path | None) -> int:
+    if path is None:
+        return 0
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

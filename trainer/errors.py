@@ -1,0 +1,77 @@
+"""Errors of the trainer: what happened, why, and how to fix it, one line each.
+
+TrainerError                    exit 1
+├── BadRequestError             exit 2  an unknown recipe or setting, a batch that cannot be trained
+├── CheckpointMismatchError     exit 2  the checkpoints belong to another configuration
+├── DamagedCheckpointError              one file does not load; the store goes on to the one before it
+├── CheckpointWriteError        exit 1  a checkpoint could not be made durable
+├── NonFiniteError              exit 1  the loss or the gradient became NaN or infinite
+├── DeviceMemoryError           exit 1  the device or the machine has no memory left
+└── ExportError                 exit 1  the exported model computes something else than the trained one
+"""
+
+import re
+from typing import Any
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class TrainerError(Exception):
+    """Root of everything that the trainer raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to the other ranks whole: the default would lose the keyword arguments."""
+        return _rebuild, (type(self), self.what, self.why, self.fix)
+
+
+class BadRequestError(TrainerError):
+    """What was asked for cannot be done; nothing was touched."""
+
+    exit_code = 2
+
+
+class CheckpointMismatchError(TrainerError):
+    """The checkpoint folder holds another configuration's run."""
+
+    exit_code = 2
+
+
+class DamagedCheckpointError(TrainerError):
+    """One checkpoint file does not load."""
+
+
+class CheckpointWriteError(TrainerError):
+    """A checkpoint could not be written."""
+
+
+class NonFiniteError(TrainerError):
+    """The loss or the gradient norm is NaN or infinite."""
+
+
+class DeviceMemoryError(TrainerError):
+    """There is no memory left for the step."""
+
+
+class ExportError(TrainerError):
+    """The exported model differs from the trained one."""
+
+
+def first_line(err: BaseException) -> str:
+    """Cut an error's message to its first line without colours; its type where there is none."""
+    plain = _COLOURS.sub("", str(err)).strip()
+    return (plain or type(err).__name__).splitlines()[0]
+
+
+def _rebuild(kind: type[TrainerError], what: str, why: str, fix: str) -> TrainerError:
+    return kind(what, why=why, fix=fix)

@@ -1,0 +1,45 @@
+"""Files that are either whole or absent: written aside, made durable, renamed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, durable: bool = True) -> None:
+    """Write a file aside, then rename it over `path`.
+
+    Args:
+        path: the final name; its folder exists.
+        write: puts the content into the open stream.
+        durable: fsync file and folder, so that the file outlives a power cut.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as stream:
+            write(stream)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if durable:
+        sync_folder(path.parent)
+
+
+def remove_temporaries(folder: Path, pattern: str) -> None:
+    """Remove what a killed process left half-written of files whose final names match the pattern."""
+    for leftover in folder.glob(f".{pattern}{TEMPORARY_SUFFIX}"):
+        leftover.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,35 @@
+"""Validation: the bare model over every validation sample, shared by the processes."""
+
+# Shape legend: B batch, M metrics.
+from itertools import chain
+
+import torch
+
+from trainer.data import SliceSampler, load_batches
+from trainer.run import Run, must_stop
+
+
+@torch.no_grad()
+def validate(run: Run) -> dict[str, float] | None:
+    """Measure the bare model over all validation samples; None where told to stop meanwhile."""
+    run.world.copy_buffers(run.model)
+    run.model.eval()
+    samples = len(run.workload.validation_data)
+    sampler = SliceSampler(
+        samples=samples, per_device=run.plan.per_device, rank=run.world.rank, world_size=run.world.size
+    )
+    sums: dict[str, torch.Tensor] = {}
+    for batch in load_batches(run.workload.validation_data, sampler, seed=run.settings.seed, device=run.world.device):
+        if must_stop(run):
+            return None
+        if batch:  # the last share of a process may be empty
+            for name, values_B in run.workload.metrics(run.model, batch).items():
+                sums[name] = sums.get(name, torch.zeros((), device=run.world.device)) + values_B.sum()
+    return _average(run, sums, samples)
+
+
+def _average(run: Run, sums: dict[str, torch.Tensor], samples: int) -> dict[str, float]:
+    names = list(dict.fromkeys(chain.from_iterable(run.world.gather(list(sums)))))
+    zero = torch.zeros((), device=run.world.device)
+    totals_M = run.world.sum(torch.stack([sums.get(name, zero).double() for name in names]))
+    return {f"val_{name}": total / samples for name, total in zip(names, totals_M.tolist(), strict=True)}
