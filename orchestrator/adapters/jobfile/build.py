@@ -1,0 +1,217 @@
+"""Make a job of what a file says, one mode, and the laptop that it lies on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
+from orchestrator.adapters.jobfile.document import Document
+from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart
+from orchestrator.adapters.jobfile.names import fit_name
+from orchestrator.adapters.jobfile.paths import (
+    expand_variables,
+    find_overlap,
+    laptop_path,
+    relative_folder,
+)
+from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
+from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
+from orchestrator.adapters.jobfile.written import Written
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import DEFAULT_DEADLINE, DataMount, Expect, Job, Resources, SupervisorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laptop:
+    """What the laptop knows that a job file doesn't say.
+
+    Attributes:
+        environ: where variables and secrets without a value are looked up.
+        providers: names that `infra` may have.
+    """
+
+    environ: Mapping[str, str]
+    providers: Sequence[str]
+
+
+def build_job(document: Document, part: JobPart, mode: str | None, laptop: Laptop) -> Job:
+    """Lay a mode over a job and complete it.
+
+    Raises:
+        BadRequestError: there is no such mode, or the laptop hasn't got what the job names.
+    """
+    layers = [part] if mode is None else [part, _chosen_mode(document.path, part, mode)]
+    return _Builder(Written(document=document, mode=mode or ""), part, layers, laptop).job()
+
+
+def _chosen_mode(path: Path, part: JobPart, mode: str) -> ModePart:
+    modes = part.modes or {}
+    if mode not in modes:
+        names = list(modes)
+        raise BadRequestError(
+            f"{path} has no mode {quoted(mode)}",
+            why=f"its modes are {', '.join(names)}" if names else "it has no `modes` at all",
+            fix=suggest(mode, names) or "leave --mode out",
+        )
+    return modes[mode] or ModePart()
+
+
+class _Builder:
+    """A job and the layers over it; a later one wins."""
+
+    def __init__(self, written: Written, part: JobPart, layers: Sequence[ModePart], laptop: Laptop) -> None:
+        self._written = written
+        self._path = written.document.path
+        self._part = part
+        self._layers = layers
+        self._laptop = laptop
+        self._envs = self._merged_envs()
+
+    def job(self) -> Job:
+        workdir = self._workdir()
+        run = self._last("run") or ""
+        job = Job(
+            name=self._part.name or self._default_name(),
+            path=str(self._path),
+            mode=self._written.mode,
+            workdir=None if workdir is None else str(workdir),
+            resources=self._resources(),
+            envs=tuple(self._envs.items()),
+            secrets=self._secrets(),
+            data=self._data(),
+            setup=self._last("setup") or "",
+            run=run,
+            outputs=self._last("outputs") or (),
+            checkpoints=self._last("checkpoints") or "",
+            deadline=self._last("deadline") or DEFAULT_DEADLINE,
+            budget_usd=self._last("budget"),
+            supervisor=SupervisorSpec(**self._merged("supervisor")),
+            expect=Expect(**self._merged("expect")),
+            bundled_trainer=runs_bundled_trainer(run, workdir),
+        )
+        self._refuse_overlaps(job)
+        return job
+
+    def _last(self, field: str) -> Any:
+        said = [getattr(layer, field) for layer in self._layers]
+        return next((value for value in reversed(said) if value is not None), None)
+
+    def _merged(self, field: str) -> dict[str, Any]:
+        said = [getattr(layer, field) for layer in self._layers]
+        merged: dict[str, Any] = {}
+        for block in said:
+            merged |= block.model_dump(exclude_none=True) if block is not None else {}
+        return merged
+
+    def _default_name(self) -> str:
+        return fit_name(self._path.parent.name if self._path.stem == "kedge" else self._path.stem)
+
+    def _merged_envs(self) -> dict[str, str]:
+        merged: dict[str, str | None] = {}
+        for layer in self._layers:
+            merged |= layer.envs or {}
+        return {name: self._looked_up("envs", name) if value is None else value for name, value in merged.items()}
+
+    def _secrets(self) -> tuple[str, ...]:
+        names = dict.fromkeys(name for layer in self._layers for name in layer.secrets or ())
+        for name in names:
+            if name in self._envs:
+                raise self._written.refusal(
+                    ("secrets", name),
+                    "this is under `envs` too",
+                    why="a secret is kept out of plans, logs and command lines, a variable isn't",
+                    fix="keep the one that is meant",
+                )
+            self._looked_up("secrets", name)
+        return tuple(names)
+
+    def _looked_up(self, block: str, name: str) -> str:
+        if name not in self._laptop.environ:
+            raise self._written.refusal(
+                (block, name),
+                f"the variable {name} isn't set on this computer",
+                why="the file gives no value, so that it is taken from there",
+                fix=f"set it (export {name}=...) and run the same command again",
+            )
+        return self._laptop.environ[name]
+
+    def _workdir(self) -> Path | None:
+        if self._part.workdir is None:
+            return None
+        said = expand_variables(self._part.workdir, self._envs)
+        path = self._written.at(("workdir",), partial(laptop_path, said, self._path.parent))
+        if not path.is_dir():
+            raise self._written.refusal(
+                ("workdir",), f"{quoted(said)} is not a folder", fix="name the folder that holds the code"
+            )
+        return path
+
+    def _resources(self) -> Resources:
+        resources = Resources()
+        for layer in self._layers:
+            if layer.resources is not None:
+                resources = lay_wishes(resources, self._wishes(layer.resources))
+        return resources
+
+    def _wishes(self, part: ResourcesPart) -> Wishes:
+        others = {
+            "accelerators": part.accelerators,
+            "instance_type": part.instance_type,
+            "image_id": part.image_id,
+            "use_spot": part.use_spot,
+            "disk_gib": part.disk_size,
+        }
+        return self._place(part) | {name: value for name, value in others.items() if value is not None}
+
+    def _place(self, part: ResourcesPart) -> Wishes:
+        older = {"provider": part.cloud, "region": part.region, "zone": part.zone}
+        place: Wishes = {name: value for name, value in older.items() if value is not None}
+        if part.infra is not None and place:
+            raise self._written.refusal(
+                ("resources", "infra"),
+                "this says where already",
+                why="`cloud`, `region` and `zone` beside it may contradict it",
+                fix="keep `infra` alone",
+            )
+        key = "cloud" if part.infra is None else "infra"
+        place |= part.infra or {}
+        if "provider" in place:
+            parse = partial(parse_provider, place["provider"], self._laptop.providers)
+            place["provider"] = self._written.at(("resources", key), parse)
+        return place
+
+    def _data(self) -> tuple[DataMount, ...]:
+        mounts: dict[str, tuple[KeyPath, MountPart]] = {}
+        for part in self._part.file_mounts or ():
+            mounts[part.target] = ("file_mounts", part.target), part
+        for layer in self._layers:
+            for index, part in enumerate(layer.data or ()):
+                mounts[part.target] = self._data_key(layer, index, part.target), part
+        return tuple(self._written.at(key, partial(self._mount, part)) for key, part in mounts.values())
+
+    def _data_key(self, layer: ModePart, index: int, target: str) -> KeyPath:
+        around: KeyPath = ("data",) if layer is self._part else ("modes", self._written.mode, "data")
+        as_mapping = (*around, target)
+        return as_mapping if as_mapping in self._written.document.lines else (*around, index)
+
+    def _mount(self, part: MountPart) -> DataMount:
+        source = laptop_path(expand_variables(part.source, self._envs), self._path.parent)
+        target = relative_folder(expand_variables(part.target, self._envs))
+        return DataMount(source=str(source), target=target)
+
+    def _refuse_overlaps(self, job: Job) -> None:
+        folders = [("data", mount.target) for mount in job.data]
+        folders += [("outputs", folder) for folder in job.outputs]
+        folders += [("checkpoints", job.checkpoints)] if job.checkpoints else []
+        if overlap := find_overlap(folders):
+            key, inner, outer = overlap
+            raise self._written.refusal(
+                (key,),
+                f"{quoted(inner)} and {quoted(outer)} lie within one another",
+                why="data, outputs and checkpoints have places of their own on the machine",
+                fix="name the outer one alone, or choose folders side by side",
+            )

@@ -1,0 +1,72 @@
+"""Find the job file that a command means. Quick commands use this: it loads nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.adapters.jobfile.problems import quoted, suggest
+from orchestrator.adapters.resources import resource
+from orchestrator.core.errors import BadRequestError
+
+JOB_FILE = "kedge.yaml"
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def find_job(cwd: Path, name: str | None) -> Path | None:
+    """Return the job file that is meant, or None where none is named and there is none.
+
+    Args:
+        cwd: where the command was given.
+        name: None for the nearest `kedge.yaml` upward; else a path to a file, or the name of a file beside
+            that `kedge.yaml`, in `cwd`, or among the jobs that come with kedge.
+
+    Raises:
+        BadRequestError: there is no such file.
+    """
+    if name is None:
+        return nearest_job(cwd)
+    path = Path(name)
+    if path.suffix in _SUFFIXES or len(path.parts) > 1:
+        return _given_file(cwd, name)
+    found = named_jobs(cwd)
+    if name not in found:
+        raise BadRequestError(
+            f"there is no job {quoted(name)}",
+            why=f"looked for {name}.yaml in {', '.join(str(folder) for folder in _folders(cwd))}",
+            fix=suggest(name, list(found)) or "give the path of a job file",
+        )
+    return found[name]
+
+
+def nearest_job(cwd: Path) -> Path | None:
+    """Return the nearest `kedge.yaml`, in this folder or above."""
+    folders = (cwd.absolute(), *cwd.absolute().parents)
+    return next((folder / JOB_FILE for folder in folders if (folder / JOB_FILE).is_file()), None)
+
+
+def named_jobs(cwd: Path) -> dict[str, Path]:
+    """List the files that `--job NAME` can mean here; the nearest of a name wins."""
+    found: dict[str, Path] = {}
+    for folder in _folders(cwd):
+        for path in sorted(folder.glob("*.y*ml")):
+            if path.suffix in _SUFFIXES and path.is_file():
+                found.setdefault(path.stem, path)
+    return found
+
+
+def _folders(cwd: Path) -> list[Path]:
+    nearest = nearest_job(cwd)
+    own = [nearest.parent] if nearest else []
+    return list(dict.fromkeys([*own, cwd.absolute(), resource("infra", "jobs")]))
+
+
+def _given_file(cwd: Path, name: str) -> Path:
+    path = (cwd / Path(name)).absolute()
+    if not path.is_file():
+        raise BadRequestError(
+            f"there is no job file {quoted(name)}",
+            why=f"{path} is not a file",
+            fix=suggest(path.stem, list(named_jobs(cwd))),
+        )
+    return path

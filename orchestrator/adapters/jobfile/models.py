@@ -1,0 +1,205 @@
+"""What a job file may say. The same models refuse mistakes and describe the file to editors (schema.py)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from orchestrator.adapters.jobfile.fields import (
+    DiskSize,
+    Dollars,
+    Duration,
+    Folder,
+    Gpus,
+    JobName,
+    Kind,
+    ModeName,
+    Nodes,
+    Place,
+    Restarts,
+    Secrets,
+    Source,
+    Text,
+    Variable,
+    VariableValue,
+    Word,
+    Workdir,
+)
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    # Each default is None, which says nothing; what happens then is in the descriptions.
+    for field in schema.get("properties", {}).values():
+        field.pop("default", None)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_defaults)
+
+
+class ResourcesPart(_Part, title="resources"):
+    """What to run on: wishes, each of which narrows the offers."""
+
+    infra: Place | None = Field(
+        default=None,
+        description="Provider, region and zone, as many as you care about; `*` for any.",
+        examples=["local", "aws", "aws/us-east-1", "do/tor1"],
+    )
+    cloud: Word | None = Field(default=None, description="The provider; the older word for `infra`.", examples=["aws"])
+    region: Word | None = Field(default=None, description="The region; the older word for the second part of `infra`.")
+    zone: Word | None = Field(default=None, description="The zone; the older word for the third part of `infra`.")
+    accelerators: Gpus | None = Field(
+        default=None,
+        description="The kind of GPU and how many.",
+        examples=["MI300X", "A10G:4", {"H100": 8}],
+    )
+    instance_type: Word | None = Field(
+        default=None, description="The provider's own name for a kind of machine.", examples=["g5.xlarge"]
+    )
+    image_id: Word | None = Field(
+        default=None, description="The provider's own name for a disk image; default: its GPU image."
+    )
+    use_spot: bool | None = Field(
+        default=None, description="Rent capacity that can be taken away, for less; default: false."
+    )
+    disk_size: DiskSize | None = Field(
+        default=None,
+        description="The root disk in GiB; default: what the offer comes with.",
+        examples=[256, "256GB"],
+    )
+
+
+class MountPart(_Part, title="data"):
+    """A file or folder of the laptop's, and where the command finds it."""
+
+    source: Source = Field(description="A file or folder on the laptop, relative to the job file's folder.")
+    target: Source = Field(description="Where it is on the machine, relative to the working folder.")
+
+
+class SupervisorPart(_Part, title="supervisor"):
+    """What keeps the command alive on the machine."""
+
+    kind: Kind | None = Field(default=None, description="The program that does it; default: tmux.")
+    restarts: Restarts | None = Field(
+        default=None, description="How often a command that failed is started again; default: 3."
+    )
+    restart_after: Duration | None = Field(
+        default=None, description="The pause before each restart; default: 10s.", examples=["10s"]
+    )
+    grace: Duration | None = Field(
+        default=None,
+        description="From SIGTERM to SIGKILL: the time to write a checkpoint; default: 60s.",
+        examples=["60s"],
+    )
+
+
+class ExpectPart(_Part, title="expect"):
+    """What you expect of a run."""
+
+    duration: Duration | None = Field(
+        default=None,
+        description="Of the whole run; a launch whose deadline is shorter is refused.",
+        examples=["45m"],
+    )
+    first_step: Duration | None = Field(
+        default=None,
+        description="Until the first training step; nothing counts as stalled before.",
+        examples=["2m"],
+    )
+
+
+def _mounts_of_mapping(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return [{"target": target, "source": source} for target, source in value.items()]
+
+
+def _list_of_one(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _supervisor_of_kind(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Data = Annotated[
+    tuple[MountPart, ...],
+    BeforeValidator(_mounts_of_mapping, json_schema_input_type=list[MountPart] | dict[str, str]),
+]
+FileMounts = Annotated[
+    tuple[MountPart, ...], BeforeValidator(_mounts_of_mapping, json_schema_input_type=dict[str, str])
+]
+Folders = Annotated[tuple[Folder, ...], BeforeValidator(_list_of_one, json_schema_input_type=list[Folder] | Folder)]
+Supervisor = Annotated[
+    SupervisorPart, BeforeValidator(_supervisor_of_kind, json_schema_input_type=SupervisorPart | Kind)
+]
+
+
+class ModePart(_Part, title="mode"):
+    """A named variant of the job: laid over it; mappings are merged key by key, anything else is replaced."""
+
+    envs: dict[Variable, VariableValue] | None = Field(
+        default=None,
+        description="Variables for `setup` and `run`; one without a value takes the laptop's.",
+        examples=[{"EPOCHS": 10}],
+    )
+    secrets: Secrets | None = Field(
+        default=None,
+        description="Names of variables whose values come from the laptop's environment, never from a file.",
+        examples=[{"HF_TOKEN": None}],
+    )
+    resources: ResourcesPart | None = Field(default=None, description="What to run on.")
+    setup: Text | None = Field(
+        default=None, description="A shell script run before the first start on a machine with this code."
+    )
+    run: Text | None = Field(
+        default=None,
+        description="The shell script that trains.",
+        examples=["python train.py --epochs $EPOCHS"],
+    )
+    data: Data | None = Field(
+        default=None,
+        description="Files and folders of the laptop's to send: {target: source}, or a list.",
+        examples=[{"data": "~/datasets/digits"}],
+    )
+    outputs: Folders | None = Field(
+        default=None, description="Folders that hold results; they are brought home.", examples=[["results"]]
+    )
+    checkpoints: Folder | None = Field(
+        default=None,
+        description="Where `run` writes checkpoints, if it doesn't read KEDGE_CHECKPOINT_DIR.",
+        examples=["checkpoints"],
+    )
+    deadline: Duration | None = Field(
+        default=None,
+        description="When the machine must be gone, counted from its creation; default: 1h.",
+        examples=["2h", "1h30m"],
+    )
+    budget: Dollars | None = Field(
+        default=None,
+        description="The most that the run may cost, in US dollars; checked before anything is created.",
+        examples=[10, "$10"],
+    )
+    supervisor: Supervisor | None = Field(
+        default=None, description="What keeps the command alive: a name, or a mapping.", examples=["tmux"]
+    )
+    expect: ExpectPart | None = Field(default=None, description="What you expect of a run.")
+
+
+class JobPart(ModePart, title="kedge job file"):
+    """A kedge job file."""
+
+    name: JobName | None = Field(
+        default=None, description="The job's name; default: the name of the folder or the file."
+    )
+    workdir: Workdir | None = Field(
+        default=None,
+        description="The folder whose code is sent, relative to the job file's; default: none.",
+        examples=["."],
+    )
+    num_nodes: Nodes | None = Field(default=None, description="How many machines; only 1 for now.")
+    file_mounts: FileMounts | None = Field(default=None, description="SkyPilot's word for `data`: {target: source}.")
+    modes: dict[ModeName, ModePart | None] | None = Field(
+        default=None, description="Named variants of the job.", examples=[{"fast": {"envs": {"EPOCHS": 1}}}]
+    )

@@ -1,0 +1,65 @@
+"""Names of jobs, of modes and of variables."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.adapters.jobfile.problems import quoted
+from orchestrator.core.errors import BadRequestError
+
+NAME_LENGTH = 30
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"
+
+_MODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,29}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def fit_name(text: str) -> str:
+    """Make a job's name of any text."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:NAME_LENGTH].strip("-") or "job"
+
+
+def parse_job_name(text: str) -> str:
+    """Return a job's name.
+
+    Raises:
+        BadRequestError: it can't be part of a tag and of a host's alias.
+    """
+    if not re.fullmatch(NAME_PATTERN, text) or text.endswith("\n"):
+        raise BadRequestError(
+            f"{quoted(text)} can't be a job's name",
+            why=f"it becomes part of tags and host names: a-z, 0-9 and -, at most {NAME_LENGTH} characters",
+            fix=f"write {fit_name(text)}",
+        )
+    return text
+
+
+def parse_mode_name(name: str) -> str:
+    """Return a mode's name.
+
+    Raises:
+        BadRequestError: it is no short word.
+    """
+    if not _MODE.fullmatch(name):
+        raise BadRequestError(
+            f"{quoted(name)} can't be a mode's name",
+            fix=f"use letters, digits, - and _, at most {NAME_LENGTH}",
+        )
+    return name
+
+
+def parse_variable_name(name: str) -> str:
+    """Return the name of an environment variable.
+
+    Raises:
+        BadRequestError: no variable can have it, or it is one of kedge's own.
+    """
+    if not _VARIABLE.fullmatch(name):
+        raise BadRequestError(
+            f"{quoted(name)} can't be a variable's name", fix="use letters, digits and _, and no digit first"
+        )
+    if name.startswith("KEDGE_"):
+        raise BadRequestError(
+            f"{quoted(name)} is kedge's own", why="kedge sets KEDGE_ variables", fix="choose another name"
+        )
+    return name

@@ -1,0 +1,87 @@
+"""Paths that a job file names: on the laptop, and in the working folder on the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from pathlib import Path, PurePosixPath
+
+from orchestrator.adapters.jobfile.problems import quoted
+from orchestrator.core.errors import BadRequestError
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+
+
+def relative_folder(text: str) -> str:
+    """Return a path in the working folder, tidied: `./results/` is `results`.
+
+    Raises:
+        BadRequestError: it is absolute, is the working folder itself, or leads out of it.
+    """
+    path = PurePosixPath(text.strip())
+    if path.is_absolute() or text.strip().startswith("~"):
+        raise BadRequestError(
+            f"{quoted(text)} is not within the working folder",
+            why="kedge keeps all of a run in a folder of its own; the machine's / and ~ stay as they are",
+            fix=f"write {path.name or 'data'}, and use that path in `run`",
+        )
+    if ".." in path.parts or not path.parts:
+        fault = "leads out of the working folder" if path.parts else "names no folder"
+        raise BadRequestError(
+            f"{quoted(text)} {fault}",
+            why="paths on the machine are relative to the folder that `run` starts in",
+            fix="write for example results or data/train",
+        )
+    return str(path)
+
+
+def expand_variables(text: str, envs: Mapping[str, str]) -> str:
+    """Put the job's own variables in; others stay as they are."""
+    return _VARIABLE.sub(lambda match: envs.get(match[1] or match[2], match[0]), text)
+
+
+def laptop_path(text: str, base: Path) -> Path:
+    """Return the absolute path of a file or folder on the laptop that is there.
+
+    Args:
+        text: relative to the base, absolute, or beginning with `~`.
+        base: the job file's folder.
+
+    Raises:
+        BadRequestError: it isn't there, or it is an address.
+    """
+    if match := _URL.match(text):
+        raise BadRequestError(
+            f"{quoted(text)} is an address",
+            why=f"{match[1]}:// comes with a cloud provider's object store; only this computer's files are sent",
+            fix="download it, and name the folder; or fetch it in `setup`",
+        )
+    try:
+        path = (base / Path(text.strip()).expanduser()).resolve()
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as err:
+        raise BadRequestError(f"{quoted(text)} is not a path that can be read", why=str(err)) from err
+    if not there or not text.strip():
+        raise BadRequestError(
+            f"{quoted(text)} is not there",
+            why=f"there is no {path}; paths are relative to the job file's folder",
+            fix="correct the path, or make the folder",
+        )
+    return path
+
+
+def find_overlap(folders: Sequence[tuple[str, str]]) -> tuple[str, str, str] | None:
+    """Find two folders of which one is the other, or lies in it.
+
+    Args:
+        folders: keys of the job file, and relative paths.
+
+    Returns:
+        The key of the inner one, its path, and the outer one's; None where all lie side by side.
+    """
+    for (_, outer), (key, inner) in permutations(folders, 2):
+        if f"{inner}/".startswith(f"{outer}/"):
+            return key, inner, outer
+    return None

@@ -1,0 +1,35 @@
+"""Find what travels with kedge beside its code: templates, infra, and the bundled trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.core.errors import KedgeError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def resource(*parts: str, package: Path = _PACKAGE) -> Path:
+    """Return the path of a file or folder that travels with kedge.
+
+    A wheel carries `templates` and `infra` inside the package, under `_resources`. An editable install has no
+    such copy: there they lie in the checkout, beside the package. The trainer lies beside it in both.
+
+    Args:
+        parts: for example `"templates", "systemd"`, or `"trainer"`.
+        package: the folder of the `orchestrator` package.
+
+    Raises:
+        KedgeError: there is nothing of that name; the installation is damaged.
+    """
+    beside = package.parent
+    packed = package / "_resources"
+    base = packed if packed.is_dir() and parts[0] != "trainer" else beside
+    path = base.joinpath(*parts)
+    if not path.exists():
+        raise KedgeError(
+            f"kedge's own {'/'.join(parts)} is missing",
+            why=f"there is no {path}",
+            fix="install kedge again",
+        )
+    return path

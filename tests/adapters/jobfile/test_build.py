@@ -1,0 +1,272 @@
+"""A good job file becomes a frozen job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.jobfile.names import NAME_PATTERN, fit_name
+from orchestrator.core.job import (
+    DataMount,
+    Expect,
+    Job,
+    Resources,
+    SupervisorKind,
+    SupervisorSpec,
+)
+from orchestrator.core.offer import Accelerators
+
+Read = Callable[..., Job]
+
+
+def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
+    """The whole file, read into core's own types."""
+    (folder / "data").mkdir()
+    job = read(
+        """
+        name: train
+        workdir: .
+        num_nodes: 1
+        resources:
+          infra: aws/us-east-1/us-east-1a
+          accelerators: A10G:4
+          instance_type: g5.12xlarge
+          image_id: ami-0868a20f5a3bf9702
+          use_spot: true
+          disk_size: 256
+        envs: {EPOCHS: 3, DEBUG: on, VERSION: 1.10}
+        secrets: {HF_TOKEN: null}
+        file_mounts: {input/a: ./data}
+        data: [{source: data, target: input/b}]
+        setup: pip install -r requirements.txt
+        run: python train.py
+        outputs: [./results/, logs]
+        checkpoints: ckpt
+        deadline: 1h30m
+        budget: $0.10
+        supervisor: {kind: screen, restarts: 5, restart_after: 1m, grace: 2m}
+        expect: {duration: 45m, first_step: 30s}
+        """,
+        environ={"HF_TOKEN": "hf_x"},
+    )
+    assert job == Job(
+        name="train",
+        path=str(folder / "kedge.yaml"),
+        workdir=str(folder),
+        resources=Resources(
+            provider="aws",
+            region="us-east-1",
+            zone="us-east-1a",
+            accelerators=Accelerators(name="a10g", count=4),
+            instance_type="g5.12xlarge",
+            image_id="ami-0868a20f5a3bf9702",
+            use_spot=True,
+            disk_gib=256,
+        ),
+        envs=(("EPOCHS", "3"), ("DEBUG", "on"), ("VERSION", "1.10")),
+        secrets=("HF_TOKEN",),
+        data=(
+            DataMount(source=str(folder / "data"), target="input/a"),
+            DataMount(source=str(folder / "data"), target="input/b"),
+        ),
+        setup="pip install -r requirements.txt",
+        run="python train.py",
+        outputs=("results", "logs"),
+        checkpoints="ckpt",
+        deadline=timedelta(minutes=90),
+        budget_usd=Decimal("0.10"),
+        supervisor=SupervisorSpec(
+            kind=SupervisorKind.SCREEN,
+            restarts=5,
+            restart_after=timedelta(minutes=1),
+            grace=timedelta(minutes=2),
+        ),
+        expect=Expect(duration=timedelta(minutes=45), first_step=timedelta(seconds=30)),
+    )
+
+
+def test_an_almost_empty_file_takes_every_default(read: Read, folder: Path) -> None:
+    """A key without a value is as good as none; the name is the folder's, made to fit."""
+    assert read("run: python train.py\nsetup:\nresources:\n") == Job(
+        name="my-project", path=str(folder / "kedge.yaml"), run="python train.py"
+    )
+
+
+@pytest.mark.parametrize("text", ["My Project", "ÜBER_größe", "...", "x" * 99, "a" + "-" * 40 + "b", ""])
+def test_any_name_is_made_to_fit(text: str) -> None:
+    """The result is always one that a job file may give itself."""
+    assert re.fullmatch(NAME_PATTERN, fit_name(text))
+
+
+@pytest.mark.parametrize(
+    ("written", "accelerators"),
+    [
+        ("MI300X", Accelerators(name="mi300x")),
+        ("A10G:4", Accelerators(name="a10g", count=4)),
+        ("{A10G: 4}", Accelerators(name="a10g", count=4)),
+        ("{A10G:4}", Accelerators(name="a10g", count=4)),
+        ("[A100-80GB:8]", Accelerators(name="a100-80gb", count=8)),
+    ],
+)
+def test_accelerators_are_read_in_all_of_skypilots_shapes(read: Read, written: str, accelerators: Accelerators) -> None:
+    """Names are lower case, whoever wrote them how."""
+    assert read(f"resources: {{accelerators: {written}}}").resources.accelerators == accelerators
+
+
+@pytest.mark.parametrize(
+    ("written", "gib"), [("256", 256), ("'256'", 256), ("256GB", 256), ("50gib", 50), ("1TB", 1024)]
+)
+def test_disk_sizes_are_gib(read: Read, written: str, gib: int) -> None:
+    """SkyPilot's GB are 2^30 bytes."""
+    assert read(f"resources: {{disk_size: {written}}}").resources.disk_gib == gib
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("aws", ("aws", None, None)),
+        ("AWS/us-east-1", ("aws", "us-east-1", None)),
+        ("aws/*/us-east-1a", ("aws", None, "us-east-1a")),
+        ("'*'", (None, None, None)),
+        ("'*/tor1'", (None, "tor1", None)),
+        ("do/tor1", ("do", "tor1", None)),
+        ("DigitalOcean", ("do", None, None)),
+        ("local", ("local", None, None)),
+    ],
+)
+def test_infra_names_a_place_as_far_as_it_goes(
+    read: Read, written: str, place: tuple[str | None, str | None, str | None]
+) -> None:
+    """A part `*` asks for nothing."""
+    resources = read(f"resources: {{infra: {written}}}").resources
+    assert (resources.provider, resources.region, resources.zone) == place
+
+
+@pytest.mark.parametrize(
+    ("written", "spot"), [("true", True), ("yes", True), ("on", True), ("no", False), ("False", False)]
+)
+def test_yaml_booleans_of_all_ages_are_understood(read: Read, written: str, spot: bool) -> None:
+    """`yes` and `on` are booleans in the YAML that SkyPilot reads."""
+    assert read(f"resources: {{use_spot: {written}}}").resources.use_spot is spot
+
+
+def test_a_variable_without_a_value_takes_the_laptops(read: Read) -> None:
+    """As SkyPilot does."""
+    job = read("envs: {USER_NAME: null, B: x}", environ={"USER_NAME": "ada"})
+    assert job.envs == (("USER_NAME", "ada"), ("B", "x"))
+
+
+def test_only_the_names_of_secrets_are_kept(read: Read) -> None:
+    """A list of names, and SkyPilot's mapping to null or to nothing, are the same."""
+    environ = {"A": "hunter2", "B": "hunter3"}
+    jobs = [read(text, environ=environ) for text in ("secrets: [A, B]", "secrets: {A: null, B: ''}")]
+    assert jobs[0] == jobs[1]
+    assert jobs[0].secrets == ("A", "B")
+    assert "hunter" not in repr(jobs)
+
+
+def test_the_jobs_own_variables_stand_in_its_paths(read: Read, folder: Path) -> None:
+    """`$NAME` and `${NAME}`; variables of others stay as they are."""
+    (folder / "v2").mkdir()
+    job = read("envs: {V: v2}\nworkdir: ./$V\nfile_mounts: {'in/${V}/$OTHER': '${V}'}")
+    assert job.workdir == str(folder / "v2")
+    assert job.data == (DataMount(source=str(folder / "v2"), target="in/v2/$OTHER"),)
+
+
+MODES = """
+resources: {infra: aws/us-east-1/us-east-1a, accelerators: A10G, instance_type: g5.xlarge, disk_size: 100}
+envs: {A: a, B: b}
+secrets: [S]
+supervisor: screen
+deadline: 2h
+run: long
+outputs: [a]
+expect: {duration: 1h, first_step: 1m}
+modes:
+  fast:
+    resources: {accelerators: {MI300X: 8}}
+    envs: {B: bb, C: c}
+    secrets: [T]
+    supervisor: {restarts: 0}
+    run: short
+    outputs: [b, c]
+    expect: {duration: 5m}
+  empty:
+  elsewhere: {resources: {infra: do}}
+  region: {resources: {region: us-west-2}}
+"""
+
+
+def test_a_mode_is_laid_over_the_job(read: Read) -> None:
+    """Mappings are merged key by key, anything else is replaced; what isn't said stays."""
+    job = read(MODES, mode="fast", environ={"S": "s", "T": "t"})
+    assert job.mode == "fast"
+    assert job.envs == (("A", "a"), ("B", "bb"), ("C", "c"))
+    assert job.secrets == ("S", "T")
+    assert job.supervisor == SupervisorSpec(kind=SupervisorKind.SCREEN, restarts=0)
+    assert (job.run, job.outputs, job.deadline) == ("short", ("b", "c"), timedelta(hours=2))
+    assert job.expect == Expect(duration=timedelta(minutes=5), first_step=timedelta(minutes=1))
+    assert job.resources.accelerators == Accelerators(name="mi300x", count=8)
+    assert (job.resources.zone, job.resources.disk_gib) == ("us-east-1a", 100)
+
+
+def test_a_mode_that_says_nothing_changes_nothing(read: Read) -> None:
+    """Nor do the modes that were not chosen."""
+    environ = {"S": "s"}
+    plain = read(MODES, environ=environ)
+    assert plain.run == "long"
+    assert read(MODES, mode="empty", environ=environ) == replace(plain, mode="empty")
+
+
+def test_another_provider_forgets_the_first_ones_words(read: Read) -> None:
+    """A region, a zone, a type and an image of AWS mean nothing elsewhere; the GPU and the disk do."""
+    resources = read(MODES, mode="elsewhere", environ={"S": "s"}).resources
+    assert resources == Resources(provider="do", accelerators=Accelerators(name="a10g"), disk_gib=100)
+
+
+def test_another_region_forgets_the_zone(read: Read) -> None:
+    """A zone lies in one region."""
+    resources = read(MODES, mode="region", environ={"S": "s"}).resources
+    assert (resources.region, resources.zone, resources.instance_type) == ("us-west-2", None, "g5.xlarge")
+
+
+def test_data_of_a_mode_replaces_what_has_the_same_target(read: Read, folder: Path) -> None:
+    """Small data for a quick mode, at the place where the command looks."""
+    for name in ("full", "small", "extra"):
+        (folder / name).mkdir()
+    text = "data: {in: full, more: extra}\nmodes: {fast: {data: [{source: small, target: in}]}}"
+    job = read(text, mode="fast")
+    assert job.data == (
+        DataMount(source=str(folder / "small"), target="in"),
+        DataMount(source=str(folder / "extra"), target="more"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "bundled"),
+    [
+        ("python -m trainer digits", True),
+        ("python3.11 -u -m trainer", True),
+        ("torchrun --nproc-per-node=2 \\\n  -m trainer digits", True),
+        ("torchrun --module trainer digits", True),
+        ("cd x && exec python -m trainer; echo done", True),
+        ("python -m trainer.digits", False),
+        ("python -m trainers", False),
+        ("python train.py", False),
+        ("git commit -m trainer", False),
+        ("python x.py; git commit -m trainer", False),
+        ("", False),
+    ],
+)
+def test_the_bundled_trainer_is_told_by_the_command(read: Read, folder: Path, run: str, bundled: bool) -> None:
+    """It runs as a module; it travels unless the code sent has a `trainer` of its own."""
+    text = f"workdir: .\nrun: |\n  {run.replace(chr(10), chr(10) + '  ')}\n"
+    assert read(text).bundled_trainer is bundled
+    (folder / "trainer").mkdir()
+    assert read(text).bundled_trainer is False

@@ -1,0 +1,91 @@
+"""Which job file a command means, and which there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.jobfile.find import find_job
+from orchestrator.adapters.jobfile.listing import list_jobs
+from orchestrator.adapters.resources import resource
+from orchestrator.core.errors import BadRequestError
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a `kedge.yaml`, another job beside it, one in a folder below, and other YAML."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "kedge.yaml").write_text("# The main job.\nrun: x\nmodes: {fast: {}, full: {}}\n")
+    (tmp_path / "sweep.yml").write_text("resources: {infra: local}\nrun: x\n")
+    (tmp_path / "deep" / "er" / "local.yaml").write_text("run: x\n")
+    (tmp_path / "compose.yaml").write_text("services: {db: {image: postgres}}\n")
+    return tmp_path
+
+
+def test_without_a_name_the_nearest_kedge_yaml_upward_is_meant(project: Path) -> None:
+    """From any folder below it."""
+    assert find_job(project / "deep" / "er", None) == project / "kedge.yaml"
+
+
+def test_without_a_name_and_a_file_there_is_none(tmp_path: Path) -> None:
+    """The caller then opens a plain machine."""
+    assert find_job(tmp_path, None) is None
+
+
+def test_a_name_is_looked_for_beside_the_nearest_then_here_then_among_kedges_own(project: Path) -> None:
+    """In this order."""
+    below = project / "deep" / "er"
+    assert find_job(below, "sweep") == project / "sweep.yml"
+    assert find_job(below, "local") == below / "local.yaml"
+    assert find_job(below, "digits") == resource("infra", "jobs", "digits.yaml")
+    (project / "digits.yaml").write_text("run: mine\n")
+    assert find_job(below, "digits") == project / "digits.yaml"
+
+
+def test_a_path_is_taken_as_it_is(project: Path, tmp_path: Path) -> None:
+    """Relative to where the command was given, or absolute."""
+    assert find_job(project / "deep", "../sweep.yml") == project / "deep" / ".." / "sweep.yml"
+    assert find_job(project, "sweep.yml") == project / "sweep.yml"
+    assert find_job(Path("/"), str(project / "sweep.yml")) == project / "sweep.yml"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("digts", "digits"), ("swep", "sweep"), ("deep/swep.yaml", "sweep")])
+def test_a_name_that_is_not_there_gets_the_nearest(project: Path, name: str, meant: str) -> None:
+    """Exit code 2, and what was probably meant."""
+    with pytest.raises(BadRequestError) as caught:
+        find_job(project, name)
+    assert caught.value.fix == f"did you mean {meant}?"
+
+
+def test_the_list_has_jobs_and_no_other_yaml(project: Path) -> None:
+    """Their names are what `--job` takes."""
+    jobs = {job.name: job for job in list_jobs(project)}
+    assert list(jobs) == ["kedge", "sweep", "digits"]
+    assert jobs["kedge"].description == "The main job."
+    assert jobs["kedge"].modes == ("fast", "full")
+    assert jobs["digits"].modes == ("validate", "full")
+    assert all(find_job(project, name) == job.path for name, job in jobs.items())
+
+
+def test_a_damaged_file_does_not_hide_the_others(project: Path) -> None:
+    """It is listed with its problem."""
+    (project / "kedge.yaml").write_text("run: [\n")
+    (project / "sweep.yml").write_text("run: x\nnonsense: y\n")
+    jobs = {job.name: job for job in list_jobs(project)}
+    assert "this isn't YAML" in jobs["kedge"].problem
+    assert "`nonsense`" in jobs["sweep"].problem
+    assert not jobs["digits"].problem
+
+
+def test_looking_for_a_job_loads_nothing_heavy() -> None:
+    """Quick commands look for the job file too; they can't wait for pydantic."""
+    code = (
+        "import sys, orchestrator.adapters.jobfile.find as f; from pathlib import Path; f.find_job(Path('/'), None);"
+        "print(sorted({'pydantic', 'yaml', 'jinja2'} & set(sys.modules)))"
+    )
+    root = resource("trainer").parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,128 @@
+"""Flags are laid over the job last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.read import plain_machine_job
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import Job, Resources, SupervisorKind, SupervisorSpec
+from orchestrator.core.offer import Accelerators
+
+Read = Callable[..., Job]
+Refuse = Callable[..., BadRequestError]
+
+JOB = """
+resources: {infra: aws/us-east-1, instance_type: g5.xlarge, use_spot: true, disk_size: 100}
+envs: {A: a, B: b}
+supervisor: {kind: tmux, restarts: 7}
+deadline: 3h
+budget: 5
+modes: {fast: {deadline: 1h, envs: {B: bb}}}
+"""
+
+
+def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
+    """All of them at once."""
+    job = read(
+        JOB,
+        mode="fast",
+        region="us-west-2",
+        zone="us-west-2b",
+        instance_type="p4d.24xlarge",
+        gpu="A100:8",
+        use_spot=False,
+        image_id="ami-1",
+        disk_size="500GB",
+        usd_per_hour="$1.99",
+        deadline="2h",
+        budget="0",
+        supervisor="nohup",
+        envs=("B=x=y", "HOME_SWEET"),
+        environ={"HOME_SWEET": "/h"},
+    )
+    assert job.resources == Resources(
+        provider="aws",
+        region="us-west-2",
+        zone="us-west-2b",
+        instance_type="p4d.24xlarge",
+        accelerators=Accelerators(name="a100", count=8),
+        image_id="ami-1",
+        disk_gib=500,
+        usd_per_hour=Decimal("1.99"),
+    )
+    assert job.deadline == timedelta(hours=2)
+    assert job.budget_usd == 0
+    assert job.supervisor == SupervisorSpec(kind=SupervisorKind.NOHUP, restarts=7)
+    assert dict(job.envs) == {"A": "a", "B": "x=y", "HOME_SWEET": "/h"}
+
+
+def test_no_flag_changes_nothing(read: Read) -> None:
+    """A flag that wasn't given leaves the file's word."""
+    job = read(JOB)
+    assert (job.budget_usd, job.resources.use_spot, job.deadline) == (
+        Decimal(5),
+        True,
+        timedelta(hours=3),
+    )
+
+
+def test_a_job_for_a_cloud_is_rehearsed_on_this_computer(read: Read) -> None:
+    """`--provider local` forgets the cloud's regions and types."""
+    resources = read(JOB, provider="local").resources
+    assert resources == Resources(provider="local", use_spot=True, disk_gib=100)
+
+
+def test_a_variable_that_the_file_leaves_open_can_come_from_a_flag(read: Read) -> None:
+    """As SkyPilot's `--env` does."""
+    assert read("envs: {A: null}", envs=("A=x",)).envs == (("A", "x"),)
+
+
+@pytest.mark.parametrize(
+    ("flag", "arguments", "fix"),
+    [
+        ("--provider", {"provider": "locl"}, "local"),
+        ("--provider", {"provider": "azure"}, "aws, do, local"),
+        ("--gpu", {"gpu": "mi300x:none"}, "A10G:4"),
+        ("--region", {"region": "us east"}, "kedge offers"),
+        ("--zone", {"zone": ""}, "kedge offers"),
+        ("--instance-type", {"instance_type": "a;b"}, "kedge offers"),
+        ("--image-id", {"image_id": "docker:x"}, "image_id"),
+        ("--disk-size", {"disk_size": "big"}, "256GB"),
+        ("--price", {"usd_per_hour": "cheap"}, "0.50"),
+        ("--ttl", {"deadline": "90"}, "90s"),
+        ("--budget", {"budget": "ten"}, "$10"),
+        ("--supervisor", {"supervisor": "systmd"}, "systemd"),
+        ("--env", {"envs": ("1A=x",)}, "letters"),
+        ("--env", {"envs": ("NOT_SET",)}, "NOT_SET=value"),
+        ("--env", {"envs": ("KEDGE_RUN_ID=x",)}, "another name"),
+    ],
+)
+def test_a_flag_that_cannot_be_read_is_named(refuse: Refuse, flag: str, arguments: dict[str, object], fix: str) -> None:
+    """With what to write instead."""
+    error = refuse("run: x", **arguments)
+    assert error.what.startswith(flag)
+    assert fix in error.fix
+
+
+def test_a_secret_is_not_taken_from_the_command_line(refuse: Refuse) -> None:
+    """Its value would be in the shell's history, and isn't repeated in the refusal."""
+    error = refuse("secrets: [T]", envs=("T=hunter2",), environ={"T": "x"})
+    assert error.what.startswith("--env T")
+    assert "hunter2" not in str(error)
+
+
+def test_a_machine_without_a_job_takes_flags_alone() -> None:
+    """It has a deadline all the same."""
+    job = plain_machine_job(Overrides(provider="do", gpu="mi300x", budget="10"), environ={}, providers=("do",))
+    assert job == Job(
+        name="machine",
+        resources=Resources(provider="do", accelerators=Accelerators(name="mi300x")),
+        budget_usd=Decimal(10),
+    )
+    assert job.deadline == timedelta(hours=1)

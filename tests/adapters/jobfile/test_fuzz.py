@@ -1,0 +1,65 @@
+"""Whatever a file holds, it is read or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.models import JobPart, ResourcesPart, SupervisorPart
+from orchestrator.adapters.jobfile.read import read_job
+from orchestrator.adapters.jobfile.unsupported import NOT_HERE
+from orchestrator.core.errors import BadRequestError
+
+KEYS = sorted({*JobPart.model_fields, *ResourcesPart.model_fields, *SupervisorPart.model_fields} | set(NOT_HERE))
+WORDS = st.sampled_from(
+    ["x", "aws", "a/b", "~", "~x/y", "$A", "..", "/x", "1h", "90", "1e999", "$1", "on", "", "s3://b", "\0", "\ud800"]
+)
+SCALARS = WORDS | st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+JOBS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
+ONE_FILE = [HealthCheck.function_scoped_fixture]
+
+
+def read_or_refuse(path: Path, raw: bytes, mode: str | None = None) -> None:
+    path.write_bytes(raw)
+    try:
+        read_job(path, mode=mode, overrides=Overrides(), environ={"A": "a"}, providers=("aws", "local"))
+    except BadRequestError as err:
+        refusal = err
+    else:
+        return
+    assert str(path) in refusal.what
+    assert "\n" not in refusal.what
+
+
+@given(raw=st.binary(max_size=200))
+@settings(max_examples=150, deadline=None, suppress_health_check=ONE_FILE)
+def test_any_bytes_are_read_or_refused(tmp_path: Path, raw: bytes) -> None:
+    """Never another exception."""
+    read_or_refuse(tmp_path / "job.yaml", raw)
+
+
+@given(text=st.text(alphabet=st.sampled_from(" \n\t:-[]{}#&*!|>'\"%@`,?<~ab01$./"), max_size=80))
+@example(text="%YAML 1.1.1")
+@settings(max_examples=300, deadline=None, suppress_health_check=ONE_FILE)
+def test_any_text_of_yamls_own_signs_is_read_or_refused(tmp_path: Path, text: str) -> None:
+    """Never another exception."""
+    read_or_refuse(tmp_path / "job.yaml", text.encode())
+
+
+@given(job=JOBS, mode=st.none() | st.sampled_from(["x", "run"]))
+@settings(max_examples=300, deadline=None, suppress_health_check=ONE_FILE)
+def test_any_values_under_known_keys_are_read_or_refused(
+    tmp_path: Path, job: dict[str, object], mode: str | None
+) -> None:
+    """Never another exception."""
+    raw = yaml.safe_dump(job, allow_unicode=False).encode()
+    read_or_refuse(tmp_path / "job.yaml", raw, mode)

@@ -1,0 +1,195 @@
+"""Every mistake is one refusal with the file, the key, its line and what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.errors import BadRequestError
+
+Refuse = Callable[..., BadRequestError]
+
+UNSUPPORTED = {
+    "service: {readiness_probe: /}": "service",
+    "config: {kubernetes: {}}": "config",
+    "experimental: {}": "experimental",
+    "event_callback: ./x.sh": "event_callback",
+    "inputs: {a: 1}": "inputs",
+    "volumes: {/mnt: v}": "volumes",
+    "pool: p": "pool",
+    "resources: {cpus: 4+}": "resources.cpus",
+    "resources: {memory: 32+}": "resources.memory",
+    "resources: {ports: 8081}": "resources.ports",
+    "resources: {any_of: [{infra: aws}]}": "resources.any_of",
+    "resources: {ordered: [{infra: aws}]}": "resources.ordered",
+    "resources: {autostop: 10m}": "resources.autostop",
+    "resources: {job_recovery: none}": "resources.job_recovery",
+    "resources: {labels: {a: b}}": "resources.labels",
+    "resources: {disk_tier: high}": "resources.disk_tier",
+    "resources: {network_tier: best}": "resources.network_tier",
+    "resources: {max_hourly_cost: 10}": "resources.max_hourly_cost",
+    "resources: {priority: 1}": "resources.priority",
+    "modes: {fast: {resources: {cpus: 4}}}": "modes.fast.resources.cpus",
+}
+
+
+@pytest.mark.parametrize(("text", "key"), UNSUPPORTED.items())
+def test_a_key_of_skypilot_that_is_not_supported_is_refused_by_name(refuse: Refuse, text: str, key: str) -> None:
+    """The refusal names the key and says what to use instead."""
+    error = refuse(text)
+    assert f"`{key}` is not supported" in error.what
+    assert "SkyPilot" in error.why
+    assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "fix"),
+    [
+        ("run: x\nnamee: y", 2, "`namee`", "`name`"),
+        ("run: x\nresources:\n  acceleratorz: A10G", 3, "`resources.acceleratorz`", "`accelerators`"),
+        ("modes:\n  fast:\n    dedline: 2h", 3, "`modes.fast.dedline`", "`deadline`"),
+        ("supervisor:\n  restart: 3", 2, "`supervisor.restart`", "`restarts`"),
+        ("expect:\n  durations: 3h", 2, "`expect.durations`", "`duration`"),
+        ("data:\n  - {source: a, goal: b, target: c}", 2, "`data[0].goal`", "source, target"),
+        ("modes:\n  resources:\n    resources:\n      regionn: x", 4, "regionn", "`region`"),
+        ("modes:\n  fast:\n    workdir: .", 3, "`modes.fast.workdir`", "at the top"),
+        ("supervisor: tmx", 1, "`supervisor`", "tmux"),
+        ("supervisor:\n\n  kind: systemdd", 3, "`supervisor.kind`", "systemd"),
+        ("resources: {infra: asw}", 1, "`resources.infra`", "aws"),
+        ("resources:\n  cloud: gcp", 2, "`resources.cloud`", "aws, do, local"),
+    ],
+)
+def test_a_word_that_is_not_known_gets_the_nearest_one(
+    refuse: Refuse, folder: Path, text: str, line: int, key: str, fix: str
+) -> None:
+    """File and line come first, then the dotted key; the fix names the nearest, or all there are."""
+    error = refuse(text)
+    assert error.what.startswith(f"{folder}/kedge.yaml:{line}: ")
+    assert key in error.what
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("deadline: 90", "a number with a unit"),
+        ("deadline: 1:30", "a number with a unit"),
+        ("deadline: 2 hours", "a number with a unit"),
+        ("deadline: 0h", "not positive"),
+        ("deadline: 99999999999999999999d", "longer than a year"),
+        ("deadline: [2h]", "not a single value"),
+        ("deadline: on", "a number with a unit"),
+        ("budget: ten", "not an amount of dollars"),
+        ("budget: -1", "not an amount of dollars"),
+        ("budget: .nan", "not an amount of dollars"),
+        ("budget: 1e300", "more than a million"),
+        ("budget: {usd: 1}", "not a single value"),
+        ("resources: {accelerators: 'A10G:0'}", "GPUs of one kind"),
+        ("resources: {accelerators: 'A10G:0.5'}", "GPUs of one kind"),
+        ("resources: {accelerators: {}}", "GPUs of one kind"),
+        ("resources: {accelerators: [A100, H100]}", "several kinds"),
+        ("resources: {accelerators: {A100:1, H100:1}}", "several kinds"),
+        ("resources: {disk_size: big}", "not a disk size"),
+        ("resources: {disk_size: 100MB}", "not a disk size"),
+        ("resources: {use_spot: perhaps}", "not true or false"),
+        ("resources: {infra: aws/a/b/c}", "not a place"),
+        ("resources: {infra: aws//b}", "not a place"),
+        ("resources: {infra: aws, region: us-east-1}", "says where already"),
+        ("resources: {image_id: 'docker:ubuntu'}", "not an image"),
+        ("resources: {image_id: {us-east-1: ami-1}}", "not a single value"),
+        ("resources: [aws]", "a mapping of keys to values"),
+        ("num_nodes: 2", "one machine"),
+        ("name: My_Task", "my-task"),
+        ("name: " + "a" * 31, "can't be a job's name"),
+        ("name: -a", "can't be a job's name"),
+        ("workdir: nowhere", "is not there"),
+        ("workdir: kedge.yaml", "not a folder"),
+        ("workdir: ~nobody-has-this-name/x", "not a path"),
+        ("workdir: {url: https://github.com/a/b}", "clones no repository"),
+        ("outputs: [../x]", "leads out"),
+        ("outputs: [/x]", "not within the working folder"),
+        ("outputs: ['.']", "names no folder"),
+        ("outputs: {a: b}", "is not a list"),
+        ("checkpoints: a/../../b", "leads out"),
+        ("outputs: [a, a/b]", "within one another"),
+        ("outputs: [a]\ncheckpoints: a", "within one another"),
+        ("outputs: [a]\ncheckpoints: a/b", "within one another"),
+        ("data: {data: nowhere}", "is not there"),
+        ("data: {data: s3://bucket/x}", "s3://"),
+        ("data: {/data: .}", "not within the working folder"),
+        ("data: {~/data: .}", "not within the working folder"),
+        ("data: [{source: .}]", "target` is missing"),
+        ("data: [.]", "a mapping of keys to values"),
+        ("file_mounts: {/data: .}", "write data"),
+        ("file_mounts: {data: s3://bucket}", "s3://"),
+        ("file_mounts: {data: {name: b, mode: MOUNT}}", "object store"),
+        ("envs: {1X: a}", "variable's name"),
+        ("envs: {A: [1]}", "not a single value"),
+        ("envs: {KEDGE_RUN_ID: a}", "kedge's own"),
+        ("envs: {A: null}", "isn't set"),
+        ("secrets: {A: hunter2}", "whoever reads the repository"),
+        ("secrets: [A]", "isn't set"),
+        ("secrets: A", "not a list of names"),
+        ("supervisor: {restarts: -1}", "larger number"),
+        ("supervisor: {restarts: many}", "whole number"),
+        ("supervisor: {grace: 60}", "a number with a unit"),
+        ("modes: {'a b': {}}", "mode's name"),
+        ("modes: [fast]", "a mapping of keys to values"),
+        ("run: [a, b]", "not a single value"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_key(refuse: Refuse, text: str, says: str) -> None:
+    """Each says what is wrong in words, on one line each."""
+    error = refuse(text)
+    key = text.splitlines()[-1].split(":")[0]
+    assert key in error.what
+    assert says in str(error)
+    assert all("\n" not in part for part in (error.what, error.why, error.fix))
+
+
+def test_the_value_of_a_secret_is_never_shown(refuse: Refuse) -> None:
+    """A refusal may end up in a log."""
+    assert "hunter2" not in str(refuse("secrets: {A: hunter2}"))
+
+
+def test_a_name_that_is_a_secret_and_a_variable_is_refused(refuse: Refuse) -> None:
+    """One of them would be shown."""
+    error = refuse("envs: {A: x}\nsecrets: [A]", environ={"A": "y"})
+    assert "under `envs` too" in error.what
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_lines(refuse: Refuse) -> None:
+    """One line each, so that a file is corrected in one go."""
+    error = refuse("deadline: 90\nrun: x\nresources:\n  cpus: 4\nnamee: y\nsupervisor: tmx\n")
+    assert error.what.endswith(":1: 4 mistakes")
+    lines = [line.split(":")[0].strip() for line in error.why.splitlines()]
+    assert lines == ["line 1", "line 4", "line 5", "line 6"]
+
+
+def test_very_many_mistakes_are_counted(refuse: Refuse) -> None:
+    """A file that is something else altogether doesn't fill the terminal."""
+    error = refuse("\n".join(f"key{n}: x" for n in range(50)))
+    assert len(error.why.splitlines()) == 11
+    assert error.why.endswith("and 40 more")
+
+
+def test_a_mode_that_is_not_there_gets_the_nearest_one(refuse: Refuse) -> None:
+    """The refusal lists the modes there are."""
+    error = refuse("modes: {validate: {}, full: {}}", mode="validat")
+    assert error.why == "its modes are validate, full"
+    assert error.fix == "did you mean validate?"
+    assert "no `modes`" in refuse("run: x", mode="fast").why
+
+
+def test_what_a_mode_says_is_refused_at_the_modes_line(refuse: Refuse) -> None:
+    """Not at the job's own line of the same key."""
+    text = "resources: {infra: aws}\nmodes:\n  fast:\n    resources:\n      infra: gcp\n"
+    assert ":5: `modes.fast.resources.infra`" in refuse(text, mode="fast").what
+
+
+def test_a_mistake_in_another_mode_is_refused_too(refuse: Refuse) -> None:
+    """A file is good in all its modes or it isn't good."""
+    error = refuse("modes:\n  fast: {}\n  full: {deadline: 90}\n", mode="fast")
+    assert "`modes.full.deadline`" in error.what

@@ -1,0 +1,118 @@
+"""The schema for editors agrees with the reader, and the reference lists every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.read import read_job
+from orchestrator.adapters.jobfile.schema import job_schema
+from orchestrator.adapters.jobfile.unsupported import NOT_HERE
+from orchestrator.adapters.resources import resource
+
+ROOT = resource("trainer").parent
+JOBS = sorted(resource("infra", "jobs").glob("*.yaml"))
+
+
+def faults(text: str) -> list[str]:
+    validator = jsonschema.Draft202012Validator(job_schema())
+    return [error.message for error in validator.iter_errors(yaml.safe_load(text))]
+
+
+def keys(schema: dict[str, Any]) -> Iterator[str]:
+    for block in (schema, *schema["$defs"].values()):
+        yield from block.get("properties", {})
+
+
+def test_the_schema_is_a_good_one() -> None:
+    """By the draft that it names."""
+    jsonschema.Draft202012Validator.check_schema(job_schema())
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_the_jobs_that_come_with_kedge_are_good_in_every_mode(path: Path) -> None:
+    """For the schema and for the reader."""
+    assert faults(path.read_text()) == []
+    for mode in (None, *yaml.safe_load(path.read_text())["modes"]):
+        job = read_job(path, mode=mode, overrides=Overrides(), environ={}, providers=("local",))
+        assert job.bundled_trainer
+        assert job.expect.duration is not None
+        assert job.expect.duration < job.deadline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run: x\nresources: {accelerators: {A10G: 4}, disk_size: 256, use_spot: true}",
+        "resources: {accelerators: [MI300X], disk_size: 1TB}\nbudget: $10\nsupervisor: tmux",
+        "data: {a: ./b}\nsecrets: [A]\nenvs: {A: 1, B: x, C: null, D: true}",
+        "data: [{source: a, target: b}]\nsecrets: {A: null}\noutputs: a\nbudget: 0.5",
+        "modes: {fast: {deadline: 1h30m, supervisor: {kind: nohup, restarts: 0}}, empty: }",
+    ],
+)
+def test_what_is_good_is_good_for_the_schema(text: str) -> None:
+    """Each shape that a value may have."""
+    assert faults(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "namee: x",
+        "name: My_Task",
+        "resources: {acceleratorz: A10G}",
+        "resources: {accelerators: {A: 1, B: 2}}",
+        "resources: {use_spot: perhaps}",
+        "modes: {fast: {workdir: .}}",
+        "deadline: 90",
+        "deadline: 2 hours",
+        "budget: ten",
+        "supervisor: tmx",
+        "supervisor: {restarts: -1}",
+        "secrets: {A: hunter2}",
+        "outputs: [/x]",
+        "data: [{source: x}]",
+        "num_nodes: 2",
+    ],
+)
+def test_typical_mistakes_are_mistakes_for_the_schema(text: str) -> None:
+    """An editor underlines them."""
+    assert faults(text)
+
+
+def test_every_key_is_explained() -> None:
+    """Editors show it while one types, and docs/job-file.md has it in a table."""
+    schema = job_schema()
+    reference = (ROOT / "docs" / "job-file.md").read_text()
+    for block in (schema, *schema["$defs"].values()):
+        assert all(field.get("description") for field in block["properties"].values())
+    missing = [key for key in set(keys(schema)) if f"| `{key}` |" not in reference]
+    assert missing == []
+
+
+def test_every_unsupported_key_is_in_the_reference() -> None:
+    """With what to use instead."""
+    reference = (ROOT / "docs" / "job-file.md").read_text()
+    named = set(re.findall(r"`(?:resources\.)?(\w+)`", reference))
+    assert set(NOT_HERE) <= named
+
+
+def test_the_examples_of_the_reference_can_be_read(tmp_path: Path) -> None:
+    """Each YAML block of docs/job-file.md, by the reader itself."""
+    reference = (ROOT / "docs" / "job-file.md").read_text()
+    blocks = [part.split("```")[0] for part in reference.split("```yaml\n")[1:]]
+    (tmp_path / "datasets" / "images").mkdir(parents=True)
+    assert blocks
+    for block in blocks:
+        path = tmp_path / "kedge.yaml"
+        path.write_text(block)
+        environ = {"HF_TOKEN": "x", "WANDB_API_KEY": "x"}
+        providers = ("aws", "do", "local")
+        assert read_job(path, mode=None, overrides=Overrides(), environ=environ, providers=providers).run

@@ -1,0 +1,70 @@
+"""The systemd unit: its text, and what systemd itself says of it."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.templates import TemplateError, render
+from orchestrator.core.job import Job, SupervisorKind, SupervisorSpec
+
+GOLDEN = Path(__file__).parent / "units"
+UNIT = "systemd/kedge-run.service.j2"
+KINDS = [SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER]
+
+
+def job(kind: SupervisorKind) -> Job:
+    return Job(name="digits", supervisor=SupervisorSpec(kind=kind, grace=timedelta(minutes=2)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_unit_is_the_one_that_was_read_by_a_person(kind: SupervisorKind) -> None:
+    """A change of the template shows as a change of these files."""
+    text = render(UNIT, job=job(kind), root="/root/.kedge runs/digits-1")
+    assert text == (GOLDEN / f"{kind.value}.service").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["plain", "with space", "100%h", "cost$HOME", "ünïcode"])
+def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: SupervisorKind, name: str) -> None:
+    """Checked by `systemd-analyze verify`, with an agent in a folder of this name."""
+    root = tmp_path / name
+    launcher = root / "bin" / "kedge-agent"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    unit = tmp_path / "kedge-run.service"
+    unit.write_text(render(UNIT, job=job(kind), root=str(root)))
+    done = verify(unit, kind, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
+    """The check above does look at the launcher."""
+    unit = tmp_path / "kedge-run.service"
+    unit.write_text(render(UNIT, job=job(SupervisorKind.SYSTEMD), root=str(tmp_path)))
+    assert "is not executable" in verify(unit, SupervisorKind.SYSTEMD, tmp_path).stderr
+
+
+@pytest.mark.parametrize("root", ['a"b', "a'b", "a\\b", "a\nExecStartPre=/bin/evil"])
+def test_a_folder_that_a_unit_cannot_name_is_refused(root: str) -> None:
+    """Better than a unit that runs something else."""
+    with pytest.raises(TemplateError) as caught:
+        render(UNIT, job=job(SupervisorKind.SYSTEMD), root=f"/{root}")
+    assert caught.value.why
+    assert caught.value.fix
+
+
+def verify(unit: Path, kind: SupervisorKind, runtime: Path) -> subprocess.CompletedProcess[str]:
+    options = ["--user"] if kind is SupervisorKind.SYSTEMD_USER else []
+    return subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *options, str(unit)],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(runtime), "XDG_RUNTIME_DIR": str(runtime)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
