@@ -22,7 +22,7 @@ from orchestrator.core.actions import (
     StopCommand,
 )
 from orchestrator.core.cost import price_usd
-from orchestrator.core.errors import BadRequestError, NoCapacityError, OverBudgetError, StillBillingError
+from orchestrator.core.errors import BadRequestError, NoCapacityError, OverBudgetError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
@@ -45,7 +45,8 @@ class Observed:
         spent_usd: by this run's machines until now.
         usual_duration: of successful runs of this job and mode; None without any.
         keeps_results: an object store keeps the results when the machine ends.
-        results: the object store, or another machine of this run, holds something to go on from.
+        results: the object store holds something to go on from.
+        outcome: the command's last state that the object store knows; None for none.
     """
 
     now: datetime
@@ -59,6 +60,7 @@ class Observed:
     usual_duration: timedelta | None = None
     keeps_results: bool = False
     results: bool = False
+    outcome: RunState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +105,17 @@ class Ending:
 def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
     """Plan what is missing between what was observed and a run that is done.
 
+    A machine that nobody can use, such as one whose creation is unclear, is ended before another is made.
+
     Raises:
         BadRequestError: the job can't end before its deadline.
         NoCapacityError: there is no offer.
         OverBudgetError: the worst case costs more than the budget.
-        StillBillingError: a machine whose creation is unclear blocks another.
     """
     machine = _usable_machine(observed.machines)
+    unclear = tuple(DestroyMachine(machine_id=m.id) for m in observed.machines if m is not machine)
+    if machine is None and observed.outcome is RunState.SUCCEEDED:
+        return _plan_late_fetch(spec, observed, unclear, ending)
     if machine is None:
         machine_id = f"{spec.run_id}-m{observed.machines_before + 1}"
         start = _plan_new_machine(spec, observed, machine_id)
@@ -119,7 +125,7 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
         machine_id = machine.id
         start = _plan_on_machine(spec.job, observed, machine)
         usd_per_hour, deadline_at = machine.usd_per_hour, machine.deadline_at
-    actions = (*start, *_plan_ending(spec.job, machine_id, ending))
+    actions = (*unclear, *start, *_plan_ending(spec.job, machine_id, ending))
     plan = _price(spec, observed, actions, usd_per_hour, deadline_at)
     _refuse_over_budget(plan)
     return plan
@@ -162,14 +168,19 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
     return Plan(run_id=run_id, actions=tuple(actions), worst_usd=observed.spent_usd, notes=_teardown_notes(observed))
 
 
+def _plan_late_fetch(spec: LaunchSpec, observed: Observed, unclear: tuple[Action, ...], ending: Ending) -> Plan:
+    """A run that has succeeded needs no machine: its results are in the store."""
+    source = f"{spec.run_id}-m{observed.machines_before}"
+    fetch = (FetchResults(machine_id=source, destination=ending.destination),) if ending.destination else ()
+    return Plan(
+        run_id=spec.run_id,
+        actions=(*unclear, *fetch),
+        worst_usd=observed.spent_usd,
+        notes=("the run has succeeded already; nothing is rented for it",),
+    )
+
+
 def _usable_machine(machines: tuple[Machine, ...]) -> Machine | None:
-    for machine in machines:
-        if machine.state is MachineState.UNKNOWN:
-            raise StillBillingError(
-                f"it is unclear whether machine {machine.id} exists",
-                why="its creation was asked for, and neither confirmed nor refused",
-                fix=f"end it with `kedge teardown {machine.run_id}`, then launch again",
-            )
     return next((m for m in machines if m.state in (MachineState.BOOTING, MachineState.READY)), None)
 
 

@@ -240,18 +240,18 @@ class _Worker:
                 if event.line is not None:
                     self.events(LogLine(text=event.line))
                 if event.report is not None:
-                    self._note(event.report.command)
+                    self.progress.command = event.report.command
                     self.events(ReportSeen(report=event.report))
         except MachineLostError as lost:
-            self._note_lost(lost)
-        return str(self.progress.command.state)
+            self.progress.command = self._last_word(lost)
+        return self._note(self.progress.command)
 
-    def _note_lost(self, lost: MachineLostError) -> None:
-        """A machine that ended by itself left its last word in the store."""
+    def _last_word(self, lost: MachineLostError) -> Command:
+        """Return what a machine that ended by itself left in the store."""
         shipped = self.world.store.command(self.spec.run_id) if self.world.store else None
         if shipped is None or not shipped.state.is_over:
             raise lost
-        self._note(shipped)
+        return shipped
 
     def _fetch(self, action: FetchResults) -> str:
         machine = self._machine(action.machine_id)

@@ -7,7 +7,7 @@ from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.plan import Observed
-from orchestrator.core.report import MachineReport
+from orchestrator.core.report import MachineReport, RunState
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
 
@@ -23,7 +23,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     """
     now = world.clock.now()
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
-    usable = [machine for machine in machines if machine.state is not MachineState.ENDING]
+    usable = [machine for machine in machines if machine.state in (MachineState.BOOTING, MachineState.READY)]
     source = world.code(spec.job) if code else None
     return Observed(
         now=now,
@@ -36,6 +36,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
         usual_duration=world.ledger.usual_duration(spec.job.name, spec.job.mode),
         keeps_results=world.store is not None,
         results=world.store is not None and bool(world.store.manifest(spec.run_id)),
+        outcome=_shipped_state(world, spec.run_id),
     )
 
 
@@ -47,6 +48,11 @@ def ask(world: World, machine: Machine) -> MachineReport | None:
         return agent_client.report(world.connector.connect(machine.address), machine)
     except (UnreachableError, KedgeError):
         return None
+
+
+def _shipped_state(world: World, run_id: str) -> RunState | None:
+    command = world.store.command(run_id) if world.store else None
+    return command.state if command else None
 
 
 def _machines_before(world: World, run_id: str, there: tuple[Machine, ...]) -> int:

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import ConflictError
-from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.ledger import Ledger, RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.report import MachineReport
 from orchestrator.engine.observe import ask
@@ -43,21 +43,21 @@ class RunStatus:
         return self.record.outcome if self.machines and self.record.outcome else "no machine"
 
 
-def recorded_status(world: World, record: RunRecord) -> RunStatus:
+def recorded_status(ledger: Ledger, record: RunRecord, now: datetime) -> RunStatus:
     """Tell what the ledger alone knows; nothing is contacted."""
-    now = world.clock.now()
     return RunStatus(
         record=record,
         now=now,
-        machines=world.ledger.machines(record.run_id, live_only=True),
-        spent_usd=spent_usd(world.ledger.rentals(record.run_id), now),
+        machines=ledger.machines(record.run_id, live_only=True),
+        spent_usd=spent_usd(ledger.rentals(record.run_id), now),
     )
 
 
 def observed_status(world: World, record: RunRecord) -> RunStatus:
     """Look at the provider and the machine as well; the ledger is brought into agreement with what was seen."""
     findings = _reconcile_unless_busy(world, record.run_id)
-    recorded = recorded_status(world, world.ledger.run(record.run_id) or record)
+    now = world.clock.now()
+    recorded = recorded_status(world.ledger, world.ledger.run(record.run_id) or record, now)
     machines = tuple(world.provider.describe(machine.id) or machine for machine in recorded.machines)
     reports = [seen for machine in machines if (seen := ask(world, machine))]
     silent = [f"machine {m.id} doesn't answer" for m in machines if m.id not in {r.machine for r in reports}]
