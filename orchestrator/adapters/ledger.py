@@ -78,8 +78,7 @@ class SqliteLedger:
         """Record that nothing of the run is left at its provider; its open intents are closed with it."""
         with self._transaction():
             self._db.execute(
-                "UPDATE intents SET state = ?, settled_at = ?, detail = 'the run ended'"
-                " WHERE run_id = ? AND state = ?",
+                "UPDATE intents SET state = ?, settled_at = ?, detail = 'the run ended' WHERE run_id = ? AND state = ?",
                 (IntentState.FAILED, at.isoformat(), run_id, IntentState.OPEN),
             )
             self._db.execute(

@@ -1,0 +1,156 @@
+"""Lay out a local machine's folder before it boots. The facts are written first."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import pwd
+import shlex
+import tarfile
+from pathlib import Path
+
+import msgspec
+
+import orchestrator
+from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
+from orchestrator.adapters.templates import render
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import MachineOrder
+from orchestrator.core.wire import MachineConfig
+
+_LONGEST_SOCKETS = 70  # of the 103 (macOS) or 107 bytes of a socket's path: leaves 33 for the socket's name
+_SHADOW = Path("/etc/shadow")
+
+
+def package_folder() -> str:
+    """Return the folder that `orchestrator` is imported from."""
+    return str(Path(str(orchestrator.__file__)).resolve().parent.parent)
+
+
+def user_name() -> str:
+    """Return the user that machines run as."""
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def sockets_folder(runtime_dir: Path, root: Path) -> Path:
+    """Name a machine's folder for sockets: short, and the same whenever it is asked for."""
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+    folder = runtime_dir / name
+    if len(os.fsencode(folder)) <= _LONGEST_SOCKETS:
+        return folder
+    return Path("/tmp", f"kedge-{os.getuid()}-{name}")  # noqa: S108 - made 0700, and refused if it isn't ours
+
+
+def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
+    """Write everything that init needs.
+
+    Raises:
+        KedgeError: the folder for sockets belongs to somebody else, or the agent's archive is damaged.
+    """
+    folder.write_facts(facts)
+    _make_private(Path(facts.sockets))
+    (folder.root / "authorized_keys").write_text(order.authorized_key.strip() + "\n")
+    folder.sshd_config.write_text(_render_sshd_config(folder))
+    bin_folder = folder.root / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    path = _python_path(facts, bin_folder)
+    (folder.root / "machine.json").write_bytes(
+        msgspec.json.encode(_machine_config(folder, facts, order.store_url, path))
+    )
+    _unpack(order.agent_archive, folder.root / "agent")
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise KedgeError(
+            f"{folder} isn't private to this user",
+            why="the machine's sockets would lie there, and whoever opens them is in",
+            fix="remove it, or point KEDGE_RUNTIME_DIR to a folder of your own",
+        )
+
+
+def _render_sshd_config(folder: MachineFolder) -> str:
+    path = os.pathsep.join([str(folder.root / "bin"), *os.get_exec_path()])
+    # SHLVL=1 tells bash that this is no first shell: it then leaves out the user's ~/.bashrc, which may print,
+    # wait, and put other folders first in PATH. Interactive sessions read it as ever.
+    environment = {**folder.mark.variables, "PATH": path, "SHLVL": "1"}
+    return render(
+        "sshd_config.j2",
+        host_key=quote(str(folder.host_key)),
+        pid_file=quote(str(folder.sshd_pid)),
+        authorized_keys=quote(str(folder.root / "authorized_keys").replace("%", "%%")),
+        user=user_name(),
+        environment=[quote(f"{name}={value}") for name, value in environment.items()],
+        use_pam=_is_locked_root(),
+    )
+
+
+def quote(value: str) -> str:
+    """Quote one value of sshd's configuration.
+
+    Raises:
+        KedgeError: the value can't stand there.
+    """
+    if "\n" in value or '"' in value:
+        raise KedgeError(
+            f"{value!r} can't stand in sshd's configuration",
+            why="it holds a quote or a line end",
+            fix="choose a folder without them with KEDGE_STATE_DIR, and look at PATH",
+        )
+    return '"' + value.replace("\\", "\\\\") + '"'
+
+
+def _is_locked_root() -> bool:
+    """Tell whether root's password is locked, where sshd lets root in through PAM only."""
+    if os.getuid() != 0 or not _SHADOW.exists():
+        return False
+    rows = [line.split(":") for line in _SHADOW.read_text().splitlines()]
+    return any(row[0] == "root" and row[1].startswith("!") for row in rows)
+
+
+def _python_path(facts: Facts, bin_folder: Path) -> tuple[str, ...]:
+    """Return the folders that make `python` kedge's own interpreter; a Debian may have only `python3`."""
+    home = Path(facts.python).parent
+    if (home / "python").exists():
+        return (str(home),)
+    wrapper = bin_folder / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(facts.python)} "$@"\n')
+    wrapper.chmod(0o755)
+    return (str(bin_folder), str(home))
+
+
+def _machine_config(folder: MachineFolder, facts: Facts, store_url: str, path: tuple[str, ...]) -> MachineConfig:
+    return MachineConfig(
+        machine=folder.id,
+        run=facts.run_id,
+        provider="local",
+        root=str(folder.root),
+        created=facts.created,
+        deadline=facts.deadline,
+        usd_per_hour=facts.usd_per_hour,
+        store_url=store_url,
+        end_command=tuple(module_argv(facts, folder, "ending")),
+        sockets=facts.sockets,
+        path=path,
+    )
+
+
+def _unpack(archive: bytes, target: Path) -> None:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(archive))) as tar:
+            for member in tar:
+                _unpack_member(tar, member, target)
+    except (tarfile.TarError, OSError, EOFError) as err:
+        raise KedgeError("the agent's archive can't be unpacked", why=str(err)) from err
+
+
+def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    content = tar.extractfile(member) if member.isfile() else None
+    path = target / member.name
+    if content is not None and ".." not in path.parts:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.read())

@@ -1,0 +1,206 @@
+"""The local provider: machines on this computer, for no money, with a deadline all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from orchestrator.adapters.providers import Context
+from orchestrator.adapters.providers.local.claim import claim
+from orchestrator.adapters.providers.local.ending import clear_machine, end_machine
+from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
+from orchestrator.adapters.providers.local.hardware import read_computer
+from orchestrator.adapters.providers.local.layout import lay_out, package_folder, sockets_folder
+from orchestrator.adapters.providers.local.offers import NAME, gpu_count, plan_offers, refuse_unknown
+from orchestrator.adapters.providers.local.processes import find_marks, lineage
+from orchestrator.adapters.providers.local.view import see_machine
+from orchestrator.adapters.providers.local.waiting import wait_until
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import Resources
+from orchestrator.core.machine import Machine, MachineOrder
+from orchestrator.core.offer import Offer
+from orchestrator.core.ports import Clock
+
+_BOOT = timedelta(seconds=60)
+_ASKED_END = timedelta(seconds=30)
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def make(context: Context) -> LocalProvider:
+    """Make the provider for the registry."""
+    return LocalProvider(
+        state_dir=context.state_dir,
+        runtime_dir=context.runtime_dir,
+        clock=context.clock,
+        key_file=context.key_file,
+    )
+
+
+class LocalProvider:
+    """Rents out this computer. A machine's folder is `<state_dir>/machines/<id>`."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        runtime_dir: Path,
+        clock: Clock,
+        key_file: Path,
+        python: str = sys.executable,
+    ) -> None:
+        self._machines = state_dir.resolve() / "machines"
+        self._runtime_dir = runtime_dir.resolve()
+        self._clock = clock
+        self._key_file = key_file
+        self._python = python
+
+    def offers(self, resources: Resources) -> Sequence[Offer]:
+        """List this computer, or nothing where it doesn't fit the wishes.
+
+        Raises:
+            BadRequestError: a wish that only a cloud can grant.
+        """
+        refuse_unknown(resources)
+        return plan_offers(read_computer(self._machines), resources)
+
+    def machines(self) -> Sequence[Machine]:
+        """List every machine that has a folder, or of which processes are left."""
+        folders = self._machines.iterdir() if self._machines.is_dir() else ()
+        named = {path.name for path in folders if _ID.fullmatch(path.name)}
+        marks = find_marks().values()
+        marked = {mark.machine for mark in marks if mark.root == str(self._machines / mark.machine)}
+        found = (self.describe(machine_id) for machine_id in sorted(named | marked))
+        return [machine for machine in found if machine is not None]
+
+    def create(self, order: MachineOrder) -> Machine:
+        """Start the machine and wait until it is ready; one of the same id is returned as it is.
+
+        What an earlier creation left half made is removed, and made anew.
+
+        Raises:
+            KedgeError: it doesn't boot; nothing of it is left.
+            ConflictError: another process has been creating it for too long.
+        """
+        folder = self._folder(order.id)
+        with claim(folder.root, self._clock):
+            if folder.read("ready") is None and folder.init() is None:
+                self._start(folder, order)
+            self._await_boot(folder)
+        machine = self.describe(order.id)
+        if machine is None:
+            raise KedgeError(f"machine {order.id} ended while it was being created")
+        return machine
+
+    def describe(self, machine_id: str) -> Machine | None:
+        """Look one machine up; None when neither a folder nor a process of it is left."""
+        return see_machine(self._folder(machine_id), self._key_file, self._clock.now())
+
+    def destroy(self, machine_id: str) -> None:
+        """End every process of the machine, and remove its folder; when this returns, it is gone.
+
+        The process that asks and its ancestors are spared: they may run on the machine itself.
+
+        Raises:
+            KedgeError: some of it can't be ended or removed.
+        """
+        folder = self._folder(machine_id)
+        spare = lineage()
+        self._ask_init(folder, spare)
+        left = end_machine(folder, self._sockets(folder), self._pause, spare)
+        if left or folder.root.exists():
+            pids = ", ".join(str(process.pid) for process in left)
+            raise KedgeError(
+                f"machine {machine_id} can't be ended",
+                why=f"these processes don't end: {pids}" if left else f"{folder.root} can't be removed",
+                fix="end or remove them as the user that they belong to, then run `kedge teardown` again",
+            )
+
+    def _folder(self, machine_id: str) -> MachineFolder:
+        if not _ID.fullmatch(machine_id):
+            raise BadRequestError(f"{machine_id!r} is no machine's id", fix="take one that `kedge status` shows")
+        return MachineFolder(self._machines / machine_id)
+
+    def _sockets(self, folder: MachineFolder) -> Path:
+        return sockets_folder(self._runtime_dir, folder.root)
+
+    def _start(self, folder: MachineFolder, order: MachineOrder) -> None:
+        """Lay the machine out and start it, in place of what a creation that crashed may have left."""
+        clear_machine(folder, self._sockets(folder), self._pause, lineage())
+        folder.ending.unlink(missing_ok=True)
+        facts = self._facts(folder, order)
+        try:
+            lay_out(folder, facts, order)
+            self._start_init(folder, facts)
+        except KedgeError:
+            self.destroy(folder.id)
+            raise
+        except (OSError, subprocess.TimeoutExpired) as err:
+            self.destroy(folder.id)
+            raise KedgeError(
+                f"machine {folder.id} can't be laid out",
+                why=str(err),
+                fix=f"make room and see to the rights in {self._machines}",
+            ) from err
+
+    def _facts(self, folder: MachineFolder, order: MachineOrder) -> Facts:
+        return Facts(
+            run_id=order.run_id,
+            created=self._clock.now().timestamp(),
+            lifetime=order.lifetime_seconds,
+            usd_per_hour=str(order.usd_per_hour),
+            gpus=gpu_count(order.instance_type),
+            zstd=shutil.which("zstd") is not None,
+            sockets=str(self._sockets(folder)),
+            python=self._python,
+            package=package_folder(),
+        )
+
+    def _start_init(self, folder: MachineFolder, facts: Facts) -> None:
+        """Start the daemon; what is waited for is only its first process, which leaves it behind."""
+        with folder.log.open("ab") as log:
+            starter = subprocess.Popen(
+                module_argv(facts, folder, "init"),
+                cwd=folder.root,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        starter.wait(_BOOT.total_seconds())
+
+    def _await_boot(self, folder: MachineFolder) -> None:
+        def is_settled() -> bool:
+            said = folder.read("ready") or folder.read("failed")
+            return said is not None or folder.init() is None
+
+        in_time = wait_until(is_settled, _BOOT, self._clock)
+        if folder.read("ready") is not None:
+            return
+        failed = folder.read("failed") or {
+            "what": f"machine {folder.id} does not boot",
+            "why": folder.tail(folder.log) or ("it ended" if in_time else "it took longer than a minute"),
+        }
+        self.destroy(folder.id)
+        raise KedgeError(**failed)
+
+    def _ask_init(self, folder: MachineFolder, spare: set[int]) -> None:
+        """Let init end the machine, unless this very process runs on it."""
+        init = folder.init()
+        if init is None or init.pid in spare:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(init.pid, signal.SIGTERM)
+        wait_until(lambda: not init.is_alive, _ASKED_END, self._clock)
+
+    def _pause(self, seconds: float) -> None:
+        self._clock.sleep(timedelta(seconds=seconds))

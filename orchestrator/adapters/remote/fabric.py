@@ -1,0 +1,192 @@
+"""A fabric connection, opened once in a command; its raw channels carry the commands.
+
+fabric's own `run(in_stream=...)` needs minutes for what a channel carries in a second, and prints.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import errno
+import logging
+import shlex
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+import fabric
+import paramiko
+
+from orchestrator.adapters.remote.failures import broken, key_refused, too_slow, unanswered, wrong_host_key
+from orchestrator.adapters.remote.openssh import refuse_failure
+from orchestrator.adapters.remote.options import CONNECT_SECONDS, KEEPALIVE_MISSES, KEEPALIVE_SECONDS
+from orchestrator.adapters.remote.places import host_token
+from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Session, converse, read_lines
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Completed
+
+# paramiko logs tracebacks of failures that reach the user as errors of ours.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+_NO_STATUS = -1
+_READ_BYTES = 1 << 17
+
+
+class FabricRemote:
+    """Implements `core.ports.Remote` over one paramiko transport."""
+
+    def __init__(self, address: SshAddress) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: nobody answers, or somebody who isn't the machine, or who doesn't know our key.
+        """
+        self._address = address
+        self._connection = _connection(address)
+        self._transport = _open(self._connection, address)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection is open."""
+        return self._transport.is_active()
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+        """Run a command to its end, within ten minutes where no timeout is given."""
+        return self.send(argv, (stdin,) if stdin else (), timeout=timeout)
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        """Run a command and stream chunks into it, within ten minutes where no timeout is given."""
+        limit = timeout or DEFAULT_TIMEOUT
+        outcome = converse(self._session(argv), chunks, limit)
+        if outcome.timed_out:
+            raise too_slow(self._address, argv, limit)
+        return self._checked(outcome.completed)
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        """Run a command and yield its lines; a silent connection is given up by keepalive.
+
+        Raises:
+            KedgeError: the command failed.
+        """
+
+        def end(completed: Completed) -> None:
+            refuse_failure(argv, self._checked(completed))
+
+        return read_lines(self._session(argv), end)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _session(self, argv: Sequence[str]) -> Session:
+        try:
+            channel = self._transport.open_session(timeout=CONNECT_SECONDS)
+            channel.exec_command(shlex.join(argv))
+        except (paramiko.SSHException, OSError, EOFError) as err:
+            raise broken(self._address, str(err) or type(err).__name__) from err
+        return _Channel(channel)
+
+    def _checked(self, completed: Completed) -> Completed:
+        if completed.exit_code != _NO_STATUS:
+            return completed
+        if not self._transport.is_active():
+            raise broken(self._address, "it ended before the command did")
+        # A signal ended the command: the OpenSSH client says 255 then.
+        return Completed(exit_code=255, stdout=completed.stdout, stderr=completed.stderr)
+
+
+class _Channel:
+    """A session carried by a channel of the transport."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def write(self, chunk: bytes) -> None:
+        with _broken_pipe():
+            self._channel.sendall(chunk)
+
+    def end_input(self) -> None:
+        with _broken_pipe():
+            self._channel.shutdown_write()
+
+    def read_stdout(self) -> bytes:
+        return self._channel.recv(_READ_BYTES)
+
+    def read_stderr(self) -> bytes:
+        return self._channel.recv_stderr(_READ_BYTES)
+
+    def wait(self) -> int:
+        return self._channel.recv_exit_status()
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
+
+    def close(self) -> None:
+        self.abort()
+
+
+@contextlib.contextmanager
+def _broken_pipe() -> Iterator[None]:
+    # What paramiko raises depends on the instant at which the connection went.
+    try:
+        yield
+    except (EOFError, paramiko.SSHException) as err:
+        raise BrokenPipeError(errno.EPIPE, "the connection is closed") from err
+
+
+def _connection(address: SshAddress) -> fabric.Connection:
+    # An empty ssh_config and lazy loading: neither the user's SSH configuration nor a fabric.yml is read.
+    config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
+    connection = fabric.Connection(
+        address.host,
+        user=address.user,
+        port=address.port,
+        config=config,
+        connect_timeout=CONNECT_SECONDS,
+        connect_kwargs={
+            "key_filename": address.key_file,
+            "allow_agent": False,
+            "look_for_keys": False,
+            "banner_timeout": CONNECT_SECONDS,
+            "auth_timeout": CONNECT_SECONDS,
+        },
+    )
+    # fabric would accept any key of a host that it doesn't know.
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    kind, key = _parse_host_key(address)
+    connection.client.get_host_keys().add(host_token(address), kind, key)
+    return connection
+
+
+def _parse_host_key(address: SshAddress) -> tuple[str, paramiko.PKey]:
+    try:
+        kind, encoded = address.host_key.split()[:2]
+        return kind, paramiko.PKey.from_type_string(kind, base64.b64decode(encoded, validate=True))
+    except (ValueError, binascii.Error, paramiko.SSHException) as err:
+        raise BadRequestError(f"the pinned host key of {address.host} can't be read", why=str(err)) from err
+
+
+def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transport:
+    try:
+        connection.open()
+    except (paramiko.BadHostKeyException, paramiko.ssh_exception.IncompatiblePeer) as err:
+        raise wrong_host_key(address) from err
+    except paramiko.AuthenticationException as err:
+        raise key_refused(address) from err
+    except (paramiko.SSHException, OSError, EOFError) as err:
+        connection.close()
+        raise unanswered(address, str(err) or type(err).__name__) from err
+    transport: paramiko.Transport = connection.transport
+    transport.set_keepalive(KEEPALIVE_SECONDS)
+    _give_up_on_silence(transport)
+    return transport
+
+
+def _give_up_on_silence(transport: paramiko.Transport) -> None:
+    # paramiko sends keepalives without looking for an answer: the kernel does, where it can.
+    if hasattr(socket, "TCP_USER_TIMEOUT") and isinstance(transport.sock, socket.socket):
+        patience = KEEPALIVE_SECONDS * KEEPALIVE_MISSES * 1000
+        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)

@@ -1,0 +1,56 @@
+"""The laptop's own SSH key for kedge's machines."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from orchestrator.core.errors import KedgeError
+
+_NAME = "id_ed25519"
+
+
+def ensure_key(folder: Path) -> tuple[Path, str]:
+    """Return the private key's path and the public key's text, making both where there are none.
+
+    Raises:
+        KedgeError: ssh-keygen isn't there, or refuses.
+    """
+    private = folder / _NAME
+    if not private.exists():
+        _create(private)
+    return private, _public_text(private)
+
+
+def _create(private: Path) -> None:
+    private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=private.parent, prefix=".new-key-") as aside:
+        made = Path(aside) / _NAME
+        _keygen("-q", "-t", "ed25519", "-N", "", "-C", "kedge", "-f", str(made))
+        try:
+            # A link, unlike a rename, fails where another command was quicker: its key is then the one.
+            private.hardlink_to(made)
+        except FileExistsError:
+            return
+
+
+def _public_text(private: Path) -> str:
+    # Derived from the private half, so that two commands at once can't pair halves of different keys.
+    kind, key = _keygen("-y", "-f", str(private)).split()[:2]
+    return f"{kind} {key} kedge"
+
+
+def _keygen(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["ssh-keygen", *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=30
+        )
+    except FileNotFoundError as err:
+        raise KedgeError("ssh-keygen isn't installed", fix="install the openssh-client package") from err
+    except subprocess.CalledProcessError as err:
+        said = err.stderr.decode(errors="replace").strip().splitlines()
+        raise KedgeError("ssh-keygen failed", why=said[-1] if said else f"exit code {err.returncode}") from err
+    except subprocess.TimeoutExpired as err:
+        raise KedgeError("ssh-keygen didn't end", why="it took more than 30 seconds") from err
+    return done.stdout.decode()

@@ -1,0 +1,180 @@
+"""The OpenSSH client over a control socket that outlives our commands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from orchestrator.adapters.remote.failures import explain_openssh, too_slow
+from orchestrator.adapters.remote.options import openssh_argv, openssh_options
+from orchestrator.adapters.remote.places import SshPlaces, answers
+from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Session, converse, read_lines
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Completed
+
+_OWN_FAILURE = 255
+# Should the master be gone by now, a client connects by itself; it doesn't become a master, which would keep our
+# pipes open.
+_OWN_WAY = ("-T", "-o", "ControlMaster=no")
+_PROBE_TIMEOUT = timedelta(seconds=20)
+_READ_BYTES = 1 << 17
+
+
+class OpenSshRemote:
+    """Implements `core.ports.Remote`: each command is an OpenSSH client that shares one connection."""
+
+    def __init__(self, places: SshPlaces, address: SshAddress) -> None:
+        self._address = address
+        self._socket = places.control_socket(address)
+        self._options = openssh_options(places, address)
+        self._client = openssh_argv(self._options, address, _OWN_WAY)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the master still runs."""
+        return answers(self._socket)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+        """Run a command to its end, within ten minutes where no timeout is given."""
+        return self.send(argv, (stdin,) if stdin else (), timeout=timeout)
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        """Run a command and stream chunks into it, within ten minutes where no timeout is given."""
+        master = self._master()
+        limit = timeout or DEFAULT_TIMEOUT
+        outcome = converse(self._session(argv), chunks, limit)
+        if outcome.timed_out:
+            raise too_slow(self._address, argv, limit)
+        self._check(outcome.completed, master)
+        return outcome.completed
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        """Run a command and yield its lines; a silent connection is given up by keepalive.
+
+        Raises:
+            KedgeError: the command failed.
+        """
+        master = self._master()
+
+        def end(completed: Completed) -> None:
+            self._check(completed, master)
+            refuse_failure(argv, completed)
+
+        return read_lines(self._session(argv), end)
+
+    def close(self) -> None:
+        """Do nothing: every command has ended, and the master stays."""
+
+    def _session(self, argv: Sequence[str]) -> Session:
+        return _ClientProcess([*self._client, shlex.join(argv)])
+
+    def _check(self, completed: Completed, master: int | None) -> None:
+        if completed.exit_code == _OWN_FAILURE and not self._held(master):
+            raise explain_openssh(self._address, completed.stderr or self._complaint())
+
+    def _complaint(self) -> bytes:
+        # Some refusals are below the level of errors, and a client of a master that broke has nothing to say.
+        loud = openssh_argv(self._options, self._address, (*_OWN_WAY, "-o", "LogLevel=INFO"))
+        probe = converse(_ClientProcess([*loud, "true"]), (), _PROBE_TIMEOUT)
+        return probe.completed.stderr if probe.completed.exit_code == _OWN_FAILURE else b""
+
+    def _held(self, master: int | None) -> bool:
+        # The client exits with 255 when the connection breaks, but a command may end so, too: it did if the
+        # master that carried it still carries commands.
+        if master is None or self._master() != master:
+            return False
+        probe = converse(self._session(["true"]), (), _PROBE_TIMEOUT)
+        return probe.completed.exit_code == 0 and self._master() == master
+
+    def _master(self) -> int | None:
+        try:
+            return self._socket.lstat().st_ino
+        except FileNotFoundError:
+            return None
+
+
+def refuse_failure(argv: Sequence[str], completed: Completed) -> None:
+    """Raise for a command that was followed line by line and failed."""
+    if completed.exit_code != 0:
+        said = completed.stderr.decode(errors="replace").strip()
+        raise KedgeError(
+            f"`{argv[0].rpartition('/')[2]}` failed on the machine",
+            why=said.splitlines()[-1] if said else f"it exited with {completed.exit_code}",
+        )
+
+
+class _ClientProcess:
+    """A session carried by a child process.
+
+    A client that is killed leaves its pipes in the hands of the master, so that neither their end nor an error
+    would come: every read and write also waits for the call to give up.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._process = _start(argv)
+        self._pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in self._pipes if pipe)
+        self._given_up, self._give_up = os.pipe()
+        os.set_blocking(self._stdin, False)
+
+    def write(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            if not self._ready(self._stdin, select.POLLOUT):
+                raise BrokenPipeError(errno.EPIPE, "the command was given up")
+            view = view[os.write(self._stdin, view) :]
+
+    def end_input(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+
+    def read_stdout(self) -> bytes:
+        return self._read(self._stdout)
+
+    def read_stderr(self) -> bytes:
+        return self._read(self._stderr)
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def abort(self) -> None:
+        self._process.kill()
+        os.write(self._give_up, b"!")
+
+    def close(self) -> None:
+        self._process.wait()
+        for pipe in self._pipes:
+            if pipe:
+                pipe.close()
+        os.close(self._given_up)
+        os.close(self._give_up)
+
+    def _read(self, pipe: int) -> bytes:
+        return os.read(pipe, _READ_BYTES) if self._ready(pipe, select.POLLIN) else b""
+
+    def _ready(self, pipe: int, event: int) -> bool:
+        poll = select.poll()
+        poll.register(pipe, event)
+        poll.register(self._given_up, select.POLLIN)
+        return all(ready != self._given_up for ready, _ in poll.poll())
+
+
+def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    try:
+        # In a session of its own: Ctrl-C is for kedge, which decides what becomes of the command.
+        return subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError as err:
+        raise KedgeError("ssh isn't installed", fix="install the openssh-client package") from err

@@ -1,0 +1,111 @@
+"""A local provider with a folder of its own, and what tests do with its machines."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.providers.local.folder import MachineFolder
+from orchestrator.adapters.providers.local.layout import sockets_folder
+from orchestrator.adapters.providers.local.processes import Ident, find_marks, ident
+from orchestrator.adapters.providers.local.provider import LocalProvider
+from orchestrator.core.machine import Machine, MachineOrder
+from tests.adapters.local.standin import standin_agent
+
+
+def eventually(is_so: Callable[[], bool], what: str, limit_s: float = 15) -> None:
+    """Wait for a condition, and fail where it doesn't come."""
+    end = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Box:
+    """One provider under test."""
+
+    base: Path
+
+    @property
+    def key(self) -> Path:
+        return self.base / "key"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.base / "state"
+
+    def provider(self) -> LocalProvider:
+        return LocalProvider(
+            state_dir=self.state_dir, runtime_dir=self.base / "run", clock=SystemClock(), key_file=self.key
+        )
+
+    def order(self, machine_id: str = "run-1a2b-m1", **changes: Any) -> MachineOrder:
+        """Write an order; by default for a machine that no test outlives."""
+        values: dict[str, Any] = {
+            "id": machine_id,
+            "run_id": machine_id.rpartition("-m")[0],
+            "instance_type": "local",
+            "region": "local",
+            "zone": "",
+            "spot": False,
+            "usd_per_hour": Decimal(0),
+            "lifetime_seconds": 120,
+            "authorized_key": self.key.with_suffix(".pub").read_text(),
+            "agent_archive": standin_agent(),
+            "store_url": "",
+        }
+        return MachineOrder(**values | changes)
+
+    def folder(self, machine_id: str = "run-1a2b-m1") -> MachineFolder:
+        return MachineFolder(self.state_dir.resolve() / "machines" / machine_id)
+
+    def ssh_argv(self, machine: Machine) -> list[str]:
+        """Return the OpenSSH client's argv, with the machine's host key as the only one that is accepted."""
+        address = machine.address
+        assert address is not None
+        known = self.base / f"known-{machine.id}"
+        known.write_text(f"[{address.host}]:{address.port} {address.host_key}\n")
+        options = ["BatchMode=yes", "StrictHostKeyChecking=yes", f'UserKnownHostsFile="{known}"']
+        argv = ["ssh", "-F", "none", "-i", address.key_file, "-p", str(address.port)]
+        return [*argv, *(f"-o{option}" for option in options), f"{address.user}@{address.host}"]
+
+    def ssh(self, machine: Machine, script: str) -> str:
+        argv = [*self.ssh_argv(machine), script]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def started(self, machine: Machine, script: str) -> Ident:
+        """Run a script on the machine that leaves a process, whose pid it writes to $PID_FILE, and name it."""
+        pid_file = self.base / f"pid-{time.monotonic_ns()}"
+        self.ssh(machine, f"export PID_FILE='{pid_file}'; {script}")
+        eventually(lambda: pid_file.exists() and pid_file.read_text().strip() != "", "the process starts")
+        return ident(int(pid_file.read_text()))
+
+    def leftovers(self) -> list[str]:
+        """Name what is left of any machine: processes, folders, sockets."""
+        below = str(self.state_dir.resolve())
+        lines = ((process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
+        processes = [f"process {pid}: {line}" for pid, line in lines if below in " ".join(line or [])]
+        processes += [f"process {pid}" for pid, mark in find_marks().items() if mark.root.startswith(below)]
+        folders = [*(self.state_dir / "machines").glob("*"), *(self.base / "run").glob("*")]
+        sockets = sockets_folder((self.base / "run").resolve(), self.folder().root)
+        folders += [sockets] if sockets.exists() else []
+        return processes + [str(folder) for folder in folders]
+
+
+def make_box(base: Path) -> Box:
+    """Make a box with a key in a folder, which is made too."""
+    base.mkdir(parents=True, exist_ok=True)
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(base / "key")]
+    subprocess.run(argv, check=True, timeout=30)
+    return Box(base)

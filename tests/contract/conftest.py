@@ -1,0 +1,49 @@
+"""What the contract suite needs of each provider: a world of its own, and orders that it can fill.
+
+A new provider is one function below, and its name in PROVIDERS_UNDER_TEST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.machine import MachineOrder
+from orchestrator.core.ports import Provider
+from tests.adapters.local.box import make_box
+
+
+@dataclass(frozen=True)
+class World:
+    """One provider, empty at first.
+
+    Attributes:
+        again: makes the provider anew over the same world, as the next command does.
+        order: writes an order for a machine's id that the provider can fill.
+        leftovers: names what is left in the world, beyond what `machines` says.
+    """
+
+    name: str
+    again: Callable[[], Provider]
+    order: Callable[[str], MachineOrder]
+    leftovers: Callable[[], list[str]]
+
+
+def local_world(tmp_path: Path) -> World:
+    box = make_box(tmp_path / "local")
+    return World(name="local", again=box.provider, order=box.order, leftovers=box.leftovers)
+
+
+PROVIDERS_UNDER_TEST = {"local": local_world}
+
+
+@pytest.fixture(params=PROVIDERS_UNDER_TEST)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    made = PROVIDERS_UNDER_TEST[request.param](tmp_path)
+    yield made
+    provider = made.again()
+    for machine in provider.machines():
+        provider.destroy(machine.id)

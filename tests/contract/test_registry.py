@@ -1,0 +1,38 @@
+"""Providers are found by name, and a name that is wrong is answered with the nearest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.providers import PROVIDERS, Context, open_provider
+from orchestrator.core.errors import BadRequestError
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return Context(state_dir=tmp_path / "state", runtime_dir=tmp_path, clock=SystemClock(), key_file=tmp_path / "key")
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_provider_calls_itself_by_its_registered_name(context: Context, name: str) -> None:
+    """Machines and offers carry the name, by which the next command opens the provider."""
+    assert open_provider(name, context).name == name
+
+
+def test_an_unknown_provider_is_answered_with_the_nearest(context: Context) -> None:
+    """A slip of the finger is a bad request that says what was meant."""
+    with pytest.raises(BadRequestError, match="did you mean 'local'"):
+        open_provider("LOCAL1", context)
+
+
+def test_naming_the_providers_imports_none_of_them() -> None:
+    """Commands that only list names stay quick."""
+    code = "import sys, orchestrator.adapters.providers; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    loaded = set(done.stdout.split())
+    assert not loaded & {*PROVIDERS.values(), "psutil", "jinja2", "msgspec", "pydantic"}
