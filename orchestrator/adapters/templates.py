@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from functools import cache
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import KedgeError
+
+if TYPE_CHECKING:
+    import jinja2
 
 _PLAIN_SSH_VALUE = re.compile(r"[A-Za-z0-9_./:@~+%-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -30,6 +32,9 @@ def render(name: str, **values: object) -> str:
         TemplateError: there is no such template, it names a value that was not given, or a value can't be
             written in the template's language.
     """
+    # Imported here: `status` imports what could render, and must answer before jinja2 has loaded.
+    import jinja2  # noqa: PLC0415
+
     try:
         return _environment().get_template(name).render(**values)
     except jinja2.UndefinedError as err:
@@ -106,6 +111,8 @@ def quote_ssh_config(value: object) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2  # noqa: PLC0415 - as in render()
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("templates")),
         undefined=jinja2.StrictUndefined,

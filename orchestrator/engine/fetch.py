@@ -14,6 +14,8 @@ from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
 
 _CHUNK = 1 << 20
+_TRIES = 3
+"""A command at work changes files while they are copied: these are copied again."""
 
 
 def fetch_results(world: World, machine: Machine, destination: str, progress: Progress) -> str:
@@ -55,26 +57,28 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     if there is None or there.state is not MachineState.READY or there.address is None:
         raise UnreachableError(f"machine {machine.id} can't be reached")
     remote = world.connector.connect(there.address)
-    files = agent_client.manifest(remote, there)
-    world.data.fetch(there, f"{there.root}/results", destination, progress)
-    verify(files, Path(destination))
-    return _describe(files)
+    for _ in range(_TRIES):
+        files = agent_client.manifest(remote, there)
+        world.data.fetch(there, f"{there.root}/results", destination, progress)
+        different = find_differences(files, Path(destination))
+        if not different:
+            return _describe(files)
+    if not agent_client.report(remote, there).command.state.is_live:
+        raise KedgeError(
+            f"the copy of {different[0]} differs from the machine's",
+            why="it was cut, or something changes it while it is copied",
+            fix="fetch again with `kedge fetch`; what is there already isn't sent again",
+        )
+    return f"{_describe(files)}, but for {', '.join(different)}, which the command keeps changing"
 
 
-def verify(files: tuple[ResultFile, ...], folder: Path) -> None:
-    """Compare a copy with its manifest.
+def find_differences(files: tuple[ResultFile, ...], folder: Path) -> list[str]:
+    """Compare a copy with its manifest; return the paths of files that are missing or differ."""
+    return [file.path for file in files if not _is_same(folder / file.path, file)]
 
-    Raises:
-        KedgeError: a file is missing or differs.
-    """
-    for file in files:
-        path = folder / file.path
-        if not path.is_file() or path.stat().st_size < file.bytes or _sha256(path, file.bytes) != file.sha256:
-            raise KedgeError(
-                f"the copy of {file.path} differs from the machine's",
-                why="it was cut, or the command changed it while it was copied",
-                fix="fetch again with `kedge fetch`; what is there already isn't sent again",
-            )
+
+def _is_same(path: Path, file: ResultFile) -> bool:
+    return path.is_file() and path.stat().st_size >= file.bytes and _sha256(path, file.bytes) == file.sha256
 
 
 def _sha256(path: Path, size: int) -> str:

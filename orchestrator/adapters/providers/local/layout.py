@@ -21,6 +21,7 @@ from orchestrator.core.machine import MachineOrder
 from orchestrator.core.wire import MachineConfig
 
 _LONGEST_SOCKETS = 70  # of the 103 (macOS) or 107 bytes of a socket's path: leaves 33 for the socket's name
+_SHIP_SECONDS = 10.0  # a copy within this computer is cheap, so a lost machine loses little
 _SHADOW = Path("/etc/shadow")
 
 
@@ -135,6 +136,7 @@ def _machine_config(folder: MachineFolder, facts: Facts, store_url: str, path: t
         store_url=store_url,
         end_command=tuple(module_argv(facts, folder, "ending")),
         sockets=facts.sockets,
+        ship_every=_SHIP_SECONDS,
         path=path,
     )
 

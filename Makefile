@@ -1,0 +1,49 @@
+# kedge. `make demo` and `make test` start from python >= 3.11, git and make alone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint types contracts unit bench setup system clean
+
+help: ## Say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: setup ## Train a small ResNet on this computer, from the job file to the results
+	$(BIN)/kedge launch --job digits --price 1.99 --yes
+
+test: setup lint types contracts unit ## Lint, types, import contracts and all tests
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/deptry .
+
+types:
+	$(BIN)/mypy
+
+contracts:
+	$(BIN)/lint-imports
+
+unit:
+	$(BIN)/pytest -n 2 --dist worksteal
+
+bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+setup: system $(READY)
+
+system:
+	@bash infra/setup/system.sh
+
+$(READY): pyproject.toml constraints.txt
+	@bash infra/setup/python.sh $(VENV)
+	@touch $(READY)
+
+clean: ## Remove what set-up made
+	rm -rf $(VENV) dist build *.egg-info

@@ -1,0 +1,116 @@
+"""Brings a machine's code to the state of the laptop's, in as few bytes and round trips as will do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from orchestrator.adapters.code.entries import Manifest
+from orchestrator.adapters.code.sent import SentCode
+from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import Machine
+from orchestrator.core.ports import Clock, CodeSummary, Progress, Remote
+
+_ASKING = timedelta(seconds=30)
+_ATTEMPTS = 3
+
+
+class GitCodeSource:
+    """Implements `core.ports.CodeSource` for a folder, in git or not, and packages laid beside it."""
+
+    def __init__(
+        self, workdir: Path | None, *, state: Path, clock: Clock, extras: Mapping[str, Path] | None = None
+    ) -> None:
+        """Name the parts of the tree; nothing is read yet.
+
+        Args:
+            workdir: None for the packages alone.
+            state: a folder for digests and for what each machine was sent.
+            clock: tells how young a file is.
+            extras: a name at the top of the tree -> a Python package, for names that the workdir doesn't have.
+        """
+        self._workdir = workdir
+        self._extras = extras or {}
+        self._caches = state / "digests"
+        self._sent = SentCode(state / "sent")
+        self._clock = clock
+
+    def summary(self) -> CodeSummary:
+        """Read the tree and say what it is."""
+        tree = self._read()
+        return CodeSummary(hash=tree.manifest.hash, files=len(tree.manifest.entries), bytes=tree.bytes)
+
+    def send(self, remote: Remote, machine: Machine, progress: Progress) -> str:
+        """Bring the machine's code to this state and return the content hash.
+
+        Raises:
+            BadRequestError: the tree holds something that can't be sent.
+            UnreachableError: the connection broke; the machine has the old tree or the new one.
+            KedgeError: the machine refuses it, or files keep changing.
+        """
+        # Asked before the tree is read, so that the answer is there when it is needed.
+        there = _Asked(remote, machine)
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(TreeChangedError):
+                return self._bring(remote, machine, there, progress)
+        return self._bring(remote, machine, there, progress)
+
+    def _bring(self, remote: Remote, machine: Machine, there: _Asked, progress: Progress) -> str:
+        tree = self._read()
+        if not self._is_there(machine, tree.manifest, there):
+            # Imported when there is something to send: tar and zstd cost as much as finding that there is not.
+            from orchestrator.adapters.code.delivery import deliver  # noqa: PLC0415
+
+            deliver(remote, machine, tree, self._sent.manifest(machine.id), progress)
+            self._sent.remember(machine.id, tree.manifest)
+        return tree.manifest.hash
+
+    def _read(self) -> CodeTree:
+        return read_tree(self._workdir, self._extras, self._caches, self._clock)
+
+    def _is_there(self, machine: Machine, manifest: Manifest, there: _Asked) -> bool:
+        known = self._sent.hash(machine.id)
+        if known and known != manifest.hash:
+            # Something has to be sent, whatever the answer: the machine itself says if it lacks the base.
+            return False
+        same = there.answer() == manifest.hash
+        if same and not known:
+            self._sent.remember(machine.id, manifest)
+        if known and not same:
+            self._sent.forget(machine.id)
+        return same
+
+
+class _Asked(threading.Thread):
+    """What a machine says that it has, asked for in the background."""
+
+    def __init__(self, remote: Remote, machine: Machine) -> None:
+        super().__init__(daemon=True)
+        self._remote = remote
+        self._file = f"{machine.root}/code.hash"
+        self._answer = ""
+        self._error: KedgeError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            # A file, not a verb of the agent's: it costs no interpreter there. No such file: no code yet.
+            done = self._remote.run(["cat", self._file], timeout=_ASKING)
+            self._answer = done.stdout.decode(errors="replace").strip() if done.exit_code == 0 else ""
+        except KedgeError as err:
+            self._error = err
+
+    def answer(self) -> str:
+        """Wait for the hash, empty for none.
+
+        Raises:
+            KedgeError: why it can't be had.
+        """
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._answer

@@ -1,0 +1,180 @@
+"""Data and results by rsync, over the same pinned and shared SSH connection as everything else."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
+from orchestrator.core.job import DataMount
+from orchestrator.core.machine import Machine, SshAddress
+from orchestrator.core.ports import Connector, Progress
+
+_STALL_SECONDS = 60
+_PARTIAL = ".kedge-partial"
+_PROGRESS = re.compile(rb"^\s*([\d,.]+)\s+(\d+)%")
+_VANISHED = 24
+# rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
+_CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
+# What is unpacked belongs to whoever unpacks it, and no device is data.
+_OPTIONS = (
+    *("--archive", "--no-owner", "--no-group", "--no-devices", "--no-specials", "--protect-args"),
+    # Never under the file's own name, where half of it would pass for the whole.
+    *("--partial", f"--partial-dir={_PARTIAL}"),
+    *("--info=progress2", "--no-human-readable", f"--timeout={_STALL_SECONDS}"),
+)
+
+
+class RsyncMover:
+    """Implements `core.ports.DataMover`: what is there already isn't sent again, and a cut copy goes on."""
+
+    def __init__(self, connector: Connector, *, program: str = "rsync", remote_program: str = "rsync") -> None:
+        self._connector = connector
+        self._program = program
+        self._remote_program = remote_program
+
+    def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
+        """Bring `<root>/data/<target>` to the state of the mount's source, a file or a folder.
+
+        Args:
+            mount: what, and where to.
+            machine: the receiver.
+            progress: called now and then.
+            delete: also remove what a source folder doesn't have.
+
+        Raises:
+            BadRequestError: there is no such source, or the target leaves the data folder.
+            UnreachableError: the connection broke; a repeated call goes on from there.
+            KedgeError: rsync is missing on one side, or can't do it.
+        """
+        source = Path(mount.source)
+        if not source.exists():
+            raise BadRequestError(f"there is no {source}", fix="correct `file_mounts` or `data` in the job file")
+        target = posixpath.join(machine.root, "data", _checked(mount.target))
+        folder = source.is_dir()
+        self._make_folder(machine, target if folder else posixpath.dirname(target))
+        # A link out of a data set would point to nothing on the machine: what it points to is sent.
+        options = ["--copy-unsafe-links", *(["--delete"] if delete and folder else [])]
+        slash = "/" if folder else ""
+        self._copy(machine, [*options, "--", f"{source}{slash}", f"{_HOST}:{target}{slash}"], progress)
+
+    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
+        """Copy a folder, absolute or below the machine's root, into a folder of the laptop's.
+
+        Raises:
+            UnreachableError: the connection broke; a repeated call goes on from there.
+            KedgeError: there is no such folder, or rsync is missing on one side.
+        """
+        Path(destination).mkdir(parents=True, exist_ok=True)
+        source = posixpath.join(machine.root, folder)
+        self._copy(machine, ["--", f"{_HOST}:{source}/", f"{destination}/"], progress)
+
+    def _make_folder(self, machine: Machine, folder: str) -> None:
+        done = self._connector.connect(_address(machine)).run(["mkdir", "-p", "--", folder])
+        if done.exit_code != 0:
+            raise KedgeError(f"the machine can't make {folder}", why=_last_line(done.stderr))
+
+    def _copy(self, machine: Machine, arguments: Sequence[str], progress: Progress) -> None:
+        address = _address(machine)
+        # Opened first: an error in it is told in our words, and rsync finds a socket to share.
+        self._connector.connect(address)
+        shell = _remote_shell(self._connector.ssh_argv(address, "-T", "-o", "ControlMaster=no"))
+        own = ["--rsh", shell, "--rsync-path", self._remote_program]
+        exit_code, said = _run([self._program, *_OPTIONS, *own, *arguments], progress)
+        if exit_code not in {0, _VANISHED}:
+            raise _explain(exit_code, said)
+
+
+# rsync wants a host's name where the SSH client has its HostName option; a name has no colons as IPv6 does.
+_HOST = "machine"
+
+
+def _run(argv: Sequence[str], progress: Progress) -> tuple[int, bytes]:
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, bufsize=0
+            )
+        except FileNotFoundError as err:
+            raise KedgeError(
+                "rsync isn't installed here",
+                fix="install it: `sudo apt-get install rsync`, or `brew install rsync`",
+            ) from err
+        with process:
+            try:
+                for done, total in _parse_progress(process.stdout):
+                    progress(done, total)
+            except BaseException:
+                process.terminate()
+                raise
+        complaints.seek(0)
+        return process.returncode, complaints.read()
+
+
+def _parse_progress(output: IO[bytes] | None) -> Iterator[tuple[int, int]]:
+    """Yield bytes done and an estimate of all, which grows while rsync still finds files."""
+    rest = b""
+    while output and (data := output.read(1 << 12)):
+        *whole, rest = re.split(rb"[\r\n]", rest + data)
+        for line in whole:
+            if found := _PROGRESS.match(line):
+                done, percent = int(re.sub(rb"\D", b"", found[1])), int(found[2])
+                yield done, done * 100 // percent if percent else 0
+
+
+def _explain(exit_code: int, said: bytes) -> KedgeError:
+    text = said.decode(errors="replace")
+    if exit_code == 127 or "command not found" in text or "remote command not found" in text:
+        return KedgeError(
+            "rsync isn't installed on the machine",
+            why=_last_line(said),
+            fix="put `sudo apt-get install -y rsync` into the job's setup, or choose an image that has it",
+        )
+    if "unknown option" in text or "unrecognized option" in text:
+        return KedgeError(
+            "this rsync is too old", why=_last_line(said), fix="install rsync >= 3.1; on macOS, `brew install rsync`"
+        )
+    if exit_code in _CONNECTION_CODES:
+        return UnreachableError(
+            "the connection broke while data was copied",
+            why=_last_line(said),
+            fix="run the command again: it goes on from where it was",
+        )
+    return KedgeError(f"rsync failed with exit code {exit_code}", why=_first_line(said))
+
+
+def _remote_shell(ssh_argv: Sequence[str]) -> str:
+    # rsync appends the host itself. Its quotes (rsync(1), --rsh): a doubled quote inside quotes is one.
+    return " ".join("'" + word.replace("'", "''") + "'" for word in ssh_argv[:-1])
+
+
+def _checked(target: str) -> str:
+    path = posixpath.normpath(target)
+    if not target or posixpath.isabs(path) or path in {".", ".."} or path.startswith("../"):
+        raise BadRequestError(
+            f"{target!r} can't be a target for data",
+            why="data lies in a folder of its own on the machine",
+            fix="name a path relative to the working folder, without `..`",
+        )
+    return path
+
+
+def _address(machine: Machine) -> SshAddress:
+    if machine.address is None:
+        raise UnreachableError(
+            f"{machine.id} has no address yet", why=f"it is {machine.state}", fix="try again when it is ready"
+        )
+    return machine.address
+
+
+def _first_line(said: bytes) -> str:
+    return next(iter(said.decode(errors="replace").strip().splitlines()), "it said nothing")
+
+
+def _last_line(said: bytes) -> str:
+    return next(reversed(said.decode(errors="replace").strip().splitlines()), "it said nothing")

@@ -1,0 +1,89 @@
+"""`follow`: the log as it comes, and a report every now and then, as lines of JSON.
+
+Offsets are bytes of the log, so that whoever reconnects with the last one loses and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from . import state
+from .layout import Layout
+from .report import make_report, size_of
+from .wire import Command, FollowEvent, to_json
+
+_POLL_SECONDS = 0.1
+_REPORT_SECONDS = 2.0
+_CHANGE_SECONDS = 1.0
+_CHUNK_BYTES = 1 << 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add `--offset` and `--until-over`."""
+    parser.add_argument("--offset", type=int, default=0, help="bytes of the log that were seen already")
+    parser.add_argument("--until-over", action="store_true", help="end when the command is over")
+
+
+def execute(layout: Layout, args: argparse.Namespace) -> int:
+    """Print events until the reader leaves, or until the command is over; the last event is a report."""
+    try:
+        _follow(layout, LogReader(layout.log_file, args.offset), until_over=args.until_over)
+    except BrokenPipeError:
+        # The reader left. Nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+class LogReader:
+    """Read whole lines from an offset on.
+
+    An offset beyond the end (a new machine has only what was shipped) begins at the end.
+    """
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
+        self.offset = max(0, min(offset, size_of(path)))
+
+    def lines(self, *, with_rest: bool = False) -> list[FollowEvent]:
+        """Return the lines that are complete now; `with_rest` takes a last one without its end too."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self.offset)
+                chunk = stream.read(_CHUNK_BYTES)
+        except FileNotFoundError:
+            return []
+        if not with_rest:
+            chunk = chunk[: chunk.rfind(b"\n") + 1]
+        events = []
+        for line in io.BytesIO(chunk):
+            self.offset += len(line)
+            events.append(FollowEvent(self.offset, line=line.rstrip(b"\n").decode(errors="replace")))
+        return events
+
+
+def _follow(layout: Layout, reader: LogReader, *, until_over: bool) -> None:
+    reported = 0.0
+    told = Command()
+    while True:
+        command = state.observe(layout).command
+        is_last = until_over and command.is_over
+        while events := reader.lines(with_rest=is_last):
+            _print(events)
+        age = time.monotonic() - reported
+        if is_last or age >= _REPORT_SECONDS or (command != told and age >= _CHANGE_SECONDS):
+            _print([FollowEvent(reader.offset, report=make_report(layout))])
+            reported, told = time.monotonic(), command
+        if is_last:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _print(events: list[FollowEvent]) -> None:
+    sys.stdout.write("".join(json.dumps(to_json(event)) + "\n" for event in events))
+    sys.stdout.flush()

@@ -1,0 +1,91 @@
+"""`start`: take a run's configuration from standard input and put the runner under its supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from . import processes, state
+from .config import write_run_config
+from .errors import AgentError, RequestError
+from .files import locked
+from .layout import Layout
+from .links import apply_links
+from .parse import parse_run_config, read_machine_config
+from .releases import current_or_empty
+from .state import State
+from .supervisors import open_supervisor
+from .wire import Command, RunConfig, to_json
+
+_LIMIT_BYTES = 4 << 20
+_LOCK_SECONDS = 60.0
+_RUNNER_SECONDS = 30.0
+
+
+def execute(layout: Layout, _args: argparse.Namespace) -> int:
+    """Start the run that standard input describes, and print its state. One that is live is left alone."""
+    raw = sys.stdin.buffer.read(_LIMIT_BYTES + 1)
+    if len(raw) > _LIMIT_BYTES:
+        raise RequestError("the run's configuration is too long", why=f"more than {_LIMIT_BYTES} bytes")
+    config = parse_run_config(raw)
+    layout.prepare()
+    with locked(layout.lock("start"), timeout=_LOCK_SECONDS):
+        present = state.load(layout)
+        if present.command.is_live and present.runner_lives:
+            sys.stderr.write("the command is running already; nothing was changed\n")
+        else:
+            present = _start(layout, config, present)
+    print_command(present.command)
+    return 0
+
+
+def relaunch(layout: Layout, config: RunConfig) -> State:
+    """Put a new runner in the place of a dead one; it goes on with the next attempt.
+
+    Raises:
+        AgentError: the supervisor refuses, or no runner appeared.
+    """
+    with locked(layout.lock("start"), timeout=_LOCK_SECONDS):
+        present = state.load(layout)
+        if not present.command.is_live or present.runner_lives:
+            return present
+        return _supervise(layout, config, present)
+
+
+def print_command(command: Command) -> None:
+    """Print the command's state as one line of JSON."""
+    sys.stdout.write(json.dumps(to_json(command)) + "\n")
+
+
+def _start(layout: Layout, config: RunConfig, present: State) -> State:
+    supervisor = open_supervisor(config.supervisor, layout, read_machine_config(layout), config)
+    # Of a runner that was killed; those of one that ended by itself are gone.
+    state.end_processes(present)
+    write_run_config(layout, config)
+    apply_links(layout, config, current_or_empty(layout))
+    layout.note("stop").unlink(missing_ok=True)
+    before = state.fresh(config.supervisor, config.restarts, config.grace)
+    with state.changing(layout):
+        state.save(layout, before)
+    supervisor.start([str(layout.launcher), "run"])
+    return _await_runner(layout, before)
+
+
+def _supervise(layout: Layout, config: RunConfig, present: State) -> State:
+    supervisor = open_supervisor(config.supervisor, layout, read_machine_config(layout), config)
+    supervisor.start([str(layout.launcher), "run"])
+    return _await_runner(layout, present)
+
+
+def _await_runner(layout: Layout, before: State) -> State:
+    def has_appeared() -> bool:
+        return state.load(layout).runner_identity != before.runner_identity
+
+    if not processes.wait_until(has_appeared, timeout=_RUNNER_SECONDS):
+        raise AgentError(
+            f"the runner did not appear within {_RUNNER_SECONDS:g} s",
+            why=f"{before.command.supervisor} was started and nothing came of it",
+            fix=f"see {layout.root}/nohup.log, or run `kedge-agent run` by hand",
+        )
+    return state.load(layout)

@@ -1,0 +1,101 @@
+"""Where things lie on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Every path under the machine's root."""
+
+    root: Path
+
+    @property
+    def machine_file(self) -> Path:
+        """MachineConfig, written by whatever boots the machine."""
+        return self.root / "machine.json"
+
+    @property
+    def run_file(self) -> Path:
+        """RunConfig without its secrets."""
+        return self.root / "run.json"
+
+    @property
+    def secrets_file(self) -> Path:
+        """The secrets, which only the user can read."""
+        return self.root / "secrets.json"
+
+    @property
+    def state_file(self) -> Path:
+        """The command's state."""
+        return self.root / "state.json"
+
+    @property
+    def launcher(self) -> Path:
+        """The agent's own program."""
+        return self.root / "bin" / "kedge-agent"
+
+    @property
+    def releases(self) -> Path:
+        """One folder for each content of the code that is kept."""
+        return self.root / "releases"
+
+    @property
+    def code(self) -> Path:
+        """The link to the release in use."""
+        return self.root / "code"
+
+    @property
+    def code_hash_file(self) -> Path:
+        """The content hash of the code in place, for plain sh."""
+        return self.root / "code.hash"
+
+    @property
+    def data(self) -> Path:
+        """Data folders, which outlive a change of the code."""
+        return self.root / "data"
+
+    @property
+    def results(self) -> Path:
+        """All that is shipped and fetched."""
+        return self.root / "results"
+
+    @property
+    def output(self) -> Path:
+        """KEDGE_OUTPUT_DIR."""
+        return self.results / "output"
+
+    @property
+    def checkpoints(self) -> Path:
+        """KEDGE_CHECKPOINT_DIR."""
+        return self.results / "checkpoints"
+
+    @property
+    def log_file(self) -> Path:
+        """The one log: every attempt, stop and restart, on this machine and those before it."""
+        return self.results / "run.log"
+
+    @property
+    def samples_file(self) -> Path:
+        """The load, one JSON object a line."""
+        return self.results / "samples.jsonl"
+
+    @property
+    def notice_file(self) -> Path:
+        """KEDGE_NOTICE_FILE."""
+        return self.root / "notice"
+
+    def note(self, name: str) -> Path:
+        """Return the path of one of the agent's small files, such as `heartbeat`."""
+        return self.root / f"{name}.json"
+
+    def lock(self, name: str) -> Path:
+        """Return the path of one of the agent's locks."""
+        return self.root / f".{name}.lock"
+
+    def prepare(self) -> None:
+        """Make the folders that everything else counts on."""
+        for folder in (self.output, self.checkpoints, self.releases, self.data):
+            folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,127 @@
+"""`receive-code`: take a tar stream from standard input and put it in place as a new release, or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, cast
+
+from . import releases, state
+from .config import peek_run_config
+from .errors import AgentError, NoBaseError, RequestError
+from .files import locked
+from .layout import Layout
+from .links import apply_links
+from .parse import NAME
+from .tree import Stamp, Tree, describe_tree, is_as_recorded
+
+_LOCK_SECONDS = 120.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the hashes and the codec."""
+    parser.add_argument("--hash", required=True, help="content hash of the whole new tree")
+    parser.add_argument("--base", default="", help="hash of the tree that the stream is a difference to")
+    parser.add_argument("--codec", choices=("zstd", "gzip", "none"), default="none")
+
+
+def execute(layout: Layout, args: argparse.Namespace) -> int:
+    """Receive code. Cut at any instant, the machine has the old tree or the new one, whole.
+
+    Raises:
+        NoBaseError: the base isn't the release in place; nothing was read.
+        RequestError: the stream holds what no tree may hold, or lacks what it promised.
+        AgentError: the stream was cut.
+    """
+    if not NAME.fullmatch(args.hash):
+        raise RequestError(f"{args.hash!r} is no content hash")
+    layout.prepare()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
+    releases.sweep_incoming(layout)
+    base = _open_base(layout, args.base) if args.base else None
+    with releases.incoming(layout) as folder:
+        with _decoded(args.codec) as stream:
+            entries = _unpack(Tree(folder, base), stream, args.hash)
+        # Only now: a sender that hangs must not keep the next one out.
+        with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
+            _put_in_place(layout, folder, args.hash, describe_tree(folder, entries))
+    return 0
+
+
+def print_hash(layout: Layout, _args: argparse.Namespace) -> int:
+    """Print the content hash of the code in place; an empty line for none."""
+    sys.stdout.write(releases.code_hash(layout) + "\n")
+    return 0
+
+
+def _put_in_place(layout: Layout, folder: Path, content_hash: str, stamps: dict[str, Stamp]) -> None:
+    release = releases.free_name(layout, content_hash)
+    releases.write_record(release, {"hash": content_hash, "files": stamps})
+    folder.replace(release)
+    config = peek_run_config(layout)
+    if config is not None:
+        apply_links(layout, config, release)
+    releases.switch(layout, release)
+    releases.prune(layout, in_use=state.load(layout).release)
+
+
+def _unpack(tree: Tree, stream: IO[bytes], content_hash: str) -> list[dict[str, Any]]:
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as tar:
+            for member in tar:
+                tree.add(tar, member)
+        while stream.read(1 << 16):
+            pass
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as err:
+        raise AgentError("the stream of code was cut", why=str(err), fix="send it again") from err
+    return tree.complete(content_hash)
+
+
+@contextlib.contextmanager
+def _decoded(codec: str) -> Iterator[IO[bytes]]:
+    if codec == "gzip":
+        with gzip.GzipFile(fileobj=sys.stdin.buffer) as stream:
+            yield cast("IO[bytes]", stream)
+    elif codec == "zstd":
+        with _zstd() as stream:
+            yield stream
+    else:
+        yield sys.stdin.buffer
+
+
+@contextlib.contextmanager
+def _zstd() -> Iterator[IO[bytes]]:
+    try:
+        decoder = subprocess.Popen(["zstd", "-dcq"], stdin=sys.stdin.buffer, stdout=subprocess.PIPE)
+    except FileNotFoundError as err:
+        raise RequestError("this machine has no zstd", fix="send gzip, or install the package zstd") from err
+    with decoder:
+        try:
+            yield cast("IO[bytes]", decoder.stdout)
+        except BaseException:
+            decoder.kill()
+            raise
+    if decoder.returncode != 0:
+        raise AgentError("the stream of code was cut", why=f"zstd ended with {decoder.returncode}")
+
+
+def _open_base(layout: Layout, content_hash: str) -> Path:
+    release = releases.current(layout)
+    record = releases.read_record(release) if release else {}
+    if release is None or record.get("hash") != content_hash or not is_as_recorded(release, record["files"]):
+        raise NoBaseError(f"no base {content_hash}", fix="send the whole tree")
+    return release
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    # As an exception it passes through every clean-up on its way out.
+    raise SystemExit(128 + number)

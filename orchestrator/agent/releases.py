@@ -1,0 +1,155 @@
+"""The code trees on the machine: which is in place, which are kept, and what each was when it was received."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .files import read_json, sync_folder, write_atomically, write_json
+from .layout import Layout
+from .links import aside
+
+_EMPTY = "empty"
+_PREVIOUS = ".previous"
+_INCOMING = ".incoming-"
+_SETTLING_SECONDS = 60.0
+
+
+def current(layout: Layout) -> Path | None:
+    """Return the release in place, or None."""
+    if not layout.code.is_symlink():
+        return None
+    release = layout.releases / layout.code.readlink().name
+    return release if release.is_dir() else None
+
+
+def current_or_empty(layout: Layout) -> Path:
+    """Return the release in place; an empty one is made where there is none."""
+    release = current(layout)
+    if release is None:
+        release = layout.releases / _EMPTY
+        release.mkdir(parents=True, exist_ok=True)
+        switch(layout, release)
+    return release
+
+
+def code_hash(layout: Layout) -> str:
+    """Return the content hash of the code in place; empty for none."""
+    release = current(layout)
+    return str(read_record(release).get("hash", "")) if release else ""
+
+
+def free_name(layout: Layout, content_hash: str) -> Path:
+    """Return a folder for a new release: an older one of the same content may still be in use."""
+    release = layout.releases / content_hash
+    number = 2
+    while os.path.lexists(release):
+        release = layout.releases / f"{content_hash}.{number}"
+        number += 1
+    return release
+
+
+def record_file(release: Path) -> Path:
+    """Return where it is written down what a release was when it was received."""
+    return release.with_name(f".{release.name}.json")
+
+
+def read_record(release: Path) -> dict[str, Any]:
+    """Read what a release was when it was received; empty where it never was."""
+    return read_json(record_file(release))
+
+
+def write_record(release: Path, record: dict[str, Any]) -> None:
+    """Write down what a release is."""
+    write_json(record_file(release), record, durable=True)
+
+
+def switch(layout: Layout, release: Path) -> None:
+    """Put a release in place, in one step."""
+    before = current(layout)
+    if before is not None:
+        _point(layout.releases / _PREVIOUS, Path(before.name))
+    _point(layout.code, Path(layout.releases.name) / release.name)
+    write_atomically(layout.code_hash_file, f"{read_record(release).get('hash', '')}\n".encode(), durable=True)
+
+
+def prune(layout: Layout, *, in_use: str) -> None:
+    """Remove every release but the one in place, the one before it, and the one that a run is using."""
+    links = (layout.code, layout.releases / _PREVIOUS)
+    keep = {in_use, *(link.readlink().name for link in links if link.is_symlink())}
+    for entry in list(layout.releases.iterdir()):
+        if entry.name != _PREVIOUS and not entry.name.startswith(_INCOMING) and _owner(entry.name) not in keep:
+            remove(entry)
+
+
+@contextmanager
+def incoming(layout: Layout) -> Iterator[Path]:
+    """Make a folder for a tree that comes in; it is gone afterwards, unless it has been renamed."""
+    folder = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=layout.releases))
+    # Held for as long as this process lives: the sign for others that the folder is no litter.
+    lock = _lock_folder(folder)
+    try:
+        folder.chmod(0o755)
+        yield folder
+    finally:
+        remove(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+def sweep_incoming(layout: Layout) -> None:
+    """Remove what receivers that were killed have left."""
+    for folder in layout.releases.glob(f"{_INCOMING}*"):
+        lock = _lock_folder(folder)
+        if lock is not None:
+            if time.time() - folder.stat().st_mtime > _SETTLING_SECONDS or any(folder.iterdir()):
+                remove(folder)
+            os.close(lock)
+
+
+def _owner(name: str) -> str:
+    """Return the release that a file beside the releases belongs to."""
+    return name[1:].removesuffix(".aside").removesuffix(".json") if name.startswith(".") else name
+
+
+def _point(link: Path, target: Path) -> None:
+    """Let a link point elsewhere, in one step."""
+    temporary = link.with_name(f".{link.name}.new")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+    sync_folder(link.parent)
+
+
+def _lock_folder(folder: Path) -> int | None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a tree."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def original(release: Path, path: str) -> Path:
+    """Return where a file of a release lies now: in place, or aside where a link has taken its place."""
+    kept = aside(release) / path
+    return kept if os.path.lexists(kept) else release / path

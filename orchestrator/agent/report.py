@@ -1,0 +1,78 @@
+"""`report`: everything that the machine says of itself, in one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import state
+from .files import read_json
+from .layout import Layout
+from .parse import read_machine_config
+from .releases import code_hash
+from .wire import MachineReport, to_json
+
+_PROGRESS_LIMIT_BYTES = 1 << 16
+
+
+def execute(layout: Layout, _args: argparse.Namespace) -> int:
+    """Print the report."""
+    sys.stdout.write(json.dumps(to_json(make_report(layout))) + "\n")
+    return 0
+
+
+def make_report(layout: Layout) -> MachineReport:
+    """Put together what is on disk; nothing is computed or waited for."""
+    machine = read_machine_config(layout)
+    disk = shutil.disk_usage(layout.root)
+    beat = read_json(layout.note("heartbeat")).get("time", 0.0)
+    return MachineReport(
+        machine=machine.machine,
+        run=machine.run,
+        now=time.time(),
+        created=machine.created,
+        deadline=machine.deadline,
+        usd_per_hour=machine.usd_per_hour,
+        heartbeat=float(beat) if isinstance(beat, int | float) else 0.0,
+        code=code_hash(layout),
+        log_bytes=size_of(layout.log_file),
+        disk_free_bytes=disk.free,
+        disk_total_bytes=disk.total,
+        zstd=shutil.which("zstd") is not None,
+        command=state.observe(layout).command,
+        progress=_note(layout.output / "status.json"),
+        sample=_note(layout.note("sample")),
+        checkpoint=_note(layout.note("checkpoint")),
+        shipped=_note(layout.note("shipped")),
+    )
+
+
+def size_of(path: Path) -> int:
+    """Return a file's size; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _note(path: Path) -> dict[str, Any] | None:
+    return _speakable(read_json(path, _PROGRESS_LIMIT_BYTES)) or None
+
+
+def _speakable(content: Any) -> Any:
+    """Replace what strict JSON can't say: NaN, infinity and halves of characters; a command may write them."""
+    if isinstance(content, dict):
+        return {_speakable(name): _speakable(item) for name, item in content.items()}
+    if isinstance(content, list):
+        return [_speakable(item) for item in content]
+    if isinstance(content, str):
+        return content.encode(errors="replace").decode()
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

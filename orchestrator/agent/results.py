@@ -1,0 +1,116 @@
+"""The files of a run's results: which count, what they are, and `manifest`, which lists them for a fetch."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .layout import Layout
+from .wire import ResultFile
+
+_TEMPORARY = re.compile(r".*\.(?:tmp|part)|\..*(?:tmp|part|\.sw[a-z]).*", re.DOTALL)
+_CHUNK_BYTES = 1 << 20
+
+APPENDED = frozenset({"run.log", "samples.jsonl"})
+"""Ours, and only ever appended to: what they held at an instant is a whole version of them."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file in the results.
+
+    Attributes:
+        path: relative to the results.
+        link: the target of a link that stays inside; empty for a file.
+    """
+
+    path: str
+    bytes: int
+    mtime_ns: int
+    inode: int
+    link: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What is complete only as a whole: a checkpoint's file or folder; empty for other files."""
+        parts = self.path.split("/")
+        return parts[1] if parts[0] == "checkpoints" and len(parts) > 1 else ""
+
+
+def is_temporary(path: str) -> bool:
+    """Say whether a path, or a folder on it, is named as something unfinished."""
+    return any(_TEMPORARY.fullmatch(part) for part in path.split("/"))
+
+
+def scan(results: Path) -> list[Found]:
+    """List the finished files, sorted. Names that aren't UTF-8 can't be told to anybody, and are left out."""
+    found = [_look(results, path) for path in _walk(results) if not is_temporary(path) and is_utf8(path)]
+    return sorted((one for one in found if one), key=lambda one: one.path)
+
+
+def unspeakable(results: Path) -> list[str]:
+    """List files whose names aren't UTF-8."""
+    return [path for path in _walk(results) if not is_utf8(path)]
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    hashed = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def execute(layout: Layout, _args: argparse.Namespace) -> int:
+    """Print the results as a JSON list; links to files are listed as what they point to."""
+    files = []
+    for found in scan(layout.results):
+        path = layout.results / found.path
+        if path.is_file():
+            files.append(asdict(ResultFile(path=found.path, bytes=path.stat().st_size, sha256=digest(path))))
+    for name in unspeakable(layout.results):
+        sys.stderr.write(f"left out, because its name is not UTF-8: {os.fsencode(name)!r}\n")
+    sys.stdout.write(json.dumps(files) + "\n")
+    return 0
+
+
+def is_utf8(path: str) -> bool:
+    """Say whether a name can be written as UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _walk(results: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(results):
+        relative = os.path.relpath(folder, results)
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        for name in [*files, *links]:
+            yield name if relative == "." else f"{relative}/{name}"
+
+
+def _look(results: Path, path: str) -> Found | None:
+    full = results / path
+    try:
+        status = full.lstat()
+        if stat.S_ISREG(status.st_mode):
+            return Found(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        target = full.resolve()
+        if stat.S_ISLNK(status.st_mode) and target.is_relative_to(results.resolve()):
+            link = os.path.relpath(target, full.parent.resolve())
+            return Found(path, 0, status.st_mtime_ns, status.st_ino, link=link)
+    except (OSError, RuntimeError):
+        # Gone in this instant, or a loop of links.
+        return None
+    return None

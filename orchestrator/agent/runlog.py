@@ -1,0 +1,102 @@
+"""The one log: append-only, a timestamp on every line, and never in the command's way.
+
+Writing is best effort: on a full disk lines are lost and counted, and the command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+LINE_LIMIT_BYTES = 64 * 1024
+_ENDS = re.compile(rb"\r\n|\n|\r")
+
+
+class LineSplitter:
+    """Cut a stream of bytes into lines; a carriage return ends one too, as progress bars use it."""
+
+    def __init__(self, limit: int = LINE_LIMIT_BYTES) -> None:
+        self._rest = b""
+        self._limit = limit
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take bytes and return the lines that are complete now."""
+        text = self._rest + chunk
+        # A carriage return at the very end may be half of a line end.
+        held = b"\r" if text.endswith(b"\r") else b""
+        *lines, rest = _cut(text[: len(text) - len(held)])
+        while len(rest) > self._limit:
+            lines.append(rest[: self._limit])
+            rest = rest[self._limit :]
+        self._rest = rest + held
+        return [piece for line in lines for piece in self._bounded(line)]
+
+    def finish(self) -> list[bytes]:
+        """Return what is left when the stream has ended."""
+        rest, self._rest = self._rest.rstrip(b"\r"), b""
+        return [rest] if rest else []
+
+    def _bounded(self, line: bytes) -> list[bytes]:
+        starts = range(0, max(1, len(line)), self._limit)
+        return [line[start : start + self._limit] for start in starts]
+
+
+def _cut(text: bytes) -> list[bytes]:
+    pieces = []
+    start = 0
+    for end in _ENDS.finditer(text):
+        # A bar begins with the carriage return that takes it back to its line's start: no empty line.
+        if end.start() > start or end.group() != b"\r":
+            pieces.append(text[start : end.start()])
+        start = end.end()
+    return [*pieces, text[start:]]
+
+
+class RunLog:
+    """Append lines to the log. Several processes may: each write is of whole lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._torn = True
+        self._lost = 0
+
+    def remark(self, text: str) -> None:
+        """Add a line of the agent's own."""
+        self.lines([f"[kedge] {text}".encode(errors="surrogateescape")])
+
+    def lines(self, lines: list[bytes]) -> None:
+        """Add the command's lines."""
+        if not lines:
+            return
+        count = len(lines)
+        if self._lost:
+            lines = [b"[kedge] %d lines were lost: the disk was full" % self._lost, *lines]
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()).encode()
+        content = b"".join(stamp + line + b"\n" for line in lines)
+        try:
+            self._append(content)
+        except OSError:
+            self._torn = True
+            self._lost += count
+        else:
+            self._lost = 0
+
+    def _append(self, content: bytes) -> None:
+        # Opened anew each time: restored results replace the file once, before the first attempt.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if self._torn and not _ends_with_newline(descriptor):
+                content = b"\n" + content
+            written = os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+        self._torn = False
+        if written < len(content):
+            raise OSError("short write")
+
+
+def _ends_with_newline(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"

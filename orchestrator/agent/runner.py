@@ -1,0 +1,190 @@
+"""`run`: the command's life from its first start to its end, in the foreground of a supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import secrets
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from . import processes, releases, state
+from .config import read_run_config
+from .environment import render_environment
+from .errors import AgentError
+from .files import read_json, try_lock, write_atomically, write_json
+from .layout import Layout
+from .links import apply_links
+from .parse import read_machine_config
+from .pump import Echo
+from .restore import restore
+from .runlog import RunLog
+from .script import Script
+from .signals import Signals
+from .state import RUNNER_DIED, State
+from .wire import FAILED, RESTARTING, RUNNING, SETTING_UP, STOPPED, STOPPING, SUCCEEDED, RunConfig
+
+_SAVE_SECONDS = 30.0
+_NOT_STARTED = 126
+
+
+def execute(layout: Layout, _args: argparse.Namespace) -> int:
+    """Run the command to its end; 0 when it succeeded or was stopped.
+
+    Raises:
+        AgentError: it is running already.
+    """
+    layout.prepare()
+    if try_lock(layout.lock("runner")) is None:
+        raise AgentError("the command is running already", fix="see it with `kedge-agent report`")
+    before = state.load(layout)
+    if before.command.is_over:
+        # A unit that is enabled at boot comes by here when all is done.
+        sys.stderr.write(f"the command is over ({before.command.state}); `kedge-agent start` begins anew\n")
+        return 0
+    return Runner(layout, read_run_config(layout), before).work()
+
+
+class Runner:
+    """Attempts, pauses between them, and the one answer to a stop request."""
+
+    def __init__(self, layout: Layout, config: RunConfig, before: State) -> None:
+        self._layout = layout
+        self._machine = read_machine_config(layout)
+        self._config = config
+        self._before = before
+        self._log = RunLog(layout.log_file)
+        self._echo = Echo()
+        self._signals = Signals()
+        self._saved = True
+        self._failure = RUNNER_DIED
+        pid = os.getpid()
+        self._state = replace(before, runner=pid, runner_identity=processes.identify(pid), mark=secrets.token_hex(16))
+
+    def work(self) -> int:
+        """Attempt until it succeeds, is stopped, or has failed too often."""
+        self._signals.install()
+        processes.adopt_orphans()
+        if self._before.command.is_live:
+            state.end_processes(self._before)
+        outcome = self._work()
+        if not processes.wait_until(self._save, timeout=_SAVE_SECONDS, every=0.5):
+            raise AgentError("the command's last state could not be written", why="is the disk full?")
+        return 1 if outcome == FAILED else 0
+
+    def _work(self) -> str:
+        while self._may_attempt():
+            code = self._attempt()
+            self._state = replace(self._state, command=replace(self._state.command, exit_code=code))
+            if code != 0 and not self._signals.stop:
+                self._remark(self._failure)
+                self._pause()
+            if self._signals.stop:
+                return self._finish(STOPPED, self._stop_reason())
+            if code == 0:
+                return self._finish(SUCCEEDED, "")
+        return self._finish(FAILED, f"{self._failure}, attempt {self._progress()}")
+
+    def _may_attempt(self) -> bool:
+        return self._state.command.attempt <= self._config.restarts
+
+    def _attempt(self) -> int:
+        command = self._state.command
+        started = command.started or time.time()
+        command = replace(command, attempt=command.attempt + 1, started=started)
+        self._state = replace(self._state, command=command)
+        self._turn(SETTING_UP, "preparing")
+        try:
+            return self._run_scripts()
+        except (AgentError, OSError) as err:
+            self._failure = f"could not start: {err}".replace("\n", ";")
+            return _NOT_STARTED
+
+    def _run_scripts(self) -> int:
+        restore(self._layout, self._machine, self._log, is_unwanted=lambda: bool(self._signals.stop))
+        release = releases.current_or_empty(self._layout)
+        self._state = replace(self._state, release=release.name)
+        apply_links(self._layout, self._config, release)
+        self._layout.notice_file.unlink(missing_ok=True)
+        code = self._set_up(release)
+        if code != 0 or self._signals.stop:
+            return code
+        self._remark(f"started, attempt {self._progress()}")
+        code = self._script("command", self._config.command, release, RUNNING)
+        self._failure = f"exit code {code}"
+        return code
+
+    def _set_up(self, release: Path) -> int:
+        marker = self._layout.note("setup")
+        key = hashlib.sha256(f"{release.name}\0{self._config.setup}".encode()).hexdigest()
+        if not self._config.setup.strip() or read_json(marker).get("done") == key:
+            return 0
+        self._remark("setting up")
+        code = self._script("setup", self._config.setup, release, SETTING_UP)
+        self._failure = f"setup failed with exit code {code}"
+        if code == 0 and not self._signals.stop:
+            write_json(marker, {"done": key}, durable=True)
+        return code
+
+    def _script(self, name: str, text: str, release: Path, turned_to: str) -> int:
+        path = self._layout.root / f"{name}.sh"
+        write_atomically(path, text.encode(errors="surrogateescape"), mode=0o600)
+        env = render_environment(os.environ, self._layout, self._machine, self._config, self._state.mark)
+        if self._signals.stop:
+            return 0
+        script = Script(path, folder=release.resolve(), env=env, log=self._log, echo=self._echo)
+        identity = processes.identify(script.group)
+        self._state = replace(self._state, group=script.group, group_identity=identity)
+        self._turn(turned_to, "setting up" if name == "setup" else "")
+        return script.wait(self._signals, self._on_stop, self._config.grace)
+
+    def _pause(self) -> None:
+        if not self._may_attempt():
+            return
+        pause = self._config.restart_after
+        self._remark(f"starting again in {pause:g} s")
+        self._turn(RESTARTING, f"{self._failure}; starting again in {pause:g} s")
+        resume_at = time.monotonic() + pause
+        while not self._signals.stop and time.monotonic() < resume_at:
+            self._signals.wait(resume_at - time.monotonic())
+
+    def _on_stop(self) -> None:
+        reason = self._stop_reason()
+        self._remark(f"asked to stop: {reason}; it has {self._config.grace:g} s to checkpoint")
+        self._turn(STOPPING, reason)
+
+    def _stop_reason(self) -> str:
+        return str(read_json(self._layout.note("stop")).get("reason") or self._signals.stop)
+
+    def _finish(self, outcome: str, reason: str) -> str:
+        # The remark first: whoever sees that it is over must find the log complete.
+        self._remark(f"{outcome}: {reason}" if reason else outcome)
+        self._turn(outcome, reason)
+        return outcome
+
+    def _progress(self) -> str:
+        return f"{self._state.command.attempt} of {self._config.restarts + 1}"
+
+    def _remark(self, text: str) -> None:
+        self._log.remark(text)
+        self._echo.write(f"[kedge] {text}\r\n".encode(errors="surrogateescape"))
+
+    def _turn(self, turned_to: str, reason: str) -> None:
+        self._state = self._state.turned(turned_to, reason=reason)
+        self._saved = False
+        self._save()
+
+    def _save(self) -> bool:
+        """Write the state if it isn't written yet. A full disk must not end the command: try again later."""
+        if not self._saved:
+            try:
+                with state.changing(self._layout):
+                    state.save(self._layout, self._state)
+            except (OSError, AgentError) as err:
+                sys.stderr.write(f"the state could not be written: {err}\n")
+                return False
+            self._saved = True
+        return True

@@ -1,0 +1,198 @@
+"""Copy results to the object store: contents first, then the one manifest that names them, then tidying up.
+
+`blobs/<sha256>` are contents; `manifest.json` is replaced last, so that a copy cut at any instant leaves the
+version before it, whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .errors import AgentError
+from .layout import Layout
+from .results import APPENDED, Found, scan, unspeakable
+from .runlog import RunLog
+from .store import ObjectStore
+from .wire import Command, MachineConfig, Shipped, to_json
+
+MANIFEST = "manifest.json"
+BLOBS = "blobs/"
+_CHUNK_BYTES = 1 << 20
+
+Entry = dict[str, Any]
+
+
+class _ChangedError(Exception):
+    """The file isn't any more what it was when this copy began."""
+
+
+class Shipper:
+    """Ship one run's results from one machine."""
+
+    def __init__(self, layout: Layout, machine: MachineConfig, store: ObjectStore) -> None:
+        self._layout = layout
+        self._machine = machine
+        self._store = store
+        self._log = RunLog(layout.log_file)
+        self._known: dict[tuple[str, int, int, int], str] = {}
+        self._told: set[str] = set()
+
+    def ship(self, command: Command, complete: frozenset[str], *, final: bool) -> Shipped:
+        """Make one pass.
+
+        Args:
+            command: its state, for the manifest.
+            complete: checkpoints that may be copied; what others held at the last pass is kept.
+            final: the command is over, so everything stands still.
+
+        Raises:
+            AgentError: another machine has taken the run over.
+            OSError: the store or a file can't be used.
+        """
+        previous = self._previous()
+        entries = self._entries(previous, complete, final=final)
+        present = self._store.keys(BLOBS)
+        self._refuse_if_superseded(read_manifest(self._store))
+        checkpoint = newest_unit(entries)
+        now = time.time()
+        manifest = {
+            "time": now,
+            "machine": self._machine.machine,
+            "created": self._machine.created,
+            "checkpoint": checkpoint,
+            "command": to_json(command),
+            "files": entries,
+        }
+        self._store.write(MANIFEST, json.dumps(manifest).encode())
+        for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
+            self._store.delete(blob)
+        return Shipped(time=now, checkpoint=checkpoint)
+
+    def _previous(self) -> dict[str, Entry]:
+        manifest = read_manifest(self._store)
+        self._refuse_if_superseded(manifest)
+        return {entry["path"]: entry for entry in manifest.get("files", ())}
+
+    def _refuse_if_superseded(self, manifest: dict[str, Any]) -> None:
+        if float(manifest.get("created", 0)) > self._machine.created:
+            raise AgentError(f"machine {manifest.get('machine')} has taken this run over: nothing is shipped")
+
+    def _entries(self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool) -> list[Entry]:
+        self._tell_unspeakable()
+        entries = []
+        held_back = set()
+        for found in scan(self._layout.results):
+            if found.unit and not final and found.unit not in complete:
+                held_back.add(found.unit)
+            elif entry := self._entry(found, previous.get(found.path)):
+                entries.append(entry)
+        return entries + [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
+
+    def _entry(self, found: Found, previous: Entry | None) -> Entry | None:
+        entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": found.mtime_ns / 1e9}
+        try:
+            if found.link:
+                return {**entry, **self._put_link(found), "link": found.link}
+            return {**entry, "sha256": self._put(found, previous)}
+        except (_ChangedError, FileNotFoundError):
+            return previous
+
+    def _put_link(self, found: Found) -> Entry:
+        """Give a link the content of its target, or none for a folder, for readers that know no links."""
+        status = (self._layout.results / found.path).stat()
+        if stat.S_ISREG(status.st_mode):
+            target = Found(found.path, status.st_size, status.st_mtime_ns, status.st_ino)
+            return {"bytes": target.bytes, "sha256": self._put(target, None)}
+        key = (found.path, 0, 0, 0)
+        if key not in self._known:
+            self._known[key] = hashlib.sha256().hexdigest()
+            self._store.put(blob_key(self._known[key]), [])
+        return {"sha256": self._known[key]}
+
+    def _put(self, found: Found, previous: Entry | None) -> str:
+        key = (found.path, found.bytes, found.mtime_ns, found.inode)
+        if key in self._known:
+            return self._known[key]
+        sha256 = self._digest(found)
+        if not previous or previous["sha256"] != sha256:
+            self._store.put(blob_key(sha256), self._checked(found, sha256))
+        self._known = {known: sha for known, sha in self._known.items() if known[0] != found.path}
+        self._known[key] = sha256
+        return sha256
+
+    def _digest(self, found: Found) -> str:
+        hashed = hashlib.sha256()
+        for chunk in self._chunks(found):
+            hashed.update(chunk)
+        return hashed.hexdigest()
+
+    def _checked(self, found: Found, sha256: str) -> Iterator[bytes]:
+        hashed = hashlib.sha256()
+        for chunk in self._chunks(found):
+            hashed.update(chunk)
+            yield chunk
+        if hashed.hexdigest() != sha256:
+            raise _ChangedError
+
+    def _chunks(self, found: Found) -> Iterator[bytes]:
+        """Read as many bytes as the file had when it was found, and make sure that it is still that file."""
+        left = found.bytes
+        path = self._layout.results / found.path
+        with path.open("rb") as stream:
+            while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
+                left -= len(chunk)
+                yield chunk
+        if left or (found.path not in APPENDED and _has_changed(path, found)):
+            raise _ChangedError
+
+    def _tell_unspeakable(self) -> None:
+        for name in set(unspeakable(self._layout.results)) - self._told:
+            self._told.add(name)
+            self._log.remark(f"not shipped, because its name is not UTF-8: {name}")
+
+
+def read_manifest(store: ObjectStore) -> dict[str, Any]:
+    """Read the manifest; empty where nothing was shipped.
+
+    Raises:
+        AgentError: it is damaged.
+    """
+    raw = store.read(MANIFEST)
+    if raw is None:
+        return {}
+    try:
+        content = json.loads(raw)
+    except ValueError as err:
+        raise AgentError("the store's manifest is damaged", why=str(err)) from err
+    return dict(content)
+
+
+def blob_key(sha256: str) -> str:
+    """Return where a content is kept."""
+    return f"{BLOBS}{sha256}"
+
+
+def unit_of(path: str) -> str:
+    """Return the checkpoint that a path belongs to; empty for none."""
+    return Found(path, 0, 0, 0).unit
+
+
+def newest_unit(entries: list[Entry]) -> str:
+    """Return the name of the checkpoint that was written last; empty for none."""
+    written: dict[str, float] = {}
+    for entry in entries:
+        unit = unit_of(entry["path"])
+        if unit and "link" not in entry:
+            written[unit] = max(written.get(unit, 0.0), entry["mtime"])
+    return max(written, key=lambda unit: (written[unit], unit), default="")
+
+
+def _has_changed(path: Path, found: Found) -> bool:
+    now = path.stat()
+    return (now.st_size, now.st_mtime_ns, now.st_ino) != (found.bytes, found.mtime_ns, found.inode)

@@ -1,0 +1,135 @@
+"""The command's state, on disk: what the runner writes and everybody else reads."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+
+from . import processes
+from .errors import RequestError
+from .files import locked, read_json, write_json
+from .layout import Layout
+from .parse import build
+from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, Command
+
+LOCK_SECONDS = 10.0
+WATCH_IS_DEAD_AFTER = 15.0
+RUNNER_DIED = "the runner died"
+
+
+@dataclass(frozen=True)
+class State:
+    """The command's life, and the processes in which it goes on.
+
+    Attributes:
+        runner: process id; 0 before the first.
+        runner_identity: what tells it from a later process of the same number.
+        group: process group of the command; 0 for none; `group_identity` is its leader's.
+        mark: what the command's processes carry in their environment.
+        release: the folder under releases/ in which it works.
+        restarts: how many restarts it is allowed.
+        grace: seconds that it has after SIGTERM.
+    """
+
+    command: Command = field(default_factory=Command)
+    runner: int = 0
+    runner_identity: str = ""
+    group: int = 0
+    group_identity: str = ""
+    mark: str = ""
+    release: str = ""
+    restarts: int = 0
+    grace: float = 60.0
+
+    @property
+    def runner_lives(self) -> bool:
+        """The runner is at work."""
+        return processes.is_same(self.runner, self.runner_identity)
+
+    def turned(self, state: str, *, reason: str = "") -> State:
+        """Return this state with the command turned to another one, as of now."""
+        return replace(self, command=replace(self.command, state=state, reason=reason, since=time.time()))
+
+
+def load(layout: Layout) -> State:
+    """Read the state as it was last written; idle where there is none."""
+    content = read_json(layout.state_file)
+    try:
+        command = build(Command, content.pop("command", {}))
+        return State(command=command, **{name: content[name] for name in _OWN_FIELDS if name in content})
+    except (RequestError, TypeError):
+        return State()
+
+
+def save(layout: Layout, state: State) -> None:
+    """Write the state, whole and durable."""
+    write_json(layout.state_file, asdict(state), durable=True)
+
+
+@contextmanager
+def changing(layout: Layout) -> Iterator[None]:
+    """Hold the right to change the state."""
+    with locked(layout.lock("state"), timeout=LOCK_SECONDS):
+        yield
+
+
+def observe(layout: Layout) -> State:
+    """Return the state as it is: corrected where the runner died without a word."""
+    state = load(layout)
+    if not state.command.is_live or state.runner_lives:
+        return state
+    again = load(layout)
+    if again != state:
+        return again
+    return bury(state, recovers=_watch_lives(layout))
+
+
+def bury(state: State, *, recovers: bool) -> State:
+    """Return what a live state becomes when its runner is dead.
+
+    Args:
+        state: as it was left.
+        recovers: somebody will start it again, if restarts remain.
+    """
+    if state.command.state == STOPPING:
+        return state.turned(STOPPED, reason=state.command.reason)
+    if recovers and state.command.attempt <= state.restarts:
+        if state.command.state == RESTARTING:
+            return state
+        return state.turned(RESTARTING, reason=f"{RUNNER_DIED}; the watch starts it again")
+    return state.turned(FAILED, reason=RUNNER_DIED)
+
+
+def find_processes(state: State) -> list[int]:
+    """List what is left of a command: by its mark wherever it went, and by its process group.
+
+    A group's number is only used again by a new leader: a leader that isn't ours means that ours is gone.
+    """
+    found = set(processes.marked(state.mark)) if state.mark else set()
+    if state.group and processes.identify(state.group) in ("", state.group_identity):
+        found.update(processes.members(state.group))
+    return sorted(found)
+
+
+def end_processes(state: State, *, timeout: float = 5.0) -> bool:
+    """SIGKILL what is left of a command; False when something wouldn't go."""
+    if state.group and not processes.can_list():
+        processes.signal_group(state.group, signal.SIGKILL)
+    return processes.kill_until_gone(lambda: find_processes(state), timeout=timeout)
+
+
+def fresh(supervisor: str, restarts: int, grace: float) -> State:
+    """Return the state before the first attempt."""
+    command = Command(state=IDLE, supervisor=supervisor, since=time.time())
+    return State(command=command, restarts=restarts, grace=grace)
+
+
+def _watch_lives(layout: Layout) -> bool:
+    beat = read_json(layout.note("heartbeat")).get("time", 0)
+    return isinstance(beat, int | float) and time.time() - beat < WATCH_IS_DEAD_AFTER
+
+
+_OWN_FIELDS = tuple(item.name for item in fields(State) if item.name != "command")

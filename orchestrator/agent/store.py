@@ -1,0 +1,103 @@
+"""The object store behind one interface. `file://` is a folder; it stands in for one on local machines."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from .errors import RequestError
+from .files import sync_folder, write_atomically
+from .wire import MachineConfig
+
+_CHUNK_BYTES = 1 << 20
+
+
+class ObjectStore(Protocol):
+    """Keys and bytes. Nothing is ever seen half-written."""
+
+    def read(self, key: str) -> bytes | None:
+        """Read a small object; None where there is none."""
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write or replace a small object."""
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        """Write an object; when `chunks` raises, nothing is written."""
+
+    def get(self, key: str) -> Iterator[bytes]:
+        """Read an object piece by piece; OSError where there is none."""
+
+    def keys(self, prefix: str) -> set[str]:
+        """List the keys under a prefix that ends with a slash, one level deep."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is gone is no error."""
+
+
+class FolderStore:
+    """An object store in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, key: str) -> bytes | None:
+        """Read a small object; None where there is none."""
+        try:
+            return (self._folder / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write or replace a small object."""
+        path = self._folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content, durable=True)
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        """Write an object aside, make it durable and rename it; when `chunks` raises, nothing is written."""
+        path = self._folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        try:
+            with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
+                for chunk in chunks:
+                    stream.write(chunk)
+                stream.flush()
+                os.fsync(descriptor)
+            Path(temporary).replace(path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def get(self, key: str) -> Iterator[bytes]:
+        """Read an object piece by piece; OSError where there is none."""
+        with (self._folder / key).open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+
+    def keys(self, prefix: str) -> set[str]:
+        """List the keys under a prefix that ends with a slash, one level deep."""
+        folder = self._folder / prefix
+        return {f"{prefix}{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is gone is no error."""
+        (self._folder / key).unlink(missing_ok=True)
+
+
+def open_store(machine: MachineConfig) -> ObjectStore | None:
+    """Open the machine's store at its run's place; None where it has no store.
+
+    Raises:
+        RequestError: a kind of store that this agent doesn't know.
+    """
+    if not machine.store_url:
+        return None
+    url = urlsplit(machine.store_url)
+    if url.scheme != "file" or url.netloc not in ("", "localhost"):
+        raise RequestError(f"{machine.store_url} is no store that this agent knows", fix="use file:///folder")
+    return FolderStore(Path(unquote(url.path)) / machine.run)

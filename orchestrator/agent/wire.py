@@ -1,0 +1,177 @@
+"""What the agent and the laptop say to each other, as the agent writes it.
+
+The laptop's side is orchestrator/core/wire.py and core/report.py; tests/contract/test_wire.py compares them.
+Unknown fields are ignored on both sides, so that one may be newer than the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+IDLE = "idle"
+SETTING_UP = "setting-up"
+RUNNING = "running"
+RESTARTING = "restarting"
+STOPPING = "stopping"
+STOPPED = "stopped"
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+
+LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
+OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is needed to run a command; the laptop's wire.py says what each field means."""
+
+    run: str
+    job: str
+    mode: str
+    command: str
+    setup: str
+    supervisor: str
+    restarts: int
+    restart_after: float
+    grace: float
+    envs: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    outputs: tuple[str, ...] = ()
+    checkpoints: str = ""
+    data: tuple[str, ...] = ()
+    gpus_per_node: int = 0
+    unit: str = ""
+    python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """What is known of the machine from birth; the laptop's wire.py says what each field means."""
+
+    machine: str
+    run: str
+    provider: str
+    root: str
+    created: float
+    deadline: float
+    usd_per_hour: str
+    store_url: str = ""
+    end_command: tuple[str, ...] = ()
+    sockets: str = ""
+    path: tuple[str, ...] = ()
+    sample_every: float = 5.0
+    ship_every: float = 30.0
+    linger: float = 120.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """The training command's life."""
+
+    state: str = IDLE
+    attempt: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    since: float = 0.0
+    started: float = 0.0
+    supervisor: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """The command is at work, or about to be."""
+        return self.state in LIVE
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more happens by itself."""
+        return self.state in OVER
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, now."""
+
+    index: int
+    name: str = ""
+    use_percent: float = 0.0
+    memory_used_mib: float = 0.0
+    memory_total_mib: float = 0.0
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The machine's load at one instant."""
+
+    time: float
+    cpu_percent: float
+    memory_used_mib: float
+    memory_total_mib: float
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that is complete."""
+
+    name: str
+    bytes: int
+    written: float
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The last time that everything was copied to the object store."""
+
+    time: float = 0.0
+    checkpoint: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class MachineReport:
+    """Everything that a machine says of itself, at one instant."""
+
+    machine: str
+    run: str
+    now: float
+    created: float
+    deadline: float
+    usd_per_hour: str
+    heartbeat: float = 0.0
+    code: str = ""
+    log_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_total_bytes: int = 0
+    zstd: bool = False
+    command: Command = field(default_factory=Command)
+    progress: dict[str, Any] | None = None
+    sample: Sample | dict[str, Any] | None = None
+    checkpoint: Checkpoint | dict[str, Any] | None = None
+    shipped: Shipped | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class FollowEvent:
+    """One line of what `follow` prints: a piece of the log, or a report."""
+
+    offset: int
+    line: str | None = None
+    report: MachineReport | None = None
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """One file of a run's results."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """Turn a record into what json.dumps takes."""
+    return dataclasses.asdict(record)

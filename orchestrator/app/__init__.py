@@ -1,0 +1,7 @@
+"""The composition root and the use cases, by topic like the command line's tasks.
+
+root.py        the `App`: settings -> adapters -> world; which run a command means
+launching.py   job files and launches (loads pydantic)
+acting.py      plans for a run that is there
+looking.py     status and cost: quick, so they load neither pydantic nor jinja2, fabric or an SDK
+"""

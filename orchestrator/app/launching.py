@@ -1,0 +1,87 @@
+"""Use cases that begin a run or go on with one. Here job files are read, so pydantic is loaded."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+
+from orchestrator.adapters.jobfile.find import find_job
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
+from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.app.root import App
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.ledger import RunRecord
+from orchestrator.core.offer import Offer
+from orchestrator.core.plan import Ending, Plan, plan_launch
+from orchestrator.engine.observe import observe_run
+from orchestrator.engine.run_config import read_secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a flag may change of a run that goes on."""
+
+    deadline: timedelta | None = None
+    budget_usd: Decimal | None = None
+
+
+def new_launch(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> LaunchSpec:
+    """Read the job, lay mode and flags over it, and give the run its id. Nothing is contacted.
+
+    Raises:
+        BadRequestError: anything in it is wrong.
+    """
+    job = read_launch_job(app, job_name, mode, overrides)
+    run_id = f"{job.name}-{app.clock.now():%m%d}-{_random_word()}"
+    return LaunchSpec(run_id=run_id, provider=job.resources.provider or app.settings.provider, job=job)
+
+
+def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> Job:
+    """Find and read a job file; without any, a plain machine is the job."""
+    path = find_job(app.settings.cwd, job_name)
+    if path is not None:
+        return read_job(path, mode=mode, overrides=overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
+    if mode is not None:
+        raise BadRequestError(
+            f"there is no job to take the mode {mode!r} of",
+            why="neither this folder nor one above it has a kedge.yaml",
+            fix="name a job with --job; `kedge jobs` lists them",
+        )
+    return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
+
+
+def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, keep: bool) -> Plan:
+    """Plan what is missing between what there is of the run and a run that is done."""
+    read_secrets(spec.job.secrets, app.settings.environ)
+    observed = observe_run(app.world(spec.provider), spec)
+    ending = Ending(follow=follow, keep=keep, destination=str(app.results_folder(spec)))
+    return plan_launch(spec, observed, ending)
+
+
+def resumed_spec(record: RunRecord, changes: Changes) -> LaunchSpec:
+    """Take a run up again, with what flags change."""
+    job = record.spec.job
+    return replace(
+        record.spec,
+        job=replace(
+            job,
+            deadline=changes.deadline or job.deadline,
+            budget_usd=job.budget_usd if changes.budget_usd is None else changes.budget_usd,
+        ),
+    )
+
+
+def find_offers(app: App, overrides: Overrides) -> tuple[Offer, ...]:
+    """Ask a provider what it sells now."""
+    job = plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
+    world = app.world(job.resources.provider or app.settings.provider)
+    return tuple(world.provider.offers(job.resources))
+
+
+def _random_word() -> str:
+    """Four letters and digits that can't be mistaken for one another."""
+    return "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))

@@ -1,0 +1,44 @@
+"""Use cases that look at runs; nothing but the ledger is changed by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestrator.app.root import App
+from orchestrator.core.cost import Rental
+from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.engine.status import RunStatus, observed_status, recorded_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCost:
+    """What a run has cost."""
+
+    record: RunRecord
+    rentals: tuple[Rental, ...]
+    now: datetime
+
+
+def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
+    """Tell how runs are: one, all live ones, or all that the ledger has."""
+    records = (app.named_run(run),) if run else app.ledger.runs(live_only=not everything)
+    return tuple(_status(app, record, ledger_only=ledger_only) for record in records)
+
+
+def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
+    """Add up what runs have cost; machines that ended by themselves are looked for first."""
+    records = (app.named_run(run),) if run else app.ledger.runs()
+    return tuple(_cost(app, record) for record in records)
+
+
+def _status(app: App, record: RunRecord, *, ledger_only: bool) -> RunStatus:
+    if ledger_only:
+        return recorded_status(app.ledger, record, app.clock.now())
+    return observed_status(app.world(record.spec.provider), record)
+
+
+def _cost(app: App, record: RunRecord) -> RunCost:
+    if record.stage is RunStage.LIVE:
+        _status(app, record, ledger_only=False)
+    return RunCost(record=record, rentals=app.ledger.rentals(record.run_id), now=app.clock.now())

@@ -1,0 +1,239 @@
+"""The composition root: settings -> adapters -> world. One `App` serves one command."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.providers import Context, open_provider
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.resources import resource
+from orchestrator.adapters.rsync import RsyncMover
+from orchestrator.adapters.settings import Settings, read_settings
+from orchestrator.core.errors import BadRequestError, UnreachableError
+from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
+from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.machine import Machine, SshAddress
+from orchestrator.core.plan import Plan
+from orchestrator.core.ports import CodeSource, Remote
+from orchestrator.engine.apply import Progress, apply
+from orchestrator.engine.events import Events
+from orchestrator.engine.reconcile import close_run, reconcile
+from orchestrator.engine.world import World
+
+RESULTS = "kedge-results"
+"""The folder in which each run's results get a folder of their own."""
+
+
+class App:
+    """Everything that a command can ask for."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or read_settings()
+        self.clock = SystemClock()
+        self._worlds: dict[str, World] = {}
+
+    @cached_property
+    def ledger(self) -> SqliteLedger:
+        """The local record."""
+        return SqliteLedger(self.settings.state_dir, self.clock)
+
+    @cached_property
+    def connector(self) -> SshConnector:
+        """The way into machines."""
+        return SshConnector(self.ssh_places, self.clock)
+
+    @property
+    def ssh_places(self) -> SshPlaces:
+        """Where pins and control sockets lie."""
+        return SshPlaces(pins=self.settings.state_dir / "pins", runtime=self.settings.runtime_dir / "ssh")
+
+    def world(self, provider: str) -> World:
+        """Put together the ports of one provider's world."""
+        if provider not in self._worlds:
+            key_file, public_key = ensure_key(self.settings.state_dir / "keys")
+            context = Context(
+                state_dir=self.settings.state_dir,
+                runtime_dir=self.settings.runtime_dir,
+                clock=self.clock,
+                key_file=key_file,
+            )
+            self._worlds[provider] = World(
+                clock=self.clock,
+                ledger=self.ledger,
+                provider=open_provider(provider, context),
+                connector=self.connector,
+                data=RsyncMover(self.connector),
+                store=FolderStore(self.settings.state_dir / "store"),
+                code=self.code_source,
+                authorized_key=public_key,
+                agent_archive=_agent_archive,
+                render_unit=_render_unit,
+                environ=self.settings.environ,
+            )
+        return self._worlds[provider]
+
+    def choose_run(self, name: str | None, *, live_only: bool = True) -> RunRecord:
+        """Take the named run, or the only live one of this folder's job file, or the only live one.
+
+        Args:
+            name: a run id, or the beginning of one; None to choose.
+            live_only: where none is live, don't take the newest that ended.
+
+        Raises:
+            BadRequestError: there is none, or several.
+        """
+        if name is not None:
+            return self.named_run(name)
+        runs = self.ledger.runs()
+        live = [run for run in runs if run.stage is RunStage.LIVE]
+        candidates = self._of_this_job(live) or live
+        if not candidates and not live_only:
+            candidates = (self._of_this_job(runs) or list(runs))[:1]
+        return _only(candidates)
+
+    def machine(self, record: RunRecord) -> Machine:
+        """Return the run's machine as the ledger knows it.
+
+        Raises:
+            UnreachableError: it has none, or none that can be reached.
+        """
+        machines = self.ledger.machines(record.run_id, live_only=True)
+        if not machines or machines[-1].address is None:
+            raise UnreachableError(
+                f"run {record.run_id} has no machine that can be reached",
+                why="it was torn down, it ended itself, or it has not booted yet",
+                fix=f"see `kedge status {record.run_id}`; `kedge resume {record.run_id}` gives it a machine",
+            )
+        return machines[-1]
+
+    def remote(self, machine: Machine) -> Remote:
+        """Open a way into a machine."""
+        return self.connector.connect(address_of(machine))
+
+    def results_folder(self, spec: LaunchSpec) -> Path:
+        """Return where a run's results go: beside its job file, or here for jobs that kedge brings."""
+        base = Path(spec.job.path).parent if spec.job.path else self.settings.cwd
+        ours = base.is_relative_to(resource("infra"))
+        return (self.settings.cwd if ours or not os.access(base, os.W_OK) else base) / RESULTS / spec.run_id
+
+    def settle(self, record: RunRecord) -> tuple[str, ...]:
+        """Bring the ledger into agreement with the provider before a run is planned again."""
+        with self.ledger.lock(record.run_id):
+            return reconcile(self.world(record.spec.provider), record.run_id)
+
+    def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> Progress:
+        """Carry out a plan; the run is in the ledger before its first action."""
+        self.ledger.open_run(spec, self.clock.now())
+        try:
+            return apply(plan, spec, self.world(spec.provider), events)
+        finally:
+            self.write_ssh_config()
+
+    def end(self, run_id: str) -> None:
+        """Close a run in the ledger once nothing of it is left at its provider.
+
+        Raises:
+            StillBillingError: something is left.
+        """
+        with self.ledger.lock(run_id):
+            close_run(self.world(self.named_run(run_id).spec.provider), run_id)
+
+    def write_ssh_config(self) -> Path:
+        """Write the include file that makes plain `ssh <run>` work for every live machine."""
+        # Imported when needed: it loads jinja2, which quick commands do without.
+        from orchestrator.adapters.remote.sshconfig import write_ssh_config
+
+        hosts = {
+            machine.run_id: machine.address
+            for machine in self.ledger.machines(live_only=True)
+            if machine.address is not None
+        }
+        path = self.settings.state_dir / "ssh_config"
+        write_ssh_config(path, hosts, self.ssh_places)
+        return path
+
+    def named_run(self, name: str) -> RunRecord:
+        """Look a run up by its id or the beginning of it.
+
+        Raises:
+            BadRequestError: there is none, or several begin so.
+        """
+        record = self.ledger.run(name)
+        if record is not None:
+            return record
+        known = [run.run_id for run in self.ledger.runs()]
+        near = [run for run in known if run.startswith(name)] or difflib.get_close_matches(name, known)
+        if len(near) == 1 and near[0].startswith(name):
+            return self.named_run(near[0])
+        raise BadRequestError(
+            f"there is no run {name!r}",
+            why=f"did you mean {', '.join(near[:5])}?" if near else "the ledger has none that is called so",
+            fix="list them with `kedge status --all`",
+        )
+
+    def _of_this_job(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
+        mine = [run for run in runs if run.spec.job.path]
+        return [run for run in mine if self.settings.cwd.is_relative_to(Path(run.spec.job.path).parent)]
+
+    def code_source(self, job: Job) -> CodeSource | None:
+        """Return the source of a job's code; None for a job that sends none."""
+        from orchestrator.adapters.code.source import GitCodeSource
+
+        if job.workdir is None and not job.bundled_trainer:
+            return None
+        return GitCodeSource(
+            Path(job.workdir) if job.workdir else None,
+            state=self.settings.state_dir / "code",
+            clock=self.clock,
+            extras={"trainer": resource("trainer")} if job.bundled_trainer else {},
+        )
+
+
+def address_of(machine: Machine) -> SshAddress:
+    """Return a machine's address.
+
+    Raises:
+        UnreachableError: it has none yet.
+    """
+    if machine.address is None:
+        raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
+    return machine.address
+
+
+def _only(runs: Sequence[RunRecord]) -> RunRecord:
+    if not runs:
+        raise BadRequestError(
+            "there is no live run",
+            fix="start one with `kedge launch`; `kedge status --all` lists those that ended",
+        )
+    if len(runs) > 1:
+        raise BadRequestError(
+            "several runs are live: say which",
+            why=", ".join(run.run_id for run in runs),
+            fix=f"name one, for example {runs[0].run_id}",
+        )
+    return runs[0]
+
+
+def _render_unit(job: Job, root: str) -> str:
+    """Render the systemd unit of a job that asks for one."""
+    if job.supervisor.kind not in (SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER):
+        return ""
+    from orchestrator.adapters.templates import render
+
+    return render("systemd/kedge-run.service.j2", job=job, root=root)
+
+
+def _agent_archive() -> bytes:
+    from orchestrator.adapters.agent_archive import agent_archive
+
+    return agent_archive()

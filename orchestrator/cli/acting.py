@@ -1,0 +1,209 @@
+"""Tasks that act on a run that is there: start, stop, sync, fetch, logs, ssh, exec, attach, teardown."""
+
+from __future__ import annotations
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
+
+_RUN = "the run; the only live one of this folder's job when left out"
+_YES = "don't ask"
+_JSON = "print one JSON document for scripts"
+
+
+@task(help={"run": _RUN, "json": _JSON}, auto_shortflags=False)
+def start(_context: Context, run: str | None = None, json: bool = False) -> None:
+    """Start the command again on the run's machine; it goes on from its newest checkpoint.
+
+    Examples:
+      kedge start
+    """
+    from orchestrator.app.acting import start_plan
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    record = app.choose_run(run)
+    carry_out(app, record.spec, start_plan(app, record), yes=True, as_json=json)
+
+
+@task(
+    help={"run": _RUN, "now": "kill it at once, without a checkpoint", "yes": _YES, "json": _JSON},
+    auto_shortflags=False,
+)
+def stop(_context: Context, run: str | None = None, now: bool = False, yes: bool = False, json: bool = False) -> None:
+    """Stop the command: it checkpoints and exits. The machine stays, and goes on costing money.
+
+    Examples:
+      kedge stop
+      kedge stop digits-1121-k3f9 --now --yes
+    """
+    from orchestrator.app.acting import kill, stop_plan
+    from orchestrator.app.root import App
+    from orchestrator.cli import render
+    from orchestrator.cli.ask import confirm
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    record = app.choose_run(run)
+    if not now:
+        carry_out(app, record.spec, stop_plan(app, record), yes=True, as_json=json)
+        return
+    confirm(f"Kill the command of {record.run_id} without a checkpoint?", yes=yes)
+    render.command(record, kill(app, record), as_json=json)
+
+
+@task(
+    help={
+        "run": _RUN,
+        "restart": "restart the command on the new code, from its newest checkpoint",
+        "json": _JSON,
+    },
+    auto_shortflags=False,
+)
+def sync_code(_context: Context, run: str | None = None, restart: bool = False, json: bool = False) -> None:
+    """Bring the machine's code to the laptop's state; nothing is sent when nothing has changed.
+
+    Examples:
+      kedge sync-code
+      kedge sync-code --restart
+    """
+    from orchestrator.app.acting import restart_plan, sync_code_plan
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    record = app.choose_run(run)
+    sync = restart_plan(app, record) if restart else sync_code_plan(app, record)
+    carry_out(app, record.spec, sync, yes=True, as_json=json)
+
+
+@task(help={"run": _RUN, "json": _JSON}, auto_shortflags=False)
+def sync_data(_context: Context, run: str | None = None, json: bool = False) -> None:
+    """Bring the job's data folders to the machine; what is there already isn't sent again.
+
+    Examples:
+      kedge sync-data
+    """
+    from orchestrator.app.acting import sync_data_plan
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    record = app.choose_run(run)
+    carry_out(app, record.spec, sync_data_plan(app, record), yes=True, as_json=json)
+
+
+@task(
+    help={"run": _RUN, "to": "the folder to copy to; kedge-results/RUN by default", "json": _JSON},
+    auto_shortflags=False,
+)
+def fetch(_context: Context, run: str | None = None, to: str | None = None, json: bool = False) -> None:
+    """Copy the run's results home and verify the copy: from its machine, else from the object store.
+
+    Examples:
+      kedge fetch
+      kedge fetch digits-1121-k3f9 --to ./best
+    """
+    from orchestrator.app.acting import fetch_plan
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    record = app.choose_run(run, live_only=False)
+    carry_out(app, record.spec, fetch_plan(app, record, to), yes=True, as_json=json)
+
+
+@task(
+    help={
+        "run": _RUN,
+        "follow": "go on as lines are written; Ctrl-C leaves",
+        "lines": "how many lines to begin with",
+    },
+)
+def logs(_context: Context, run: str | None = None, follow: bool = False, lines: int = 100) -> None:
+    """Print the command's log.
+
+    Examples:
+      kedge logs -f
+      kedge logs digits-1121-k3f9 --lines 1000
+    """
+    from orchestrator.app.root import App
+    from orchestrator.cli.logs import print_log
+
+    app = App()
+    print_log(app, app.choose_run(run, live_only=False), follow=follow, lines=lines)
+
+
+@task(help={"run": _RUN}, auto_shortflags=False)
+def attach(_context: Context, run: str | None = None) -> None:
+    """Attach this terminal to the command's tmux or screen session; its own keys detach again.
+
+    Examples:
+      kedge attach
+    """
+    from orchestrator.app.root import App
+    from orchestrator.cli.terminal import run_in_terminal
+
+    app = App()
+    machine = app.machine(app.choose_run(run))
+    raise Exit(code=run_in_terminal(app, machine, [machine.agent, "attach"], tty=True))
+
+
+@task(help={"run": _RUN}, auto_shortflags=False)
+def ssh(_context: Context, run: str | None = None) -> None:
+    """Open a shell on the run's machine.
+
+    Examples:
+      kedge ssh
+    """
+    from orchestrator.app.root import App
+    from orchestrator.cli.terminal import run_in_terminal
+
+    app = App()
+    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), [], tty=True))
+
+
+@task(name="exec", help={"run": _RUN}, auto_shortflags=False)
+def exec_(context: Context, run: str | None = None) -> None:
+    """Run a command on the machine, and exit with its exit code. What follows `--` is passed on as it is.
+
+    Examples:
+      kedge exec -- nvidia-smi
+      kedge exec digits-1121-k3f9 -- ls -l "a file with spaces"
+    """
+    from orchestrator.app.root import App
+    from orchestrator.cli.terminal import run_in_terminal
+    from orchestrator.core.errors import BadRequestError
+
+    words = list(context["passthrough"])
+    if not words:
+        raise BadRequestError("there is no command to run", fix="write it after --, as in `kedge exec -- nvidia-smi`")
+    app = App()
+    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), words, tty=False))
+
+
+@task(
+    help={
+        "run": _RUN,
+        "no-fetch": "leave the results; they end with the machine",
+        "yes": _YES,
+        "json": _JSON,
+    },
+    auto_shortflags=False,
+)
+def teardown(
+    _context: Context, run: str | None = None, no_fetch: bool = False, yes: bool = False, json: bool = False
+) -> None:
+    """End a run: stop the command, fetch the results, destroy the machine, and wait until it is gone.
+
+    Examples:
+      kedge teardown
+      kedge teardown digits-1121-k3f9 --yes
+    """
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import tear_down
+
+    app = App()
+    record = app.choose_run(run, live_only=False)
+    tear_down(app, record, fetch=not no_fetch, yes=yes, as_json=json)

@@ -1,0 +1,25 @@
+"""Asks before money is spent or something is deleted."""
+
+from __future__ import annotations
+
+import sys
+
+from orchestrator.core.errors import BadRequestError
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return when the user agrees.
+
+    Raises:
+        BadRequestError: the user doesn't, or there is no terminal to ask on and no --yes.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadRequestError(
+            "this needs your yes, and there is no terminal to ask on",
+            why="money or deletion is at stake",
+            fix="look at it with --dry-run, then say --yes",
+        )
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise BadRequestError("not confirmed: nothing was done")

@@ -1,0 +1,96 @@
+"""Shows a plan, asks, carries it out while drawing what happens, and says what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from orchestrator.app.acting import teardown_plan
+from orchestrator.app.root import App
+from orchestrator.cli import render
+from orchestrator.cli.ask import confirm
+from orchestrator.cli.watch import Watcher
+from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
+from orchestrator.core.errors import KedgeError, RunFailedError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.ledger import RunRecord
+from orchestrator.core.plan import Plan
+from orchestrator.core.report import Command, RunState
+from orchestrator.engine.apply import Progress
+
+
+def carry_out(
+    app: App,
+    spec: LaunchSpec,
+    plan: Plan,
+    *,
+    findings: Sequence[str] = (),
+    dry_run: bool = False,
+    yes: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Show a plan and, unless it is a rehearsal, carry it out.
+
+    Raises:
+        BadRequestError: it needs a yes that nobody gave.
+        RunFailedError: the command failed for good.
+        KedgeError: an action failed; what exists was printed.
+    """
+    if dry_run and as_json:
+        render.print_json(render.plan_as_data(plan))
+        return
+    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    render.plan(console, spec, plan, findings)
+    if dry_run:
+        return
+    if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
+        confirm("Go ahead?", yes=yes)
+    progress = _apply(app, spec, plan, console)
+    if progress.finished and any(isinstance(action, DestroyMachine) for action in plan.actions):
+        app.end(spec.run_id)
+    _conclude(app, spec, plan, progress, console, as_json=as_json)
+
+
+def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: bool) -> None:
+    """End everything that a run has, and close it in the ledger.
+
+    Raises:
+        StillBillingError: the provider didn't confirm the end of a machine.
+    """
+    findings = app.settle(record)
+    plan = teardown_plan(app, record, fetch=fetch)
+    if plan.actions:
+        carry_out(app, record.spec, plan, findings=findings, yes=yes, as_json=as_json)
+        return
+    app.end(record.run_id)
+    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    for finding in findings:
+        console.print(f"  {finding}", markup=False)
+    console.print(f"Nothing of run {record.run_id} is left.", markup=False)
+    if as_json:
+        render.print_json(render.run_as_data(app, record.spec, Command(), finished=True))
+
+
+def _apply(app: App, spec: LaunchSpec, plan: Plan, console: Console) -> Progress:
+    """Carry out a plan; whatever ends it early, say what exists and how to go on."""
+    try:
+        with Watcher(console, spec, plan) as watcher:
+            return app.apply(spec, plan, watcher)
+    except (KedgeError, KeyboardInterrupt):
+        render.standing(console, app, spec)
+        raise
+
+
+def _conclude(app: App, spec: LaunchSpec, plan: Plan, progress: Progress, console: Console, *, as_json: bool) -> None:
+    followed = any(isinstance(action, FollowCommand) for action in plan.actions)
+    fetched = [action.destination for action in plan.actions if isinstance(action, FetchResults)]
+    render.conclusion(console, app, spec, progress, fetched if progress.finished else [])
+    if as_json:
+        render.print_json(render.run_as_data(app, spec, progress.command, finished=progress.finished))
+    if followed and progress.command.state is RunState.FAILED:
+        raise RunFailedError(
+            f"the command of {spec.run_id} failed",
+            why=progress.command.reason or f"it exited with {progress.command.exit_code}",
+            fix=f"read its log with `kedge logs {spec.run_id}`; `kedge resume {spec.run_id}` tries again",
+        )

@@ -1,0 +1,242 @@
+"""Tasks that begin a run or go on with one: launch, plan, resume, offers, jobs, job-schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from invoke.context import Context
+from invoke.tasks import task
+
+_LAUNCH_HELP = {
+    "job": "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs",
+    "mode": "a variant of the job, from its `modes`",
+    "provider": "where to run: local",
+    "gpu": "the GPU and how many, for example mi300x or a10g:4",
+    "instance-type": "the provider's own name for a type of machine",
+    "region": "the region",
+    "zone": "the zone",
+    "image-id": "the image's id",
+    "spot": "rent at the spot price; the machine may be reclaimed",
+    "disk-size": "size of the root disk in GiB",
+    "ttl": "the deadline: the machine is gone after this time, whatever happens; for example 90m or 4h",
+    "budget": "refuse when the worst case costs more than this many dollars",
+    "price": "rehearse with this price per hour (the local provider)",
+    "supervisor": "what keeps the command alive: tmux, screen, nohup, systemd or systemd-user",
+    "env": "set a variable of the command, NAME=VALUE; may be repeated",
+    "detach": "return when the command has started, and leave it running",
+    "keep": "leave the machine to its deadline when the command is over",
+    "dry-run": "print the plan and do nothing",
+    "yes": "don't ask",
+    "json": "print one JSON document for scripts; what happens meanwhile goes to standard error",
+}
+
+
+def _overrides(flags: dict[str, Any]) -> Any:
+    from orchestrator.adapters.jobfile.flags import Overrides
+
+    return Overrides(
+        provider=flags.get("provider"),
+        region=flags.get("region"),
+        zone=flags.get("zone"),
+        instance_type=flags.get("instance_type"),
+        gpu=flags.get("gpu"),
+        use_spot=True if flags.get("spot") else None,
+        image_id=flags.get("image_id"),
+        disk_size=flags.get("disk_size"),
+        usd_per_hour=flags.get("price"),
+        deadline=flags.get("ttl"),
+        budget=flags.get("budget"),
+        supervisor=flags.get("supervisor"),
+        envs=tuple(flags.get("env") or ()),
+    )
+
+
+@task(help=_LAUNCH_HELP, iterable=["env"], auto_shortflags=False)
+def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
+    _context: Context,
+    job: str | None = None,
+    mode: str | None = None,
+    provider: str | None = None,
+    gpu: str | None = None,
+    instance_type: str | None = None,
+    region: str | None = None,
+    zone: str | None = None,
+    image_id: str | None = None,
+    spot: bool = False,
+    disk_size: str | None = None,
+    ttl: str | None = None,
+    budget: str | None = None,
+    price: str | None = None,
+    supervisor: str | None = None,
+    env: list[str] | None = None,
+    detach: bool = False,
+    keep: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Rent a machine, send the code, run the job, bring the results home, and end the machine.
+
+    Without --job the nearest kedge.yaml is taken; where there is none, a plain machine is opened. The plan is
+    shown and confirmed first. Leaving the log with Ctrl-C never ends the run.
+
+    Examples:
+      kedge launch --job digits --mode validate
+      kedge launch --ttl 2h --budget 10 --yes
+      kedge launch --dry-run --price 1.99
+    """
+    overrides = _overrides(locals())
+    from orchestrator.app.launching import launch_plan, new_launch
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    spec = new_launch(app, job, mode, overrides)
+    plan = launch_plan(app, spec, follow=not detach, keep=keep)
+    carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
+
+
+@task(
+    help={flag: text for flag, text in _LAUNCH_HELP.items() if flag not in ("yes", "dry-run")},
+    iterable=["env"],
+    auto_shortflags=False,
+)
+def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
+    _context: Context,
+    job: str | None = None,
+    mode: str | None = None,
+    provider: str | None = None,
+    gpu: str | None = None,
+    instance_type: str | None = None,
+    region: str | None = None,
+    zone: str | None = None,
+    image_id: str | None = None,
+    spot: bool = False,
+    disk_size: str | None = None,
+    ttl: str | None = None,
+    budget: str | None = None,
+    price: str | None = None,
+    supervisor: str | None = None,
+    env: list[str] | None = None,
+    detach: bool = False,
+    keep: bool = False,
+    json: bool = False,
+) -> None:
+    """Print what `launch` with the same flags would do, with its price, time and worst case.
+
+    Examples:
+      kedge plan --job digits --mode full
+      kedge plan --json
+    """
+    overrides = _overrides(locals())
+    from orchestrator.app.launching import launch_plan, new_launch
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+
+    app = App()
+    spec = new_launch(app, job, mode, overrides)
+    carry_out(app, spec, launch_plan(app, spec, follow=not detach, keep=keep), dry_run=True, as_json=json)
+
+
+@task(
+    help={
+        "run": "the run; the only live one of this folder's job when left out",
+        "ttl": "the new machine's deadline",
+        "budget": "a new cap for the whole run, what it has cost already included",
+        "detach": "return when the command has started, and leave it running",
+        "keep": "leave the machine to its deadline when the command is over",
+        "dry-run": "print the plan and do nothing",
+        "yes": "don't ask",
+        "json": "print one JSON document for scripts",
+    },
+    auto_shortflags=False,
+)
+def resume(
+    _context: Context,
+    run: str | None = None,
+    ttl: str | None = None,
+    budget: str | None = None,
+    detach: bool = False,
+    keep: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Go on with a run: on its machine where there is one, else on a new one from the last complete checkpoint.
+
+    Examples:
+      kedge resume
+      kedge resume digits-1121-k3f9 --ttl 2h --yes
+    """
+    from orchestrator.app.launching import Changes, launch_plan, resumed_spec
+    from orchestrator.app.root import App
+    from orchestrator.cli.carry_out import carry_out
+    from orchestrator.core.units import parse_duration, parse_usd
+
+    app = App()
+    changes = Changes(deadline=parse_duration(ttl) if ttl else None, budget_usd=parse_usd(budget) if budget else None)
+    record = app.choose_run(run, live_only=False)
+    findings = app.settle(record)
+    spec = resumed_spec(record, changes)
+    plan_ = launch_plan(app, spec, follow=not detach, keep=keep)
+    carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
+
+
+@task(
+    help={
+        "provider": "whose offers: local",
+        "gpu": "only those with this GPU, for example mi300x or a10g:4",
+        "region": "only this region",
+        "price": "rehearse with this price per hour (the local provider)",
+        "json": "print JSON for scripts",
+    },
+    auto_shortflags=False,
+)
+def offers(
+    _context: Context,
+    provider: str | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+    price: str | None = None,
+    json: bool = False,
+) -> None:
+    """List what is for sale now, in the order in which `launch` would try it.
+
+    Examples:
+      kedge offers
+      kedge offers --gpu mi300x --json
+    """
+    overrides = _overrides(locals())
+    from orchestrator.app.launching import find_offers
+    from orchestrator.app.root import App
+    from orchestrator.cli import render
+
+    render.offers(find_offers(App(), overrides), as_json=json)
+
+
+@task(help={"json": "print JSON for scripts"}, auto_shortflags=False)
+def jobs(_context: Context, json: bool = False) -> None:
+    """List the jobs that `launch --job NAME` knows, with their modes.
+
+    Examples:
+      kedge jobs
+    """
+    from pathlib import Path
+
+    from orchestrator.adapters.jobfile.listing import list_jobs
+    from orchestrator.cli import render
+
+    render.jobs(list_jobs(Path.cwd()), as_json=json)
+
+
+@task(help={"output": "write to this file instead of the terminal"}, auto_shortflags=False)
+def job_schema(_context: Context, output: str | None = None) -> None:
+    """Write the JSON schema of job files, with which editors complete and check them.
+
+    Examples:
+      kedge job-schema --output kedge.schema.json
+    """
+    from orchestrator.adapters.jobfile.schema import job_schema as make_schema
+    from orchestrator.cli import render
+
+    render.schema(make_schema(), output)

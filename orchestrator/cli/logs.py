@@ -1,0 +1,63 @@
+"""Prints a run's log, from its machine or from what the machine left in the object store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from orchestrator.app.root import App
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.ledger import RunRecord
+from orchestrator.core.machine import Machine
+from orchestrator.engine.follow import follow as follow_machine
+
+_SOON = timedelta(seconds=30)
+
+
+def print_log(app: App, record: RunRecord, *, lines: int, follow: bool) -> None:
+    """Print the last lines, and go on as more are written where asked to.
+
+    Raises:
+        KedgeError: there is no log anywhere.
+    """
+    machines = app.ledger.machines(record.run_id, live_only=True)
+    if not machines:
+        _print_shipped(app, record, lines)
+    elif follow:
+        _follow(app, record, machines[-1], lines)
+    else:
+        for line in _tail(app, machines[-1], lines)[0]:
+            print(line)
+
+
+def _follow(app: App, record: RunRecord, machine: Machine, lines: int) -> None:
+    last, offset = _tail(app, machine, lines)
+    for line in last:
+        print(line, flush=True)
+    for event in follow_machine(app.world(record.spec.provider), machine, offset=offset, until_over=True):
+        if event.line is not None:
+            print(event.line, flush=True)
+
+
+def _tail(app: App, machine: Machine, lines: int) -> tuple[list[str], int]:
+    """Return the log's last lines, and the offset at which it goes on."""
+    path = f"{machine.root}/results/run.log"
+    script = 'test -f "$1" || exit 0; size=$(wc -c < "$1"); echo "$size"; head -c "$size" "$1" | tail -n "$2"'
+    argv = ["sh", "-c", script, "tail", path, str(lines)]
+    done = app.remote(machine).run(argv, timeout=_SOON)
+    if done.exit_code != 0:
+        raise UnreachableError(
+            f"the log of machine {machine.id} can't be read", why=done.stderr.decode(errors="replace").strip()
+        )
+    size, *text = done.stdout.decode(errors="replace").splitlines() or ["0"]
+    return text, int(size)
+
+
+def _print_shipped(app: App, record: RunRecord, lines: int) -> None:
+    store = app.world(record.spec.provider).store
+    if store is None or not store.manifest(record.run_id):
+        raise KedgeError(
+            f"there is no log of run {record.run_id}",
+            why="its machine is gone, and nothing was copied to the object store",
+        )
+    for line in store.read_text(record.run_id, "run.log").splitlines()[-lines:]:
+        print(line)

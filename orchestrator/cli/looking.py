@@ -1,0 +1,83 @@
+"""Tasks that look: status, cost, doctor, ssh-config."""
+
+from __future__ import annotations
+
+from invoke.context import Context
+from invoke.tasks import task
+
+_JSON = "print one JSON document for scripts"
+
+
+@task(
+    help={
+        "run": "one run; all live ones when left out",
+        "all": "runs that ended as well",
+        "ledger": "read the local ledger only, and contact nothing",
+        "json": _JSON,
+    },
+    auto_shortflags=False,
+)
+def status(
+    _context: Context,
+    run: str | None = None,
+    all: bool = False,  # noqa: A002 - the flag's name
+    ledger: bool = False,
+    json: bool = False,
+) -> None:
+    """Tell how runs are, from the ledger, the provider and the machines, and say where these differ.
+
+    Examples:
+      kedge status
+      kedge status --all
+      kedge status digits-1121-k3f9 --json
+    """
+    from orchestrator.app.looking import read_statuses
+    from orchestrator.app.root import App
+    from orchestrator.cli import render
+
+    render.statuses(read_statuses(App(), run=run, everything=all, ledger_only=ledger), as_json=json, detailed=bool(run))
+
+
+@task(help={"run": "one run; all of them when left out", "json": _JSON}, auto_shortflags=False)
+def cost(_context: Context, run: str | None = None, json: bool = False) -> None:
+    """Add up what machines have cost, from the moment they were created to the moment they were gone.
+
+    Examples:
+      kedge cost
+      kedge cost digits-1121-k3f9 --json
+    """
+    from orchestrator.app.looking import read_costs
+    from orchestrator.app.root import App
+    from orchestrator.cli import render
+
+    render.costs(read_costs(App(), run), as_json=json)
+
+
+@task(help={"json": _JSON}, auto_shortflags=False)
+def doctor(_context: Context, json: bool = False) -> None:
+    """Check that this computer has what kedge needs, and say how to get what is missing.
+
+    Examples:
+      kedge doctor
+    """
+    from orchestrator.adapters.doctor import checkup
+    from orchestrator.adapters.settings import read_settings
+    from orchestrator.cli import render
+
+    render.checkup(checkup(read_settings()), as_json=json)
+
+
+@task(help={"install": "put the Include line into your own SSH configuration"}, auto_shortflags=False)
+def ssh_config(_context: Context, install: bool = False) -> None:
+    """Write the SSH configuration with which plain `ssh RUN`, scp and editors reach every live machine.
+
+    Examples:
+      kedge ssh-config --install
+    """
+    from orchestrator.adapters.remote.sshconfig import install_include
+    from orchestrator.app.root import App
+    from orchestrator.cli import render
+
+    app = App()
+    path = app.write_ssh_config()
+    render.ssh_config(path, installed=install_include(app.settings.ssh_config, path) if install else None)

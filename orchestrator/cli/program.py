@@ -1,0 +1,167 @@
+"""The `kedge` program: invoke with our exit codes, optional positional arguments, and `-- passthrough`.
+
+Plain `invoke` runs the same program (tasks.py hands over): invoke itself answers 1 to a flag that it doesn't
+know, and drops what follows `--`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.program import Program
+
+from orchestrator import __version__
+from orchestrator.cli import acting, launching, looking
+from orchestrator.core.errors import BadRequestError, KedgeError
+
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+namespace = Collection()
+for _topic in (launching, looking, acting):
+    for _task in Collection.from_module(_topic).tasks.values():
+        namespace.add_task(_task)
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: what Ctrl-C leaves clean, it leaves clean too."""
+
+
+class KedgeProgram(Program):
+    """invoke's program, with kedge's manners."""
+
+    passthrough: list[str]
+
+    def core_args(self) -> list[Argument]:
+        """Accept invoke's flags for finding tasks too, so that `invoke -r FOLDER launch` goes on working."""
+        return [*super().core_args(), *self.task_args()]
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002 - invoke's name
+        """Run a command line and leave with its exit code."""
+        words = list(sys.argv if argv is None else argv)
+        cut = words.index("--") if "--" in words else len(words)
+        self.passthrough = words[cut + 1 :]
+        signal.signal(signal.SIGTERM, _terminate)
+        code = self._run(words[:cut])
+        if exit:
+            sys.exit(code)
+
+    def parse_tasks(self) -> None:
+        """Give optional positional arguments their names, then parse as invoke does."""
+        contexts = {name: context for context in self.collection.to_contexts() for name in _names(context)}
+        self.core.unparsed[:] = name_positionals(self.core.unparsed, contexts)
+        super().parse_tasks()
+
+    def update_config(self, merge: bool = True) -> None:
+        """Hand what followed `--` to the tasks."""
+        super().update_config(merge)
+        self.config.update(passthrough=self.passthrough)
+
+    def _run(self, words: list[str]) -> int:
+        try:
+            self._execute(words)
+        except ParseError as err:
+            return _complain(_explain(err, self))
+        except KedgeError as err:
+            return _complain(err)
+        except Exit as err:
+            if err.message:
+                print(err.message, file=sys.stderr)
+            return int(err.code)
+        except KeyboardInterrupt as err:
+            return _TERMINATED if isinstance(err, TerminatedError) else _INTERRUPTED
+        except BrokenPipeError:
+            # `kedge logs | head`: the reader has enough, and the interpreter would complain when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+    def _execute(self, words: list[str]) -> None:
+        self.create_config()
+        self.parse_core(words)
+        self.parse_collection()
+        self.parse_tasks()
+        self.parse_cleanup()
+        self.update_config()
+        self.execute()
+
+
+def name_positionals(words: list[str], contexts: dict[str, ParserContext]) -> list[str]:
+    """Turn `status RUN --json` into `status --run RUN --json`.
+
+    invoke has no optional positional arguments: a word that no flag takes belongs to the task's first argument.
+    """
+    named: list[str] = []
+    task: ParserContext | None = None
+    flag_wants_value = False
+    for word in words:
+        if flag_wants_value or task is None or word.startswith("-"):
+            flag_wants_value = not flag_wants_value and task is not None and _wants_value(task, word)
+        elif word not in contexts and (first := _first_argument(task)):
+            named.append(f"--{first}")
+        named.append(word)
+        if not word.startswith("-") and word in contexts:
+            task = contexts[word]
+    return named
+
+
+def take_over() -> None:
+    """Run kedge's program in the place of plain `invoke` or `inv`, which has imported tasks.py."""
+    if Path(sys.argv[0]).name in ("invoke", "inv"):
+        make_program().run()
+
+
+def make_program() -> KedgeProgram:
+    """Make the program with all tasks."""
+    return KedgeProgram(name="kedge", binary="kedge", version=__version__, namespace=namespace)
+
+
+def main() -> None:
+    """Run as the console script `kedge`."""
+    make_program().run()
+
+
+def _names(context: ParserContext) -> list[str]:
+    return [context.name or "", *context.aliases]
+
+
+def _wants_value(task: ParserContext, word: str) -> bool:
+    argument = task.flags.get(word)
+    return argument is not None and bool(argument.takes_value)
+
+
+def _first_argument(task: ParserContext) -> str:
+    return next(iter(task.args), "")
+
+
+def _explain(err: ParseError, program: KedgeProgram) -> BadRequestError:
+    """Say what was not understood, and what comes nearest."""
+    said = str(err)
+    word = said.split("'")[1] if said.count("'") >= 2 else ""
+    context = err.context
+    known = [*(context.flags if context is not None else ()), *program.collection.task_names]
+    near = difflib.get_close_matches(word, known, n=1)
+    task = context.name if context is not None and context.name else ""
+    return BadRequestError(
+        said.rstrip("!"),
+        why=f"did you mean {near[0]}?" if near else "no task and no flag is called so",
+        fix=f"see `kedge --help {task}`" if task else "see `kedge --list`",
+    )
+
+
+def _complain(err: KedgeError) -> int:
+    sys.stdout.flush()
+    print(f"error: {err}", file=sys.stderr)
+    return err.exit_code
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise TerminatedError

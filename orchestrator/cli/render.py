@@ -1,0 +1,339 @@
+"""Draws answers: plans, tables, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.app.looking import RunCost
+from orchestrator.app.root import App
+from orchestrator.cli.standing_line import load_words, progress_words
+from orchestrator.core.actions import describe, sign
+from orchestrator.core.cost import spent_usd
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.ledger import RunRecord
+from orchestrator.core.offer import Offer
+from orchestrator.core.plan import Plan
+from orchestrator.core.report import Command
+from orchestrator.core.units import format_bytes, format_duration, format_usd
+from orchestrator.engine.apply import Progress
+from orchestrator.engine.status import RunStatus
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.doctor import Check
+    from orchestrator.adapters.jobfile.listing import JobListing
+
+
+def print_json(data: object) -> None:
+    """Print one JSON document."""
+    print(json.dumps(msgspec.to_builtins(data, str_keys=True), indent=2))
+
+
+# --- plans -----------------------------------------------------------
+
+
+def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
+    """Print a plan's actions, then its price."""
+    mode = f", mode {spec.job.mode}" if spec.job.mode else ""
+    console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
+    for finding in findings:
+        console.print(f"  found: {finding}", markup=False)
+    for action in plan.actions:
+        console.print(f"  {sign(action)} {describe(action)}", markup=False)
+    if not plan.actions:
+        console.print("  nothing to do", markup=False)
+    if plan.deadline_at is not None and plan.actions:
+        console.print(_price_line(plan), markup=False)
+    for note in plan.notes:
+        console.print(f"  note: {note}", markup=False)
+
+
+def plan_as_data(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON-ready data."""
+    return {
+        "run": plan.run_id,
+        "actions": [
+            {"kind": type(action).__name__, "sign": sign(action), "says": describe(action), **_fields(action)}
+            for action in plan.actions
+        ],
+        "usd_per_hour": plan.usd_per_hour,
+        "worst_usd": plan.worst_usd,
+        "expected_usd": plan.expected_usd,
+        "expected_seconds": plan.expected.total_seconds() if plan.expected else None,
+        "budget_usd": plan.budget_usd,
+        "deadline_at": plan.deadline_at,
+        "basis": plan.basis,
+        "notes": list(plan.notes),
+    }
+
+
+def _fields(action: object) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(action))
+
+
+def _price_line(plan: Plan) -> str:
+    expected = "unknown"
+    if plan.expected is not None and plan.expected_usd is not None:
+        expected = f"{format_duration(plan.expected)}, {format_usd(plan.expected_usd)}"
+    cap = f" (budget {format_usd(plan.budget_usd)})" if plan.budget_usd is not None else ""
+    return (
+        f"  price {format_usd(plan.usd_per_hour)}/h, expected {expected}, "
+        f"worst case {format_usd(plan.worst_usd)}{cap}; {plan.basis}"
+    )
+
+
+# --- what is left ----------------------------------------------------
+
+
+def standing(console: Console, app: App, spec: LaunchSpec) -> None:
+    """Say what exists of a run, what it costs, and the two commands that go on or clean up."""
+    now = app.clock.now()
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    unsure = {intent.subject for intent in app.ledger.open_intents(spec.run_id)} - {m.id for m in machines}
+    if not machines and not unsure:
+        console.print(f"Run {spec.run_id} has no machine; it has cost {_spent(app, spec)}.", markup=False)
+    for machine in machines:
+        left = format_duration(machine.deadline_at - now)
+        console.print(
+            f"Machine {machine.id} exists at {spec.provider}: {format_usd(machine.usd_per_hour)}/h, "
+            f"{_spent(app, spec)} so far, gone by itself in {left}.",
+            markup=False,
+        )
+    for name in sorted(unsure):
+        console.print(f"Machine {name} may exist: its creation was interrupted.", markup=False)
+    console.print(f"  go on:    kedge resume {spec.run_id}", markup=False)
+    console.print(f"  clean up: kedge teardown {spec.run_id}", markup=False)
+
+
+def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress, fetched: list[str]) -> None:
+    """Say how a plan ended."""
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    if progress.command.state != "idle":
+        console.print(f"Run {spec.run_id}: {progress.command.state}", markup=False)
+    for folder in fetched:
+        console.print(f"Results: {_short(folder)}", markup=False)
+    console.print(f"Cost: {_spent(app, spec)}", markup=False)
+    for machine in machines:
+        left = format_duration(machine.deadline_at - app.clock.now())
+        console.print(
+            f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, gone by itself in {left}; "
+            f"`kedge teardown {spec.run_id}` ends it, `ssh {spec.run_id}` or `kedge ssh` opens a shell.",
+            markup=False,
+        )
+
+
+def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool) -> dict[str, Any]:
+    """Return how a run stands as JSON-ready data."""
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    return {
+        "run": spec.run_id,
+        "job": spec.job.name,
+        "mode": spec.job.mode,
+        "state": command.state,
+        "exit_code": command.exit_code,
+        "finished": finished,
+        "machines": machines,
+        "cost_usd": spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()),
+        "results": str(app.results_folder(spec)),
+    }
+
+
+def _spent(app: App, spec: LaunchSpec) -> str:
+    return format_usd(spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()))
+
+
+def _short(folder: str) -> str:
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
+
+
+# --- tables ----------------------------------------------------------
+
+
+def offers(found: Sequence[Offer], *, as_json: bool) -> None:
+    """Print what is for sale."""
+    if as_json:
+        print_json(found)
+        return
+    table = _table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h")
+    for offer in found:
+        table.add_row(
+            offer.provider,
+            "/".join(part for part in (offer.region, offer.zone) if part),
+            offer.instance_type + (" (spot)" if offer.spot else ""),
+            str(offer.accelerators or "-"),
+            f"{offer.gpu_memory_gib:.0f} GiB" if offer.accelerators else "-",
+            str(offer.cpus),
+            f"{offer.memory_gib:.0f} GiB",
+            format_usd(offer.usd_per_hour),
+        )
+    Console().print(table if found else "No offer fits.")
+
+
+def jobs(found: Sequence[JobListing], *, as_json: bool) -> None:
+    """Print the jobs that `--job NAME` knows."""
+    if as_json:
+        print_json(found)
+        return
+    table = _table("job", "modes", "what it is", "file")
+    for entry in found:
+        table.add_row(
+            entry.name, ", ".join(entry.modes) or "-", entry.problem or entry.description, _short(str(entry.path))
+        )
+    Console().print(table if found else "No job: write a kedge.yaml (see docs/job-file.md).")
+
+
+def schema(found: dict[str, Any], output: str | None) -> None:
+    """Print the job schema, or write it to a file."""
+    text = json.dumps(found, indent=2)
+    if output is None:
+        print(text)
+    else:
+        Path(output).write_text(text + "\n", encoding="utf-8")
+
+
+def statuses(found: Sequence[RunStatus], *, as_json: bool, detailed: bool) -> None:
+    """Print how runs are: a table, and below it what differs."""
+    if as_json:
+        print_json([_status_as_data(status) for status in found])
+        return
+    console = Console(highlight=False)
+    if not found:
+        console.print("No live run. `kedge launch` starts one; `kedge status --all` lists those that ended.")
+        return
+    table = _table("run", "state", "progress", "machine", "age", "cost", "gone in")
+    for status in found:
+        table.add_row(*_status_row(status))
+    console.print(table)
+    for status in found:
+        for finding in status.findings:
+            console.print(f"! {status.record.run_id}: {finding}", markup=False)
+        if detailed:
+            for line in _status_details(status):
+                console.print(line, markup=False)
+
+
+def _status_row(status: RunStatus) -> list[str]:
+    machine = status.machines[-1] if status.machines else None
+    words = progress_words(status.report.progress) if status.report else []
+    return [
+        status.record.run_id,
+        status.state,
+        "  ".join(words[:3]) or "-",
+        f"{machine.provider} ({machine.state})" if machine else "-",
+        format_duration(status.now - status.record.created_at),
+        format_usd(status.spent_usd),
+        format_duration(machine.deadline_at - status.now) if machine else "-",
+    ]
+
+
+def _status_details(status: RunStatus) -> list[str]:
+    report = status.report
+    if report is None:
+        return []
+    command = report.command
+    lines = [f"  command: {command.state}, attempt {command.attempt}, {command.reason or 'no remark'}"]
+    lines.append(f"  load: {load_words(report.sample) or 'no sample yet'}")
+    lines.append(f"  disk: {format_bytes(report.disk_free_bytes)} free of {format_bytes(report.disk_total_bytes)}")
+    lines.append(f"  code: {report.code[:12] or 'none'}")
+    if report.checkpoint:
+        age = format_duration(timedelta(seconds=report.now - report.checkpoint.written))
+        lines.append(f"  newest checkpoint: {report.checkpoint.name}, {age} old")
+    if report.shipped:
+        said = report.shipped.error or f"{report.shipped.checkpoint or 'no checkpoint'} is there"
+        lines.append(f"  object store: {said}")
+    return lines
+
+
+def _status_as_data(status: RunStatus) -> dict[str, Any]:
+    return {
+        "run": status.record.run_id,
+        "job": status.record.spec.job.name,
+        "mode": status.record.spec.job.mode,
+        "stage": status.record.stage,
+        "state": status.state,
+        "created_at": status.record.created_at,
+        "spent_usd": status.spent_usd,
+        "machines": status.machines,
+        "report": status.report,
+        "findings": status.findings,
+    }
+
+
+def costs(found: Sequence[RunCost], *, as_json: bool) -> None:
+    """Print what each run has cost, and all of them together."""
+    if as_json:
+        print_json([_cost_as_data(cost) for cost in found])
+        return
+    console = Console(highlight=False)
+    table = _table("run", "mode", "machine time", "cost", "")
+    for cost in found:
+        table.add_row(cost.record.run_id, cost.record.spec.job.mode or "-", *_cost_cells(cost))
+    total = (
+        sum((spent_usd(cost.rentals, cost.now) for cost in found), start=spent_usd((), found[0].now)) if found else None
+    )
+    console.print(table if found else "No run has cost anything yet.")
+    if total is not None:
+        console.print(f"Total: {format_usd(total)}")
+
+
+def _cost_cells(cost: RunCost) -> list[str]:
+    time = sum((rental.duration(cost.now) for rental in cost.rentals), timedelta(0))
+    running = any(rental.until is None for rental in cost.rentals)
+    return [
+        format_duration(time),
+        format_usd(spent_usd(cost.rentals, cost.now)),
+        "running" if running else "",
+    ]
+
+
+def _cost_as_data(cost: RunCost) -> dict[str, Any]:
+    return {
+        "run": cost.record.run_id,
+        "spent_usd": spent_usd(cost.rentals, cost.now),
+        "seconds": sum(rental.duration(cost.now).total_seconds() for rental in cost.rentals),
+        "machines": cost.rentals,
+    }
+
+
+def checkup(found: Sequence[Check], *, as_json: bool) -> None:
+    """Print what was checked, and how to get what is missing."""
+    if as_json:
+        print_json(found)
+    else:
+        table = _table("", "what", "found", "how to fix it")
+        for check in found:
+            table.add_row("ok" if check.ok else "!!", check.name, check.found, "" if check.ok else check.fix)
+        Console().print(table)
+    if not all(check.ok for check in found):
+        raise SystemExit(1)
+
+
+def ssh_config(path: Path, *, installed: bool | None) -> None:
+    """Say where the SSH configuration is, and whether OpenSSH reads it."""
+    if installed is None:
+        print(f"Written: {path}\n`kedge ssh-config --install` puts the Include line into your own configuration.")
+    else:
+        print(f"Plain `ssh RUN` works now: {path} is included" + ("." if installed else " already."))
+
+
+def command(record: RunRecord, state: Command, *, as_json: bool) -> None:
+    """Print the command's state."""
+    if as_json:
+        print_json({"run": record.run_id, "command": state})
+    else:
+        print(f"Run {record.run_id}: {state.state}" + (f" ({state.reason})" if state.reason else ""))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

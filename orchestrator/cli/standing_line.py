@@ -1,0 +1,71 @@
+"""One line that says how a run stands, from what its machine reports."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from orchestrator.core.cost import price_usd
+from orchestrator.core.report import MachineReport, Sample
+from orchestrator.core.units import format_duration, format_usd
+
+
+def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
+    """Join state, progress, load, cost and the time that is left."""
+    spent = machine_usd(report)
+    cap = f" of {format_usd(budget_usd)}" if budget_usd is not None else ""
+    left = timedelta(seconds=max(0.0, report.deadline - report.now))
+    parts = (
+        str(report.command.state),
+        *progress_words(report.progress),
+        load_words(report.sample),
+        f"{format_usd(spent)}{cap}",
+        f"gone in {format_duration(left)}",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def machine_usd(report: MachineReport) -> Decimal:
+    """Return what the machine has cost since its creation, by its own clock."""
+    try:
+        rate = Decimal(report.usd_per_hour)
+    except InvalidOperation:
+        rate = Decimal(0)
+    return price_usd(rate, timedelta(seconds=max(0.0, report.now - report.created)))
+
+
+def progress_words(progress: dict[str, Any] | None) -> list[str]:
+    """Say how far the command is, from its own status.json: anything may be in it."""
+    if not progress:
+        return []
+    words = [
+        f"{unit} {progress[unit]}{_of(progress.get(f'{unit}s'))}"
+        for unit in ("epoch", "step")
+        if _is_count(progress.get(unit))
+    ]
+    metrics = progress.get("metrics")
+    if isinstance(metrics, dict):
+        words += [f"{name} {value:.4g}" for name, value in sorted(metrics.items())[:3] if _is_number(value)]
+    return words
+
+
+def load_words(sample: Sample | None) -> str:
+    """Say how busy the GPUs are, or the processors where there is none."""
+    if sample is None:
+        return ""
+    if not sample.gpus:
+        return f"CPU {sample.cpu_percent:.0f}%"
+    return "GPU " + " ".join(f"{gpu.use_percent:.0f}%" for gpu in sample.gpus)
+
+
+def _of(total: object) -> str:
+    return f"/{total}" if _is_count(total) else ""
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

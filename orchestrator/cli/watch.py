@@ -1,0 +1,138 @@
+"""Draws what the engine does: actions, bytes, the command's log, and a line that says how the run stands."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from orchestrator.cli.standing_line import standing_line
+from orchestrator.core.actions import Action, FollowCommand, describe, sign
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.plan import Plan
+from orchestrator.core.report import MachineReport
+from orchestrator.engine.events import (
+    ActionBegan,
+    ActionEnded,
+    ActionProgressed,
+    Event,
+    LogLine,
+    Remark,
+    ReportSeen,
+)
+
+_LEAVE = "press Ctrl-C again to leave the log; the run goes on without you"
+
+
+class Watcher:
+    """Takes the engine's events; a live line at the bottom where there is a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console, spec: LaunchSpec, plan: Plan) -> None:
+        self._console = console
+        self._spec = spec
+        self._plan = plan
+        self._began = 0.0
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._line = Progress(
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console, transient=True
+        )
+        self._live: Progress | None = None
+        self._interrupt = _PatientInterrupt(console)
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._show(None, "")
+        self._interrupt.disarm()
+
+    def __call__(self, event: Event) -> None:
+        """Draw one event."""
+        match event:
+            case ActionBegan(action=action):
+                self._begin(action)
+            case ActionProgressed(done=done, total=total):
+                self._move(done, total)
+            case ActionEnded(action=action, note=note):
+                self._end(action, note)
+            case LogLine(text=text):
+                self._print(text)
+            case ReportSeen(report=report):
+                self._stand(report)
+            case Remark(text=text):
+                self._print(f"  {text}")
+
+    def _begin(self, action: Action) -> None:
+        self._began = time.monotonic()
+        if isinstance(action, FollowCommand):
+            self._interrupt.arm()
+            self._show(self._line, "")
+        else:
+            self._show(self._bar, f"{sign(action)} {describe(action)}")
+
+    def _move(self, done: int, total: int) -> None:
+        for task in self._bar.task_ids:
+            self._bar.update(task, completed=done, total=total or None)
+
+    def _end(self, action: Action, note: str) -> None:
+        self._interrupt.disarm()
+        self._show(None, "")
+        took = time.monotonic() - self._began
+        said = f" ({note})" if note else ""
+        self._print(f"{sign(action)} {describe(action)}{said}  {took:.1f} s")
+
+    def _stand(self, report: MachineReport) -> None:
+        for task in self._line.task_ids:
+            self._line.update(task, description=standing_line(report, self._spec.job.budget_usd))
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def _show(self, live: Progress | None, description: str) -> None:
+        """Replace what is drawn at the bottom."""
+        if self._live is not None:
+            self._live.stop()
+            for task in self._live.task_ids:
+                self._live.remove_task(task)
+        self._live = live if self._console.is_terminal else None
+        if self._live is not None:
+            self._live.add_task(description, total=None)
+            self._live.start()
+
+
+class _PatientInterrupt:
+    """While a log is followed, the first Ctrl-C asks and the second leaves."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before: Any = None
+        self._asked = False
+
+    def arm(self) -> None:
+        self._asked = False
+        self._before = signal.signal(signal.SIGINT, self._on_interrupt)
+
+    def disarm(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._console.print(_LEAVE)

@@ -1,0 +1,274 @@
+"""Code reaches a machine whole or not at all: over a real SSH connection, taken by the real agent."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.code.entries import MANIFEST_NAME
+from orchestrator.adapters.code.tree import TreeChangedError
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.ports import Completed, Remote
+from tests.adapters.code.conftest import Box, git
+from tests.adapters.code.trees import picture
+from tests.adapters.remote.sshd import Sshd, Wire
+
+AWKWARD = [
+    b"a b.py",
+    b'it\'s "quoted".py',
+    b"line\nbreak.py",
+    "é☃ üñï.py".encode(),
+    b"latin-\xe9\xff.py",
+    b"-rf",
+    b"*?[x]$HOME`id`;.py",
+    b"back\\slash",
+    b"deep/" + b"x" * 200 + b"/" + b"y" * 200 + b".py",
+]
+
+
+class Spy:
+    """A remote that passes everything on, counts what is streamed and may do something in the middle."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self.sent: list[Sequence[str]] = []
+        self.before_send: Callable[[], object] = lambda: None
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+        return self._remote.run(argv, stdin=stdin, timeout=timeout)
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        self.sent.append(argv)
+        self.before_send()
+        return self._remote.send(argv, chunks, timeout=timeout)
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        return self._remote.lines(argv)
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+@pytest.mark.parametrize("zstd", [True, False])
+def test_awkward_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: bool) -> None:
+    """What is on the machine is what was on the laptop, byte for byte, with either codec."""
+    for name in AWKWARD:
+        path = work / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name * 3)
+    (work / "tool.sh").write_text("#!/bin/sh\n")
+    (work / "tool.sh").chmod(0o755)
+    (work / "empty").touch()
+    (work / os.fsdecode(b"link \xff")).symlink_to(os.fsdecode(b"latin-\xe9\xff.py"))
+    (work / "to folder").symlink_to("deep")
+    (work / "dangling").symlink_to("not/there")
+    box = replace(box, machine=replace(box.machine, zstd=zstd))
+    code_hash, _ = box.sync(work)
+    assert picture(box.code) == picture(work)
+    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.source(work).summary().hash == code_hash
+
+
+def test_unchanged_code_is_not_sent_again(box: Box, work: Path) -> None:
+    """Neither by the same laptop nor by another one that sees the machine for the first time."""
+    first, _ = box.sync(work)
+    spy = Spy(box.remote)
+    other = replace(box, state=box.state.with_name("other laptop"))
+    for laptop in (box, other, other):
+        assert replace(laptop, remote=spy).sync(work)[0] == first
+    assert spy.sent == []
+
+
+def test_only_what_changed_is_sent_in_one_round_trip(box: Box, work: Path) -> None:
+    """A small edit in a large tree sends that file; new modes, links and deletions need no contents of others."""
+    (work / "large.bin").write_bytes(random.Random(1).randbytes(3_000_000))
+    (work / "gone.py").touch()
+    (work / "folder").mkdir()
+    (work / "folder" / "x.py").touch()
+    box.sync(work)
+    (work / "train.py").write_text("print('changed')\n")
+    (work / "gone.py").unlink()
+    (work / "folder" / "x.py").unlink()
+    (work / "link").symlink_to("train.py")
+    spy = Spy(box.remote)
+    code_hash, sent = replace(box, remote=spy).sync(work)
+    assert sent == len("print('changed')\n")
+    assert len(spy.sent) == 1
+    assert "--base" in spy.sent[0]
+    assert picture(box.code) == picture(work)
+    assert (box.root / "code.hash").read_text().strip() == code_hash
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_link(box: Box, work: Path) -> None:
+    """A change of kind at the same path arrives, tracked or not."""
+    (work / "a").write_text("file")
+    (work / "b").mkdir()
+    (work / "b" / "x").write_text("in b")
+    (work / "c").mkdir()
+    git(work, "add", "-A")
+    box.sync(work)
+    (work / "a").unlink()
+    (work / "a").mkdir()
+    (work / "a" / "y").write_text("in a")
+    (work / "b").rename(work / "b2")
+    (work / "b").symlink_to("b2")
+    box.sync(work)
+    assert picture(box.code) == picture(work)
+
+
+def test_a_machine_that_lacks_the_base_gets_everything(box: Box, work: Path) -> None:
+    """What this laptop remembers is a hint: another laptop's push in between is overcome at once."""
+    box.sync(work)
+    stranger = replace(box, state=box.state.with_name("other laptop"))
+    (work / "extra.py").write_text("x")
+    stranger.sync(work)
+    (work / "train.py").write_text("second")
+    spy = Spy(box.remote)
+    code_hash, _ = replace(box, remote=spy).sync(work)
+    assert [("--base" in argv) for argv in spy.sent] == [True, False]
+    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert (box.code / "train.py").read_text() == "second"
+
+
+def test_code_that_went_back_to_what_another_laptop_replaced_is_sent(box: Box, work: Path) -> None:
+    """Unchanged here isn't unchanged there."""
+    first, _ = box.sync(work)
+    original = (work / "train.py").read_text()
+    (work / "train.py").write_text("other")
+    replace(box, state=box.state.with_name("other laptop")).sync(work)
+    (work / "train.py").write_text(original)
+    assert box.sync(work)[0] == first
+    assert (box.code / "train.py").read_text() == original
+
+
+def test_a_code_folder_that_was_changed_on_the_machine_is_replaced(box: Box, work: Path) -> None:
+    """A difference is never laid over files that aren't what was sent."""
+    (work / "other.py").write_text("x = 1")
+    box.sync(work)
+    (box.code / "other.py").write_text("edited on the machine")
+    (work / "train.py").write_text("new")
+    box.sync(work)
+    assert (box.code / "other.py").read_text() == "x = 1"
+
+
+@pytest.mark.parametrize("dies_after", [20_000, 300_000, 900_000])
+def test_a_connection_cut_anywhere_leaves_the_old_tree(
+    box: Box, work: Path, sshd: Sshd, connector: SshConnector, dies_after: int
+) -> None:
+    """The old tree stays whole and in place, and the next attempt brings the new one."""
+    box.sync(work)
+    before = picture(box.code)
+    (work / "noise.bin").write_bytes(random.Random(3).randbytes(1_500_000))
+    wire = Wire(sshd.port, dies_after=dies_after)
+    remote = connector.connect(wire.to(sshd.address))
+    with pytest.raises(UnreachableError):
+        replace(box, remote=remote).sync(work)
+    wire.close()
+    assert picture(box.code) == before
+    code_hash, _ = box.sync(work)
+    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert (box.code / "noise.bin").read_bytes() == (work / "noise.bin").read_bytes()
+
+
+def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path) -> None:
+    """What arrives is the new content under the new hash, never a mix."""
+    spy = Spy(box.remote)
+    edits = iter(["second, longer than before\n"])
+
+    def edit() -> None:
+        for text in edits:
+            (work / "train.py").write_text(text)
+            return
+
+    spy.before_send = edit
+    code_hash, _ = replace(box, remote=spy).sync(work)
+    assert len(spy.sent) == 2
+    assert (box.code / "train.py").read_text() == "second, longer than before\n"
+    assert (box.root / "code.hash").read_text().strip() == code_hash
+
+
+def test_a_file_that_never_stands_still_is_named(box: Box, work: Path) -> None:
+    """Same size, other content, every time: the machine keeps what it had, and the error names the file."""
+    box.sync(work)
+    (work / "log.txt").write_text("0000")
+    spy = Spy(box.remote)
+    spy.before_send = lambda: (work / "log.txt").write_text(f"{len(spy.sent):04}")
+    with pytest.raises(TreeChangedError, match=r"log\.txt"):
+        replace(box, remote=spy).sync(work)
+    assert not (box.code / "log.txt").exists()
+
+
+def test_a_package_is_laid_in_where_the_code_has_none_of_its_name(box: Box, work: Path, tmp_path: Path) -> None:
+    """The bundled trainer travels with the code, without its caches, and gives way to the user's own."""
+    package = tmp_path / "site" / "trainer"
+    (package / "recipes").mkdir(parents=True)
+    (package / "__init__.py").write_text("bundled")
+    (package / "recipes" / "digits.py").write_text("d")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "x.pyc").write_text("")
+    box.sync(work, trainer=package)
+    assert {path for path in picture(box.code) if path.startswith("trainer")} == {
+        "trainer/__init__.py",
+        "trainer/recipes/digits.py",
+    }
+    (work / "trainer").mkdir()
+    (work / "trainer" / "mine.py").write_text("mine")
+    box.sync(work, trainer=package)
+    assert {path for path in picture(box.code) if path.startswith("trainer")} == {"trainer/mine.py"}
+
+
+def test_a_job_without_a_workdir_sends_the_package_alone(box: Box, tmp_path: Path) -> None:
+    """A recipe needs no folder of the user's."""
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").write_text("bundled")
+    box.sync(None, trainer=package)
+    assert set(picture(box.code)) == {"trainer/__init__.py"}
+
+
+def test_progress_counts_the_bytes_of_what_is_sent(box: Box, work: Path) -> None:
+    """It grows up to the total, which is the size of what is sent."""
+    for number in range(5):
+        (work / f"f{number}").write_bytes(bytes(1000))
+    seen: list[tuple[int, int]] = []
+    box.source(work).send(box.remote, box.machine, lambda done, total: seen.append((done, total)))
+    total = 5000 + len("print('hello')\n")
+    assert seen == sorted(seen)
+    assert seen[-1] == (total, total)
+
+
+def test_a_machine_that_refuses_the_code_says_why(box: Box, work: Path) -> None:
+    """The agent's own words reach the user."""
+    (box.root / "releases").mkdir(exist_ok=True)
+    broken = replace(box, machine=replace(box.machine, root=str(box.root / "nowhere")))
+    with pytest.raises(KedgeError, match="could not take the code") as caught:
+        broken.sync(work)
+    assert caught.value.why
+
+
+def test_two_laptops_at_once_leave_one_tree_whole(box: Box, work: Path, tmp_path: Path) -> None:
+    """Whichever is last wins; never a mix."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for number in range(50):
+        (work / f"a{number}").write_text("a" * 1000)
+        (other / f"b{number}").write_text("b" * 1000)
+    racers = [
+        threading.Thread(target=box.sync, args=(work,)),
+        threading.Thread(target=replace(box, state=tmp_path / "state2").sync, args=(other,)),
+    ]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    there = picture(box.code)
+    assert there in (picture(work), picture(other))
+    assert MANIFEST_NAME not in there

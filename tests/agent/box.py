@@ -1,0 +1,172 @@
+"""A machine for the agent: its own root, installed the way a machine does it, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from orchestrator.adapters.agent_archive import agent_archive
+
+RUN = "digits-1a2b"
+LONG = 30.0
+
+
+def wait_for(condition: Callable[[], Any], *, timeout: float = LONG) -> Any:
+    """Wait until a condition is true, and return what it returned."""
+    give_up = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < give_up, "waited in vain"
+        time.sleep(0.03)
+    return found
+
+
+class Box:
+    """One machine."""
+
+    def __init__(self, root: Path, **machine: Any) -> None:
+        self.root = root
+        self.mark = uuid.uuid4().hex
+        self.sockets = Path(tempfile.mkdtemp(prefix="kg-", dir="/tmp"))
+        self.env = {**os.environ, "KEDGE_TEST_MARK": self.mark}
+        self.env.pop("TERM", None)
+        now = time.time()
+        self.machine: dict[str, Any] = {
+            "machine": f"{RUN}-m1",
+            "run": RUN,
+            "provider": "local",
+            "root": str(root),
+            "created": now,
+            "deadline": now + 3600,
+            "usd_per_hour": "1.99",
+            "sockets": str(self.sockets),
+            "sample_every": 0.2,
+            "ship_every": 0.4,
+            **machine,
+        }
+        self._begun: list[subprocess.Popen[bytes]] = []
+        self._install()
+
+    def _install(self) -> None:
+        self.root.mkdir(parents=True)
+        (self.root / "machine.json").write_text(json.dumps(self.machine))
+        with tarfile.open(fileobj=BytesIO(agent_archive())) as tar:
+            tar.extractall(self.root / "agent", filter="data")
+        subprocess.run(
+            [sys.executable, "-m", "kedge_agent", "install", "--root", str(self.root)],
+            env={**self.env, "PYTHONPATH": str(self.root / "agent")},
+            check=True,
+            cwd="/",
+        )
+
+    @property
+    def launcher(self) -> str:
+        return str(self.root / "bin" / "kedge-agent")
+
+    def call(self, *argv: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a verb to its end, whatever its exit code."""
+        return subprocess.run(
+            [self.launcher, *argv],
+            input=stdin,
+            capture_output=True,
+            env={**self.env, **env},
+            timeout=60,
+            check=False,
+        )
+
+    def ask(self, *argv: str, stdin: bytes = b"") -> Any:
+        """Run a verb that must succeed, and parse what it prints."""
+        done = self.call(*argv, stdin=stdin)
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+    def begin(self, *argv: str) -> subprocess.Popen[bytes]:
+        """Start a verb and leave it running."""
+        process = subprocess.Popen(
+            [self.launcher, *argv], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._begun.append(process)
+        return process
+
+    def config(self, command: str, **more: Any) -> dict[str, Any]:
+        return {
+            "run": RUN,
+            "job": "digits",
+            "mode": "",
+            "command": command,
+            "setup": "",
+            "supervisor": "nohup",
+            "restarts": 0,
+            "restart_after": 0.05,
+            "grace": 10.0,
+            **more,
+        }
+
+    def start(self, command: str, **more: Any) -> Any:
+        """Start a run, and return its state."""
+        return self.ask("start", stdin=json.dumps(self.config(command, **more)).encode())
+
+    def command(self) -> dict[str, Any]:
+        """The command's state, as the machine reports it."""
+        return dict(self.ask("report")["command"])
+
+    def await_state(self, *states: str, timeout: float = LONG) -> dict[str, Any]:
+        """Wait for one of these states, and return the command's."""
+        found: dict[str, Any] = wait_for(
+            lambda: command if (command := self.command())["state"] in states else None, timeout=timeout
+        )
+        return found
+
+    def log(self) -> str:
+        path = self.root / "results" / "run.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def note(self, name: str) -> dict[str, Any]:
+        path = self.root / f"{name}.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def processes(self) -> list[int]:
+        """Every process that this machine has started, wherever it went."""
+        wanted = f"KEDGE_TEST_MARK={self.mark}".encode()
+        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if wanted in _environ(path)]
+
+    def send_code(
+        self, stream: bytes, content_hash: str, *, base: str = "", codec: str = "none"
+    ) -> subprocess.CompletedProcess[bytes]:
+        more = ["--base", base] if base else []
+        return self.call("receive-code", "--hash", content_hash, "--codec", codec, *more, stdin=stream)
+
+    def close(self) -> None:
+        """End everything that this machine has started."""
+        give_up = time.monotonic() + LONG
+        while pids := self.processes():
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            assert time.monotonic() < give_up, "something would not die"
+            time.sleep(0.02)
+        for process in self._begun:
+            process.communicate(timeout=LONG)
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def _environ(path: Path) -> list[bytes]:
+    try:
+        if path.joinpath("stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z":
+            return []
+        return path.joinpath("environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,284 @@
+"""Code arrives whole or not at all, whatever it is called, and whatever a stream tries."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.box import Box, wait_for
+
+Content = bytes | str
+"""A file's bytes, or a link's target."""
+
+ODD = ("with space", "quo'te\"d", "new\nline", "ünïcödé", "back\\slash", "b\udcffyte", "-dash", "deep/er/than that")
+FIRST = {"a.py": b"print(1)\n", "run.sh": b"#!/bin/sh\n", "link": "a.py", **{f"odd/{name}": b"x" for name in ODD}}
+
+
+def entry(path: str, content: Content) -> dict[str, Any]:
+    is_link = isinstance(content, str)
+    return {
+        "path": path,
+        "type": "link" if is_link else "file",
+        "mode": 0o755 if path.endswith(".sh") else 0o644,
+        "size": 0 if is_link else len(content),
+        "digest": "",
+        "link": content if is_link else "",
+    }
+
+
+def member(path: str, content: Content) -> tuple[tarfile.TarInfo, io.BytesIO | None]:
+    info = tarfile.TarInfo(path)
+    info.mode = 0o755 if path.endswith(".sh") else 0o644
+    if isinstance(content, str):
+        info.type, info.linkname = tarfile.SYMTYPE, content
+        return info, None
+    info.size = len(content)
+    return info, io.BytesIO(content)
+
+
+def pack(
+    content_hash: str,
+    tree: Mapping[str, Content],
+    sent: Mapping[str, Content] | None = None,
+    extra: tuple[tarfile.TarInfo, ...] = (),
+) -> bytes:
+    """Make a stream of a tree, or of a difference, with its manifest at the end."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape") as tar:
+        for info in extra:
+            tar.addfile(info)
+        for path, content in (tree if sent is None else sent).items():
+            tar.addfile(*member(path, content))
+        entries = [entry(path, content) for path, content in tree.items()]
+        tar.addfile(*member(".kedge-manifest.json", json.dumps({"hash": content_hash, "entries": entries}).encode()))
+    return packed.getvalue()
+
+
+def tree_of(box: Box) -> dict[str, Content]:
+    """Read back what lies in the code's folder."""
+    folder = str((box.root / "code").resolve())
+    found: dict[str, Content] = {}
+    for here, folders, files in os.walk(folder):
+        for name in files + [name for name in folders if Path(here, name).is_symlink()]:
+            path = Path(here, name)
+            found[os.path.relpath(path, folder)] = str(path.readlink()) if path.is_symlink() else path.read_bytes()
+    return found
+
+
+def litter(box: Box) -> list[str]:
+    return [path.name for path in (box.root / "releases").iterdir() if path.name.startswith(".incoming")]
+
+
+def receive(box: Box, content_hash: str, tree: Mapping[str, Content], **more: Any) -> None:
+    done = box.send_code(pack(content_hash, tree), content_hash, **more)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("codec", "encode"),
+    [
+        ("none", lambda raw: raw),
+        ("gzip", gzip.compress),
+        ("zstd", lambda raw: subprocess.run(["zstd", "-c"], input=raw, capture_output=True, check=True).stdout),
+    ],
+)
+def test_a_tree_arrives_as_it_was(box: Box, codec: str, encode: Callable[[bytes], bytes]) -> None:
+    """Names of every kind, links and exec bits survive; the hash can be asked for, also from plain sh."""
+    done = box.send_code(encode(pack("hash0001", FIRST)), "hash0001", codec=codec)
+    assert done.returncode == 0, done.stderr.decode()
+    assert tree_of(box) == FIRST
+    assert os.access(box.root / "code/run.sh", os.X_OK)
+    assert not os.access(box.root / "code/a.py", os.X_OK)
+    assert box.call("code-hash").stdout == b"hash0001\n"
+    assert (box.root / "code.hash").read_text() == "hash0001\n"
+    assert box.ask("report")["code"] == "hash0001"
+
+
+def test_a_difference_builds_on_the_tree_that_is_there(box: Box) -> None:
+    """What is unchanged is taken from the base, what changed is replaced, what was deleted is gone."""
+    receive(box, "hash0001", FIRST)
+    changed: dict[str, Content] = {**FIRST, "a.py": b"print(2)\n", "new/b.py": b"", "link": "new/b.py"}
+    del changed["odd/with space"]
+    sent = {path: changed[path] for path in ("a.py", "new/b.py", "link")}
+    done = box.send_code(pack("hash0002", changed, sent), "hash0002", base="hash0001")
+    assert done.returncode == 0, done.stderr.decode()
+    assert tree_of(box) == changed
+
+
+def test_a_base_that_is_not_there_is_told_before_anything_is_read(box: Box) -> None:
+    """Exit code 3 asks for the whole tree; so does a base that the run has changed since it came."""
+    assert box.send_code(b"", "hash0002", base="hash0001").returncode == 3
+    receive(box, "hash0001", FIRST)
+    (box.root / "code/a.py").write_text("print(9)\n")
+    refused = box.send_code(b"", "hash0002", base="hash0001")
+    assert (refused.returncode, b"no base" in refused.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_a_cut_stream_leaves_the_old_tree_and_no_litter(box: Box, codec: str) -> None:
+    """Wherever it is cut: at nothing, in a header, in a file, before or in the manifest."""
+    receive(box, "hash0001", FIRST)
+    second = {**FIRST, "big.bin": os.urandom(200_000), "a.py": b"print(2)\n"}
+    raw = pack("hash0002", second)
+    if codec == "gzip":
+        raw = gzip.compress(raw)
+    elif codec == "zstd":
+        raw = subprocess.run(["zstd", "-c"], input=raw, capture_output=True, check=True).stdout
+    for length in (0, 100, 700, 5_000, len(raw) // 2, len(raw) - 12_000, len(raw) - 6_000):
+        done = box.send_code(raw[: max(0, length)], "hash0002", codec=codec)
+        assert done.returncode == 1, (length, done.stderr)
+        assert b"Traceback" not in done.stderr
+        assert tree_of(box) == FIRST
+        assert litter(box) == []
+    assert (box.root / "code.hash").read_text() == "hash0001\n"
+
+
+def test_a_receiver_that_was_killed_leaves_nothing_for_the_next(box: Box) -> None:
+    """Killed in the middle of a file, the old tree is in place; the next receiver clears up and succeeds."""
+    receive(box, "hash0001", FIRST)
+    raw = pack("hash0002", {**FIRST, "big.bin": os.urandom(1_000_000)})
+    receiver = subprocess.Popen(
+        [box.launcher, "receive-code", "--hash", "hash0002"], stdin=subprocess.PIPE, env=box.env
+    )
+    assert receiver.stdin is not None
+    receiver.stdin.write(raw[:500_000])
+    receiver.stdin.flush()
+    wait_for(lambda: litter(box))
+    receiver.kill()
+    receiver.wait()
+    receiver.stdin.close()
+    assert tree_of(box) == FIRST
+    receive(box, "hash0003", {"only": b"this"})
+    assert tree_of(box) == {"only": b"this"}
+    assert litter(box) == []
+
+
+def test_two_receivers_take_turns(box: Box) -> None:
+    """The second waits for the first; both succeed and the tree is one of the two, whole."""
+    trees = {f"hash000{number}": {"a.py": f"print({number})\n".encode() * 1000} for number in (1, 2, 3)}
+    receivers = {}
+    for content_hash, tree in trees.items():
+        receivers[content_hash] = subprocess.Popen(
+            [box.launcher, "receive-code", "--hash", content_hash], stdin=subprocess.PIPE, env=box.env
+        )
+    for content_hash, receiver in receivers.items():
+        receiver.communicate(pack(content_hash, trees[content_hash]), timeout=60)
+        assert receiver.returncode == 0
+    assert tree_of(box) == trees[box.call("code-hash").stdout.decode().strip()]
+
+
+def device() -> tarfile.TarInfo:
+    info = tarfile.TarInfo("null")
+    info.type, info.devmajor, info.devminor = tarfile.CHRTYPE, 1, 3
+    return info
+
+
+def hard_link() -> tarfile.TarInfo:
+    info = tarfile.TarInfo("hard")
+    info.type, info.linkname = tarfile.LNKTYPE, "/etc/passwd"
+    return info
+
+
+@pytest.mark.parametrize(
+    ("tree", "extra"),
+    [
+        ({"/tmp/kedge-absolute": b"x"}, ()),
+        ({"../up": b"x"}, ()),
+        ({"a/../../up": b"x"}, ()),
+        ({"a//b": b"x"}, ()),
+        ({"link": "/etc"}, ()),
+        ({"link": "../.."}, ()),
+        ({"a/link": "../../x"}, ()),
+        ({"here": ".", "by/way": "../here", "out": "by/way/../../x"}, ()),
+        ({"round": "about", "about": "round"}, ()),
+        ({"link": "..", "link/through": b"x"}, ()),
+        ({"dir/x": b"x", "dir": "."}, ()),
+        ({"file": b"x", "file/below": b"x"}, ()),
+        ({}, (device(),)),
+        ({}, (hard_link(),)),
+    ],
+    ids=str,
+)
+def test_hostile_members_are_refused(
+    box: Box, tmp_path: Path, tree: dict[str, Content], extra: tuple[tarfile.TarInfo, ...]
+) -> None:
+    """Exit code 2, the old tree stays, and nothing was written anywhere else."""
+    receive(box, "hash0001", FIRST)
+    before = sorted(path for path in tmp_path.rglob("*") if "releases" not in path.parts)
+    refused = box.send_code(pack("hash0002", tree, extra=extra), "hash0002")
+    assert refused.returncode == 2, refused.stderr
+    assert b"Traceback" not in refused.stderr
+    assert tree_of(box) == FIRST
+    assert litter(box) == []
+    after = sorted(path for path in tmp_path.rglob("*") if "releases" not in path.parts)
+    assert [path for path in after if path not in before] == []
+
+
+def test_a_tree_that_is_not_what_its_manifest_says_is_refused(box: Box) -> None:
+    """A size that differs, an entry that is missing, another tree's manifest: exit code 2."""
+    tree: dict[str, Content] = {"a": b"abc", "b": b"d"}
+    for sent in ({"a": b"ab", "b": b"d"}, {"a": b"abc"}, {"a": "b", "b": b"d"}):
+        assert box.send_code(pack("hash0001", tree, sent), "hash0001").returncode == 2
+    assert box.send_code(pack("hash0009", tree), "hash0001").returncode == 2
+    assert box.send_code(pack("../../x", tree), "../../x").returncode == 2
+    assert box.call("code-hash").stdout == b"\n"
+
+
+def test_what_was_sent_and_is_not_in_the_manifest_is_dropped(box: Box) -> None:
+    """The manifest is the tree."""
+    tree: dict[str, Content] = {"a": b"abc"}
+    assert box.send_code(pack("hash0001", tree, {**tree, "stray": b"x", "link": "a"}), "hash0001").returncode == 0
+    assert tree_of(box) == tree
+
+
+def test_releases_that_nobody_uses_are_removed(box: Box) -> None:
+    """The current one, the one before and the one that the run is using are kept."""
+    receive(box, "hash0001", {"v": b"1"})
+    box.start("echo up; cat v; sleep 1000")
+    wait_for(lambda: " up\n" in box.log())
+    for number in (2, 3, 4):
+        receive(box, f"hash000{number}", {"v": b"%d" % number})
+    kept = {path.name for path in (box.root / "releases").iterdir() if not path.name.startswith(".")}
+    assert kept == {"hash0001", "hash0003", "hash0004"}
+    box.ask("stop")
+    box.start("cat v; echo")
+    box.await_state("succeeded")
+    assert " 4\n" in box.log()
+
+
+def test_results_survive_a_change_of_the_code(box: Box) -> None:
+    """Output folders of the tree become links; what the code brings there is copied, never over a result."""
+    tree: dict[str, Content] = {"train.sh": b"", "runs/keep.txt": b"from the code\n", "data/raw/x": b"tracked"}
+    receive(box, "hash0001", tree)
+    (box.root / "data/data").mkdir(parents=True)
+    (box.root / "data/data/sent").write_text("data\n")
+    config: dict[str, Any] = {"outputs": ["runs"], "data": ["data"]}
+    box.start("cat runs/keep.txt data/sent; echo mine > runs/keep.txt; echo result > runs/result", **config)
+    box.await_state("succeeded")
+    assert " from the code\n" in box.log()
+    done = box.send_code(pack("hash0002", {**tree, "train.sh": b"#"}, {"train.sh": b"#"}), "hash0002", base="hash0001")
+    assert done.returncode == 0, done.stderr
+    assert (box.root / "code/runs/result").read_text() == "result\n"
+    assert (box.root / "code/runs/keep.txt").read_text() == "mine\n"
+    assert (box.root / "code/data/sent").read_text() == "data\n"
+
+
+def test_a_changed_file_among_two_thousand_takes_no_time(box: Box) -> None:
+    """The whole of a difference on 2,000 files of 22 MB is received within two seconds."""
+    tree: dict[str, Content] = {f"package{n % 40}/module{n}.py": os.urandom(5_500) * 2 for n in range(2000)}
+    receive(box, "hash0001", tree)
+    changed = {**tree, "package0/module0.py": b"changed"}
+    raw = pack("hash0002", changed, {"package0/module0.py": b"changed"})
+    began = time.monotonic()
+    assert box.send_code(raw, "hash0002", base="hash0001").returncode == 0
+    assert time.monotonic() - began < 2.0

@@ -1,0 +1,166 @@
+"""Results in the object store: shipped whole, restored on the next machine, never half of anything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.box import RUN, Box, wait_for
+
+MakeBox = Callable[..., Box]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "a store"
+
+
+def manifest_of(store: Path) -> dict[str, Any]:
+    path = store / RUN / "manifest.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def shipped(store: Path) -> dict[str, bytes]:
+    """What the manifest names, with the contents of the blobs."""
+    blobs = store / RUN / "blobs"
+    return {file["path"]: (blobs / file["sha256"]).read_bytes() for file in manifest_of(store).get("files", ())}
+
+
+def run_to_end(box: Box, command: str, **config: Any) -> None:
+    box.start(command, **config)
+    box.await_state("succeeded", "failed", "stopped")
+
+
+def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Path) -> None:
+    """Checkpoints, outputs, links and the log are there before the command starts; the log goes on."""
+    first = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    first.begin("watch")
+    first.start(
+        'cd "$KEDGE_CHECKPOINT_DIR"; mkdir "step 5"; echo five > "step 5/model.pt"; ln -s "step 5" latest; '
+        "echo curve > \"$KEDGE_OUTPUT_DIR/curvé '1'.png\"; echo first machine; sleep 1000"
+    )
+    wait_for(lambda: manifest_of(store).get("checkpoint") == "step 5" and b"first machine" in shipped(store)["run.log"])
+    first.close()
+
+    second = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    second.begin("watch")
+    run_to_end(second, 'cat "$KEDGE_CHECKPOINT_DIR/latest/model.pt"; cat "$KEDGE_OUTPUT_DIR"/curv*; echo second')
+    log = second.log()
+    assert log.index("first machine") < log.index("restored") < log.index(" five\n") < log.index(" curve\n")
+    checkpoint = second.root / "results/checkpoints/step 5/model.pt"
+    assert checkpoint.stat().st_mtime == (first.root / "results/checkpoints/step 5/model.pt").stat().st_mtime
+    wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2" and b"second" in shipped(store)["run.log"])
+    assert "checkpoints/step 5/model.pt" in shipped(store)
+
+
+def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: MakeBox, store: Path) -> None:
+    """Blobs are named by their content, and those that the manifest no longer names are removed."""
+    box = make_box(store_url=store.as_uri())
+    box.begin("watch")
+    box.start('cd "$KEDGE_OUTPUT_DIR"; for i in $(seq 30); do echo $i > now; sleep 0.1; done; rm now; echo x > end')
+    wait_for(lambda: "output/now" in shipped(store))
+    box.await_state("succeeded")
+    wait_for(lambda: manifest_of(store)["command"]["state"] == "succeeded")
+    assert "output/end" in shipped(store)
+    assert "output/now" not in shipped(store)
+
+    def is_tidy() -> bool:
+        named = {file["sha256"] for file in manifest_of(store)["files"]}
+        return {path.name for path in (store / RUN / "blobs").iterdir()} == named
+
+    wait_for(is_tidy)
+    for file in manifest_of(store)["files"]:
+        content = (store / RUN / "blobs" / file["sha256"]).read_bytes()
+        assert (hashlib.sha256(content).hexdigest(), len(content)) == (file["sha256"], file["bytes"])
+
+
+def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(make_box: MakeBox, store: Path) -> None:
+    """Only what stood still is shipped and reported; the rest waits."""
+    box = make_box(store_url=store.as_uri())
+    box.begin("watch")
+    box.start(
+        'cd "$KEDGE_CHECKPOINT_DIR"; echo 1 > done.pt; echo 1 > a.pt.tmp; echo 1 > b.part; mkdir .c.tmp; echo 1 > .c.tmp/x;'
+        "while true; do echo more >> growing.pt; sleep 0.05; done"
+    )
+    wait_for(lambda: manifest_of(store).get("checkpoint") == "done.pt")
+    wait_for(lambda: manifest_of(store)["time"] > time.time() - 0.3)
+    assert [path for path in shipped(store) if path.startswith("checkpoints/")] == ["checkpoints/done.pt"]
+    assert box.ask("report")["checkpoint"]["name"] == "done.pt"
+    box.ask("stop")
+    wait_for(lambda: "checkpoints/growing.pt" in shipped(store))
+
+
+def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Path) -> None:
+    """The file whose content isn't what it was is missing, never wrong; everything else is there."""
+    first = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    first.begin("watch")
+    run_to_end(first, 'cd "$KEDGE_CHECKPOINT_DIR"; echo good > a.pt; echo damaged-soon > b.pt')
+    wait_for(lambda: "checkpoints/b.pt" in shipped(store))
+    first.close()
+    (store / RUN / "blobs" / hashlib.sha256(b"damaged-soon\n").hexdigest()).write_text("damaged")
+
+    second = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    run_to_end(second, 'ls -A "$KEDGE_CHECKPOINT_DIR"')
+    assert [path.name for path in (second.root / "results/checkpoints").iterdir()] == ["a.pt"]
+    assert "damaged: checkpoints/b.pt" in second.log()
+
+
+def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_box: MakeBox, store: Path) -> None:
+    """Starting over would throw the lost machine's work away: the attempt fails, and nothing is overwritten."""
+    (store / RUN).mkdir(parents=True)
+    (store / RUN / "manifest.json").write_text("{damaged")
+    box = make_box(store_url=store.as_uri())
+    box.begin("watch")
+    run_to_end(box, "echo began")
+    assert box.command()["state"] == "failed"
+    assert " began\n" not in box.log()
+    time.sleep(1.0)
+    assert (store / RUN / "manifest.json").read_text() == "{damaged"
+
+
+def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Path) -> None:
+    """One that was thought lost and comes back must not overwrite what its successor has shipped."""
+    old = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    old.begin("watch")
+    old.start("while true; do date; sleep 0.05; done")
+    wait_for(lambda: manifest_of(store))
+    new = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    new.begin("watch")
+    new.start("while true; do date; sleep 0.05; done")
+    wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2")
+    wait_for(lambda: "taken this run over" in old.note("shipped")["error"])
+    for _ in range(20):
+        assert manifest_of(store)["machine"] == f"{RUN}-m2"
+        time.sleep(0.05)
+
+
+def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Path) -> None:
+    """A machine that has just booted doesn't know yet what it has to restore."""
+    (store / RUN / "blobs").mkdir(parents=True)
+    (store / RUN / "manifest.json").write_text('{"files": []}')
+    box = make_box(store_url=store.as_uri())
+    box.begin("watch")
+    wait_for(lambda: box.note("sample"))
+    time.sleep(1.0)
+    assert manifest_of(store) == {"files": []}
+
+
+def test_results_are_listed_with_their_checksums(box: Box) -> None:
+    """`manifest` names finished files with slashes; a link inside counts as its target, one outside doesn't."""
+    output = box.root / "results/output"
+    (output / "sub").mkdir()
+    (output / "sub/ünï 'q' \n.txt").write_bytes(b"abc")
+    (output / "x.tmp").write_bytes(b"unfinished")
+    (output / "link").symlink_to("sub/ünï 'q' \n.txt")
+    (output / "out").symlink_to("/etc/passwd")
+    (output / "b\udcff".encode(errors="surrogateescape").decode(errors="surrogateescape")).write_bytes(b"?")
+    listed = {file["path"]: (file["bytes"], file["sha256"]) for file in box.ask("manifest")}
+    abc = (3, hashlib.sha256(b"abc").hexdigest())
+    assert listed == {"output/sub/ünï 'q' \n.txt": abc, "output/link": abc}
+    assert b"not UTF-8" in box.call("manifest").stderr

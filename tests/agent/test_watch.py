@@ -1,0 +1,193 @@
+"""The daemon: a deadline that always fires, a runner that comes back, and the end of a machine that is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.box import Box, wait_for
+
+MakeBox = Callable[..., Box]
+TRAIN = """trap 'echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 1' TERM; echo up; while true; do sleep 0.05; done"""
+
+
+def ends_by(path: Path) -> list[str]:
+    """An end command that leaves a trace: the time."""
+    return ["sh", "-c", f"date +%s.%N >> {shlex.quote(str(path))}"]
+
+
+@pytest.mark.parametrize("supervisor", ["tmux", "screen", "nohup"])
+def test_a_runner_that_was_killed_is_replaced(box: Box, supervisor: str) -> None:
+    """Nothing of the old attempt is left, the next attempt goes on, and the log tells."""
+    box.start(
+        'echo x >> "$KEDGE_OUTPUT_DIR/starts"; echo up; [ $(wc -l < "$KEDGE_OUTPUT_DIR/starts") = 2 ] || sleep 1000',
+        supervisor=supervisor,
+        restarts=2,
+    )
+    box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    sleeper = [pid for pid in box.processes() if b"sleep\x001000" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    wait_for(lambda: box.note("state")["command"]["attempt"] == 2)
+    assert not set(sleeper) & set(box.processes())
+    assert box.await_state("succeeded")["attempt"] == 2
+    assert "the runner died" in box.log()
+
+
+def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
+    """The watch ends what is left of the command and says what happened."""
+    box.start("echo up; sleep 1000", restarts=0)
+    watch = box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    over = wait_for(lambda: box.note("state")["command"] if box.note("state")["command"]["state"] == "failed" else None)
+    assert over["reason"] == "the runner died"
+    wait_for(lambda: set(box.processes()) == {watch.pid})
+
+
+def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
+    """`report` corrects a state that nobody keeps any more."""
+    box.start("sleep 1000", restarts=3)
+    box.await_state("running")
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert box.await_state("failed")["reason"] == "the runner died"
+
+
+def test_the_deadline_stops_the_command_and_then_ends_the_machine(make_box: MakeBox, tmp_path: Path) -> None:
+    """First SIGTERM and a checkpoint, with reason `deadline`; at the deadline, and not before, the end."""
+    now = time.time()
+    box = make_box(created=now, deadline=now + 6, end_command=ends_by(tmp_path / "ended"))
+    box.start(TRAIN, grace=1.0)
+    box.begin("watch")
+    stopped = box.await_state("stopped")
+    assert stopped["reason"] == "deadline"
+    assert (box.root / "results/checkpoints/last.pt").exists()
+    ended = float(wait_for(lambda: (tmp_path / "ended").exists() and (tmp_path / "ended").read_text()))
+    assert 0 <= ended - box.machine["deadline"] < 3
+    assert stopped["since"] < box.machine["deadline"]
+
+
+@pytest.mark.parametrize("trouble", ["store", "state", "tools", "disk"])
+def test_the_deadline_fires_whatever_else_fails(make_box: MakeBox, tmp_path: Path, trouble: str) -> None:
+    """A store that isn't one, a state that can't be read or tools that hang don't hold it up."""
+    now = time.time()
+    box = make_box(
+        deadline=now + 3,
+        store_url="nonsense://x" if trouble == "store" else "",
+        path=[str(tmp_path / "tools")] if trouble == "tools" else [],
+        end_command=ends_by(tmp_path / "ended"),
+    )
+    if trouble == "state":
+        (box.root / "state.json").mkdir()
+    if trouble == "tools":
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools/nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")
+        (tmp_path / "tools/nvidia-smi").chmod(0o755)
+    if trouble == "disk":
+        for name in ("results/run.log", "end.log", "heartbeat.json"):
+            (box.root / name).symlink_to("/dev/full")
+    box.begin("watch")
+    wait_for(lambda: (tmp_path / "ended").exists(), timeout=12)
+
+
+def test_a_failing_end_command_is_tried_again(make_box: MakeBox, tmp_path: Path) -> None:
+    """The machine has to end: the first failure is not the last word."""
+    script = tmp_path / "end"
+    script.write_text('#!/bin/sh\necho x >> "$0.tries"\n[ $(wc -l < "$0.tries") -ge 2 ]\n')
+    script.chmod(0o755)
+    box = make_box(deadline=time.time() + 1, end_command=[str(script)])
+    box.begin("watch")
+    wait_for(lambda: Path(f"{script}.tries").exists() and Path(f"{script}.tries").read_text() == "x\n" * 2)
+    assert "the end command failed" in box.log()
+
+
+def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox, tmp_path: Path) -> None:
+    """With a store, success means: everything is shipped, a moment of lingering, the end."""
+    store = tmp_path / "store"
+    box = make_box(store_url=store.as_uri(), linger=0.3, end_command=ends_by(tmp_path / "ended"))
+    box.begin("watch")
+    box.start('echo done > "$KEDGE_OUTPUT_DIR/a"')
+    wait_for(lambda: (tmp_path / "ended").exists())
+    manifest = json.loads((store / box.machine["run"] / "manifest.json").read_text())
+    assert manifest["command"]["state"] == "succeeded"
+    assert "output/a" in [file["path"] for file in manifest["files"]]
+
+
+@pytest.mark.parametrize(("command", "store"), [("stop", True), ("finish", False)])
+def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
+    make_box: MakeBox, tmp_path: Path, command: str, store: bool
+) -> None:
+    """A stopped run may be started again, and results that are nowhere else must be fetched."""
+    url = (tmp_path / "store").as_uri() if store else ""
+    box = make_box(store_url=url, linger=0.0, end_command=ends_by(tmp_path / "ended"))
+    box.begin("watch")
+    box.start(TRAIN if command == "stop" else "true")
+    if command == "stop":
+        wait_for(lambda: " up\n" in box.log())
+        box.ask("stop")
+    box.await_state("stopped", "succeeded")
+    if store:
+        wait_for(lambda: (box.ask("report")["shipped"] or {}).get("checkpoint") == "last.pt")
+    time.sleep(1.5)
+    assert not (tmp_path / "ended").exists()
+
+
+def test_there_is_one_watch_for_a_machine(box: Box) -> None:
+    """A second one leaves quietly; SIGTERM ends the first one cleanly."""
+    first = box.begin("watch")
+    wait_for(lambda: box.note("heartbeat"))
+    second = box.call("watch")
+    assert (second.returncode, second.stdout, second.stderr) == (0, b"", b"")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=10) == 0
+
+
+def test_the_machine_is_sampled(box: Box) -> None:
+    """The newest sample is in the report, all of them are in the results as lines of JSON."""
+    box.begin("watch")
+    sample = wait_for(lambda: box.ask("report")["sample"])
+    assert 0 <= sample["cpu_percent"] <= 100
+    assert 0 < sample["memory_used_mib"] < sample["memory_total_mib"]
+    samples = box.root / "results/samples.jsonl"
+    wait_for(lambda: len(samples.read_text().splitlines()) >= 2)
+    assert all(json.loads(line)["time"] > 0 for line in samples.read_text().splitlines())
+
+
+def test_the_cost_is_counted_from_creation(make_box: MakeBox) -> None:
+    """2.5 h at $1.99 are $4.98; kedge-cost says the same, and nothing in the environment can break it."""
+    box = make_box(created=time.time() - 2.5 * 3600)
+    said = subprocess.run(
+        [str(box.root / "bin/kedge-cost")],
+        env={"PYTHONPATH": "/nonsense", "PYTHONHOME": "/nonsense", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == b"Session: 2.5h elapsed, ~$4.98 spent\n"
+    assert box.call("cost").stdout == said.stdout
+
+
+def test_the_end_can_be_asked_for(make_box: MakeBox, tmp_path: Path) -> None:
+    """`end` runs the end command now; a machine without one says so."""
+    assert make_box(end_command=ends_by(tmp_path / "ended")).call("end").returncode == 0
+    assert (tmp_path / "ended").exists()
+    refused = make_box().call("end")
+    assert (refused.returncode, b"teardown" in refused.stderr) == (2, True)
+
+
+def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:
+    """status.json is passed on, without what strict JSON can't say, and a broken one is left out."""
+    status = box.root / "results/output/status.json"
+    status.write_text('{"step": 3, "loss": NaN, "name": "\\udcff", "best": [1e999, 0.5]}')
+    report: dict[str, Any] = box.ask("report")
+    assert report["progress"] == {"step": 3, "loss": None, "name": "?", "best": [None, 0.5]}
+    status.write_text('{"step": ')
+    assert box.ask("report")["progress"] is None

@@ -1,0 +1,64 @@
+"""Nothing is left billing: a launch is killed at every point, and the next commands find and finish everything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.laptop import Laptop
+
+DRIVER = Path(__file__).with_name("crashing_launch.py")
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {STEPS: 2, PAUSE: 0.01}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+WRITES = 21
+"""How many times the toy's launch writes to the ledger; the last test counts them."""
+
+
+def crash(laptop: Laptop, moment: str, number: int) -> int:
+    """Launch, die at the point, and return the exit code."""
+    laptop.write_job(JOB)
+    return subprocess.run(
+        [sys.executable, str(DRIVER), moment, str(number)], cwd=laptop.home, env=laptop.env, check=False, timeout=120
+    ).returncode
+
+
+@pytest.mark.parametrize("number", range(1, WRITES + 1))
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_launch_that_was_killed_is_seen_finished_and_cleaned_up(laptop: Laptop, moment: str, number: int) -> None:
+    """The status shows what there is, resume finishes the run, and teardown leaves nothing."""
+    assert crash(laptop, moment, number) == -9
+    there = {machine.id for machine in laptop.provider().machines()}
+    statuses = laptop.json("status", "--all")
+    if (moment, number) == ("before", 1):
+        assert (statuses, there) == ([], set())
+        return
+    (status,) = statuses
+    assert {machine["id"] for machine in status["machines"]} == there
+    run = status["run"]
+    laptop.kedge("resume", run, "--yes")
+    folder = laptop.home / "kedge-results" / run
+    assert (folder / "output" / "results" / "model.txt").read_text() == "trained for 2 steps"
+    laptop.kedge("teardown", run, "--yes")
+    assert laptop.processes() == []
+    assert list((laptop.state / "machines").iterdir()) == []
+    ledger = laptop.ledger()
+    assert ledger.open_intents(run) == ()
+    assert ledger.machines(live_only=True) == ()
+    assert ledger.runs(live_only=True) == ()
+    ledger.close()
+
+
+def test_every_write_of_a_launch_is_a_crash_point(laptop: Laptop) -> None:
+    """One more write, and the list above would miss it: a launch has just as many."""
+    assert crash(laptop, "after", WRITES + 1) == 0

@@ -1,0 +1,162 @@
+"""Launches from a user's point of view: a folder with a script, a job file, and the program."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.laptop import Laptop
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, restart_after: 1s, grace: 5s}
+"""
+
+
+def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) -> None:
+    """One command from a plain script to its results; no process, no machine, no open ledger entry after it."""
+    laptop.write_job(JOB)
+    said = laptop.kedge("launch", "--yes", "--price", "1.99", "--budget", "5")
+    assert "step 3 of 3" in said
+    (folder,) = (laptop.home / "kedge-results").iterdir()
+    if folder.name == ".gitignore":
+        pytest.fail("no results")
+    assert (folder / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
+    assert (folder / "checkpoints" / "step-00000003.txt").read_text() == "3"
+    assert "step 2 of 3" in (folder / "run.log").read_text()
+    assert re.search(r"Cost: \$0\.\d\d", said)
+    assert laptop.processes() == []
+    assert list((laptop.state / "machines").iterdir()) == []
+    ledger = laptop.ledger()
+    (record,) = ledger.runs()
+    assert (record.stage, record.outcome) == ("ended", "succeeded")
+    assert ledger.machines(live_only=True) == ()
+    assert ledger.open_intents(record.run_id) == ()
+    ledger.close()
+
+
+def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop) -> None:
+    """What you see is what happens: the printed plan, the events and the ledger's intents are one list."""
+    laptop.write_job(JOB)
+    shown = [line[2:] for line in laptop.kedge("launch", "--dry-run").splitlines() if re.match(r"  [+~-] ", line)]
+    assert not list((laptop.state / "machines").glob("*"))
+    said = laptop.kedge("launch", "--yes").splitlines()
+    done = [re.sub(r"( \([^()]*\))?  \d+\.\d s$", "", line) for line in said if re.match(r"[+~-] .*  \d+\.\d s$", line)]
+
+    def nameless(lines: list[str]) -> list[str]:
+        return [re.sub(r"toy-\d{4}-\w{4}", "RUN", line) for line in lines]
+
+    assert nameless(done) == nameless(shown)
+    ledger = laptop.ledger()
+    (record,) = ledger.runs()
+    kinds = [intent.kind for intent in ledger.intents(record.run_id)]
+    plan = json.loads(laptop.kedge("plan", "--json"))
+    assert kinds == [action["kind"] for action in plan["actions"]]
+    ledger.close()
+
+
+def test_a_command_that_fails_is_started_again_and_goes_on_from_its_checkpoint(laptop: Laptop) -> None:
+    """One failure, one restart that resumes, one success."""
+    laptop.write_job(JOB.replace("restarts: 0", "restarts: 1"))
+    said = laptop.kedge("launch", "--yes", "--env", "FAIL_AT=2")
+    assert said.count("a fresh start") == 1
+    assert "going on from step 2" in said
+    assert "attempt 2 of 2" in said
+
+
+def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None:
+    """The exit code of the user's command is kept and shown; the machine doesn't stay to bill."""
+    laptop.write_job("""
+        name: broken
+        run: "echo about to fail; exit 7"
+        supervisor: {kind: nohup, restarts: 0}
+    """)
+    laptop.kedge("launch", "--yes", code=1)
+    assert "kedge logs broken-" in laptop.errors
+    assert "7" in laptop.errors
+    assert laptop.processes() == []
+    run = laptop.json("status", "--all")[0]
+    assert (run["state"], run["stage"]) == ("failed", "ended")
+    assert "about to fail" in laptop.kedge("logs", run["run"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["launch", "--no-such-flag"], 2, "kedge --help launch"),
+        (["lunch"], 2, "launch"),
+        (["launch", "--mode", "fats"], 2, "fast"),
+        (["launch", "--ttl", "90"], 2, "--ttl"),
+        (["launch", "--yes", "--price", "2", "--ttl", "2h", "--budget", "3.99"], 4, "$4.00"),
+        (["launch", "--yes", "--gpu", "mi300x:8"], 3, "mi300x:8"),
+        (["launch", "--provider", "locla"], 2, "local"),
+        (["launch"], 2, "--yes"),
+        (["teardown", "nobody"], 2, "nobody"),
+        (["status", "nobody"], 2, "nobody"),
+        (["exec"], 2, "--"),
+    ],
+)
+def test_bad_requests_have_their_own_exit_codes_and_change_nothing(
+    laptop: Laptop, words: list[str], code: int, says: str
+) -> None:
+    """What, why and how to fix on standard error; no machine was made."""
+    laptop.write_job(JOB + "    modes: {fast: {deadline: 5m}}\n")
+    laptop.kedge(*words, code=code)
+    assert laptop.errors.startswith("error: ")
+    assert says in laptop.errors
+    assert not list((laptop.state / "machines").glob("*"))
+
+
+def test_plain_invoke_has_the_same_exit_codes_and_passes_arguments_through(laptop: Laptop) -> None:
+    """`invoke` in the checkout runs the same program as `kedge`."""
+    checkout = Path(__file__).parents[2]
+
+    def invoke(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(Path(laptop.program[0]).with_name("invoke")), *words],
+            cwd=checkout,
+            env=laptop.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert invoke("launch", "--no-such-flag").returncode == 2
+    assert "sync-code" in invoke("--list").stdout
+    refused = invoke("exec", "nobody", "--", "echo", "--flag")
+    assert (refused.returncode, "nobody" in refused.stderr) == (2, True)
+
+
+def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop) -> None:
+    """It runs nothing, is reached by ssh, and ends with teardown."""
+    said = laptop.json("launch", "--yes", "--ttl", "5m")
+    assert said["machines"][0]["address"]["host"] == "127.0.0.1"
+    assert laptop.kedge("exec", "--", "echo", "hello").strip() == "hello"
+    laptop.kedge("teardown", "--yes")
+    assert laptop.processes() == []
+
+
+def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop: Laptop) -> None:
+    """Nobody is connected: the command is stopped, its results are shipped, and the machine is gone."""
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
+    run = laptop.json("launch", "--yes", "--detach", "--env", "STEPS=100000")["run"]
+    from tests.waiting import wait_until
+
+    wait_until(lambda: not laptop.processes(), seconds=40)
+    status = laptop.json("status", run)[0]
+    assert status["machines"] == []
+    assert any("gone" in finding for finding in status["findings"])
+    laptop.kedge("fetch", run)
+    saved = sorted((laptop.home / "kedge-results" / run / "checkpoints").iterdir())
+    assert int(saved[-1].read_text()) > 10
+    laptop.kedge("teardown", run, "--yes")
+    assert laptop.json("status", "--all")[0]["stage"] == "ended"

@@ -1,0 +1,266 @@
+"""Acting on a run that is there: look, sync, stop, start, lose the machine, go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.adapters.objects import FolderStore
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {STEPS: 100000}
+    deadline: 10m
+    supervisor: {kind: %s, restarts: 0, grace: 10s}
+"""
+
+
+@pytest.fixture
+def run(laptop: Laptop) -> str:
+    """A run that goes on and on."""
+    laptop.write_job(JOB % "nohup")
+    return str(laptop.json("launch", "--yes", "--detach", "--price", "1.99")["run"])
+
+
+def step(laptop: Laptop) -> int:
+    """Read the step that the command has reached, from its machine."""
+    lines = laptop.kedge("exec", "--", "cat", "results/steps.log", code=None).splitlines()
+    return int(lines[-1].split()[0]) if lines else 0
+
+
+def test_status_tells_what_machine_and_ledger_know(laptop: Laptop, run: str) -> None:
+    """State, cost, load and deadline, for people and for scripts."""
+    status = laptop.json("status")[0]
+    assert (status["run"], status["state"], status["findings"]) == (run, "running", [])
+    assert status["report"]["machine"] == f"{run}-m1"
+    assert float(status["spent_usd"]) > 0
+    assert "running" in laptop.kedge("status", run)
+    assert re.search(rf"{run}.*running", laptop.kedge("cost"))
+
+
+def test_what_follows_two_dashes_reaches_the_machine_as_it_is(laptop: Laptop, run: str) -> None:
+    """Flags, spaces and quotes are the command's own, and so is its exit code."""
+    assert (
+        laptop.kedge("exec", run, "--", "printf", "%s|", "--json", "a b", "it's", "$HOME") == "--json|a b|it's|$HOME|"
+    )
+    laptop.kedge("exec", "--", "sh", "-c", "exit 9", code=9)
+
+
+def test_plain_ssh_reaches_a_run_by_its_name(laptop: Laptop, run: str) -> None:
+    """After `ssh-config --install`, the OpenSSH client needs nothing but the run's name."""
+    laptop.kedge("ssh-config", "--install")
+    done = subprocess.run(
+        ["ssh", "-F", str(laptop.home / "ssh_config"), run, "echo", "there"],
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout == "there\n"
+
+
+def test_kedge_cost_on_the_machine_counts_from_creation(laptop: Laptop, run: str) -> None:
+    """The session line is printed by the machine itself."""
+    assert laptop.kedge("exec", "--", "kedge-cost").startswith("Session: 0.0h elapsed, ~$0.0")
+
+
+def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
+    """`logs` prints the newest lines, `logs -f` goes on."""
+    wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    follower = laptop.start("logs", "-f", "--lines", "1")
+    assert follower.stdout is not None
+    seen = [follower.stdout.readline() for _ in range(4)]
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=20)
+    numbers = [int(line.split("step ")[1].split()[0]) for line in seen if "step " in line]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_new_code_restarts_the_command_from_its_checkpoint(laptop: Laptop, run: str) -> None:
+    """Deleted files vanish, changed files are there, the run goes on where it was; unchanged code isn't sent."""
+    (laptop.home / "extra.py").write_text("x = 1")
+    laptop.kedge("sync-code")
+    assert laptop.kedge("exec", "--", "ls", "extra.py")
+    wait_until(lambda: step(laptop) > 2)
+    (laptop.home / "extra.py").unlink()
+    script = (laptop.home / "train.py").read_text()
+    (laptop.home / "train.py").write_text(script.replace("step {step} of", "new step {step} of"))
+    laptop.kedge("sync-code", "--restart")
+    laptop.kedge("exec", "--", "ls", "extra.py", code=2)
+    wait_until(lambda: "new step" in laptop.kedge("logs", "--lines", "3"))
+    log = laptop.kedge("logs", "--lines", "100000")
+    assert log.count("a fresh start") == 1
+    assert "going on from step" in log
+
+
+def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: str) -> None:
+    """Stop -> stopped, whatever the exit code; start -> on from the checkpoint; stop --now needs a yes."""
+    wait_until(lambda: step(laptop) > 1)
+    assert "stopped" in laptop.kedge("stop")
+    assert laptop.json("status")[0]["state"] == "stopped"
+    laptop.kedge("start")
+    assert laptop.json("status")[0]["state"] == "running"
+    laptop.kedge("stop", "--now", code=2)
+    laptop.kedge("stop", "--now", "--yes")
+    assert laptop.json("status")[0]["state"] == "stopped"
+
+
+def test_results_can_be_fetched_while_the_command_runs(laptop: Laptop, run: str) -> None:
+    """A live run's files change under the copy: what is fetched is whole all the same."""
+    wait_until(lambda: step(laptop) > 3)
+    laptop.kedge("fetch", "--to", "here")
+    lines = (laptop.home / "here" / "output" / "results" / "steps.log").read_text().splitlines()
+    assert lines[0] == f"1 {run}"
+
+
+def kill_machine(laptop: Laptop, run: str) -> None:
+    """Lose a machine the hard way: every process at once, and its disk."""
+    for _ in range(5):
+        for process in laptop.processes():
+            if process.cmdline():
+                with_kill(process)
+    shutil.rmtree(laptop.state / "machines" / f"{run}-m1", ignore_errors=True)
+    wait_until(lambda: not laptop.processes())
+
+
+def with_kill(process: psutil.Process) -> None:
+    """SIGKILL a process that may be gone already."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def shipped_step(laptop: Laptop, run: str) -> int:
+    """Read the newest step that is in the object store."""
+    paths = [file.path for file in FolderStore(laptop.state / "store").manifest(run)]
+    return max((int(path[-12:-4]) for path in paths if path.startswith("checkpoints/")), default=0)
+
+
+def test_a_run_survives_its_machine(laptop: Laptop) -> None:
+    """The machine and its disk are lost; resume makes another, and the run goes on from its last checkpoint."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    kill_machine(laptop, run)
+    shipped = shipped_step(laptop, run)
+    status = laptop.json("status", run)[0]
+    assert any("gone" in finding for finding in status["findings"])
+    laptop.kedge("resume", run, "--yes", "--detach")
+    assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
+    wait_until(lambda: step(laptop) > shipped)
+    assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_ctrl_c_twice_leaves_the_log_and_not_the_run(laptop: Laptop) -> None:
+    """The first asks, the second leaves; what exists, what it costs, and the two commands are printed."""
+    laptop.write_job(JOB % "nohup")
+    launch = laptop.start("launch", "--yes", "--price", "1.99")
+    assert launch.stdout is not None
+    said = ""
+    while "step 1 of" not in said:
+        line = launch.stdout.readline()
+        assert line, said
+        said += line
+    launch.send_signal(signal.SIGINT)
+    while "Ctrl-C again" not in said:
+        said += launch.stdout.readline()
+    launch.send_signal(signal.SIGINT)
+    rest, errors = launch.communicate(timeout=20)
+    assert launch.returncode == 130
+    assert "Traceback" not in errors
+    assert "kedge resume toy-" in rest
+    assert "kedge teardown toy-" in rest
+    assert "$1.99/h" in rest
+    assert laptop.json("status")[0]["state"] == "running"
+    laptop.kedge("teardown", "--yes")
+    assert laptop.processes() == []
+
+
+def test_ctrl_c_before_the_command_runs_says_what_exists(laptop: Laptop) -> None:
+    """An interrupt in the middle of a launch leaves a run that resume finishes."""
+    laptop.write_job((JOB % "nohup").replace("100000", "3"))
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: (laptop.state / "machines").is_dir() and list((laptop.state / "machines").iterdir()))
+    launch.send_signal(signal.SIGINT)
+    said, errors = launch.communicate(timeout=30)
+    assert launch.returncode == 130
+    assert "Traceback" not in errors
+    assert "kedge teardown toy-" in said
+    laptop.kedge("resume", "--yes")
+    assert laptop.processes() == []
+    assert laptop.json("status", "--all")[0]["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("supervisor", ["tmux", "screen"])
+def test_a_session_can_be_attached(laptop: Laptop, supervisor: str) -> None:
+    """Tmux and screen show the command's own terminal."""
+    laptop.write_job(JOB % supervisor)
+    laptop.json("launch", "--yes", "--detach")
+    wait_until(lambda: step(laptop) > 1)
+    tmux = ["tmux", "-L", f"kedge-test-{os.getpid()}-{supervisor}"]
+    shell = ["-x", "120", "-y", "30", "-c", str(laptop.home), shlex.join([*laptop.program, "attach"])]
+    subprocess.run([*tmux, "new-session", "-d", *shell], check=True, env=laptop.env)
+
+    def screen() -> str:
+        return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False).stdout
+
+    try:
+        wait_until(lambda: "step" in screen())
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
+    laptop.kedge("teardown", "--yes")
+    assert laptop.processes() == []
+
+
+def test_two_live_runs_must_be_named(laptop: Laptop, run: str) -> None:
+    """A command never guesses which run it acts on; the beginning of a name is enough."""
+    other = laptop.json("launch", "--yes", "--detach")["run"]
+    laptop.kedge("stop", code=2)
+    assert run in laptop.errors
+    assert other in laptop.errors
+    laptop.kedge("teardown", other[:-1], "--yes")
+    laptop.kedge("stop")
+
+
+def test_data_goes_to_the_machine(laptop: Laptop) -> None:
+    """A data folder is where the command looks for it, and sync-data brings what was added."""
+    (laptop.home / "images").mkdir()
+    (laptop.home / "images" / "one two.txt").write_text("1")
+    laptop.write_job((JOB % "nohup") + "    data: [{source: images, target: input/images}]\n")
+    laptop.json("launch", "--yes", "--detach")
+    assert laptop.kedge("exec", "--", "cat", "input/images/one two.txt") == "1"
+    (laptop.home / "images" / "two").write_text("2")
+    laptop.kedge("sync-data")
+    assert laptop.kedge("exec", "--", "cat", "input/images/two") == "2"
+
+
+def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
+    """The value is in the command's environment, and in no file of the ledger's, plan's or log's."""
+    laptop.extra_env["TOKEN"] = "hunter2-very-secret"
+    laptop.write_job("""
+        name: secretive
+        run: test "${#TOKEN}" = 19 && echo got it
+        secrets: {TOKEN: null}
+        supervisor: {kind: nohup, restarts: 0}
+    """)
+    said = laptop.kedge("launch", "--yes", "--keep")
+    assert "got it" in said
+    assert "hunter2" not in said + laptop.errors
+    holding = [path for path in laptop.state.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert [path.name for path in holding] == ["secrets.json"]
+    assert Path(holding[0]).stat().st_mode & 0o077 == 0

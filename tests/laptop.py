@@ -1,0 +1,107 @@
+"""kedge as a user has it: the real program, a state folder of its own, real machines on this computer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.providers.local.provider import LocalProvider
+
+TRAIN = Path(__file__).parent / "e2e" / "train.py"
+"""A user's training script."""
+
+
+@dataclass
+class Laptop:
+    """A user's computer: a folder with code, and kedge's own folders."""
+
+    home: Path
+    state: Path
+    runtime: Path
+    program: list[str] = field(default_factory=lambda: [sys.executable, "-m", "orchestrator.cli"])
+    extra_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The user's environment."""
+        return {
+            **os.environ,
+            "KEDGE_STATE_DIR": str(self.state),
+            "KEDGE_RUNTIME_DIR": str(self.runtime),
+            "KEDGE_SSH_CONFIG": str(self.home / "ssh_config"),
+            "COLUMNS": "140",
+            **self.extra_env,
+        }
+
+    def kedge(self, *words: str, code: int | None = 0, env: Mapping[str, str] | None = None) -> str:
+        """Run a command; return what it printed on standard output."""
+        done = subprocess.run(
+            [*self.program, *words],
+            cwd=self.home,
+            env={**self.env, **(env or {})},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+        self.errors = done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def json(self, *words: str, code: int | None = 0) -> Any:
+        """Run a command with --json and parse what it printed."""
+        return json.loads(self.kedge(*words, "--json", code=code))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        return subprocess.Popen(
+            [*self.program, *words],
+            cwd=self.home,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def write_job(self, text: str) -> None:
+        """Write the user's kedge.yaml."""
+        (self.home / "kedge.yaml").write_text(textwrap.dedent(text))
+
+    def ledger(self) -> SqliteLedger:
+        """Open the ledger."""
+        return SqliteLedger(self.state, SystemClock())
+
+    def provider(self) -> LocalProvider:
+        """Open the local provider."""
+        return LocalProvider(
+            state_dir=self.state,
+            runtime_dir=self.runtime,
+            clock=SystemClock(),
+            key_file=self.state / "keys" / "id_ed25519",
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """List the living processes of this laptop's machines."""
+        return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        machines = str(self.state / "machines")
+        try:
+            marked = process.environ().get("KEDGE_MACHINE_ROOT", "").startswith(machines)
+            return marked or any(machines in word for word in process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
