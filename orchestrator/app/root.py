@@ -18,6 +18,7 @@ from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.rsync import RsyncMover
 from orchestrator.adapters.settings import Settings, read_settings
+from orchestrator.core.actions import FetchResults
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
 from orchestrator.core.ledger import RunRecord, RunStage
@@ -132,6 +133,8 @@ class App:
 
     def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> Progress:
         """Carry out a plan; the run is in the ledger before its first action."""
+        if any(isinstance(action, FetchResults) for action in plan.actions):
+            _hide_from_git(self.results_folder(spec).parent)
         self.ledger.open_run(spec, self.clock.now())
         try:
             return apply(plan, spec, self.world(spec.provider), events)
@@ -207,6 +210,12 @@ def address_of(machine: Machine) -> SshAddress:
     if machine.address is None:
         raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
     return machine.address
+
+
+def _hide_from_git(results: Path) -> None:
+    """Results lie in the user's repository: they are neither committed nor sent with the code."""
+    results.mkdir(parents=True, exist_ok=True)
+    (results / ".gitignore").write_text("*\n")
 
 
 def _only(runs: Sequence[RunRecord]) -> RunRecord:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator.app.looking import RunCost
 from orchestrator.app.root import App
@@ -46,13 +47,19 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
     for finding in findings:
         console.print(f"  found: {finding}", markup=False)
     for action in plan.actions:
-        console.print(f"  {sign(action)} {describe(action)}", markup=False)
+        console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
     if not plan.actions:
         console.print("  nothing to do", markup=False)
     if plan.deadline_at is not None and plan.actions:
-        console.print(_price_line(plan), markup=False)
+        for line in _price_lines(plan):
+            console.print(f"  {line}", markup=False)
     for note in plan.notes:
         console.print(f"  note: {note}", markup=False)
+
+
+def signed(mark: str, text: str) -> Text:
+    """Put a coloured `+`, `~` or `-` before a text."""
+    return Text.assemble((mark, {"+": "bold green", "-": "bold red"}.get(mark, "bold yellow")), f" {text}")
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -78,15 +85,18 @@ def _fields(action: object) -> dict[str, Any]:
     return dict(msgspec.to_builtins(action))
 
 
-def _price_line(plan: Plan) -> str:
+def _from_here(text: str) -> str:
+    """Shorten paths below this folder: they are what makes lines long."""
+    return text.replace(f"{Path.cwd()}/", "")
+
+
+def _price_lines(plan: Plan) -> tuple[str, str]:
     expected = "unknown"
     if plan.expected is not None and plan.expected_usd is not None:
         expected = f"{format_duration(plan.expected)}, {format_usd(plan.expected_usd)}"
     cap = f" (budget {format_usd(plan.budget_usd)})" if plan.budget_usd is not None else ""
-    return (
-        f"  price {format_usd(plan.usd_per_hour)}/h, expected {expected}, "
-        f"worst case {format_usd(plan.worst_usd)}{cap}; {plan.basis}"
-    )
+    worst = f"worst case {format_usd(plan.worst_usd)}{cap}"
+    return f"{format_usd(plan.usd_per_hour)}/h, expected {expected}, {worst}", f"({plan.basis})"
 
 
 # --- what is left ----------------------------------------------------
@@ -222,11 +232,11 @@ def statuses(found: Sequence[RunStatus], *, as_json: bool, detailed: bool) -> No
 
 def _status_row(status: RunStatus) -> list[str]:
     machine = status.machines[-1] if status.machines else None
-    words = progress_words(status.report.progress) if status.report else []
+    counts, metrics = progress_words(status.report.progress if status.report else None)
     return [
         status.record.run_id,
         status.state,
-        "  ".join(words[:3]) or "-",
+        "  ".join([*counts, *metrics[:1]]) or "-",
         f"{machine.provider} ({machine.state})" if machine else "-",
         format_duration(status.now - status.record.created_at),
         format_usd(status.spent_usd),

@@ -12,16 +12,18 @@ from orchestrator.core.units import format_duration, format_usd
 
 
 def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
-    """Join state, progress, load, cost and the time that is left."""
+    """Join state, progress, cost, the time that is left, and load: a narrow terminal cuts the end off."""
     spent = machine_usd(report)
     cap = f" of {format_usd(budget_usd)}" if budget_usd is not None else ""
     left = timedelta(seconds=max(0.0, report.deadline - report.now))
+    counts, metrics = progress_words(report.progress)
     parts = (
         str(report.command.state),
-        *progress_words(report.progress),
-        load_words(report.sample),
+        *counts,
         f"{format_usd(spent)}{cap}",
         f"gone in {format_duration(left)}",
+        load_words(report.sample),
+        *metrics,
     )
     return "  ".join(part for part in parts if part)
 
@@ -35,19 +37,18 @@ def machine_usd(report: MachineReport) -> Decimal:
     return price_usd(rate, timedelta(seconds=max(0.0, report.now - report.created)))
 
 
-def progress_words(progress: dict[str, Any] | None) -> list[str]:
-    """Say how far the command is, from its own status.json: anything may be in it."""
+def progress_words(progress: dict[str, Any] | None) -> tuple[list[str], list[str]]:
+    """Return counts and metrics from the command's own status.json: anything may be in it."""
     if not progress:
-        return []
-    words = [
+        return [], []
+    counts = [
         f"{unit} {progress[unit]}{_of(progress.get(f'{unit}s'))}"
         for unit in ("epoch", "step")
         if _is_count(progress.get(unit))
     ]
     metrics = progress.get("metrics")
-    if isinstance(metrics, dict):
-        words += [f"{name} {value:.4g}" for name, value in sorted(metrics.items())[:3] if _is_number(value)]
-    return words
+    found = sorted(metrics.items()) if isinstance(metrics, dict) else []
+    return counts, [f"{name} {value:.4g}" for name, value in found if _is_number(value)][:3]
 
 
 def load_words(sample: Sample | None) -> str:

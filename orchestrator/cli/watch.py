@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from types import FrameType, TracebackType
@@ -10,8 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from orchestrator.cli.render import signed
 from orchestrator.cli.standing_line import standing_line
-from orchestrator.core.actions import Action, FollowCommand, describe, sign
+from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.plan import Plan
 from orchestrator.core.report import MachineReport
@@ -25,6 +27,10 @@ from orchestrator.engine.events import (
     ReportSeen,
 )
 
+_LABEL = TextColumn("{task.description}", markup=False)
+_TIMESTAMP = re.compile(r"^\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z")
+"""Of a line of the log: whoever watches knows the day."""
+
 _LEAVE = "press Ctrl-C again to leave the log; the run goes on without you"
 
 
@@ -36,18 +42,11 @@ class Watcher:
         self._spec = spec
         self._plan = plan
         self._began = 0.0
+        self._wait = Progress(SpinnerColumn(), _LABEL, TimeElapsedColumn(), console=console, transient=True)
         self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
+            _LABEL, BarColumn(24), DownloadColumn(), TimeElapsedColumn(), console=console, transient=True
         )
-        self._line = Progress(
-            SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console, transient=True
-        )
+        self._line = Progress(SpinnerColumn(), _LABEL, console=console, transient=True)
         self._live: Progress | None = None
         self._interrupt = _PatientInterrupt(console)
 
@@ -70,7 +69,7 @@ class Watcher:
             case ActionEnded(action=action, note=note):
                 self._end(action, note)
             case LogLine(text=text):
-                self._print(text)
+                self._print(_TIMESTAMP.sub(r"\1", text))
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):
@@ -82,9 +81,12 @@ class Watcher:
             self._interrupt.arm()
             self._show(self._line, "")
         else:
-            self._show(self._bar, f"{sign(action)} {describe(action)}")
+            self._show(self._wait, title(action))
 
     def _move(self, done: int, total: int) -> None:
+        """Bytes move: from now on a bar says how far."""
+        if self._live is self._wait:
+            self._show(self._bar, str(self._wait.tasks[0].description))
         for task in self._bar.task_ids:
             self._bar.update(task, completed=done, total=total or None)
 
@@ -93,7 +95,7 @@ class Watcher:
         self._show(None, "")
         took = time.monotonic() - self._began
         said = f" ({note})" if note else ""
-        self._print(f"{sign(action)} {describe(action)}{said}  {took:.1f} s")
+        self._console.print(signed(sign(action), f"{title(action)}{said}  {took:.1f} s"))
 
     def _stand(self, report: MachineReport) -> None:
         for task in self._line.task_ids:

@@ -111,36 +111,64 @@ def sign(action: Action) -> str:
             return "~"
 
 
-def describe(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
-    """Say in one line what the action does."""
+def describe(action: Action) -> str:
+    """Say in one line what the action does, with its details."""
+    details = _details(action)
+    return f"{title(action)}: {details}" if details else title(action)
+
+
+def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
+    """Say in a few words what the action does; its description begins with the same words."""
     match action:
         case CreateMachine():
-            lifetime = format_duration(action.lifetime)
-            offers = _describe_offers(action.offers)
-            return f"create machine {action.machine_id}: {offers}, gone after {lifetime}"
+            return f"create machine {action.machine_id}"
         case AwaitMachine():
-            return f"wait until {action.machine_id} has booted"
+            return "wait until it has booted"
         case SendCode():
-            return f"send code: {action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
+            return "send code"
         case SendData():
-            return f"send data: {action.mount.source} -> {action.mount.target}"
+            return f"send data to {action.mount.target}"
         case StopCommand():
-            return "stop the command: checkpoint, then exit"
+            return "stop the command"
         case StartCommand():
-            start = "go on from the newest checkpoint" if action.resumes else "start the command"
-            return f"{start} under {action.supervisor}"
+            return "go on from the newest checkpoint" if action.resumes else "start the command"
         case FollowCommand():
-            return "follow the command until it is over (a stopped run keeps its machine)"
+            return "follow the command until it is over"
         case FetchResults():
-            return f"fetch results to {action.destination} and verify the copy"
+            return "fetch results and verify the copy"
         case DestroyMachine():
-            return f"destroy machine {action.machine_id} and wait until it is gone"
+            return f"destroy machine {action.machine_id}"
+        case _:
+            assert_never(action)
+
+
+def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
+    match action:
+        case CreateMachine():
+            return f"{_describe_offers(action.offers)}, gone after {format_duration(action.lifetime)}"
+        case SendCode():
+            return f"{action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
+        case SendData():
+            return action.mount.source
+        case StopCommand():
+            return "it checkpoints, then exits"
+        case StartCommand():
+            return str(action.supervisor)
+        case FollowCommand():
+            return "a run that is stopped keeps its machine"
+        case FetchResults():
+            return action.destination
+        case DestroyMachine():
+            return "it is gone when the provider says so"
+        case AwaitMachine():
+            return ""
         case _:
             assert_never(action)
 
 
 def _describe_offers(offers: tuple[Offer, ...]) -> str:
     first = offers[0]
+    name = first.place if first.instance_type == first.provider else f"{first.place} {first.instance_type}"
     gpus = f", {first.accelerators}" if first.accelerators else ""
     others = f" (or {len(offers) - 1} other offers)" if len(offers) > 1 else ""
-    return f"{first.place} {first.instance_type}{gpus} at {format_usd(first.usd_per_hour)}/h{others}"
+    return f"{name}{gpus} at {format_usd(first.usd_per_hour)}/h{others}"

@@ -47,5 +47,5 @@ class Offer:
 
     @property
     def place(self) -> str:
-        """Name the provider, the region and the zone, as far as there are any."""
-        return "/".join(part for part in (self.provider, self.region, self.zone) if part)
+        """Name the provider, the region and the zone, as far as they say anything."""
+        return "/".join(dict.fromkeys(part for part in (self.provider, self.region, self.zone) if part))

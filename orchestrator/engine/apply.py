@@ -166,7 +166,7 @@ class _Worker:
             raise
         ledger.put_machine(machine)
         ledger.settle(intent, IntentState.DONE, clock.now())
-        return f"{offer.place} {offer.instance_type}"
+        return offer.place
 
     def _order(self, action: CreateMachine, offer: Offer) -> MachineOrder:
         resources = self.spec.job.resources
@@ -264,7 +264,7 @@ class _Worker:
         self.world.ledger.end_machine(machine.id, self.world.clock.now())
         if machine.address is not None:
             self.world.connector.forget(machine.address)
-        return "gone, as the provider confirms"
+        return "gone"
 
     def _wait_until_gone(self, machine_id: str) -> None:
         give_up_at = self.world.clock.now() + _END
