@@ -68,8 +68,9 @@ def request_stop(layout: Layout, reason: str) -> State:
         present = state.load(layout)
         if not present.command.is_live:
             return present
+        # The note outlives a runner that dies before it has answered, and is there for one that just begins.
+        write_json(layout.note("stop"), {"reason": reason})
         if present.runner_lives:
-            write_json(layout.note("stop"), {"reason": reason})
             processes.signal_all([present.runner], signal.SIGTERM)
             return present
         state.save(layout, present.turned(STOPPED, reason=reason))

@@ -69,21 +69,6 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
-def is_locked(path: Path) -> bool:
-    """Say whether somebody holds the lock, without being mistaken for a holder for longer than an instant."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 @contextmanager
 def locked(path: Path, *, timeout: float) -> Iterator[None]:
     """Hold a lock.

@@ -6,20 +6,18 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .files import read_json, sync_folder, write_atomically, write_json
+from .files import read_json, write_atomically, write_json
 from .layout import Layout
 from .links import aside
 
 _EMPTY = "empty"
 _PREVIOUS = ".previous"
 _INCOMING = ".incoming-"
-_SETTLING_SECONDS = 60.0
 
 
 def current(layout: Layout) -> Path | None:
@@ -68,16 +66,20 @@ def read_record(release: Path) -> dict[str, Any]:
 
 def write_record(release: Path, record: dict[str, Any]) -> None:
     """Write down what a release is."""
-    write_json(record_file(release), record, durable=True)
+    write_json(record_file(release), record)
 
 
 def switch(layout: Layout, release: Path) -> None:
-    """Put a release in place, in one step."""
+    """Put a release in place, in one step.
+
+    Nothing here waits for the disk: code is sent again to a machine that has lost its power, and a sync that
+    waits behind a data set being downloaded may take minutes.
+    """
     before = current(layout)
     if before is not None:
         _point(layout.releases / _PREVIOUS, Path(before.name))
     _point(layout.code, Path(layout.releases.name) / release.name)
-    write_atomically(layout.code_hash_file, f"{read_record(release).get('hash', '')}\n".encode(), durable=True)
+    write_atomically(layout.code_hash_file, f"{read_record(release).get('hash', '')}\n".encode())
 
 
 def prune(layout: Layout, *, in_use: str) -> None:
@@ -94,22 +96,23 @@ def incoming(layout: Layout) -> Iterator[Path]:
     """Make a folder for a tree that comes in; it is gone afterwards, unless it has been renamed."""
     folder = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=layout.releases))
     # Held for as long as this process lives: the sign for others that the folder is no litter.
-    lock = _lock_folder(folder)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         folder.chmod(0o755)
         yield folder
     finally:
         remove(folder)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def sweep_incoming(layout: Layout) -> None:
     """Remove what receivers that were killed have left."""
     for folder in layout.releases.glob(f"{_INCOMING}*"):
-        lock = _lock_folder(folder)
+        lock = _try_lock_folder(folder)
         if lock is not None:
-            if time.time() - folder.stat().st_mtime > _SETTLING_SECONDS or any(folder.iterdir()):
+            # An empty one may have been made in this instant, and not be locked yet.
+            if any(folder.iterdir()):
                 remove(folder)
             os.close(lock)
 
@@ -125,10 +128,9 @@ def _point(link: Path, target: Path) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target)
     temporary.replace(link)
-    sync_folder(link.parent)
 
 
-def _lock_folder(folder: Path) -> int | None:
+def _try_lock_folder(folder: Path) -> int | None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -151,5 +153,6 @@ def remove(path: Path) -> None:
 
 def original(release: Path, path: str) -> Path:
     """Return where a file of a release lies now: in place, or aside where a link has taken its place."""
-    kept = aside(release) / path
-    return kept if os.path.lexists(kept) else release / path
+    in_place = os.path.join(release, path)  # noqa: PTH118 - for each of thousands of files
+    kept = os.path.join(aside(release), path)  # noqa: PTH118
+    return Path(kept if os.path.lexists(kept) else in_place)

@@ -97,6 +97,10 @@ class Runner:
         command = replace(command, attempt=command.attempt + 1, started=started)
         self._state = replace(self._state, command=command)
         self._turn(SETTING_UP, "preparing")
+        if self._layout.note("stop").exists():
+            # Asked for while no runner lived: now that this one is known, the next request is a signal.
+            self._signals.stop = self._signals.stop or "stop"
+            return _NOT_STARTED
         try:
             return self._run_scripts()
         except (AgentError, OSError) as err:

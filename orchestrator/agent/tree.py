@@ -25,6 +25,7 @@ class Tree:
     def __init__(self, folder: Path, base: Path | None) -> None:
         self._folder = folder
         self._base = base
+        self._folders: set[Path] = set()
         self._links: dict[str, str] = {}
         self._files: set[str] = set()
         self._manifest: dict[str, Any] | None = None
@@ -77,25 +78,28 @@ class Tree:
         target = self._make_room(path)
         content = cast("IO[bytes]", tar.extractfile(member))
         # Links are made last: until then nothing can be written through one.
-        with target.open("wb") as stream:
-            shutil.copyfileobj(content, stream, 1 << 20)
-            os.fchmod(stream.fileno(), 0o755 if member.mode & 0o100 else 0o644)
+        try:
+            with target.open("wb") as stream:
+                shutil.copyfileobj(content, stream, 1 << 20)
+                os.fchmod(stream.fileno(), 0o755 if member.mode & 0o100 else 0o644)
+        except IsADirectoryError as err:
+            raise _refused(path, "a folder is in the way") from err
         self._files.add(path)
 
     def _make_room(self, path: str) -> Path:
         target = self._folder / path
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent not in self._folders:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._folders.add(target.parent)
         except (FileExistsError, NotADirectoryError) as err:
             raise _refused(path, "a file is in the way of a folder") from err
-        if target.is_dir() and not target.is_symlink():
-            raise _refused(path, "a folder is in the way")
         return target
 
     def _place_file(self, entry: dict[str, Any]) -> None:
         path = entry["path"]
         if path not in self._files:
-            self._copy_from_base(path)
+            self._copy_from_base(path, entry["mode"])
         try:
             found = (self._folder / path).lstat()
         except OSError as err:
@@ -104,11 +108,14 @@ class Tree:
         if found.st_size != entry["size"] or is_executable != bool(entry["mode"] & 0o100):
             raise _refused(path, "its size or mode is not what the manifest says")
 
-    def _copy_from_base(self, path: str) -> None:
+    def _copy_from_base(self, path: str, mode: int) -> None:
         if self._base is None:
             raise _refused(path, "the manifest lists it, and it was not sent")
         try:
-            shutil.copy2(original(self._base, path), self._make_room(path), follow_symlinks=False)
+            target = self._make_room(path)
+            shutil.copyfile(original(self._base, path), target, follow_symlinks=False)
+            if mode & 0o100:
+                target.chmod(0o755)
         except OSError as err:
             raise _refused(path, f"the base doesn't have it ({err.strerror})") from err
 

@@ -84,7 +84,11 @@ class Watch:
             self._isolated.call("end", self._end)
         elif now >= timetable.stop and now >= self._next_stop:
             self._next_stop = now + _STOP_AGAIN_SECONDS
-            request_stop(self._layout, "deadline")
+            # It may have to wait for a lock, and this thread never waits.
+            threading.Thread(target=self._isolated.call, args=("stop", self._stop), daemon=True).start()
+
+    def _stop(self) -> None:
+        request_stop(self._layout, "deadline")
 
     def _end(self) -> None:
         now = time.monotonic()

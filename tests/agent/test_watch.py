@@ -54,6 +54,33 @@ def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
     wait_for(lambda: set(box.processes()) == {watch.pid})
 
 
+def test_a_stop_wins_over_a_recovery(box: Box) -> None:
+    """Asked for when the runner is dead and about to be replaced, it stays stopped, and nothing is left."""
+    box.start("echo up; sleep 1000", restarts=3)
+    watch = box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert box.ask("stop", "--reason", "enough")["state"] == "stopped"
+    give_up = time.monotonic() + 3
+    while time.monotonic() < give_up:
+        assert box.command()["state"] == "stopped"
+        assert set(box.processes()) <= {watch.pid}
+        time.sleep(0.2)
+
+
+def test_a_stop_that_the_runner_did_not_live_to_answer_holds(box: Box) -> None:
+    """Killed between the request and the answer, the run is not started again."""
+    box.start("trap '' TERM; echo up; while true; do sleep 0.05; done", restarts=3, grace=1000.0)
+    box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    stop = box.begin("stop")
+    box.await_state("stopping")
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert stop.wait(timeout=20) == 0
+    box.await_state("stopped")
+    wait_for(lambda: box.note("state")["command"]["state"] == "stopped")
+
+
 def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
     """`report` corrects a state that nobody keeps any more."""
     box.start("sleep 1000", restarts=3)
@@ -96,7 +123,7 @@ def test_the_deadline_fires_whatever_else_fails(make_box: MakeBox, tmp_path: Pat
         for name in ("results/run.log", "end.log", "heartbeat.json"):
             (box.root / name).symlink_to("/dev/full")
     box.begin("watch")
-    wait_for(lambda: (tmp_path / "ended").exists(), timeout=12)
+    wait_for((tmp_path / "ended").exists, timeout=12)
 
 
 def test_a_failing_end_command_is_tried_again(make_box: MakeBox, tmp_path: Path) -> None:
@@ -116,7 +143,7 @@ def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox
     box = make_box(store_url=store.as_uri(), linger=0.3, end_command=ends_by(tmp_path / "ended"))
     box.begin("watch")
     box.start('echo done > "$KEDGE_OUTPUT_DIR/a"')
-    wait_for(lambda: (tmp_path / "ended").exists())
+    wait_for((tmp_path / "ended").exists)
     manifest = json.loads((store / box.machine["run"] / "manifest.json").read_text())
     assert manifest["command"]["state"] == "succeeded"
     assert "output/a" in [file["path"] for file in manifest["files"]]

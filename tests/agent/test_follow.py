@@ -1,0 +1,71 @@
+"""The stream of log and reports: nothing lost, nothing repeated, whenever the reader reconnects."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from orchestrator.core.report import FollowEvent, parse_follow_event
+from tests.agent.box import Box, wait_for
+
+
+def follow(box: Box, *argv: str) -> list[FollowEvent]:
+    done = box.call("follow", *argv)
+    assert done.returncode == 0, done.stderr.decode()
+    return [parse_follow_event(line) for line in done.stdout.splitlines()]
+
+
+def test_the_whole_log_is_followed_to_the_end(box: Box) -> None:
+    """Every line comes as it is written, bytes that are no text are replaced, and the last event is a report."""
+    box.start(r"for i in 1 2 3; do echo line $i; sleep 0.1; done; printf 'caf\xe9\n'; exit 3")
+    events = follow(box, "--offset", "0", "--until-over")
+    lines = [event.line.split(" ", 1)[1] for event in events if event.line is not None]
+    assert [line for line in lines if not line.startswith("[kedge]")] == ["line 1", "line 2", "line 3", "caf\ufffd"]
+    last = events[-1]
+    assert last.report is not None
+    assert (last.report.command.state, last.report.command.exit_code) == ("failed", 3)
+    assert last.offset == last.report.log_bytes == (box.root / "results/run.log").stat().st_size
+
+
+def test_a_reader_that_reconnects_loses_and_repeats_nothing(box: Box) -> None:
+    """From any offset that was seen, the rest of the log follows exactly."""
+    box.start("for i in $(seq 40); do echo line $i ünï; done")
+    box.await_state("succeeded")
+    every = [event for event in follow(box, "--until-over") if event.line is not None]
+    assert len(every) >= 40
+    for event in every[:: max(1, len(every) // 5)]:
+        rest = [later for later in follow(box, "--offset", str(event.offset), "--until-over") if later.line is not None]
+        assert rest == every[every.index(event) + 1 :]
+
+
+def test_lines_come_while_the_command_runs(box: Box) -> None:
+    """A reader waits for less than a second for a line, and sees a report although nothing happens."""
+    box.start('while [ ! -e "$KEDGE_NOTICE_FILE" ]; do sleep 0.02; done; echo noticed; sleep 1000')
+    box.await_state("running")
+    reader = box.begin("follow")
+    assert reader.stdout is not None
+    box.call("notice", "now")
+    noticed = time.monotonic()
+    wait_for(lambda: b"noticed" in reader.stdout.readline())  # type: ignore[union-attr]
+    assert time.monotonic() - noticed < 2
+    wait_for(lambda: json.loads(reader.stdout.readline())["report"])  # type: ignore[union-attr]
+
+
+def test_a_reader_that_left_ends_the_stream(box: Box) -> None:
+    """No follower stays behind when its connection is gone."""
+    box.start("while true; do echo tick; sleep 0.05; done")
+    reader = box.begin("follow")
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    reader.stdout.close()
+    assert reader.wait(timeout=10) == 0
+    reader.stdout = None
+
+
+def test_an_offset_beyond_the_log_begins_at_its_end(box: Box) -> None:
+    """A new machine may have less of the log than was seen of the lost one's."""
+    box.start("echo seen")
+    box.await_state("succeeded")
+    events = follow(box, "--offset", "1000000", "--until-over")
+    assert [event.line for event in events] == [None]
+    assert events[0].offset == (box.root / "results/run.log").stat().st_size

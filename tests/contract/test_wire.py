@@ -1,0 +1,157 @@
+"""Laptop and agent agree on every name that passes between them, though neither imports the other."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from orchestrator.agent import parse as agent_parse
+from orchestrator.agent import wire as agent
+from orchestrator.core import report, wire
+from orchestrator.core.report import RunState
+
+PAIRS = [
+    (wire.RunConfig, agent.RunConfig),
+    (wire.MachineConfig, agent.MachineConfig),
+    (report.Command, agent.Command),
+    (report.Gpu, agent.Gpu),
+    (report.Sample, agent.Sample),
+    (report.Checkpoint, agent.Checkpoint),
+    (report.Shipped, agent.Shipped),
+    (report.MachineReport, agent.MachineReport),
+    (report.FollowEvent, agent.FollowEvent),
+    (report.ResultFile, agent.ResultFile),
+]
+CONFIG = wire.RunConfig(
+    run="digits-1a2b",
+    job="digits",
+    mode="fast",
+    command="python train.py",
+    setup="pip install .",
+    supervisor="tmux",
+    restarts=3,
+    restart_after=10.0,
+    grace=60,
+    envs={"EPOCHS": "3"},
+    secrets={"TOKEN": "ünï"},
+    outputs=("runs/",),
+    checkpoints="ckpt",
+    data=("data/digits",),
+    gpus_per_node=8,
+    unit="[Service]",
+    python_path=("src",),
+)
+MACHINE = wire.MachineConfig(
+    machine="digits-1a2b-m1",
+    run="digits-1a2b",
+    provider="local",
+    root="/home/me/kedge",
+    created=1_700_000_000.5,
+    deadline=1_700_003_600,
+    usd_per_hour="1.99",
+    store_url="file:///store",
+    end_command=("poweroff",),
+    sockets="/tmp/kg",
+    path=("/opt/bin",),
+)
+COMMAND = agent.Command(
+    state=agent.RESTARTING, attempt=2, exit_code=137, reason="exit code 137", since=1.5, started=1.0, supervisor="tmux"
+)
+REPORT = agent.MachineReport(
+    machine="m",
+    run="r",
+    now=3.5,
+    created=1.0,
+    deadline=9.0,
+    usd_per_hour="1.99",
+    heartbeat=3.0,
+    code="abc",
+    log_bytes=7,
+    disk_free_bytes=1,
+    disk_total_bytes=2,
+    zstd=True,
+    command=COMMAND,
+    progress={"step": 3, "metrics": {"loss": 0.5}},
+    sample=agent.Sample(3.0, 50.0, 1.0, 2.0, (agent.Gpu(0, "MI300X", 88.0, 1.0, 2.0, None, 500.0),)),
+    checkpoint=agent.Checkpoint("last.pt", 5, 2.0),
+    shipped=agent.Shipped(2.5, "last.pt", ""),
+)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=lambda kind: kind.__name__)
+def test_both_sides_have_the_same_fields_with_the_same_defaults(ours: Any, theirs: Any) -> None:
+    """Names and order are equal, and so is what a field is when it isn't sent."""
+    assert [field.name for field in dataclasses.fields(ours)] == [field.name for field in dataclasses.fields(theirs)]
+    for mine, other in zip(dataclasses.fields(ours), dataclasses.fields(theirs), strict=True):
+        assert _plain(_default(mine)) == _plain(_default(other)), mine.name
+
+
+def test_both_sides_have_the_same_states() -> None:
+    """And agree on which are live and which are over."""
+    assert {state.value for state in RunState} == {agent.IDLE, *agent.LIVE, *agent.OVER}
+    assert {state.value for state in RunState if state.is_live} == agent.LIVE
+    assert {state.value for state in RunState if state.is_over} == agent.OVER
+
+
+def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
+    """Every field of a run's and a machine's configuration arrives."""
+    read = agent_parse.parse_run_config(msgspec.json.encode(CONFIG))
+    assert _plain(CONFIG) == _plain(read)
+    machine = agent_parse.build(agent.MachineConfig, json.loads(msgspec.json.encode(MACHINE)))
+    assert _plain(MACHINE) == _plain(machine)
+
+
+def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
+    """Every field of a report arrives, alone and in a stream."""
+    printed = json.dumps(agent.to_json(REPORT)).encode()
+    read = report.parse_report(printed)
+    assert _plain(read) == _plain(REPORT)
+    event = agent.FollowEvent(offset=12, report=REPORT)
+    assert report.parse_follow_event(json.dumps(agent.to_json(event)).encode()) == report.FollowEvent(
+        offset=12, report=read
+    )
+    line = agent.FollowEvent(offset=12, line="caf\ufffd")
+    assert report.parse_follow_event(json.dumps(agent.to_json(line)).encode()).line == "caf\ufffd"
+    files = json.dumps([agent.to_json(agent.ResultFile("a \n ü", 1, "ff"))])
+    assert msgspec.json.decode(files, type=list[report.ResultFile]) == [
+        report.ResultFile(path="a \n ü", bytes=1, sha256="ff")
+    ]
+
+
+def test_a_newer_side_is_understood_by_an_older_one() -> None:
+    """Fields that one doesn't know are ignored, in both directions."""
+    config = {**json.loads(msgspec.json.encode(CONFIG)), "new_in_2027": {"a": [1]}}
+    assert agent_parse.parse_run_config(json.dumps(config).encode()).run == CONFIG.run
+    printed = {**agent.to_json(REPORT), "new_in_2027": 1}
+    printed["command"]["new_in_2027"] = 1
+    assert report.parse_report(json.dumps(printed).encode()).machine == "m"
+
+
+def test_the_agent_needs_the_standard_library_alone() -> None:
+    """Whatever it imports is Python's own or its own, by relative imports that work under another name."""
+    import sys
+
+    folder = Path(agent.__file__).parent
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.append(node.module or "")
+            assert not [name for name in names if name.split(".")[0] not in sys.stdlib_module_names], path
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _plain(value: Any) -> Any:
+    """Turn either side's values into what JSON would make of them."""
+    if value is dataclasses.MISSING:
+        return "no default"
+    return json.loads(json.dumps(msgspec.to_builtins(value)))
