@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import sqlite3
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,7 +17,9 @@ from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
 from orchestrator.core.machine import Machine
-from orchestrator.core.ports import Clock
+
+if TYPE_CHECKING:
+    from orchestrator.core.ports import Clock
 
 _MIGRATIONS = (
     """
@@ -100,7 +101,12 @@ class SqliteLedger:
             " ORDER BY created_at DESC LIMIT 5",
             (job, mode),
         )
-        return timedelta(seconds=statistics.median(row[0] for row in rows)) if rows else None
+        if not rows:
+            return None
+        # Imported when needed: it loads fractions and random, which `status` does without.
+        from statistics import median  # noqa: PLC0415
+
+        return timedelta(seconds=median(row[0] for row in rows))
 
     def runs(self, *, live_only: bool = False) -> tuple[RunRecord, ...]:
         """List runs, newest first."""

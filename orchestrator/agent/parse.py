@@ -116,6 +116,10 @@ def _is_number(content: object) -> bool:
     return isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
 
 
+def _is_flag(content: object) -> bool:
+    return isinstance(content, bool)
+
+
 def _is_texts(content: object) -> bool:
     return isinstance(content, list) and all(isinstance(item, str) for item in content)
 
@@ -136,6 +140,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "float": (_is_number, float),
     "tuple[str, ...]": (_is_texts, tuple),
     "dict[str, str]": (_is_text_map, dict),
+    "bool": (_is_flag, bool),
 }
 
 

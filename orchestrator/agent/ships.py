@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from . import state
 from .checkpoints import Completeness, newest
+from .config import peek_run_config
 from .errors import AgentError
 from .files import read_json, write_json
 from .layout import Layout
@@ -74,7 +75,8 @@ class ShipLoop:
             return
         self._ship(command, final=True)
         self._over_since = command.since
-        if command.state in (SUCCEEDED, FAILED):
+        config = peek_run_config(self._layout)
+        if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
             self._done_at = time.time()
 
     def _ship(self, command: Command, *, final: bool) -> None:

@@ -44,6 +44,7 @@ class RunConfig:
     gpus_per_node: int = 0
     unit: str = ""
     python_path: tuple[str, ...] = ()
+    keep: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,12 @@ class Changes:
 
     deadline: timedelta | None = None
     budget_usd: Decimal | None = None
+    keep: bool = False
 
 
-def new_launch(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> LaunchSpec:
+def new_launch(
+    app: App, job_name: str | None, mode: str | None, overrides: Overrides, *, keep: bool = False
+) -> LaunchSpec:
     """Read the job, lay mode and flags over it, and give the run its id. Nothing is contacted.
 
     Raises:
@@ -37,7 +40,8 @@ def new_launch(app: App, job_name: str | None, mode: str | None, overrides: Over
     """
     job = read_launch_job(app, job_name, mode, overrides)
     run_id = f"{job.name}-{app.clock.now():%m%d}-{_random_word()}"
-    return LaunchSpec(run_id=run_id, provider=job.resources.provider or app.settings.provider, job=job)
+    provider = job.resources.provider or app.settings.provider
+    return LaunchSpec(run_id=run_id, provider=provider, job=job, keep=keep)
 
 
 def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> Job:
@@ -54,11 +58,11 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
     return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
 
 
-def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, keep: bool) -> Plan:
+def launch_plan(app: App, spec: LaunchSpec, *, follow: bool) -> Plan:
     """Plan what is missing between what there is of the run and a run that is done."""
     read_secrets(spec.job.secrets, app.settings.environ)
     observed = observe_run(app.world(spec.provider), spec)
-    ending = Ending(follow=follow, keep=keep, destination=str(app.results_folder(spec)))
+    ending = Ending(follow=follow, destination=str(app.results_folder(spec)))
     return plan_launch(spec, observed, ending)
 
 
@@ -67,6 +71,7 @@ def resumed_spec(record: RunRecord, changes: Changes) -> LaunchSpec:
     job = record.spec.job
     return replace(
         record.spec,
+        keep=changes.keep,
         job=replace(
             job,
             deadline=changes.deadline or job.deadline,

@@ -8,7 +8,7 @@ from datetime import datetime
 from orchestrator.app.root import App
 from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.engine.status import RunStatus, observed_status, recorded_status
+from orchestrator.engine.recorded import RunStatus, recorded_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,9 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
 def _status(app: App, record: RunRecord, *, ledger_only: bool) -> RunStatus:
     if ledger_only:
         return recorded_status(app.ledger, record, app.clock.now())
+    # Imported when needed: it loads the planner, which costs as much as reading the ledger.
+    from orchestrator.engine.status import observed_status  # noqa: PLC0415
+
     return observed_status(app.world(record.spec.provider), record)
 
 

@@ -7,28 +7,25 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.objects import FolderStore
-from orchestrator.adapters.providers import Context, open_provider
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.adapters.resources import resource
-from orchestrator.adapters.rsync import RsyncMover
 from orchestrator.adapters.settings import Settings, read_settings
-from orchestrator.core.actions import FetchResults
 from orchestrator.core.errors import BadRequestError, UnreachableError
-from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, SshAddress
-from orchestrator.core.plan import Plan
-from orchestrator.core.ports import CodeSource, Remote
-from orchestrator.engine.apply import Progress, apply
-from orchestrator.engine.events import Events
-from orchestrator.engine.reconcile import close_run, reconcile
-from orchestrator.engine.world import World
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.remote.connector import SshConnector
+    from orchestrator.adapters.remote.places import SshPlaces
+    from orchestrator.core.plan import Plan
+    from orchestrator.core.ports import CodeSource, Remote
+    from orchestrator.engine.apply import Progress
+    from orchestrator.engine.events import Events
+    from orchestrator.engine.world import World
 
 RESULTS = "kedge-results"
 """The folder in which each run's results get a folder of their own."""
@@ -50,35 +47,24 @@ class App:
     @cached_property
     def connector(self) -> SshConnector:
         """The way into machines."""
+        from orchestrator.adapters.remote.connector import SshConnector
+
         return SshConnector(self.ssh_places, self.clock)
 
     @property
     def ssh_places(self) -> SshPlaces:
         """Where pins and control sockets lie."""
+        from orchestrator.adapters.remote.places import SshPlaces
+
         return SshPlaces(pins=self.settings.state_dir / "pins", runtime=self.settings.runtime_dir / "ssh")
 
     def world(self, provider: str) -> World:
         """Put together the ports of one provider's world."""
+        from orchestrator.app.world import make_world
+
         if provider not in self._worlds:
-            key_file, public_key = ensure_key(self.settings.state_dir / "keys")
-            context = Context(
-                state_dir=self.settings.state_dir,
-                runtime_dir=self.settings.runtime_dir,
-                clock=self.clock,
-                key_file=key_file,
-            )
-            self._worlds[provider] = World(
-                clock=self.clock,
-                ledger=self.ledger,
-                provider=open_provider(provider, context),
-                connector=self.connector,
-                data=RsyncMover(self.connector),
-                store=FolderStore(self.settings.state_dir / "store"),
-                code=self.code_source,
-                authorized_key=public_key,
-                agent_archive=_agent_archive,
-                render_unit=_render_unit,
-                environ=self.settings.environ,
+            self._worlds[provider] = make_world(
+                provider, self.settings, self.clock, self.ledger, self.connector, self.code_source
             )
         return self._worlds[provider]
 
@@ -128,11 +114,16 @@ class App:
 
     def settle(self, record: RunRecord) -> tuple[str, ...]:
         """Bring the ledger into agreement with the provider before a run is planned again."""
+        from orchestrator.engine.reconcile import reconcile
+
         with self.ledger.lock(record.run_id):
             return reconcile(self.world(record.spec.provider), record.run_id)
 
     def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> Progress:
         """Carry out a plan; the run is in the ledger before its first action."""
+        from orchestrator.core.actions import FetchResults
+        from orchestrator.engine.apply import apply
+
         if any(isinstance(action, FetchResults) for action in plan.actions):
             _hide_from_git(self.results_folder(spec).parent)
         self.ledger.open_run(spec, self.clock.now())
@@ -147,6 +138,8 @@ class App:
         Raises:
             StillBillingError: something is left.
         """
+        from orchestrator.engine.reconcile import close_run
+
         with self.ledger.lock(run_id):
             close_run(self.world(self.named_run(run_id).spec.provider), run_id)
 
@@ -231,18 +224,3 @@ def _only(runs: Sequence[RunRecord]) -> RunRecord:
             fix=f"name one, for example {runs[0].run_id}",
         )
     return runs[0]
-
-
-def _render_unit(job: Job, root: str) -> str:
-    """Render the systemd unit of a job that asks for one."""
-    if job.supervisor.kind not in (SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER):
-        return ""
-    from orchestrator.adapters.templates import render
-
-    return render("systemd/kedge-run.service.j2", job=job, root=root)
-
-
-def _agent_archive() -> bytes:
-    from orchestrator.adapters.agent_archive import agent_archive
-
-    return agent_archive()

@@ -91,8 +91,8 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.cli.carry_out import carry_out
 
     app = App()
-    spec = new_launch(app, job, mode, overrides)
-    plan = launch_plan(app, spec, follow=not detach, keep=keep)
+    spec = new_launch(app, job, mode, overrides, keep=keep)
+    plan = launch_plan(app, spec, follow=not detach)
     carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
 
 
@@ -134,8 +134,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.cli.carry_out import carry_out
 
     app = App()
-    spec = new_launch(app, job, mode, overrides)
-    carry_out(app, spec, launch_plan(app, spec, follow=not detach, keep=keep), dry_run=True, as_json=json)
+    spec = new_launch(app, job, mode, overrides, keep=keep)
+    carry_out(app, spec, launch_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
 
 
 @task(
@@ -174,11 +174,15 @@ def resume(
     from orchestrator.core.units import parse_duration, parse_usd
 
     app = App()
-    changes = Changes(deadline=parse_duration(ttl) if ttl else None, budget_usd=parse_usd(budget) if budget else None)
+    changes = Changes(
+        deadline=parse_duration(ttl) if ttl else None,
+        budget_usd=parse_usd(budget) if budget else None,
+        keep=keep,
+    )
     record = app.choose_run(run, live_only=False)
     findings = app.settle(record)
     spec = resumed_spec(record, changes)
-    plan_ = launch_plan(app, spec, follow=not detach, keep=keep)
+    plan_ = launch_plan(app, spec, follow=not detach)
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 
 

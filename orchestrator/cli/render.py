@@ -5,31 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from orchestrator.app.looking import RunCost
-from orchestrator.app.root import App
 from orchestrator.cli.standing_line import load_words, progress_words
-from orchestrator.core.actions import describe, sign
+from orchestrator.cli.table import Table
 from orchestrator.core.cost import spent_usd
-from orchestrator.core.job import LaunchSpec
-from orchestrator.core.ledger import RunRecord
-from orchestrator.core.offer import Offer
-from orchestrator.core.plan import Plan
-from orchestrator.core.report import Command
 from orchestrator.core.units import format_bytes, format_duration, format_usd
-from orchestrator.engine.apply import Progress
-from orchestrator.engine.status import RunStatus
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from orchestrator.adapters.doctor import Check
     from orchestrator.adapters.jobfile.listing import JobListing
+    from orchestrator.app.looking import RunCost
+    from orchestrator.app.root import App
+    from orchestrator.core.job import LaunchSpec
+    from orchestrator.core.ledger import RunRecord
+    from orchestrator.core.offer import Offer
+    from orchestrator.core.plan import Plan
+    from orchestrator.core.report import Command
+    from orchestrator.engine.apply import Progress
+    from orchestrator.engine.recorded import RunStatus
 
 
 def print_json(data: object) -> None:
@@ -42,6 +43,8 @@ def print_json(data: object) -> None:
 
 def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
     """Print a plan's actions, then its price."""
+    from orchestrator.core.actions import describe, sign
+
     mode = f", mode {spec.job.mode}" if spec.job.mode else ""
     console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
     for finding in findings:
@@ -59,11 +62,15 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
 
 def signed(mark: str, text: str) -> Text:
     """Put a coloured `+`, `~` or `-` before a text."""
+    from rich.text import Text
+
     return Text.assemble((mark, {"+": "bold green", "-": "bold red"}.get(mark, "bold yellow")), f" {text}")
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON-ready data."""
+    from orchestrator.core.actions import describe, sign
+
     return {
         "run": plan.run_id,
         "actions": [
@@ -172,7 +179,7 @@ def offers(found: Sequence[Offer], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = _table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h")
+    table = Table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h")
     for offer in found:
         table.add_row(
             offer.provider,
@@ -184,7 +191,10 @@ def offers(found: Sequence[Offer], *, as_json: bool) -> None:
             f"{offer.memory_gib:.0f} GiB",
             format_usd(offer.usd_per_hour),
         )
-    Console().print(table if found else "No offer fits.")
+    if found:
+        table.print()
+    else:
+        print("No offer fits.")
 
 
 def jobs(found: Sequence[JobListing], *, as_json: bool) -> None:
@@ -192,12 +202,15 @@ def jobs(found: Sequence[JobListing], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = _table("job", "modes", "what it is", "file")
+    table = Table("job", "modes", "what it is", "file")
     for entry in found:
         table.add_row(
             entry.name, ", ".join(entry.modes) or "-", entry.problem or entry.description, _short(str(entry.path))
         )
-    Console().print(table if found else "No job: write a kedge.yaml (see docs/job-file.md).")
+    if found:
+        table.print()
+    else:
+        print("No job: write a kedge.yaml (see docs/job-file.md).")
 
 
 def schema(found: dict[str, Any], output: str | None) -> None:
@@ -214,20 +227,19 @@ def statuses(found: Sequence[RunStatus], *, as_json: bool, detailed: bool) -> No
     if as_json:
         print_json([_status_as_data(status) for status in found])
         return
-    console = Console(highlight=False)
     if not found:
-        console.print("No live run. `kedge launch` starts one; `kedge status --all` lists those that ended.")
+        print("No live run. `kedge launch` starts one; `kedge status --all` lists those that ended.")
         return
-    table = _table("run", "state", "progress", "machine", "age", "cost", "gone in")
+    table = Table("run", "state", "progress", "machine", "age", "cost", "gone in")
     for status in found:
         table.add_row(*_status_row(status))
-    console.print(table)
+    table.print()
     for status in found:
         for finding in status.findings:
-            console.print(f"! {status.record.run_id}: {finding}", markup=False)
+            print(f"! {status.record.run_id}: {finding}")
         if detailed:
             for line in _status_details(status):
-                console.print(line, markup=False)
+                print(line)
 
 
 def _status_row(status: RunStatus) -> list[str]:
@@ -282,16 +294,15 @@ def costs(found: Sequence[RunCost], *, as_json: bool) -> None:
     if as_json:
         print_json([_cost_as_data(cost) for cost in found])
         return
-    console = Console(highlight=False)
-    table = _table("run", "mode", "machine time", "cost", "")
+    if not found:
+        print("No run has cost anything yet.")
+        return
+    table = Table("run", "mode", "machine time", "cost", "")
     for cost in found:
         table.add_row(cost.record.run_id, cost.record.spec.job.mode or "-", *_cost_cells(cost))
-    total = (
-        sum((spent_usd(cost.rentals, cost.now) for cost in found), start=spent_usd((), found[0].now)) if found else None
-    )
-    console.print(table if found else "No run has cost anything yet.")
-    if total is not None:
-        console.print(f"Total: {format_usd(total)}")
+    table.print()
+    total = sum((spent_usd(cost.rentals, cost.now) for cost in found), start=Decimal(0))
+    print(f"Total: {format_usd(total)}")
 
 
 def _cost_cells(cost: RunCost) -> list[str]:
@@ -318,10 +329,10 @@ def checkup(found: Sequence[Check], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        table = _table("", "what", "found", "how to fix it")
+        table = Table("", "what", "found", "how to fix it")
         for check in found:
             table.add_row("ok" if check.ok else "!!", check.name, check.found, "" if check.ok else check.fix)
-        Console().print(table)
+        table.print()
     if not all(check.ok for check in found):
         raise SystemExit(1)
 
@@ -340,10 +351,3 @@ def command(record: RunRecord, state: Command, *, as_json: bool) -> None:
         print_json({"run": record.run_id, "command": state})
     else:
         print(f"Run {record.run_id}: {state.state}" + (f" ({state.reason})" if state.reason else ""))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.cost import price_usd
-from orchestrator.core.report import MachineReport, Sample
 from orchestrator.core.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from orchestrator.core.report import MachineReport, Sample
 
 
 def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:

@@ -131,8 +131,10 @@ class LaunchSpec:
     Attributes:
         run_id: made once, when the launch begins; it outlives machines.
         provider: the one chosen.
+        keep: leave the machine to its deadline when the command is over.
     """
 
     run_id: str
     provider: str
     job: Job
+    keep: bool = False

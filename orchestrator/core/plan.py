@@ -94,12 +94,10 @@ class Ending:
     Attributes:
         follow: show the log until the command is over; what comes after needs it.
         destination: where results go then; None fetches none.
-        keep: leave the machine to its deadline.
     """
 
     follow: bool = True
     destination: str | None = None
-    keep: bool = False
 
 
 def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
@@ -125,7 +123,7 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
         machine_id = machine.id
         start = _plan_on_machine(spec.job, observed, machine)
         usd_per_hour, deadline_at = machine.usd_per_hour, machine.deadline_at
-    actions = (*unclear, *start, *_plan_ending(spec.job, machine_id, ending))
+    actions = (*unclear, *start, *_plan_ending(spec, machine_id, ending))
     plan = _price(spec, observed, actions, usd_per_hour, deadline_at)
     _refuse_over_budget(plan)
     return plan
@@ -220,13 +218,13 @@ def _plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Ac
     return tuple(actions)
 
 
-def _plan_ending(job: Job, machine_id: str, ending: Ending) -> tuple[Action, ...]:
-    if not job.run or not ending.follow:
+def _plan_ending(spec: LaunchSpec, machine_id: str, ending: Ending) -> tuple[Action, ...]:
+    if not spec.job.run or not ending.follow:
         return ()
     actions: list[Action] = [FollowCommand(machine_id=machine_id)]
     if ending.destination is not None:
         actions.append(FetchResults(machine_id=machine_id, destination=ending.destination))
-    if not ending.keep:
+    if not spec.keep:
         actions.append(DestroyMachine(machine_id=machine_id))
     return tuple(actions)
 

@@ -23,6 +23,7 @@ class RunConfig:
         grace: seconds between SIGTERM and SIGKILL.
         unit: the text of the systemd unit; empty for other supervisors.
         python_path: folders, relative to the code, put on PYTHONPATH.
+        keep: leave the machine to its deadline when the command is over.
     """
 
     run: str
@@ -42,6 +43,7 @@ class RunConfig:
     gpus_per_node: int = 0
     unit: str = ""
     python_path: tuple[str, ...] = ()
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ def run_config(spec: LaunchSpec, machine: Machine, environ: Mapping[str, str], u
         gpus_per_node=machine.gpus,
         unit=unit,
         python_path=(".",) if job.bundled_trainer else (),
+        keep=spec.keep,
     )
 
 

@@ -149,20 +149,22 @@ def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox
     assert "output/a" in [file["path"] for file in manifest["files"]]
 
 
-@pytest.mark.parametrize(("command", "store"), [("stop", True), ("finish", False)])
+@pytest.mark.parametrize(("command", "store"), [("stop", True), ("finish", False), ("keep", True)])
 def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
     make_box: MakeBox, tmp_path: Path, command: str, store: bool
 ) -> None:
-    """A stopped run may be started again, and results that are nowhere else must be fetched."""
+    """A stopped run may be started again, results that are nowhere else must be fetched, and a kept one stays."""
     url = (tmp_path / "store").as_uri() if store else ""
     box = make_box(store_url=url, linger=0.0, end_command=ends_by(tmp_path / "ended"))
     box.begin("watch")
-    box.start(TRAIN if command == "stop" else "true")
+    box.start(TRAIN if command == "stop" else "true", keep=command == "keep")
     if command == "stop":
         wait_for(lambda: " up\n" in box.log())
         box.ask("stop")
     box.await_state("stopped", "succeeded")
-    if store:
+    if command == "keep":
+        wait_for((tmp_path / "store" / box.machine["run"] / "manifest.json").exists)
+    elif store:
         wait_for(lambda: (box.ask("report")["shipped"] or {}).get("checkpoint") == "last.pt")
     time.sleep(1.5)
     assert not (tmp_path / "ended").exists()

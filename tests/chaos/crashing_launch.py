@@ -50,7 +50,7 @@ def main(moment: str, number: int) -> None:
     app = App()
     app.ledger = CrashingLedger(app.ledger, moment, number)  # type: ignore[assignment]
     spec = new_launch(app, None, None, Overrides())
-    plan = launch_plan(app, spec, follow=True, keep=False)
+    plan = launch_plan(app, spec, follow=True)
     app.apply(spec, plan, lambda _event: None)
     app.end(spec.run_id)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import TracebackType
+from typing import Self
 
+from orchestrator.adapters.code.ahead import Ahead
 from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.pack import pack
 from orchestrator.adapters.code.tree import CodeTree
@@ -15,33 +18,50 @@ _SENDING = timedelta(hours=2)
 _NO_SUCH_BASE = 3
 
 
-def deliver(remote: Remote, machine: Machine, tree: CodeTree, base: Manifest | None, progress: Progress) -> None:
-    """Send a tree: what changed since the base, in one round trip, or all of it where the machine lacks the base.
+class Delivery:
+    """A tree on its way to a machine: what changed since a base, or all of it. It is packed from here on."""
 
-    Raises:
-        TreeChangedError: a file changed under our hands; the machine keeps what it had.
-        KedgeError: the machine refuses it.
-    """
-    done = _send(remote, machine, tree, base, progress)
-    if done.exit_code == _NO_SUCH_BASE and base is not None:
-        done = _send(remote, machine, tree, None, progress)
-    if done.exit_code != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        raise KedgeError(
-            "the machine could not take the code",
-            why=said.splitlines()[-1] if said else f"its agent exited with {done.exit_code}",
-            fix="look at it with `kedge ssh`; the code that it had is still there",
-        )
+    def __init__(self, machine: Machine, tree: CodeTree, base: Manifest | None) -> None:
+        self._machine = machine
+        self._tree = tree
+        self._base = base
+        entries = tree.manifest.changes_since(base) if base else list(tree.manifest.entries)
+        self._total = sum(entry.size for entry in entries)
+        self._packing = Ahead(pack(tree, entries, zstd=machine.zstd))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._packing.drop()
+
+    def send(self, remote: Remote, progress: Progress) -> None:
+        """Send it, in one round trip, and all of it should the machine lack the base.
+
+        Raises:
+            TreeChangedError: a file changed under our hands; the machine keeps what it had.
+            KedgeError: the machine refuses it.
+        """
+        stream = self._packing.read(lambda reached: progress(reached, self._total))
+        done = remote.send(self._argv(), stream, timeout=_SENDING)
+        if done.exit_code == _NO_SUCH_BASE and self._base is not None:
+            with Delivery(self._machine, self._tree, None) as whole:
+                whole.send(remote, progress)
+        elif done.exit_code != 0:
+            raise _refused(done)
+
+    def _argv(self) -> list[str]:
+        argv = [self._machine.agent, "receive-code", "--hash", self._tree.manifest.hash]
+        argv += ["--base", self._base.hash] if self._base else []
+        return [*argv, "--codec", "zstd" if self._machine.zstd else "gzip"]
 
 
-def _send(remote: Remote, machine: Machine, tree: CodeTree, base: Manifest | None, progress: Progress) -> Completed:
-    entries = tree.manifest.changes_since(base) if base else list(tree.manifest.entries)
-    total = sum(entry.size for entry in entries)
-    stream = pack(tree, entries, zstd=machine.zstd, progress=lambda done: progress(done, total))
-    return remote.send(_argv(machine, tree.manifest, base), stream, timeout=_SENDING)
-
-
-def _argv(machine: Machine, manifest: Manifest, base: Manifest | None) -> list[str]:
-    argv = [machine.agent, "receive-code", "--hash", manifest.hash]
-    argv += ["--base", base.hash] if base else []
-    return [*argv, "--codec", "zstd" if machine.zstd else "gzip"]
+def _refused(done: Completed) -> KedgeError:
+    said = done.stderr.decode(errors="replace").strip()
+    return KedgeError(
+        "the machine could not take the code",
+        why=said.splitlines()[-1] if said else f"its agent exited with {done.exit_code}",
+        fix="look at it with `kedge ssh`; the code that it had is still there",
+    )

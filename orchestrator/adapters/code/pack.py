@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import xxhash
 import zstandard
 
+from orchestrator.adapters.code.ahead import Part
 from orchestrator.adapters.code.entries import FILE, LINK, MANIFEST_NAME, Entry
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError
 
@@ -30,8 +31,8 @@ class _Compressor(Protocol):
     def flush(self) -> bytes: ...
 
 
-def pack(tree: CodeTree, entries: Sequence[Entry], *, zstd: bool, progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the stream that brings these entries; progress is called with the bytes of content packed so far.
+def pack(tree: CodeTree, entries: Sequence[Entry], *, zstd: bool) -> Iterator[Part]:
+    """Yield the stream that brings these entries.
 
     Raises:
         TreeChangedError: the stream is invalid, and must not be finished.
@@ -41,37 +42,35 @@ def pack(tree: CodeTree, entries: Sequence[Entry], *, zstd: bool, progress: Call
         if zstd
         else zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     )
-    for part in _gathered(_tar(tree, entries, progress)):
-        if compressed := compressor.compress(part):
-            yield compressed
-    yield compressor.flush()
+    reached = 0
+    for part in _gathered(_tar(tree, entries)):
+        reached = part.reached
+        if compressed := compressor.compress(part.data):
+            yield Part(compressed, reached)
+    yield Part(compressor.flush(), reached)
 
 
-def _gathered(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _gathered(parts: Iterable[Part]) -> Iterator[Part]:
     waiting: list[bytes] = []
-    size = 0
+    size = reached = 0
     for part in parts:
-        waiting.append(part)
-        size += len(part)
+        waiting.append(part.data)
+        size, reached = size + len(part.data), part.reached
         if size >= _CHUNK:
-            yield b"".join(waiting)
+            yield Part(b"".join(waiting), reached)
             waiting, size = [], 0
-    yield b"".join(waiting)
+    yield Part(b"".join(waiting), reached)
 
 
-def _tar(tree: CodeTree, entries: Sequence[Entry], progress: Callable[[int], None]) -> Iterator[bytes]:
-    packed = 0
+def _tar(tree: CodeTree, entries: Sequence[Entry]) -> Iterator[Part]:
+    reached = 0
     for entry in entries:
-        if entry.type == LINK:
-            yield _header(entry, 0)
-            continue
-        yield from _file(entry, tree.sources[entry.path])
-        packed += entry.size
-        progress(packed)
+        content = [_header(entry, 0)] if entry.type == LINK else _file(entry, tree.sources[entry.path])
+        yield from (Part(data, reached) for data in content)
+        reached += entry.size
     manifest = tree.manifest.encode()
-    yield _header(Entry(MANIFEST_NAME, FILE, 0o644, len(manifest), "", ""), 0)
-    yield manifest
-    yield _padding(len(manifest)) + bytes(2 * _BLOCK)
+    yield Part(_header(Entry(MANIFEST_NAME, FILE, 0o644, len(manifest), "", ""), 0), reached)
+    yield Part(manifest + _padding(len(manifest)) + bytes(2 * _BLOCK), reached)
 
 
 def _file(entry: Entry, source: str) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.sent import SentCode
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
 from orchestrator.core.errors import KedgeError
@@ -61,28 +60,22 @@ class GitCodeSource:
 
     def _bring(self, remote: Remote, machine: Machine, there: _Asked, progress: Progress) -> str:
         tree = self._read()
-        if not self._is_there(machine, tree.manifest, there):
-            # Imported when there is something to send: tar and zstd cost as much as finding that there is not.
-            from orchestrator.adapters.code.delivery import deliver  # noqa: PLC0415
+        wanted, known = tree.manifest.hash, self._sent.hash(machine.id)
+        if known == wanted and there.answer() == wanted:
+            return wanted
+        # Imported when there is something to send: tar and zstd cost as much as finding that there is not.
+        from orchestrator.adapters.code.delivery import Delivery  # noqa: PLC0415
 
-            deliver(remote, machine, tree, self._sent.manifest(machine.id), progress)
-            self._sent.remember(machine.id, tree.manifest)
-        return tree.manifest.hash
+        base = self._sent.manifest(machine.id) if known != wanted else None
+        with Delivery(machine, tree, base) as delivery:
+            # With a base the answer isn't awaited: the machine itself says if it lacks it.
+            if base is not None or there.answer() != wanted:
+                delivery.send(remote, progress)
+        self._sent.remember(machine.id, tree.manifest)
+        return wanted
 
     def _read(self) -> CodeTree:
         return read_tree(self._workdir, self._extras, self._caches, self._clock)
-
-    def _is_there(self, machine: Machine, manifest: Manifest, there: _Asked) -> bool:
-        known = self._sent.hash(machine.id)
-        if known and known != manifest.hash:
-            # Something has to be sent, whatever the answer: the machine itself says if it lacks the base.
-            return False
-        same = there.answer() == manifest.hash
-        if same and not known:
-            self._sent.remember(machine.id, manifest)
-        if known and not same:
-            self._sent.forget(machine.id)
-        return same
 
 
 class _Asked(threading.Thread):
@@ -97,6 +90,7 @@ class _Asked(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        """Ask."""
         try:
             # A file, not a verb of the agent's: it costs no interpreter there. No such file: no code yet.
             done = self._remote.run(["cat", self._file], timeout=_ASKING)

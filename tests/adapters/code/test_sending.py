@@ -57,6 +57,11 @@ class Spy:
         self._remote.close()
 
 
+def put_something_large_before(work: Path) -> None:
+    """Keep what comes later in the tree from being packed before the stream is taken."""
+    (work / "a large file").write_bytes(random.Random(5).randbytes(10_000_000))
+
+
 @pytest.mark.parametrize("zstd", [True, False])
 def test_awkward_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: bool) -> None:
     """What is on the machine is what was on the laptop, byte for byte, with either codec."""
@@ -180,6 +185,7 @@ def test_a_connection_cut_anywhere_leaves_the_old_tree(
 
 def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path) -> None:
     """What arrives is the new content under the new hash, never a mix."""
+    put_something_large_before(work)
     spy = Spy(box.remote)
     edits = iter(["second, longer than before\n"])
 
@@ -198,6 +204,7 @@ def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path
 def test_a_file_that_never_stands_still_is_named(box: Box, work: Path) -> None:
     """Same size, other content, every time: the machine keeps what it had, and the error names the file."""
     box.sync(work)
+    put_something_large_before(work)
     (work / "log.txt").write_text("0000")
     spy = Spy(box.remote)
     spy.before_send = lambda: (work / "log.txt").write_text(f"{len(spy.sent):04}")

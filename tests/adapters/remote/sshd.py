@@ -100,7 +100,7 @@ class Sshd:
 
 
 class Wire:
-    """A TCP proxy in front of an sshd that dies after so many bytes towards it."""
+    """A TCP proxy in front of an sshd that dies after so many bytes, both ways together."""
 
     def __init__(self, port: int, dies_after: int) -> None:
         self._target = port
@@ -128,14 +128,13 @@ class Wire:
             except OSError:
                 return
             self._sockets += [near, far]
-            threading.Thread(target=self._copy, args=(near, far, True), daemon=True).start()
-            threading.Thread(target=self._copy, args=(far, near, False), daemon=True).start()
+            threading.Thread(target=self._copy, args=(near, far), daemon=True).start()
+            threading.Thread(target=self._copy, args=(far, near), daemon=True).start()
 
-    def _copy(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 14):
-                if counted:
-                    self._left -= len(data)
+                self._left -= len(data)
                 if self._left < 0:
                     break
                 sink.sendall(data)

@@ -1,0 +1,176 @@
+"""Data and results by real rsync over a real SSH connection."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.remote.failures import HostKeyError
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.rsync import RsyncMover
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
+from orchestrator.core.job import DataMount
+from tests.adapters.code.conftest import Box
+from tests.adapters.code.test_sending import AWKWARD
+from tests.adapters.code.trees import picture
+from tests.adapters.remote.sshd import Sshd, Wire, short_folder, wait_until
+
+
+def ignore(_done: int, _total: int) -> None:
+    """No progress to look at."""
+
+
+@pytest.fixture
+def mover(connector: SshConnector) -> RsyncMover:
+    return RsyncMover(connector)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "a data:set"
+    for name in AWKWARD:
+        path = folder / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name * 100)
+    (folder / "tool").touch(mode=0o755)
+    (folder / "inside").symlink_to("tool")
+    return folder
+
+
+def test_a_folder_arrives_with_all_its_names(mover: RsyncMover, box: Box, data: Path) -> None:
+    """Spaces, quotes, newlines and bytes that are no UTF-8, on both sides' paths; links and modes stay."""
+    mover.send(DataMount(source=str(data), target="my data/train set"), box.machine, ignore)
+    assert picture(box.root / "data" / "my data" / "train set") == picture(data)
+
+
+def test_a_file_arrives_under_the_targets_name(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """A mount can be one file."""
+    (tmp_path / "x.csv").write_text("1,2")
+    mover.send(DataMount(source=str(tmp_path / "x.csv"), target="in/table.csv"), box.machine, ignore)
+    assert (box.root / "data" / "in" / "table.csv").read_text() == "1,2"
+
+
+def test_what_a_link_out_of_the_data_points_to_is_sent(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """A data set of links to a big disk arrives as data."""
+    (tmp_path / "disk").write_text("big")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "x").symlink_to(tmp_path / "disk")
+    mover.send(DataMount(source=str(tmp_path / "set"), target="set"), box.machine, ignore)
+    assert picture(box.root / "data" / "set") == {"x": ("file", b"big", False)}
+
+
+def test_deleting_is_only_done_when_asked_for(mover: RsyncMover, box: Box, data: Path) -> None:
+    """What the run put beside its data stays, unless an exact mirror is wanted."""
+    mount = DataMount(source=str(data), target="d")
+    mover.send(mount, box.machine, ignore)
+    (box.root / "data" / "d" / "cache.bin").touch()
+    mover.send(mount, box.machine, ignore)
+    assert (box.root / "data" / "d" / "cache.bin").exists()
+    mover.send(mount, box.machine, ignore, delete=True)
+    assert picture(box.root / "data" / "d") == picture(data)
+
+
+@pytest.mark.parametrize("target", ["../x", "a/../../x", "/etc/x", "", ".", ".."])
+def test_a_target_outside_of_the_data_folder_is_refused(mover: RsyncMover, box: Box, data: Path, target: str) -> None:
+    """Nothing is contacted."""
+    with pytest.raises(BadRequestError, match="can't be a target"):
+        mover.send(DataMount(source=str(data), target=target), box.machine, ignore)
+
+
+def test_a_missing_source_is_a_bad_request(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """The error names it."""
+    with pytest.raises(BadRequestError, match="nowhere"):
+        mover.send(DataMount(source=str(tmp_path / "nowhere"), target="x"), box.machine, ignore)
+
+
+def test_results_come_home_and_what_is_here_is_not_sent_again(
+    mover: RsyncMover, box: Box, data: Path, tmp_path: Path
+) -> None:
+    """A folder below the machine's root, or an absolute one; the second time nothing moves."""
+    data.rename(box.root / "my results")
+    home = tmp_path / "kedge-results" / "it's here: now"
+    mover.fetch(box.machine, "my results", str(home), ignore)
+    assert picture(home) == picture(box.root / "my results")
+    moved = [0]
+    mover.fetch(box.machine, str(box.root / "my results"), str(home), lambda done, _: moved.append(done))
+    assert max(moved) == 0
+
+
+def test_progress_grows_to_the_whole(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """Bytes done reach the bytes in all."""
+    (tmp_path / "big").write_bytes(random.Random(1).randbytes(5_000_000))
+    seen: list[tuple[int, int]] = []
+    mount = DataMount(source=str(tmp_path / "big"), target="big")
+    mover.send(mount, box.machine, lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (5_000_000, 5_000_000)
+
+
+@pytest.mark.parametrize("direction", ["send", "fetch"])
+def test_a_cut_copy_goes_on_where_it_was(
+    box: Box, sshd: Sshd, mover: RsyncMover, tmp_path: Path, direction: str
+) -> None:
+    """The cut is an unreachable machine; no half file passes for a whole; a second run sends only the rest."""
+    content = random.Random(2).randbytes(6_000_000)
+    there = box.root / "data" / "set"
+    source, copy = (tmp_path / "set", there) if direction == "send" else (there, tmp_path / "home")
+    source.mkdir(parents=True)
+    (source / "big").write_bytes(content)
+
+    def act(machine_mover: RsyncMover, box: Box) -> None:
+        if direction == "send":
+            machine_mover.send(DataMount(source=str(source), target="set"), box.machine, ignore)
+        else:
+            machine_mover.fetch(box.machine, "data/set", str(copy), ignore)
+
+    wire = Wire(sshd.port, dies_after=4_000_000)
+    with short_folder() as runtime:
+        connector = SshConnector(SshPlaces(pins=tmp_path / "pins2", runtime=runtime / "run"), SystemClock())
+        cut = replace(box, machine=replace(box.machine, address=wire.to(sshd.address)))
+        with pytest.raises(UnreachableError, match="broke"):
+            act(RsyncMover(connector), cut)
+        connector.close()
+    wire.close()
+    assert not (copy / "big").exists()
+    wait_until(lambda: [path.stat().st_size > 500_000 for path in copy.rglob("big")] == [True])
+    act(mover, box)
+    assert picture(copy) == {"big": ("file", content, False)}
+
+
+def test_rsync_missing_here_is_said_so(connector: SshConnector, box: Box, data: Path) -> None:
+    """With the command that installs it."""
+    mover = RsyncMover(connector, program="no-such-rsync")
+    with pytest.raises(KedgeError, match="isn't installed here") as caught:
+        mover.send(DataMount(source=str(data), target="d"), box.machine, ignore)
+    assert "install rsync" in caught.value.fix
+
+
+def test_rsync_missing_there_is_said_so(connector: SshConnector, box: Box, data: Path) -> None:
+    """It isn't mistaken for a broken connection."""
+    mover = RsyncMover(connector, remote_program="no-such-rsync")
+    with pytest.raises(KedgeError, match="isn't installed on the machine") as caught:
+        mover.send(DataMount(source=str(data), target="d"), box.machine, ignore)
+    assert not isinstance(caught.value, UnreachableError)
+
+
+def test_a_missing_folder_on_the_machine_is_no_broken_connection(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """Rsync's own words reach the user."""
+    with pytest.raises(KedgeError, match="rsync failed") as caught:
+        mover.fetch(box.machine, "no/such", str(tmp_path / "home"), ignore)
+    assert "No such file" in caught.value.why
+
+
+def test_another_host_key_gets_no_data(mover: RsyncMover, box: Box, sshd: Sshd, data: Path, tmp_path: Path) -> None:
+    """Rsync is as strict as everything else."""
+    _, other = ensure_key(tmp_path / "other")
+    machine = replace(box.machine, address=replace(sshd.address, host_key=other))
+    with pytest.raises(HostKeyError):
+        mover.send(DataMount(source=str(data), target="d"), machine, ignore)
+    assert not (box.root / "data" / "d").exists()

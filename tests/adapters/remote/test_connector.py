@@ -1,0 +1,246 @@
+"""Which way into a machine is taken, and what stays open behind a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.remote.failures import HostKeyError
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.openssh import OpenSshRemote
+from orchestrator.adapters.remote.places import SshPlaces, answers
+from orchestrator.core.errors import BadRequestError, UnreachableError
+from orchestrator.core.machine import SshAddress
+from tests.adapters.remote.sshd import Sshd, wait_until
+
+SLOW_IMPORTS = ("fabric", "paramiko", "cryptography", "tenacity", "jinja2", "pydantic")
+
+
+def leave_master(connector: SshConnector, places: SshPlaces, address: SshAddress) -> None:
+    connector.connect(address)
+    wait_until(lambda: answers(places.control_socket(address)))
+
+
+def as_program(places: SshPlaces, address: SshAddress, body: str) -> str:
+    """A script in which `connector` and `address` are what they are here."""
+    return textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        from orchestrator.adapters.clock import SystemClock
+        from orchestrator.adapters.remote.connector import SshConnector
+        from orchestrator.adapters.remote.places import SshPlaces
+        from orchestrator.core.machine import SshAddress
+        places = SshPlaces(pins=Path({str(places.pins)!r}), runtime=Path({str(places.runtime)!r}))
+        connector, address = SshConnector(places, SystemClock()), {address!r}
+    """) + textwrap.dedent(body)
+
+
+def run_program(script: str) -> str:
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_second_command_uses_the_socket_of_the_first_and_imports_nothing_slow(
+    sshd: Sshd, places: SshPlaces, connector: SshConnector
+) -> None:
+    """The first command leaves a control socket; over it no login happens and no SSH library is loaded."""
+    leave_master(connector, places, sshd.address)
+    logins = sshd.logins
+    said = run_program(
+        as_program(
+            places,
+            sshd.address,
+            f"""
+            print(connector.connect(address).run(["echo", "hello"]).stdout)
+            print([name for name in {SLOW_IMPORTS!r} if name in sys.modules])
+            """,
+        )
+    )
+    assert said == "b'hello\\n'\n[]\n"
+    assert sshd.logins == logins
+
+
+def test_a_command_reuses_its_own_connection(sshd: Sshd, connector: SshConnector) -> None:
+    """Asking twice in one command gives the same way."""
+    assert connector.connect(sshd.address) is connector.connect(sshd.address)
+
+
+def test_a_way_that_broke_is_opened_again(sshd: Sshd, connector: SshConnector) -> None:
+    """After a cut connection the next connect doesn't hand out the broken one."""
+    first = connector.connect(sshd.address)
+    sshd.cut()
+    with pytest.raises(UnreachableError):
+        first.run(["true"])
+    assert connector.connect(sshd.address).run(["true"]).exit_code == 0
+
+
+def test_a_socket_that_nobody_listens_on_is_cleared_away(
+    sshd: Sshd, places: SshPlaces, connector: SshConnector
+) -> None:
+    """The remains of a killed master cost nothing."""
+    places.open_runtime()
+    with socket.socket(socket.AF_UNIX) as remains:
+        remains.bind(str(places.control_socket(sshd.address)))
+    begun = time.monotonic()
+    assert connector.connect(sshd.address).run(["true"]).exit_code == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshPlaces, connector: SshConnector) -> None:
+    """No command hangs on the socket of a connection that is gone."""
+    leave_master(connector, places, sshd.address)
+    connector.close()
+    sshd.stop()
+    begun = time.monotonic()
+    with pytest.raises(UnreachableError):
+        connector.connect(sshd.address).run(["true"])
+    assert time.monotonic() - begun < 5
+
+
+def test_a_machine_that_still_boots_is_waited_for(sshd: Sshd, connector: SshConnector) -> None:
+    """Within the time given, refused connections are tried again."""
+    sshd.stop()
+    starter = threading.Timer(0.5, sshd.start)
+    starter.start()
+    remote = connector.connect(sshd.address, within=timedelta(seconds=20))
+    starter.join()
+    assert remote.run(["true"]).exit_code == 0
+
+
+class CountingClock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.slept = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + self.slept
+
+    def sleep(self, duration: timedelta) -> None:
+        self.slept += duration
+
+
+def test_waiting_for_a_machine_ends_at_the_deadline(places: SshPlaces, tmp_path: Path) -> None:
+    """The error is the last attempt's, and no more time passes than was given."""
+    clock = CountingClock()
+    address = Sshd(tmp_path / "never").address
+    with pytest.raises(UnreachableError, match="doesn't answer"):
+        SshConnector(places, clock, within=timedelta(minutes=1)).connect(address)
+    assert timedelta(seconds=50) < clock.slept <= timedelta(minutes=1)
+
+
+def test_another_host_key_is_never_waited_for(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+    """Somebody else stays somebody else: the first answer is final."""
+    clock = CountingClock()
+    _, other = ensure_key(tmp_path / "other")
+    with pytest.raises(HostKeyError):
+        SshConnector(places, clock, within=timedelta(minutes=1)).connect(replace(sshd.address, host_key=other))
+    assert clock.slept == timedelta(0)
+
+
+def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshPlaces, connector: SshConnector, tmp_path: Path) -> None:
+    """What terminals and rsync use lets the right machine in, by its key alone, and nobody else."""
+    _, other = ensure_key(tmp_path / "other")
+    own = connector.ssh_argv(sshd.address, "-o", "ControlMaster=no")
+    done = subprocess.run([*own, "echo in"], capture_output=True, timeout=20, check=False)
+    assert done.stdout == b"in\n"
+    wrong = connector.ssh_argv(replace(sshd.address, host_key=other), "-o", "ControlMaster=no")
+    done = subprocess.run([*wrong, "echo in"], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (255, b"")
+    assert b"Host key verification failed" in done.stderr
+    assert sshd.logins == 1
+
+
+def test_the_ssh_argv_of_a_terminal_leaves_a_socket_for_others(
+    sshd: Sshd, places: SshPlaces, connector: SshConnector
+) -> None:
+    """An interactive session opens the shared connection where there is none, and isn't held up by it."""
+    done = subprocess.run(
+        [*connector.ssh_argv(sshd.address), "echo in"], stdout=subprocess.PIPE, timeout=20, check=True
+    )
+    assert done.stdout == b"in\n"
+    assert isinstance(connector.connect(sshd.address), OpenSshRemote)
+
+
+def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: SshPlaces) -> None:
+    """The signal of the terminal reaches every process of the command, and not the master."""
+    script = as_program(
+        places,
+        sshd.address,
+        """
+        import time
+        connector.connect(address)
+        print("connected", flush=True)
+        time.sleep(60)
+        """,
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[3],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"connected\n"
+        wait_until(lambda: answers(places.control_socket(sshd.address)))
+        os.killpg(command.pid, signal.SIGINT)
+        command.wait(20)
+    assert answers(places.control_socket(sshd.address))
+    assert OpenSshRemote(places, sshd.address).run(["true"]).exit_code == 0
+
+
+def test_forgetting_a_machine_closes_its_connection_and_drops_its_pin(
+    sshd: Sshd, places: SshPlaces, connector: SshConnector
+) -> None:
+    """Nothing of it stays: no master, no socket, no known host; doing it twice is no error."""
+    leave_master(connector, places, sshd.address)
+    assert list(places.pins.iterdir())
+    connector.forget(sshd.address)
+    connector.forget(sshd.address)
+    wait_until(lambda: not places.control_socket(sshd.address).exists())
+    assert list(places.pins.iterdir()) == []
+
+
+@pytest.fixture
+def loose(places: SshPlaces) -> Path:
+    places.runtime.mkdir()
+    places.runtime.chmod(0o755)
+    return places.runtime
+
+
+def test_the_sockets_folder_is_private(places: SshPlaces, loose: Path) -> None:
+    """One that others could read is closed to them."""
+    places.open_runtime()
+    assert stat.S_IMODE(loose.stat().st_mode) == 0o700
+
+
+def test_a_sockets_folder_that_is_a_link_is_refused(places: SshPlaces, tmp_path: Path) -> None:
+    """Somebody else may have put it there, to get at the sockets."""
+    places.runtime.symlink_to(tmp_path)
+    with pytest.raises(BadRequestError, match="not a folder of your own"):
+        places.open_runtime()
+
+
+def test_a_sockets_folder_with_too_long_a_path_is_refused(tmp_path: Path) -> None:
+    """The error comes before ssh's own riddle."""
+    places = SshPlaces(pins=tmp_path, runtime=tmp_path / ("x" * 80))
+    with pytest.raises(BadRequestError, match="too long"):
+        places.open_runtime()

@@ -1,0 +1,118 @@
+"""Plain `ssh <run>`: the include file and the line that includes it, as OpenSSH itself reads them."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.remote.sshconfig import install_include, is_included, write_ssh_config
+from tests.adapters.remote.sshd import Sshd
+
+
+def settings_of(config: Path, alias: str) -> dict[str, str]:
+    done = subprocess.run(["ssh", "-G", "-F", str(config), alias], capture_output=True, text=True, check=True)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+def test_plain_ssh_reaches_the_machine_through_the_users_configuration(
+    sshd: Sshd, places: SshPlaces, tmp_path: Path
+) -> None:
+    """With the line installed, the run's id is enough, although a later block would spoil everything."""
+    include, user_config = tmp_path / "kedge state" / "ssh config", tmp_path / "home" / ".ssh" / "config"
+    user_config.parent.mkdir(parents=True)
+    user_config.write_text("Host *\n  Port 1\n  User nobody\n  StrictHostKeyChecking no\n  ForwardAgent yes\n")
+    places.open_runtime()
+    write_ssh_config(include, {"digits-1a2b": sshd.address}, places)
+    install_include(user_config, include)
+    argv = ["ssh", "-F", str(user_config), "-o", "ControlMaster=no", "digits-1a2b", "echo in"]
+    assert subprocess.run(argv, capture_output=True, timeout=20, check=True).stdout == b"in\n"
+    seen = settings_of(user_config, "digits-1a2b")
+    assert seen["stricthostkeychecking"] == "true"
+    assert seen["forwardagent"] == "no"
+    assert seen["userknownhostsfile"] == str(places.known_hosts(sshd.address))
+    assert seen["controlpath"] == str(places.control_socket(sshd.address))
+    assert settings_of(user_config, "elsewhere")["port"] == "1"
+
+
+def test_plain_ssh_refuses_another_host_key(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+    """The include file is as strict as kedge itself."""
+    _, other = ensure_key(tmp_path / "other")
+    places.open_runtime()
+    write_ssh_config(tmp_path / "config", {"run": replace(sshd.address, host_key=other)}, places)
+    argv = ["ssh", "-F", str(tmp_path / "config"), "-o", "ControlMaster=no", "run", "true"]
+    done = subprocess.run(argv, capture_output=True, timeout=20, check=False)
+    assert done.returncode == 255
+    assert b"Host key verification failed" in done.stderr
+    assert sshd.logins == 0
+
+
+def test_each_machine_has_its_block_and_gone_ones_have_none(places: SshPlaces, tmp_path: Path) -> None:
+    """The file is what is up now."""
+    address = Sshd(tmp_path / "one").address
+    config = tmp_path / "config"
+    write_ssh_config(config, {"a": address, "b": replace(address, port=2222)}, places)
+    assert settings_of(config, "b")["port"] == "2222"
+    write_ssh_config(config, {"a": address}, places)
+    assert settings_of(config, "a")["port"] == str(address.port)
+    assert settings_of(config, "b")["port"] == "22"
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+
+
+def test_the_include_line_is_put_on_top_once(tmp_path: Path) -> None:
+    """What was there stays below it, with its mode; a second call changes nothing."""
+    user_config, include = tmp_path / "config", tmp_path / "with space" / "kedge 100%"
+    user_config.write_bytes(b"Host a\xff\n  Port 3\n")
+    user_config.chmod(0o640)
+    assert not is_included(user_config, include)
+    assert install_include(user_config, include)
+    assert is_included(user_config, include)
+    content = user_config.read_bytes()
+    assert not install_include(user_config, include)
+    assert user_config.read_bytes() == content
+    assert content.startswith(b"Include ")
+    assert content.endswith(b"\n\nHost a\xff\n  Port 3\n")
+    assert stat.S_IMODE(user_config.stat().st_mode) == 0o640
+
+
+def test_a_user_without_a_configuration_gets_a_private_one(tmp_path: Path) -> None:
+    """Both the folder and the file are for the user alone."""
+    user_config = tmp_path / ".ssh" / "config"
+    install_include(user_config, tmp_path / "kedge")
+    assert stat.S_IMODE(user_config.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(user_config.stat().st_mode) == 0o600
+
+
+def test_a_configuration_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    """Dotfiles kept in a repository are changed there."""
+    kept = tmp_path / "dotfiles"
+    kept.write_text("Port 3\n")
+    user_config = tmp_path / "config"
+    user_config.symlink_to(kept)
+    install_include(user_config, tmp_path / "kedge")
+    assert user_config.is_symlink()
+    assert kept.read_text().startswith("Include ")
+
+
+@pytest.mark.parametrize(
+    ("text", "included"),
+    [
+        ('Include "{path}"\n', True),
+        ("include = {path}\n", True),
+        ("# Include {path}\n", False),
+        ("Host a\n  Include {path}\n", False),
+        ("Match all\nInclude {path}\n", False),
+        ("Include other {path}\nHost a\n", True),
+        ("Include {path}.bak\n", False),
+    ],
+)
+def test_an_include_counts_only_where_it_holds_for_every_host(tmp_path: Path, text: str, included: bool) -> None:
+    """A comment, another file, or a line inside of a block doesn't."""
+    user_config = tmp_path / "config"
+    user_config.write_text(text.format(path=tmp_path / "kedge"))
+    assert is_included(user_config, tmp_path / "kedge") is included
