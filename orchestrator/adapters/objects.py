@@ -28,6 +28,7 @@ class _File(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
     mtime: float
+    link: str = ""
 
 
 class _Manifest(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ class FolderStore:
         blobs = self._folder(run_id) / "blobs"
         total, done = sum(file.bytes for file in files), 0
         problems = []
-        for file in files:
+        for file in sorted(files, key=lambda file: bool(file.link)):
             try:
                 _fetch_file(file, blobs, Path(destination))
             except (OSError, ValueError) as err:
@@ -118,6 +119,9 @@ def _fetch_file(file: _File, blobs: Path, destination: Path) -> None:
         OSError: it can't be written.
     """
     target = _target(file, destination)
+    if file.link:
+        _link(file, target, destination)
+        return
     if not _is_there(file, target):
         _copy(file, blobs, target)
     os.utime(target, (file.mtime, file.mtime))
@@ -131,6 +135,15 @@ def _target(file: _File, destination: Path) -> Path:
     if not target.parent.resolve().is_relative_to(destination.resolve()):
         raise ValueError("a link leads it out of the results")
     return target
+
+
+def _link(file: _File, target: Path, destination: Path) -> None:
+    """Make a link again that leads to another of the results."""
+    if not (target.parent / file.link).resolve().is_relative_to(destination.resolve()):
+        raise ValueError("it is a link that leads out of the results")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    target.symlink_to(file.link)
 
 
 def _is_there(file: _File, target: Path) -> bool:

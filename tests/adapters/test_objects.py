@@ -69,6 +69,19 @@ def test_shipped_results_come_back_whole(store: FolderStore, tmp_path: Path) -> 
     assert {file.path for file in store.manifest(RUN)} == set(files)
 
 
+def test_links_among_the_results_come_back_as_links(store: FolderStore, tmp_path: Path) -> None:
+    """To a file or to a folder; one that would lead out of the results is refused, and the others are copied."""
+    folder = ship(tmp_path, {"output/runs/1/a.txt": b"a", "output/latest": b"", "output/out": b""})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][1]["link"], manifest["files"][2]["link"] = "runs/1", "../../secret"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(KedgeError, match="1 of 3"):
+        fetch(store, tmp_path / "here")
+    assert (tmp_path / "here" / "output" / "latest" / "a.txt").read_bytes() == b"a"
+    assert (tmp_path / "here" / "output" / "latest").is_symlink()
+    assert not (tmp_path / "here" / "output" / "out").is_symlink()
+
+
 def test_the_state_of_the_command_is_what_was_shipped_last(store: FolderStore, tmp_path: Path) -> None:
     """A run whose machine is gone can still say how it ended."""
     ship(tmp_path, {}, command={"state": "succeeded", "attempt": 2, "exit_code": 0, "reason": "done"})
