@@ -19,6 +19,7 @@ from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
 from orchestrator.core.machine import Machine
 
 if TYPE_CHECKING:
+    from orchestrator.core.actions import Action
     from orchestrator.core.ports import Clock
 
 _MIGRATIONS = (
@@ -34,7 +35,7 @@ _MIGRATIONS = (
     ) STRICT;
     CREATE TABLE intents (
         id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs,
-        kind TEXT NOT NULL, subject TEXT NOT NULL,
+        kind TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
         state TEXT NOT NULL, at TEXT NOT NULL, settled_at TEXT, detail TEXT NOT NULL DEFAULT ''
     ) STRICT;
     """,
@@ -119,12 +120,16 @@ class SqliteLedger:
         rows = self._read("SELECT * FROM runs WHERE run_id = ?", (run_id,))
         return _run(rows[0]) if rows else None
 
-    def intend(self, run_id: str, kind: str, subject: str, at: datetime) -> int:
+    def intend(self, run_id: str, action: Action, at: datetime) -> int:
         """Record what is about to be done, and return the intent's id."""
+        values = (run_id, type(action).__name__, action.machine_id, _encode(action), IntentState.OPEN, at.isoformat())
         return self._write(
-            "INSERT INTO intents (run_id, kind, subject, state, at) VALUES (?, ?, ?, ?, ?)",
-            (run_id, kind, subject, IntentState.OPEN, at.isoformat()),
+            "INSERT INTO intents (run_id, kind, subject, payload, state, at) VALUES (?, ?, ?, ?, ?, ?)", values
         )
+
+    def mark(self, run_id: str) -> int:
+        """Return a number that grows whenever somebody acts on the run."""
+        return int(self._read("SELECT coalesce(max(id), 0) FROM intents WHERE run_id = ?", (run_id,))[0][0])
 
     def settle(self, intent_id: int, state: IntentState, at: datetime, detail: str = "") -> None:
         """Record what became of an intent."""
@@ -146,7 +151,7 @@ class SqliteLedger:
         """Record a machine as it is now; its meter runs from its creation."""
         self._write(
             "INSERT INTO machines (machine_id, run_id, record) VALUES (?, ?, ?)"
-            " ON CONFLICT (machine_id) DO UPDATE SET record = excluded.record",
+            " ON CONFLICT (machine_id) DO UPDATE SET record = excluded.record, ended_at = NULL",
             (machine.id, machine.run_id, _encode(machine)),
         )
 
@@ -236,7 +241,7 @@ def _try_lock(file: IO[str]) -> bool:
     return True
 
 
-def _encode(record: LaunchSpec | Machine) -> str:
+def _encode(record: LaunchSpec | Machine | Action) -> str:
     return msgspec.json.encode(record).decode()
 
 
@@ -263,6 +268,7 @@ def _intent(row: sqlite3.Row) -> Intent:
         state=IntentState(row["state"]),
         at=datetime.fromisoformat(row["at"]),
         detail=row["detail"],
+        payload=row["payload"],
     )
 
 

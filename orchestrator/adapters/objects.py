@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -21,6 +22,7 @@ _CHUNK = 1 << 20
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAMED = 3
+_CLOCK_STEP = 0.01  # seconds: file systems round times
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True):
+    time: float = 0.0
     command: Command = msgspec.field(default_factory=Command)
     files: tuple[_File, ...] = ()
 
@@ -63,6 +66,11 @@ class FolderStore:
         """Return the command's life as it was shipped last; None where nothing was."""
         manifest = self._read(run_id)
         return manifest.command if manifest else None
+
+    def shipped_at(self, run_id: str) -> datetime | None:
+        """Return when the agent last shipped; None where it never did."""
+        manifest = self._read(run_id)
+        return datetime.fromtimestamp(manifest.time, UTC) if manifest else None
 
     def read_text(self, run_id: str, path: str) -> str:
         """Return one shipped text file, such as `run.log`; empty where it isn't there."""
@@ -119,6 +127,8 @@ def _fetch_file(file: _File, blobs: Path, destination: Path) -> None:
         OSError: it can't be written.
     """
     target = _target(file, destination)
+    if _is_newer(target, file):
+        return
     if file.link:
         _link(file, target, destination)
         return
@@ -135,6 +145,11 @@ def _target(file: _File, destination: Path) -> Path:
     if not target.parent.resolve().is_relative_to(destination.resolve()):
         raise ValueError("a link leads it out of the results")
     return target
+
+
+def _is_newer(target: Path, file: _File) -> bool:
+    """What was fetched from the machine itself may be newer than what it had shipped by then."""
+    return target.is_file() and not target.is_symlink() and target.stat().st_mtime > file.mtime + _CLOCK_STEP
 
 
 def _link(file: _File, target: Path, destination: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 
@@ -49,7 +50,8 @@ def kill(layout: Layout, _args: argparse.Namespace) -> int:
         if present.runner_lives:
             processes.signal_all([present.runner, *below], signal.SIGKILL)
         if present.command.is_live:
-            state.save(layout, present.turned(STOPPED, reason="killed"))
+            with contextlib.suppress(OSError):
+                state.save(layout, present.turned(STOPPED, reason="killed"))
     if not state.end_processes(present):
         raise AgentError("some of the command's processes would not die", fix="end the machine")
     print_command(state.load(layout).command)
@@ -69,7 +71,8 @@ def request_stop(layout: Layout, reason: str) -> State:
         if not present.command.is_live:
             return present
         # The note outlives a runner that dies before it has answered, and is there for one that just begins.
-        write_json(layout.note("stop"), {"reason": reason})
+        with contextlib.suppress(OSError):  # a full disk must not keep a command from being stopped
+            write_json(layout.note("stop"), {"reason": reason})
         if present.runner_lives:
             processes.signal_all([present.runner], signal.SIGTERM)
             return present

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
@@ -55,10 +57,10 @@ def stop_plan(app: App, record: RunRecord) -> Plan:
     return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=app.machine(record).id),))
 
 
-def sync_data_plan(app: App, record: RunRecord) -> Plan:
+def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
     """Plan to bring the job's data to the machine."""
     machine_id = app.machine(record).id
-    actions = tuple(SendData(machine_id=machine_id, mount=mount) for mount in record.spec.job.data)
+    actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in record.spec.job.data)
     return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job names no data",))
 
 
@@ -67,7 +69,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     machines = app.ledger.machines(record.run_id)
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
-    folder = (app.settings.cwd / to) if to else app.results_folder(record.spec)
+    folder = (app.settings.cwd / to) if to else Path(record.spec.results)
     return Plan(
         run_id=record.run_id,
         actions=(FetchResults(machine_id=machines[-1].id, destination=str(folder)),),
@@ -77,7 +79,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
     """Plan the end of everything that a run has."""
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
-    destination = str(app.results_folder(record.spec)) if fetch and record.spec.job.run else None
+    destination = record.spec.results if fetch and record.spec.job.run else None
     return plan_teardown(record.run_id, observed, destination=destination)
 
 

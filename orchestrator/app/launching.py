@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import secrets
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 from orchestrator.adapters.jobfile.find import find_job
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
 from orchestrator.adapters.providers import PROVIDERS
-from orchestrator.app.root import App
+from orchestrator.adapters.resources import resource
+from orchestrator.app.root import RESULTS, App
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord
@@ -40,8 +44,36 @@ def new_launch(
     """
     job = read_launch_job(app, job_name, mode, overrides)
     run_id = f"{job.name}-{app.clock.now():%m%d}-{_random_word()}"
-    provider = job.resources.provider or app.settings.provider
-    return LaunchSpec(run_id=run_id, provider=provider, job=job, keep=keep)
+    return LaunchSpec(
+        run_id=run_id,
+        provider=job.resources.provider or app.settings.provider,
+        job=job,
+        folder=str(app.settings.cwd),
+        results=str(_results_base(app, job) / RESULTS / run_id),
+        job_digest=job_digest(job),
+        keep=keep,
+    )
+
+
+def job_digest(job: Job) -> str:
+    """Return a digest of a job's file, which tells whether it has changed; empty for a job without one."""
+    path = Path(job.path)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if job.path and path.is_file() else ""
+
+
+def changed_job(record: RunRecord) -> tuple[str, ...]:
+    """Say so where a job's file has changed since the launch: a run keeps the job that it began with."""
+    spec = record.spec
+    if not spec.job_digest or job_digest(spec.job) == spec.job_digest:
+        return ()
+    return (f"{spec.job.path} has changed since the launch; this run keeps the job as it was (launch anew to use it)",)
+
+
+def _results_base(app: App, job: Job) -> Path:
+    """Results go beside the job file; those of a job that kedge brings go to where it is launched."""
+    base = Path(job.path).parent if job.path else app.settings.cwd
+    is_ours = base.is_relative_to(resource("infra"))
+    return app.settings.cwd if is_ours or not os.access(base, os.W_OK) else base
 
 
 def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> Job:
@@ -58,11 +90,21 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
     return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
 
 
-def launch_plan(app: App, spec: LaunchSpec, *, follow: bool) -> Plan:
-    """Plan what is missing between what there is of the run and a run that is done."""
+def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, new_deadline: bool = False) -> Plan:
+    """Plan what is missing between what there is of the run and a run that is done.
+
+    Raises:
+        BadRequestError: a new deadline for a machine that is there: it keeps the one that it was born with.
+    """
     read_secrets(spec.job.secrets, app.settings.environ)
     observed = observe_run(app.world(spec.provider), spec)
-    ending = Ending(follow=follow, destination=str(app.results_folder(spec)))
+    if new_deadline and not observed.offers and observed.machines:
+        raise BadRequestError(
+            f"run {spec.run_id} has a machine, which keeps the deadline that it was born with",
+            why=f"machine {observed.machines[0].id} is gone at {observed.machines[0].deadline_at:%H:%M} UTC",
+            fix="resume without --ttl; after that deadline, --ttl sets the next machine's",
+        )
+    ending = Ending(follow=follow, destination=spec.results)
     return plan_launch(spec, observed, ending)
 
 

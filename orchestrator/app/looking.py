@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.root import App
 from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.machine import Machine
 from orchestrator.engine.recorded import RunStatus, recorded_status
 
 
@@ -30,6 +32,13 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
     """Add up what runs have cost; machines that ended by themselves are looked for first."""
     records = (app.named_run(run),) if run else app.ledger.runs()
     return tuple(_cost(app, record) for record in records)
+
+
+def find_strays(app: App) -> tuple[Machine, ...]:
+    """Ask every provider for machines that no live run of the ledger's accounts for."""
+    from orchestrator.engine import reconcile  # noqa: PLC0415 - as in _status
+
+    return tuple(machine for name in PROVIDERS for machine in reconcile.find_strays(app.world(name)))
 
 
 def _status(app: App, record: RunRecord, *, ledger_only: bool) -> RunStatus:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.jobfile.find import nearest_job
 from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.settings import Settings, read_settings
 from orchestrator.core.errors import BadRequestError, UnreachableError
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.apply import Progress
     from orchestrator.engine.events import Events
     from orchestrator.engine.world import World
+
+_LOOKERS = timedelta(seconds=5)
+"""How long a command waits for one that only looks, such as `status`, which settles the ledger."""
+
 
 RESULTS = "kedge-results"
 """The folder in which each run's results get a folder of their own."""
@@ -69,11 +75,11 @@ class App:
         return self._worlds[provider]
 
     def choose_run(self, name: str | None, *, live_only: bool = True) -> RunRecord:
-        """Take the named run, or the only live one of this folder's job file, or the only live one.
+        """Take the named run, or the only live one of this folder's job; never another folder's.
 
         Args:
             name: a run id, or the beginning of one; None to choose.
-            live_only: where none is live, don't take the newest that ended.
+            live_only: where none is live, don't take the newest of this folder that ended.
 
         Raises:
             BadRequestError: there is none, or several.
@@ -82,10 +88,10 @@ class App:
             return self.named_run(name)
         runs = self.ledger.runs()
         live = [run for run in runs if run.stage is RunStage.LIVE]
-        candidates = self._of_this_job(live) or live
+        candidates = self._of_this_folder(live)
         if not candidates and not live_only:
-            candidates = (self._of_this_job(runs) or list(runs))[:1]
-        return _only(candidates)
+            candidates = self._of_this_folder(runs)[:1]
+        return _only(candidates, elsewhere=live)
 
     def machine(self, record: RunRecord) -> Machine:
         """Return the run's machine as the ledger knows it.
@@ -106,31 +112,26 @@ class App:
         """Open a way into a machine."""
         return self.connector.connect(address_of(machine))
 
-    def results_folder(self, spec: LaunchSpec) -> Path:
-        """Return where a run's results go: beside its job file, or here for jobs that kedge brings."""
-        base = Path(spec.job.path).parent if spec.job.path else self.settings.cwd
-        ours = base.is_relative_to(resource("infra"))
-        return (self.settings.cwd if ours or not os.access(base, os.W_OK) else base) / RESULTS / spec.run_id
-
     def settle(self, record: RunRecord) -> tuple[str, ...]:
         """Bring the ledger into agreement with the provider before a run is planned again."""
         from orchestrator.engine.reconcile import reconcile
 
-        with self.ledger.lock(record.run_id):
+        with self.ledger.lock(record.run_id, wait=_LOOKERS):
             return reconcile(self.world(record.spec.provider), record.run_id)
 
     def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> Progress:
-        """Carry out a plan; the run is in the ledger before its first action."""
-        from orchestrator.core.actions import FetchResults
+        """Carry out a plan, and keep the SSH configuration up to date."""
+        from orchestrator.core.actions import AwaitMachine, DestroyMachine, FetchResults
         from orchestrator.engine.apply import apply
 
         if any(isinstance(action, FetchResults) for action in plan.actions):
-            _hide_from_git(self.results_folder(spec).parent)
-        self.ledger.open_run(spec, self.clock.now())
+            _hide_from_git(Path(spec.results).parent)
         try:
             return apply(plan, spec, self.world(spec.provider), events)
         finally:
-            self.write_ssh_config()
+            # Only then is there another address to write, which costs more than a sync that finds nothing to do.
+            if any(isinstance(action, AwaitMachine | DestroyMachine) for action in plan.actions):
+                self.write_ssh_config()
 
     def end(self, run_id: str) -> None:
         """Close a run in the ledger once nothing of it is left at its provider.
@@ -140,7 +141,7 @@ class App:
         """
         from orchestrator.engine.reconcile import close_run
 
-        with self.ledger.lock(run_id):
+        with self.ledger.lock(run_id, wait=_LOOKERS):
             close_run(self.world(self.named_run(run_id).spec.provider), run_id)
 
     def write_ssh_config(self) -> Path:
@@ -170,15 +171,33 @@ class App:
         near = [run for run in known if run.startswith(name)] or difflib.get_close_matches(name, known)
         if len(near) == 1 and near[0].startswith(name):
             return self.named_run(near[0])
+        if not near and (stray := self.adopt(name)) is not None:
+            return stray
         raise BadRequestError(
             f"there is no run {name!r}",
             why=f"did you mean {', '.join(near[:5])}?" if near else "the ledger has none that is called so",
             fix="list them with `kedge status --all`",
         )
 
-    def _of_this_job(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
-        mine = [run for run in runs if run.spec.job.path]
-        return [run for run in mine if self.settings.cwd.is_relative_to(Path(run.spec.job.path).parent)]
+    def adopt(self, name: str) -> RunRecord | None:
+        """Take a run into the ledger of which only machines are left, at a provider; None where there is none."""
+        for provider in PROVIDERS:
+            world = self.world(provider)
+            machine = next((m for m in world.provider.machines() if name in (m.id, m.run_id)), None)
+            if machine is not None:
+                folder = str(self.settings.cwd)
+                results = str(self.settings.cwd / RESULTS / machine.run_id)
+                job = Job(name=machine.run_id, run="unknown")
+                spec = LaunchSpec(run_id=machine.run_id, provider=provider, job=job, folder=folder, results=results)
+                self.ledger.open_run(spec, machine.created_at)
+                return self.ledger.run(machine.run_id)
+        return None
+
+    def _of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
+        """Return the runs of the nearest job file upward, and those that were launched in this very folder."""
+        here = self.settings.cwd
+        nearest = str(nearest_job(here) or "")
+        return [run for run in runs if run.spec.job.path == nearest != "" or run.spec.folder == str(here)]
 
     def code_source(self, job: Job) -> CodeSource | None:
         """Return the source of a job's code; None for a job that sends none."""
@@ -211,11 +230,13 @@ def _hide_from_git(results: Path) -> None:
     (results / ".gitignore").write_text("*\n")
 
 
-def _only(runs: Sequence[RunRecord]) -> RunRecord:
+def _only(runs: Sequence[RunRecord], *, elsewhere: Sequence[RunRecord]) -> RunRecord:
     if not runs:
+        others = ", ".join(f"{run.run_id} ({run.spec.folder})" for run in elsewhere)
         raise BadRequestError(
-            "there is no live run",
-            fix="start one with `kedge launch`; `kedge status --all` lists those that ended",
+            "there is no live run of this folder's job",
+            why=f"live elsewhere: {others}" if others else "",
+            fix="name a run, or start one with `kedge launch`; `kedge status --all` lists those that ended",
         )
     if len(runs) > 1:
         raise BadRequestError(

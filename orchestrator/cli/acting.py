@@ -19,12 +19,14 @@ def start(_context: Context, run: str | None = None, json: bool = False) -> None
       kedge start
     """
     from orchestrator.app.acting import start_plan
+    from orchestrator.app.launching import changed_job
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
 
     app = App()
     record = app.choose_run(run)
-    carry_out(app, record.spec, start_plan(app, record), yes=True, as_json=json)
+    plan = start_plan(app, record)
+    carry_out(app, record.spec, plan, findings=changed_job(record), yes=True, as_json=json)
 
 
 @task(
@@ -78,12 +80,16 @@ def sync_code(_context: Context, run: str | None = None, restart: bool = False, 
     carry_out(app, record.spec, sync, yes=True, as_json=json)
 
 
-@task(help={"run": _RUN, "json": _JSON}, auto_shortflags=False)
-def sync_data(_context: Context, run: str | None = None, json: bool = False) -> None:
+@task(
+    help={"run": _RUN, "delete": "remove on the machine what isn't in the folder here", "json": _JSON},
+    auto_shortflags=False,
+)
+def sync_data(_context: Context, run: str | None = None, delete: bool = False, json: bool = False) -> None:
     """Bring the job's data folders to the machine; what is there already isn't sent again.
 
     Examples:
       kedge sync-data
+      kedge sync-data --delete
     """
     from orchestrator.app.acting import sync_data_plan
     from orchestrator.app.root import App
@@ -91,7 +97,7 @@ def sync_data(_context: Context, run: str | None = None, json: bool = False) -> 
 
     app = App()
     record = app.choose_run(run)
-    carry_out(app, record.spec, sync_data_plan(app, record), yes=True, as_json=json)
+    carry_out(app, record.spec, sync_data_plan(app, record, delete=delete), yes=True, as_json=json)
 
 
 @task(

@@ -21,5 +21,9 @@ def confirm(question: str, *, yes: bool) -> None:
             why="money or deletion is at stake",
             fix="look at it with --dry-run, then say --yes",
         )
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise BadRequestError("not confirmed: nothing was done")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from orchestrator.cli import render
 from orchestrator.cli.ask import confirm
 from orchestrator.cli.watch import Watcher
 from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
-from orchestrator.core.errors import KedgeError, RunFailedError
+from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.plan import Plan
@@ -40,16 +41,27 @@ def carry_out(
     if dry_run and as_json:
         render.print_json(render.plan_as_data(plan))
         return
-    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    console = make_console(stderr=as_json)
     render.plan(console, spec, plan, findings)
     if dry_run:
         return
-    if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
-        confirm("Go ahead?", yes=yes)
-    progress = _apply(app, spec, plan, console)
-    if progress.finished and any(isinstance(action, DestroyMachine) for action in plan.actions):
-        app.end(spec.run_id)
+    try:
+        if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
+            confirm("Go ahead?", yes=yes)
+        with Watcher(console, spec, plan) as watcher:
+            progress = app.apply(spec, plan, watcher)
+    except BadRequestError:
+        raise
+    except (KedgeError, KeyboardInterrupt):
+        render.standing(console, app, spec)
+        raise
     _conclude(app, spec, plan, progress, console, as_json=as_json)
+
+
+def make_console(*, stderr: bool) -> Console:
+    """Make a console that wraps between words on a terminal, and not at all in a pipe."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, soft_wrap=not terminal, highlight=False)
 
 
 def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: bool) -> None:
@@ -61,25 +73,33 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: b
     findings = app.settle(record)
     plan = teardown_plan(app, record, fetch=fetch)
     if plan.actions:
-        carry_out(app, record.spec, plan, findings=findings, yes=yes, as_json=as_json)
+        _end_machines(app, record, plan, findings, yes=yes, as_json=as_json)
         return
     app.end(record.run_id)
-    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    console = make_console(stderr=as_json)
     for finding in findings:
         console.print(f"  {finding}", markup=False)
-    console.print(f"Nothing of run {record.run_id} is left.", markup=False)
+    console.print(f"Nothing of run {record.run_id} is left at its provider.", markup=False)
+    if fetch and app.world(record.spec.provider).has_results(record.run_id):
+        console.print(f"Its results are in the object store: `kedge fetch {record.run_id}`.", markup=False)
     if as_json:
         render.print_json(render.run_as_data(app, record.spec, Command(), finished=True))
 
 
-def _apply(app: App, spec: LaunchSpec, plan: Plan, console: Console) -> Progress:
-    """Carry out a plan; whatever ends it early, say what exists and how to go on."""
+def _end_machines(
+    app: App, record: RunRecord, plan: Plan, findings: Sequence[str], *, yes: bool, as_json: bool
+) -> None:
+    """Carry a teardown out; one that fails leaves something that may bill."""
     try:
-        with Watcher(console, spec, plan) as watcher:
-            return app.apply(spec, plan, watcher)
-    except (KedgeError, KeyboardInterrupt):
-        render.standing(console, app, spec)
+        carry_out(app, record.spec, plan, findings=findings, yes=yes, as_json=as_json)
+    except (BadRequestError, StillBillingError):
         raise
+    except KedgeError as err:
+        raise StillBillingError(
+            f"run {record.run_id} may still be billing: {err.what}",
+            why=err.why,
+            fix=f"`kedge teardown {record.run_id} --no-fetch` ends it without its results; {err.fix}",
+        ) from err
 
 
 def _conclude(app: App, spec: LaunchSpec, plan: Plan, progress: Progress, console: Console, *, as_json: bool) -> None:

@@ -168,7 +168,7 @@ def resume(
       kedge resume
       kedge resume digits-1121-k3f9 --ttl 2h --yes
     """
-    from orchestrator.app.launching import Changes, launch_plan, resumed_spec
+    from orchestrator.app.launching import Changes, changed_job, launch_plan, resumed_spec
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.core.units import parse_duration, parse_usd
@@ -180,9 +180,9 @@ def resume(
         keep=keep,
     )
     record = app.choose_run(run, live_only=False)
-    findings = app.settle(record)
+    findings = (*app.settle(record), *changed_job(record))
     spec = resumed_spec(record, changes)
-    plan_ = launch_plan(app, spec, follow=not detach)
+    plan_ = launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None)
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 
 

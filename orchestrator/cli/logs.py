@@ -53,8 +53,9 @@ def _tail(app: App, machine: Machine, lines: int) -> tuple[list[str], int]:
 
 
 def _print_shipped(app: App, record: RunRecord, lines: int) -> None:
-    store = app.world(record.spec.provider).store
-    if store is None or not store.manifest(record.run_id):
+    world = app.world(record.spec.provider)
+    store = world.store
+    if store is None or not world.has_results(record.run_id):
         raise KedgeError(
             f"there is no log of run {record.run_id}",
             why="its machine is gone, and nothing was copied to the object store",

@@ -31,11 +31,14 @@ def status(
       kedge status --all
       kedge status digits-1121-k3f9 --json
     """
-    from orchestrator.app.looking import read_statuses
+    from orchestrator.app.looking import find_strays, read_statuses
     from orchestrator.app.root import App
     from orchestrator.cli import render
 
-    render.statuses(read_statuses(App(), run=run, everything=all, ledger_only=ledger), as_json=json, detailed=bool(run))
+    app = App()
+    found = read_statuses(app, run=run, everything=all, ledger_only=ledger)
+    strays = () if ledger or run else find_strays(app)
+    render.statuses(found, strays, as_json=json, detailed=bool(run))
 
 
 @task(help={"run": "one run; all of them when left out", "json": _JSON}, auto_shortflags=False)

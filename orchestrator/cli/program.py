@@ -10,6 +10,9 @@ import difflib
 import os
 import signal
 import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +20,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser
 from invoke.program import Program
 
 from orchestrator import __version__
@@ -40,6 +44,7 @@ class KedgeProgram(Program):
     """invoke's program, with kedge's manners."""
 
     passthrough: list[str]
+    _parser: Parser | None = None
 
     def core_args(self) -> list[Argument]:
         """Accept invoke's flags for finding tasks too, so that `invoke -r FOLDER launch` goes on working."""
@@ -56,10 +61,22 @@ class KedgeProgram(Program):
             sys.exit(code)
 
     def parse_tasks(self) -> None:
-        """Give optional positional arguments their names, then parse as invoke does."""
-        contexts = {name: context for context in self.collection.to_contexts() for name in _names(context)}
-        self.core.unparsed[:] = name_positionals(self.core.unparsed, contexts)
-        super().parse_tasks()
+        """Give optional positional arguments their names, then parse as invoke does.
+
+        Raises:
+            ParseError: a flag or a value that can't be read.
+        """
+        self.core.unparsed[:] = name_positionals(self.core.unparsed, self._make_parser().contexts)
+        try:
+            super().parse_tasks()
+        except ValueError as err:
+            raise ParseError(f"a value can't be read: {err}") from err
+
+    def _make_parser(self) -> Parser:
+        # One for both: invoke takes each task's help texts away when it makes its context.
+        if self._parser is None:
+            self._parser = super()._make_parser()
+        return self._parser
 
     def update_config(self, merge: bool = True) -> None:
         """Hand what followed `--` to the tasks."""
@@ -82,6 +99,8 @@ class KedgeProgram(Program):
         except BrokenPipeError:
             # `kedge logs | head`: the reader has enough, and the interpreter would complain when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as err:  # noqa: BLE001 - a traceback never reaches a user
+            return _complain(_unexpected(err))
         return 0
 
     def _execute(self, words: list[str]) -> None:
@@ -94,7 +113,7 @@ class KedgeProgram(Program):
         self.execute()
 
 
-def name_positionals(words: list[str], contexts: dict[str, ParserContext]) -> list[str]:
+def name_positionals(words: list[str], contexts: Mapping[str, ParserContext]) -> list[str]:
     """Turn `status RUN --json` into `status --run RUN --json`.
 
     invoke has no optional positional arguments: a word that no flag takes belongs to the task's first argument.
@@ -129,10 +148,6 @@ def main() -> None:
     make_program().run()
 
 
-def _names(context: ParserContext) -> list[str]:
-    return [context.name or "", *context.aliases]
-
-
 def _wants_value(task: ParserContext, word: str) -> bool:
     argument = task.flags.get(word)
     return argument is not None and bool(argument.takes_value)
@@ -154,6 +169,21 @@ def _explain(err: ParseError, program: KedgeProgram) -> BadRequestError:
         said.rstrip("!"),
         why=f"did you mean {near[0]}?" if near else "no task and no flag is called so",
         fix=f"see `kedge --help {task}`" if task else "see `kedge --list`",
+    )
+
+
+def _unexpected(err: Exception) -> KedgeError:
+    """Keep what a bug report needs in a file, and say where."""
+    if isinstance(err, OSError):
+        return KedgeError(
+            f"{err.strerror or err}", why=f"{err.filename}" if err.filename else "", fix="see `kedge doctor`"
+        )
+    with tempfile.NamedTemporaryFile("w", prefix="kedge-crash-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(err, file=file)
+    return KedgeError(
+        f"kedge failed: {type(err).__name__}: {err}",
+        why="this is a mistake in kedge, or in something that it needs; what exists is in the ledger all the same",
+        fix=f"look with `kedge status` and `kedge doctor`; the details are in {file.name}",
     )
 
 

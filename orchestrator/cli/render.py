@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.app.root import App
     from orchestrator.core.job import LaunchSpec
     from orchestrator.core.ledger import RunRecord
+    from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
     from orchestrator.core.plan import Plan
     from orchestrator.core.report import Command
@@ -43,6 +44,8 @@ def print_json(data: object) -> None:
 
 def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
     """Print a plan's actions, then its price."""
+    from rich.text import Text
+
     from orchestrator.core.actions import describe, sign
 
     mode = f", mode {spec.job.mode}" if spec.job.mode else ""
@@ -116,6 +119,8 @@ def standing(console: Console, app: App, spec: LaunchSpec) -> None:
     unsure = {intent.subject for intent in app.ledger.open_intents(spec.run_id)} - {m.id for m in machines}
     if not machines and not unsure:
         console.print(f"Run {spec.run_id} has no machine; it has cost {_spent(app, spec)}.", markup=False)
+    if app.ledger.run(spec.run_id) is None:
+        return
     for machine in machines:
         left = format_duration(machine.deadline_at - now)
         console.print(
@@ -153,13 +158,18 @@ def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool)
         "run": spec.run_id,
         "job": spec.job.name,
         "mode": spec.job.mode,
-        "state": command.state,
+        "state": command.state if command.state != "idle" else _recorded_state(app, spec),
         "exit_code": command.exit_code,
         "finished": finished,
         "machines": machines,
         "cost_usd": spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()),
-        "results": str(app.results_folder(spec)),
+        "results": spec.results,
     }
+
+
+def _recorded_state(app: App, spec: LaunchSpec) -> str:
+    record = app.ledger.run(spec.run_id)
+    return (record.outcome if record else "") or "idle"
 
 
 def _spent(app: App, spec: LaunchSpec) -> str:
@@ -222,14 +232,20 @@ def schema(found: dict[str, Any], output: str | None) -> None:
         Path(output).write_text(text + "\n", encoding="utf-8")
 
 
-def statuses(found: Sequence[RunStatus], *, as_json: bool, detailed: bool) -> None:
-    """Print how runs are: a table, and below it what differs."""
+def statuses(found: Sequence[RunStatus], strays: Sequence[Machine], *, as_json: bool, detailed: bool) -> None:
+    """Print how runs are: a table, and below it what differs; strays are machines that no live run accounts for."""
     if as_json:
-        print_json([_status_as_data(status) for status in found])
+        print_json([*map(_status_as_data, found), *map(_stray_as_data, strays)])
         return
-    if not found:
+    for stray in strays:
+        print(f"! {_describe_stray(stray)}: `kedge teardown {stray.run_id}` ends it")
+    if found:
+        _print_statuses(found, detailed=detailed)
+    elif not strays:
         print("No live run. `kedge launch` starts one; `kedge status --all` lists those that ended.")
-        return
+
+
+def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
     table = Table("run", "state", "progress", "machine", "age", "cost", "gone in")
     for status in found:
         table.add_row(*_status_row(status))
@@ -240,6 +256,20 @@ def statuses(found: Sequence[RunStatus], *, as_json: bool, detailed: bool) -> No
         if detailed:
             for line in _status_details(status):
                 print(line)
+
+
+def _describe_stray(machine: Machine) -> str:
+    return f"machine {machine.id} is at {machine.provider}, and no live run accounts for it"
+
+
+def _stray_as_data(machine: Machine) -> dict[str, Any]:
+    return {
+        "run": machine.run_id,
+        "stage": "stray",
+        "state": "unknown",
+        "machines": [machine],
+        "findings": [_describe_stray(machine)],
+    }
 
 
 def _status_row(status: RunStatus) -> list[str]:

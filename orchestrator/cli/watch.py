@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from orchestrator.cli.render import signed
-from orchestrator.cli.standing_line import standing_line
+from orchestrator.cli.standing_line import harmless, standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.plan import Plan
@@ -69,7 +70,7 @@ class Watcher:
             case ActionEnded(action=action, note=note):
                 self._end(action, note)
             case LogLine(text=text):
-                self._print(_TIMESTAMP.sub(r"\1", text))
+                self._console.print(Text.from_ansi(harmless(_TIMESTAMP.sub(r"\1", text))))
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):

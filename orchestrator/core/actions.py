@@ -43,17 +43,27 @@ class SendCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendData:
-    """Bring a data folder to the machine."""
+    """Bring a data folder to the machine.
+
+    Attributes:
+        delete: remove there what isn't here.
+    """
 
     machine_id: str
     mount: DataMount
+    delete: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopCommand:
-    """Ask the command to checkpoint and exit, and wait for it."""
+    """Ask the command to checkpoint and exit, and wait for it.
+
+    Attributes:
+        restarts: a start follows: whoever follows the command goes on following.
+    """
 
     machine_id: str
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +159,7 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case SendCode():
             return f"{action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
         case SendData():
-            return action.mount.source
+            return action.mount.source + (", removing what isn't here" if action.delete else "")
         case StopCommand():
             return "it checkpoints, then exits"
         case StartCommand():
@@ -159,7 +169,7 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case FetchResults():
             return action.destination
         case DestroyMachine():
-            return "it is gone when the provider says so"
+            return "once its results are in the object store"
         case AwaitMachine():
             return ""
         case _:

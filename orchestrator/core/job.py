@@ -131,10 +131,16 @@ class LaunchSpec:
     Attributes:
         run_id: made once, when the launch begins; it outlives machines.
         provider: the one chosen.
+        folder: where it was launched; commands given there mean this run.
+        results: where its results go.
+        job_digest: of the job file's bytes; tells whether the file has changed since.
         keep: leave the machine to its deadline when the command is over.
     """
 
     run_id: str
     provider: str
     job: Job
+    folder: str = ""
+    results: str = ""
+    job_digest: str = ""
     keep: bool = False

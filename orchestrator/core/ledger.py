@@ -6,11 +6,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.core.cost import Rental
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
+
+if TYPE_CHECKING:
+    from orchestrator.core.actions import Action
 
 
 class IntentState(StrEnum):
@@ -36,6 +39,7 @@ class Intent:
     Attributes:
         kind: the action's class name.
         subject: what it acts on, a machine's id.
+        payload: the whole action as JSON.
     """
 
     id: int
@@ -45,6 +49,7 @@ class Intent:
     state: IntentState
     at: datetime
     detail: str = ""
+    payload: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +94,11 @@ class Ledger(Protocol):
     def run(self, run_id: str) -> RunRecord | None:
         """Look a run up by its id."""
 
-    def intend(self, run_id: str, kind: str, subject: str, at: datetime) -> int:
+    def intend(self, run_id: str, action: Action, at: datetime) -> int:
         """Record what is about to be done, and return the intent's id."""
+
+    def mark(self, run_id: str) -> int:
+        """Return a number that grows whenever somebody acts on the run."""
 
     def settle(self, intent_id: int, state: IntentState, at: datetime, detail: str = "") -> None:
         """Record what became of an intent."""

@@ -28,7 +28,7 @@ from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.ports import CodeSummary
 from orchestrator.core.report import MachineReport, RunState
-from orchestrator.core.units import format_duration, format_usd
+from orchestrator.core.units import cents, format_duration, format_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ class Observed:
         usual_duration: of successful runs of this job and mode; None without any.
         keeps_results: an object store keeps the results when the machine ends.
         results: the object store holds something to go on from.
-        outcome: the command's last state that the object store knows; None for none.
+        outcome: the command's last state that the object store or the ledger knows; None for none.
+        mark: the ledger's mark of the run when this was seen.
     """
 
     now: datetime
@@ -61,6 +62,7 @@ class Observed:
     keeps_results: bool = False
     results: bool = False
     outcome: RunState | None = None
+    mark: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class Plan:
         expected: how long it will take; None where nobody knows.
         basis: where the expectation and the prices come from.
         notes: what the user should know before saying yes, one line each.
+        mark: of what was observed; when somebody has acted on the run since, the plan is not carried out.
     """
 
     run_id: str
@@ -85,6 +88,7 @@ class Plan:
     deadline_at: datetime | None = None
     basis: str = ""
     notes: tuple[str, ...] = field(default=())
+    mark: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +144,11 @@ def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) 
     actions: list[Action] = [*plan_code(job, observed.code, machine.id)] if send_code else []
     state = observed.report.command.state if observed.report else RunState.IDLE
     if state.is_live:
-        actions.append(StopCommand(machine_id=machine.id))
+        actions.append(StopCommand(machine_id=machine.id, restarts=True))
     actions.append(
         StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=state is not RunState.IDLE)
     )
-    return Plan(run_id=run_id, actions=tuple(actions))
+    return Plan(run_id=run_id, actions=tuple(actions), mark=observed.mark)
 
 
 def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -> Plan:
@@ -163,7 +167,13 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
         source = report.machine if report is not None else observed.machines[-1].id
         actions.append(FetchResults(machine_id=source, destination=destination))
     actions.extend(DestroyMachine(machine_id=machine.id) for machine in observed.machines)
-    return Plan(run_id=run_id, actions=tuple(actions), worst_usd=observed.spent_usd, notes=_teardown_notes(observed))
+    return Plan(
+        run_id=run_id,
+        actions=tuple(actions),
+        worst_usd=observed.spent_usd,
+        notes=_teardown_notes(observed),
+        mark=observed.mark,
+    )
 
 
 def _plan_late_fetch(spec: LaunchSpec, observed: Observed, unclear: tuple[Action, ...], ending: Ending) -> Plan:
@@ -175,6 +185,7 @@ def _plan_late_fetch(spec: LaunchSpec, observed: Observed, unclear: tuple[Action
         actions=(*unclear, *fetch),
         worst_usd=observed.spent_usd,
         notes=("the run has succeeded already; nothing is rented for it",),
+        mark=observed.mark,
     )
 
 
@@ -248,7 +259,8 @@ def _price(
 ) -> Plan:
     left = max(timedelta(0), deadline_at - observed.now)
     expected, basis = _expectation(spec.job, observed)
-    _refuse_too_short(spec.job, expected, left)
+    if any(isinstance(action, CreateMachine) for action in actions):
+        _refuse_too_short(spec.job, expected, left)
     return Plan(
         run_id=spec.run_id,
         actions=actions,
@@ -260,6 +272,7 @@ def _price(
         deadline_at=deadline_at,
         basis=f"prices: {observed.offers_basis}; time: {basis}",
         notes=_launch_notes(spec.job, observed),
+        mark=observed.mark,
     )
 
 
@@ -282,7 +295,7 @@ def _refuse_too_short(job: Job, expected: timedelta | None, left: timedelta) -> 
 
 
 def _refuse_over_budget(plan: Plan) -> None:
-    if plan.budget_usd is not None and plan.worst_usd > plan.budget_usd:
+    if plan.budget_usd is not None and cents(plan.worst_usd) > cents(plan.budget_usd):
         worst, budget = format_usd(plan.worst_usd), format_usd(plan.budget_usd)
         raise OverBudgetError(
             f"the worst case costs {worst}, over the budget of {budget}",

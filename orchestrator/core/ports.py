@@ -144,7 +144,7 @@ class CodeSource(Protocol):
 class DataMover(Protocol):
     """Moves data folders and results between the laptop and a machine."""
 
-    def send(self, mount: DataMount, machine: Machine, progress: Progress) -> None:
+    def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
         """Bring `<root>/data/<target>` on the machine to the state of the mount's source."""
 
     def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
@@ -163,6 +163,9 @@ class ResultStore(Protocol):
 
     def command(self, run_id: str) -> Command | None:
         """Return the command's state as it was last shipped; None where nothing was."""
+
+    def shipped_at(self, run_id: str) -> datetime | None:
+        """Return when the agent last shipped; None where it never did."""
 
     def read_text(self, run_id: str, path: str) -> str:
         """Return one shipped text file, such as `run.log`; empty where it isn't there."""

@@ -61,9 +61,14 @@ def parse_usd(text: str) -> Decimal:
     return amount
 
 
+def cents(amount: Decimal) -> Decimal:
+    """Round to whole cents, half a cent up: what is shown is what is compared."""
+    return amount.quantize(_CENT, rounding=ROUND_HALF_UP)
+
+
 def format_usd(amount: Decimal) -> str:
     """Print dollars and cents, half a cent rounded up."""
-    return f"${amount.quantize(_CENT, rounding=ROUND_HALF_UP):,}"
+    return f"${cents(amount):,}"
 
 
 def format_bytes(count: int) -> str:

@@ -16,6 +16,7 @@ from orchestrator.core.report import (
     FollowEvent,
     MachineReport,
     ResultFile,
+    agent_error,
     parse_follow_event,
     parse_report,
 )
@@ -70,12 +71,7 @@ def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -
 
 def _checked(done: Completed, purpose: str) -> Completed:
     if done.exit_code != 0:
-        said = done.stderr.decode(errors="replace").strip() or done.stdout.decode(errors="replace").strip()
-        raise KedgeError(
-            f"the machine could not {purpose}",
-            why=said.splitlines()[-1] if said else f"its agent exited with {done.exit_code} and said nothing",
-            fix="look at it with `kedge ssh`, or end it with `kedge teardown`",
-        )
+        raise agent_error(f"the machine could not {purpose}", done.exit_code, done.stderr)
     return done
 
 

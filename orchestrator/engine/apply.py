@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import assert_never
 
 from orchestrator.core.actions import (
@@ -19,14 +19,14 @@ from orchestrator.core.actions import (
     StartCommand,
     StopCommand,
 )
-from orchestrator.core.errors import KedgeError, NoCapacityError, StillBillingError, UnreachableError
+from orchestrator.core.errors import ConflictError, KedgeError, NoCapacityError, StillBillingError, UnreachableError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine, MachineOrder, MachineState, SshAddress
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan
 from orchestrator.core.ports import Remote
-from orchestrator.core.report import Command, RunState
+from orchestrator.core.report import Command, RunState, Shipped
 from orchestrator.core.units import format_duration
 from orchestrator.engine import agent_client
 from orchestrator.engine.events import (
@@ -39,13 +39,19 @@ from orchestrator.engine.events import (
     ReportSeen,
 )
 from orchestrator.engine.fetch import fetch_results
-from orchestrator.engine.follow import MachineLostError, follow
+from orchestrator.engine.follow import RESTARTING, MachineLostError, follow
+from orchestrator.engine.observe import ask
+from orchestrator.engine.reconcile import close_run, note_outcome
 from orchestrator.engine.run_config import run_config
 from orchestrator.engine.world import World
+
+_LOOKERS = timedelta(seconds=5)
+"""How long a command waits for one that only looks, such as `status`, which settles the ledger."""
 
 _OTHERS = timedelta(minutes=10)
 """How long the end of a launch waits for another command that acts on the same run."""
 
+_SHIPMENT = timedelta(minutes=10)
 _BOOT = timedelta(minutes=15)
 _END = timedelta(minutes=5)
 _POLL = timedelta(milliseconds=100)
@@ -68,28 +74,48 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
     """Carry out a plan's actions in order, under the run's lock, which is let go while a command is followed.
 
     A failure leaves a ledger from which `resume` or `teardown` goes on. A command that was stopped, by
-    whomever, ends the plan early: its machine stays.
+    whomever, ends the plan early: its machine stays. A plan that ends with nothing left closes the run.
 
     Raises:
-        ConflictError: another command is at work on the run.
+        ConflictError: another command is at work on the run, or has been since the plan was made.
         KedgeError: an action failed.
     """
     progress = Progress()
     worker = _Worker(spec, world, events, progress)
     with ExitStack() as held:
-        held.enter_context(world.ledger.lock(spec.run_id))
+        held.enter_context(world.ledger.lock(spec.run_id, wait=_LOOKERS))
+        _refuse_stale(plan, world)
+        if any(isinstance(action, CreateMachine | StartCommand) for action in plan.actions):
+            world.ledger.open_run(spec, world.clock.now())
         for number, action in enumerate(plan.actions, 1):
             events(ActionBegan(number=number, action=action))
             if isinstance(action, FollowCommand):
                 held.close()
-            note = worker.perform_journaled(action)
-            if isinstance(action, FollowCommand):
+                note = worker.follow(action)
                 held.enter_context(world.ledger.lock(spec.run_id, wait=_OTHERS))
+            else:
+                note = worker.perform_journaled(action, ends=_ends(plan))
             events(ActionEnded(number=number, action=action, note=note))
             if progress.command.state is RunState.STOPPED and isinstance(action, FollowCommand):
                 return progress
+        if _ends(plan):
+            close_run(world, spec.run_id)
     progress.finished = True
     return progress
+
+
+def _ends(plan: Plan) -> bool:
+    return any(isinstance(action, DestroyMachine) for action in plan.actions)
+
+
+def _refuse_stale(plan: Plan, world: World) -> None:
+    """A plan that was made before somebody else acted could rent a second machine."""
+    if plan.mark is not None and plan.mark != world.ledger.mark(plan.run_id):
+        raise ConflictError(
+            f"another command has acted on run {plan.run_id} since this plan was made",
+            why="what was planned may not be what is needed any more; nothing was done",
+            fix="give the same command again: it looks anew",
+        )
 
 
 class _Worker:
@@ -101,14 +127,21 @@ class _Worker:
         self.events = events
         self.progress = progress
 
-    def perform_journaled(self, action: Action) -> str:
+    def perform_journaled(self, action: Action, *, ends: bool) -> str:
+        """Perform one action; a command that can't be stopped must not keep its machine from being ended."""
         if isinstance(action, CreateMachine):
             return self._create(action)
-        return self._journaled(action, action.machine_id)
+        try:
+            return self._journaled(action)
+        except KedgeError as err:
+            if not (ends and isinstance(action, StopCommand)):
+                raise
+            self.events(Remark(text=f"{err.what}: {err.why}; the machine is ended all the same"))
+            return "failed"
 
-    def _journaled(self, action: Action, subject: str) -> str:
+    def _journaled(self, action: Action) -> str:
         ledger, clock = self.world.ledger, self.world.clock
-        intent = ledger.intend(self.spec.run_id, type(action).__name__, subject, clock.now())
+        intent = ledger.intend(self.spec.run_id, action, clock.now())
         try:
             note = self._perform(action)
         except BaseException as err:
@@ -129,14 +162,12 @@ class _Worker:
                 return self._stop(action)
             case StartCommand():
                 return self._start(action)
-            case FollowCommand():
-                return self._follow(action)
             case FetchResults():
                 return self._fetch(action)
             case DestroyMachine():
                 return self._destroy(action)
-            case CreateMachine():
-                raise AssertionError("creations write an intent for each offer")
+            case CreateMachine() | FollowCommand():
+                raise AssertionError("a creation writes an intent for each offer; following changes nothing")
             case _:
                 assert_never(action)
 
@@ -158,7 +189,7 @@ class _Worker:
         """Create from one offer; only a clear refusal closes the intent, all else is settled by looking."""
         ledger, clock = self.world.ledger, self.world.clock
         order = self._order(action, offer)
-        intent = ledger.intend(self.spec.run_id, CreateMachine.__name__, action.machine_id, clock.now())
+        intent = ledger.intend(self.spec.run_id, action, clock.now())
         try:
             machine = self.world.provider.create(order)
         except NoCapacityError as refusal:
@@ -218,14 +249,15 @@ class _Worker:
         return source.send(self._connect(machine), machine, self._moved)[:12]
 
     def _send_data(self, action: SendData) -> str:
-        self.world.data.send(action.mount, self._machine(action.machine_id), self._moved)
+        machine = self._machine(action.machine_id)
+        self.world.data.send(action.mount, machine, self._moved, delete=action.delete)
         return ""
 
     def _stop(self, action: StopCommand) -> str:
         machine = self._machine(action.machine_id)
         grace = self.spec.job.supervisor.grace
-        command = agent_client.stop(self._connect(machine), machine, grace=grace, reason="an operator's stop")
-        return self._note(command)
+        reason = RESTARTING if action.restarts else "an operator's stop"
+        return self._note(agent_client.stop(self._connect(machine), machine, grace=grace, reason=reason))
 
     def _start(self, action: StartCommand) -> str:
         machine = self._machine(action.machine_id)
@@ -233,7 +265,7 @@ class _Worker:
         config = run_config(self.spec, machine, self.world.environ, unit)
         return self._note(agent_client.start(self._connect(machine), machine, config))
 
-    def _follow(self, action: FollowCommand) -> str:
+    def follow(self, action: FollowCommand) -> str:
         machine = self._machine(action.machine_id)
         try:
             for event in follow(self.world, machine, offset=0, until_over=True):
@@ -259,12 +291,25 @@ class _Worker:
 
     def _destroy(self, action: DestroyMachine) -> str:
         machine = self._machine(action.machine_id)
+        self._await_shipment(machine)
         self.world.provider.destroy(machine.id)
         self._wait_until_gone(machine.id)
         self.world.ledger.end_machine(machine.id, self.world.clock.now())
         if machine.address is not None:
             self.world.connector.forget(machine.address)
         return "gone"
+
+    def _await_shipment(self, machine: Machine) -> None:
+        """Wait until the agent has copied the end of the run to the store: what isn't there ends with the machine."""
+        give_up_at = self.world.clock.now() + _SHIPMENT
+        while (report := ask(self.world, machine)) is not None and self.world.store is not None:
+            shipped = report.shipped or Shipped()
+            if not report.command.state.is_over or shipped.time >= report.command.since:
+                return
+            if shipped.error or self.world.clock.now() > give_up_at:
+                self.events(Remark(text=f"the object store lacks the end of the run: {shipped.error or 'too slow'}"))
+                return
+            self.world.clock.sleep(_POLL)
 
     def _wait_until_gone(self, machine_id: str) -> None:
         give_up_at = self.world.clock.now() + _END
@@ -279,9 +324,7 @@ class _Worker:
 
     def _note(self, command: Command) -> str:
         self.progress.command = command
-        now = self.world.clock.now()
-        started = datetime.fromtimestamp(command.started, tz=now.tzinfo) if command.started else now
-        self.world.ledger.note_outcome(self.spec.run_id, command.state, max(timedelta(0), now - started))
+        note_outcome(self.world, self.spec.run_id, command)
         return str(command.state)
 
     def _moved(self, done: int, total: int) -> None:

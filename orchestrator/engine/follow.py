@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine
-from orchestrator.core.report import FollowEvent
+from orchestrator.core.report import Command, FollowEvent, RunState
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
 
 _PAUSE = timedelta(seconds=1)
 _PATIENCE = timedelta(minutes=5)
 """How long a machine may be out of reach, in one piece, before following it is given up."""
+
+
+RESTARTING = "restarting"
+"""Why a command is stopped that is started again at once: following it goes on."""
+
+_RESTART = timedelta(minutes=5)
 
 
 class MachineLostError(UnreachableError):
@@ -28,11 +34,13 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
         UnreachableError: the machine is there, and out of reach for too long.
     """
     reached_at = world.clock.now()
+    command = Command()
     while True:
         try:
             for event in _follow_once(world, machine, offset, until_over=until_over):
                 offset = event.offset
                 reached_at = world.clock.now()
+                command = event.report.command if event.report else command
                 yield event
         except UnreachableError:
             if world.provider.describe(machine.id) is None:
@@ -41,7 +49,15 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
                 raise
             world.clock.sleep(_PAUSE)
         else:
-            return
+            if not _restarts(command, world.clock.now()):
+                return
+            world.clock.sleep(_PAUSE)
+
+
+def _restarts(command: Command, now: datetime) -> bool:
+    """Tell whether the command was stopped only to be started again."""
+    since = datetime.fromtimestamp(command.since, tz=now.tzinfo)
+    return command.state is RunState.STOPPED and command.reason == RESTARTING and now - since < _RESTART
 
 
 def _follow_once(world: World, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:

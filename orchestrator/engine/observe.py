@@ -22,6 +22,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
         offers: ask what is for sale, where the run has no machine.
     """
     now = world.clock.now()
+    mark = world.ledger.mark(spec.run_id)
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
     usable = [machine for machine in machines if machine.state in (MachineState.BOOTING, MachineState.READY)]
     source = world.code(spec.job) if code else None
@@ -35,8 +36,9 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
         spent_usd=spent_usd(world.ledger.rentals(spec.run_id), now),
         usual_duration=world.ledger.usual_duration(spec.job.name, spec.job.mode),
         keeps_results=world.store is not None,
-        results=world.store is not None and bool(world.store.manifest(spec.run_id)),
-        outcome=_shipped_state(world, spec.run_id),
+        results=world.has_results(spec.run_id),
+        outcome=_last_outcome(world, spec.run_id),
+        mark=mark,
     )
 
 
@@ -50,7 +52,11 @@ def ask(world: World, machine: Machine) -> MachineReport | None:
         return None
 
 
-def _shipped_state(world: World, run_id: str) -> RunState | None:
+def _last_outcome(world: World, run_id: str) -> RunState | None:
+    """Return how the command ended: by the ledger, which may have seen more, else by the object store."""
+    record = world.ledger.run(run_id)
+    if record is not None and record.outcome == RunState.SUCCEEDED:
+        return RunState.SUCCEEDED
     command = world.store.command(run_id) if world.store else None
     return command.state if command else None
 

@@ -6,7 +6,7 @@ from orchestrator.core.errors import ConflictError
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.report import MachineReport
 from orchestrator.engine.observe import ask
-from orchestrator.engine.reconcile import differences, reconcile
+from orchestrator.engine.reconcile import differences, note_outcome, reconcile
 from orchestrator.engine.recorded import RunStatus, recorded_status
 from orchestrator.engine.world import World
 
@@ -18,6 +18,9 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
     recorded = recorded_status(world.ledger, world.ledger.run(record.run_id) or record, now)
     machines = tuple(world.provider.describe(machine.id) or machine for machine in recorded.machines)
     reports = [seen for machine in machines if (seen := ask(world, machine))]
+    for report in reports:
+        if report.command.state.is_over and report.command.state != recorded.record.outcome:
+            note_outcome(world, record.run_id, report.command)
     silent = [f"machine {m.id} doesn't answer" for m in machines if m.id not in {r.machine for r in reports}]
     return RunStatus(
         record=recorded.record,

@@ -34,3 +34,7 @@ class World:
     agent_archive: Callable[[], bytes]
     render_unit: Callable[[Job, str], str]
     environ: Mapping[str, str]
+
+    def has_results(self, run_id: str) -> bool:
+        """Tell whether the object store holds anything of a run's."""
+        return self.store is not None and bool(self.store.manifest(run_id))

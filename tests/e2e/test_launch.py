@@ -6,10 +6,13 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orchestrator.adapters.objects import FolderStore
 from tests.laptop import Laptop
+from tests.waiting import wait_until
 
 JOB = """
     name: toy
@@ -42,25 +45,30 @@ def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) 
     ledger.close()
 
 
+def nameless(value: Any) -> Any:
+    """Replace the run's name, which is new at each launch."""
+    return json.loads(re.sub(r"toy-\d{4}-\w{4}", "RUN", json.dumps(value)))
+
+
 def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop) -> None:
-    """What you see is what happens: the printed plan, the events and the ledger's intents are one list."""
+    """What you see is what happens: every field of every planned action is what the ledger says was done."""
     laptop.write_job(JOB)
     shown = [line[2:] for line in laptop.kedge("launch", "--dry-run").splitlines() if re.match(r"  [+~-] ", line)]
-    titles = [line.partition(": ")[0] for line in shown]
+    plan = laptop.json("launch", "--dry-run")
     assert not list((laptop.state / "machines").glob("*"))
     said = laptop.kedge("launch", "--yes").splitlines()
     done = [re.sub(r"( \([^()]*\))?  \d+\.\d s$", "", line) for line in said if re.match(r"[+~-] .*  \d+\.\d s$", line)]
-
-    def nameless(lines: list[str]) -> list[str]:
-        return [re.sub(r"toy-\d{4}-\w{4}", "RUN", line) for line in lines]
-
-    assert nameless(done) == nameless(titles)
+    assert nameless(done) == nameless([line.partition(": ")[0] for line in shown])
     ledger = laptop.ledger()
-    (record,) = ledger.runs()
-    kinds = [intent.kind for intent in ledger.intents(record.run_id)]
-    plan = json.loads(laptop.kedge("plan", "--json"))
-    assert kinds == [action["kind"] for action in plan["actions"]]
+    intents = ledger.intents(ledger.runs()[0].run_id)
     ledger.close()
+    acted = [{"kind": intent.kind, **json.loads(intent.payload)} for intent in intents]
+    planned = [
+        {key: value for key, value in action.items() if key not in ("sign", "says")}
+        for action in plan["actions"]
+        if action["kind"] != "FollowCommand"
+    ]
+    assert nameless(acted) == nameless(planned)
 
 
 def test_a_command_that_fails_is_started_again_and_goes_on_from_its_checkpoint(laptop: Laptop) -> None:
@@ -102,6 +110,8 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
         (["teardown", "nobody"], 2, "nobody"),
         (["status", "nobody"], 2, "nobody"),
         (["exec"], 2, "--"),
+        (["logs", "--lines", "abc"], 2, "abc"),
+        (["job-schema", "--output", "/nonexistent/x"], 1, "/nonexistent/x"),
     ],
 )
 def test_bad_requests_have_their_own_exit_codes_and_change_nothing(
@@ -148,8 +158,6 @@ def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop
     """Nobody is connected: the command is stopped, its results are shipped, and the machine is gone."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--env", "STEPS=100000")["run"]
-    from tests.waiting import wait_until
-
     wait_until(lambda: not laptop.processes(), seconds=40)
     status = laptop.json("status", run)[0]
     assert status["machines"] == []
@@ -159,3 +167,70 @@ def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop
     assert int(saved[-1].read_text()) > 10
     laptop.kedge("teardown", run, "--yes")
     assert laptop.json("status", "--all")[0]["stage"] == "ended"
+
+
+def test_help_explains_every_flag(laptop: Laptop) -> None:
+    """The flag, what it is for, and an example."""
+    said = laptop.kedge("--help", "launch")
+    assert "the machine is gone after this time" in " ".join(said.split())
+    assert "kedge launch --job digits" in said
+
+
+def test_a_run_that_has_succeeded_is_never_rented_for_again(laptop: Laptop) -> None:
+    """Neither right after its launch nor from the store alone: resume only fetches."""
+    laptop.write_job(JOB)
+    laptop.kedge("launch", "--yes")
+    plan = laptop.json("resume", "--dry-run")
+    assert [action["kind"] for action in plan["actions"]] == ["FetchResults"]
+
+
+def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop: Laptop) -> None:
+    """What the launch fetched is what the store has: the outcome, the last file, the last line of the log."""
+    laptop.write_job(JOB)
+    laptop.kedge("launch", "--yes")
+    ledger = laptop.ledger()
+    run = ledger.runs()[0].run_id
+    ledger.close()
+    store = FolderStore(laptop.state / "store")
+    command = store.command(run)
+    assert command is not None
+    assert command.state == "succeeded"
+    assert "output/results/model.txt" in {file.path for file in store.manifest(run)}
+    assert "[kedge] succeeded" in store.read_text(run, "run.log")
+
+
+def test_looking_at_an_ended_run_leaves_it_ended(laptop: Laptop) -> None:
+    """fetch, logs and status change nothing; a copy that is newer than the store's is kept."""
+    laptop.write_job(JOB)
+    laptop.kedge("launch", "--yes")
+    run = laptop.json("status", "--all")[0]["run"]
+    log = laptop.home / "kedge-results" / run / "run.log"
+    log.write_text("mine, and newer")
+    laptop.kedge("fetch", run)
+    assert log.read_text() == "mine, and newer"
+    laptop.kedge("logs", run)
+    assert laptop.json("status", "--all")[0]["stage"] == "ended"
+    laptop.kedge("stop", code=2)
+
+
+def test_a_detached_run_that_ends_its_own_machine_is_seen_as_what_it_became(laptop: Laptop) -> None:
+    """Nobody watched: status learns the outcome from the store, closes the run, and counts no more than it was."""
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
+    run = laptop.json("launch", "--yes", "--detach", "--price", "3600")["run"]
+    wait_until(lambda: not laptop.processes(), seconds=40)
+    laptop.kedge("status")
+    (status,) = laptop.json("status", run)
+    assert (status["state"], status["stage"]) == ("succeeded", "ended")
+    assert float(status["spent_usd"]) <= 15
+
+
+def test_an_escape_sequence_in_the_log_does_not_reach_the_terminal(laptop: Laptop) -> None:
+    """A command's output can neither clear the screen nor rename the window of whoever follows it."""
+    laptop.write_job("""
+        name: noisy
+        run: printf 'a\\033[2Jb\\033]0;title\\007c\\n'
+        supervisor: {kind: nohup, restarts: 0}
+    """)
+    said = laptop.kedge("launch", "--yes")
+    assert "abc" in said
+    assert "\x1b" not in said

@@ -8,12 +8,17 @@ import shlex
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.settings import read_settings
+from orchestrator.app.launching import Changes, launch_plan, resumed_spec
+from orchestrator.app.root import App
+from orchestrator.core.errors import ConflictError
 from tests.laptop import Laptop
 from tests.waiting import wait_until
 
@@ -264,3 +269,127 @@ def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
     holding = [path for path in laptop.state.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
     assert [path.name for path in holding] == ["secrets.json"]
     assert Path(holding[0]).stat().st_mode & 0o077 == 0
+
+
+def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) -> None:
+    """sync-code --restart from another terminal: the launch sees the new code to its end, fetches and destroys."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 60"))
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: step(laptop) > 2)
+    script = (laptop.home / "train.py").read_text()
+    (laptop.home / "train.py").write_text(script.replace("step {step} of", "new step {step} of"))
+    laptop.kedge("sync-code", "--restart")
+    said, errors = launch.communicate(timeout=60)
+    assert launch.returncode == 0, errors
+    assert "new step 60 of 60" in said
+    assert "Results:" in said
+    assert laptop.processes() == []
+
+
+def test_looking_at_a_launch_disturbs_nothing(laptop: Laptop) -> None:
+    """Status and cost in a loop: no finding, no failed launch, no open entry."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 40"))
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: laptop.json("status"))
+    while launch.poll() is None:
+        findings = [finding for status in laptop.json("status") for finding in status["findings"]]
+        assert [finding for finding in findings if "interrupted" in finding] == []
+        laptop.kedge("cost")
+    said, errors = launch.communicate(timeout=60)
+    assert launch.returncode == 0, errors
+    assert "Results:" in said
+
+
+def test_a_teardown_from_another_terminal_ends_a_launch_quietly(laptop: Laptop) -> None:
+    """The user asked for it: what follows the log says that the run was stopped."""
+    laptop.write_job(JOB % "nohup")
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: step(laptop) > 2)
+    laptop.kedge("teardown", "--yes")
+    said, errors = launch.communicate(timeout=60)
+    assert (launch.returncode, errors) == (0, ""), errors
+    assert "stopped" in said
+    assert laptop.processes() == []
+
+
+def test_a_torn_down_run_goes_on_from_the_checkpoint_of_its_stop(laptop: Laptop) -> None:
+    """What the command wrote on SIGTERM is in the store before the machine is destroyed, fetched or not."""
+    laptop.write_job("""
+        name: saver
+        run: |
+          test -f "$KEDGE_CHECKPOINT_DIR/last" && echo "found $(cat "$KEDGE_CHECKPOINT_DIR/last")"
+          trap 'echo final > "$KEDGE_CHECKPOINT_DIR/last"; exit 0' TERM
+          echo ready
+          while true; do sleep 0.1; done
+        supervisor: {kind: nohup, restarts: 0, grace: 10s}
+    """)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: "ready" in laptop.kedge("logs"))
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+    laptop.kedge("resume", run, "--yes", "--detach")
+    wait_until(lambda: "found final" in laptop.kedge("logs", run))
+
+
+def test_a_plan_that_was_overtaken_is_not_carried_out(laptop: Laptop, run: str) -> None:
+    """Two resumes are planned for a lost machine; the second one to be confirmed rents nothing."""
+    kill_machine(laptop, run)
+    app = App(replace(read_settings(laptop.env), cwd=laptop.home))
+    record = app.choose_run(run)
+    app.settle(record)
+    spec = resumed_spec(record, Changes())
+    plan = launch_plan(app, spec, follow=False)
+    laptop.kedge("resume", run, "--yes", "--detach")
+    with pytest.raises(ConflictError, match="since this plan was made"):
+        app.apply(spec, plan, lambda _event: None)
+    assert len(laptop.provider().machines()) == 1
+
+
+def test_a_command_that_cannot_be_stopped_does_not_keep_its_machine(laptop: Laptop, run: str) -> None:
+    """The agent is broken: teardown says so, and ends the machine all the same."""
+    agent = laptop.state / "machines" / f"{run}-m1" / "agent" / "kedge_agent" / "control.py"
+    agent.write_text("raise OSError(28, 'No space left on device')")
+    said = laptop.kedge("teardown", "--yes")
+    assert "No space left" in said
+    assert laptop.processes() == []
+    assert laptop.json("status", "--all")[0]["stage"] == "ended"
+
+
+def test_another_folder_s_run_is_never_taken(laptop: Laptop, run: str) -> None:
+    """A teardown in the wrong folder names what lives elsewhere, and ends nothing."""
+    elsewhere = laptop.home.parent / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        [*laptop.program, "teardown", "--yes"],
+        cwd=elsewhere,
+        env=laptop.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert run in done.stderr
+    assert laptop.json("status")[0]["state"] == "running"
+
+
+def test_a_machine_that_the_ledger_has_lost_is_found_and_ended(laptop: Laptop, run: str) -> None:
+    """The ledger is gone: status names the machine, and teardown ends it by the run's name."""
+    for path in laptop.state.glob("ledger.db*"):
+        path.unlink()
+    (stray,) = laptop.json("status")
+    assert (stray["run"], stray["stage"]) == (run, "stray")
+    laptop.kedge("teardown", run, "--yes")
+    assert laptop.processes() == []
+    assert laptop.json("status") == []
+
+
+def test_a_live_machine_keeps_its_deadline(laptop: Laptop, run: str) -> None:
+    """A flag that can't be carried out is refused, not ignored; without it resume has nothing to do."""
+    laptop.kedge("resume", run, "--yes", "--detach", "--ttl", "4h", code=2)
+    assert "deadline that it was born with" in laptop.errors
+    assert laptop.json("resume", run, "--yes", "--detach")["state"] == "running"
+
+
+def test_a_changed_job_file_is_told(laptop: Laptop, run: str) -> None:
+    """A run keeps the job that it began with; whoever edits the file is not left to wonder."""
+    laptop.write_job((JOB % "nohup") + "    setup: echo new\n")
+    assert "has changed since the launch" in laptop.kedge("start")

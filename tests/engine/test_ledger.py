@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.actions import AwaitMachine, DestroyMachine
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import DataMount, Job, LaunchSpec, Resources
 from orchestrator.core.ledger import IntentState, RunStage
@@ -72,11 +73,30 @@ def test_a_machine_is_on_the_meter_until_its_end_is_recorded(ledger: SqliteLedge
     assert ledger.rentals("digits-1")[0].until == NOW + timedelta(minutes=30)
 
 
+def test_a_machine_that_is_found_again_is_on_the_meter_again(ledger: SqliteLedger) -> None:
+    """An end that was recorded by mistake, or a machine made anew under its name, must not hide what bills."""
+    ledger.open_run(SPEC, NOW)
+    ledger.put_machine(MACHINE)
+    ledger.end_machine(MACHINE.id, NOW)
+    ledger.put_machine(MACHINE)
+    assert ledger.machines(live_only=True) == (MACHINE,)
+    assert ledger.rentals("digits-1")[0].until is None
+
+
+def test_the_mark_grows_when_somebody_acts_on_the_run(ledger: SqliteLedger) -> None:
+    """It tells whether a plan is still about the world that it was made for."""
+    ledger.open_run(SPEC, NOW)
+    before = ledger.mark("digits-1")
+    ledger.intend("digits-1", AwaitMachine(machine_id="digits-1-m1"), NOW)
+    assert ledger.mark("digits-1") > before
+    assert ledger.mark("other") == 0
+
+
 def test_an_intent_stays_open_until_it_is_settled_or_its_run_ends(ledger: SqliteLedger) -> None:
     """An open intent is what a crash leaves behind: it must never vanish by itself."""
     ledger.open_run(SPEC, NOW)
-    first = ledger.intend("digits-1", "CreateMachine", "digits-1-m1", NOW)
-    ledger.intend("digits-1", "AwaitMachine", "digits-1-m1", NOW)
+    first = ledger.intend("digits-1", DestroyMachine(machine_id="digits-1-m1"), NOW)
+    ledger.intend("digits-1", AwaitMachine(machine_id="digits-1-m1"), NOW)
     ledger.settle(first, IntentState.DONE, NOW, "there")
     assert [intent.kind for intent in ledger.open_intents("digits-1")] == ["AwaitMachine"]
     ledger.end_run("digits-1", NOW)
@@ -110,12 +130,13 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
     import os, signal, datetime, pathlib
     from orchestrator.adapters.clock import SystemClock
     from orchestrator.adapters.ledger import SqliteLedger
+    from orchestrator.core.actions import AwaitMachine
     from orchestrator.core.job import Job, LaunchSpec
     ledger = SqliteLedger(pathlib.Path({str(tmp_path)!r}), SystemClock())
     now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     with ledger.lock("r"):
         ledger.open_run(LaunchSpec(run_id="r", provider="local", job=Job(name="j")), now)
-        ledger.intend("r", "CreateMachine", "r-m1", now)
+        ledger.intend("r", AwaitMachine(machine_id="r-m1"), now)
         os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
@@ -143,7 +164,7 @@ def test_many_commands_at_once_lose_nothing(tmp_path: Path) -> None:
         ledger = SqliteLedger(tmp_path, SystemClock())
         ledger.open_run(SPEC, NOW)
         for step in range(10):
-            ledger.intend("digits-1", "SendCode", f"{number}-{step}", NOW)
+            ledger.intend("digits-1", AwaitMachine(machine_id=f"{number}-{step}"), NOW)
         ledger.close()
 
     with ThreadPoolExecutor(8) as pool:

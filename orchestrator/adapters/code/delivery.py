@@ -10,9 +10,9 @@ from orchestrator.adapters.code.ahead import Ahead
 from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.pack import pack
 from orchestrator.adapters.code.tree import CodeTree
-from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import Machine
-from orchestrator.core.ports import Completed, Progress, Remote
+from orchestrator.core.ports import Progress, Remote
+from orchestrator.core.report import agent_error
 
 _SENDING = timedelta(hours=2)
 _NO_SUCH_BASE = 3
@@ -50,18 +50,9 @@ class Delivery:
             with Delivery(self._machine, self._tree, None) as whole:
                 whole.send(remote, progress)
         elif done.exit_code != 0:
-            raise _refused(done)
+            raise agent_error("the machine could not take the code", done.exit_code, done.stderr)
 
     def _argv(self) -> list[str]:
         argv = [self._machine.agent, "receive-code", "--hash", self._tree.manifest.hash]
         argv += ["--base", self._base.hash] if self._base else []
         return [*argv, "--codec", "zstd" if self._machine.zstd else "gzip"]
-
-
-def _refused(done: Completed) -> KedgeError:
-    said = done.stderr.decode(errors="replace").strip()
-    return KedgeError(
-        "the machine could not take the code",
-        why=said.splitlines()[-1] if said else f"its agent exited with {done.exit_code}",
-        fix="look at it with `kedge ssh`; the code that it had is still there",
-    )
