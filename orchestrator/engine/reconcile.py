@@ -59,7 +59,9 @@ def close_run(world: World, run_id: str) -> None:
             f"run {run_id} can't be closed: {', '.join(machine.id for machine in left)} may still be billing",
             fix=f"end it with `kedge teardown {run_id}`",
         )
-    world.ledger.end_run(run_id, world.clock.now())
+    record = world.ledger.run(run_id)
+    if record is not None and record.stage is RunStage.LIVE:
+        world.ledger.end_run(run_id, world.clock.now())
 
 
 def note_outcome(world: World, run_id: str, command: Command) -> None:
@@ -120,7 +122,8 @@ def _settle_outcome(world: World, run_id: str) -> None:
     if record is None or record.stage is RunStage.ENDED or command is None:
         return
     if command.state in (RunState.SUCCEEDED, RunState.FAILED):
-        note_outcome(world, run_id, command)
+        if record.outcome != command.state:
+            note_outcome(world, run_id, command)
         world.ledger.end_run(run_id, world.clock.now())
 
 

@@ -52,7 +52,6 @@ def main(moment: str, number: int) -> None:
     spec = new_launch(app, None, None, Overrides())
     plan = launch_plan(app, spec, follow=True)
     app.apply(spec, plan, lambda _event: None)
-    app.end(spec.run_id)
 
 
 if __name__ == "__main__":
