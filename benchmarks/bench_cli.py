@@ -20,6 +20,8 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 
 ROUNDS = 25
+LIST = ["invoke", "--list"]
+STATUS = ["kedge", "status", "--all", "--ledger"]
 RUNS = 20
 BARE = "bare invoke --list, one task"
 TASKS = """\
@@ -33,7 +35,7 @@ def hello(c):
 HEAVY = frozenset(
     {
         *("boto3", "botocore", "fabric", "jinja2", "numpy", "paramiko", "pydantic", "pydo"),
-        *("rich", "torch", "yaml"),
+        *("rich", "torch"),
     }
 )
 
@@ -47,7 +49,7 @@ def fill(benchmark: Benchmark) -> None:
         for contender in contenders:
             contender.run()  # compiles what isn't compiled yet
         benchmark.measure(contenders)
-        for words, folder in ((["invoke", "--list"], CHECKOUT), (["kedge", "status", "--all", "--ledger"], laptop.home)):
+        for words, folder in ((LIST, CHECKOUT), (STATUS, laptop.home)):
             heavy = sorted(loaded(laptop, words, folder) & HEAVY)
             benchmark.check(f"`{' '.join(words)}` loads {', '.join(heavy) or 'nothing heavy'}", met=not heavy)
         benchmark.notes.append(f"heavy: {', '.join(sorted(HEAVY))}")
@@ -87,9 +89,8 @@ def loaded(laptop: BenchLaptop, words: list[str], cwd: Path) -> set[str]:
 
 def record_runs(state: Path) -> None:
     """Write a ledger of runs of a real job, each with a machine, the newest one live."""
-    job = read_job(
-        CHECKOUT / "infra" / "jobs" / "digits.yaml", mode="full", overrides=Overrides(), environ={}, providers=("local",)
-    )
+    path = CHECKOUT / "infra" / "jobs" / "digits.yaml"
+    job = read_job(path, mode="full", overrides=Overrides(), environ={}, providers=("local",))
     ledger = SqliteLedger(state, SystemClock())
     now = datetime.now(UTC)
     for number in range(RUNS):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.rounds import BIN, scratch_folder
+from benchmarks.rounds import BIN, scratch_folder, timed
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.providers.local.provider import LocalProvider
 
@@ -49,21 +49,13 @@ class BenchLaptop:
             "XDG_RUNTIME_DIR": str(self.root / "run"),
         }
 
-    def kedge(self, *words: str) -> str:
-        """Run a command that isn't timed.
+    def kedge(self, *words: str) -> float:
+        """Run a command, and return the seconds that it took.
 
         Raises:
-            CalledProcessError: it failed.
+            RuntimeError: it failed.
         """
-        return subprocess.run(
-            [KEDGE, *words],
-            cwd=self.home,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        return timed([KEDGE, *words], cwd=self.home, env=self.env)
 
     def wipe(self) -> None:
         """End every machine, and begin with nothing."""
