@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from . import releases, state
 from .config import peek_run_config
@@ -20,15 +21,13 @@ from .errors import AgentError, NoBaseError, RequestError
 from .files import locked
 from .layout import Layout
 from .links import apply_links
-from .parse import NAME
-from .tree import Stamp, Tree, describe_tree, is_as_recorded
+from .tree import Stamp, Tree, is_as_recorded
 
 _LOCK_SECONDS = 120.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the hashes and the codec."""
-    parser.add_argument("--hash", required=True, help="content hash of the whole new tree")
+    """Add the base and the codec."""
     parser.add_argument("--base", default="", help="hash of the tree that the stream is a difference to")
     parser.add_argument("--codec", choices=("zstd", "gzip", "none"), default="none")
 
@@ -37,23 +36,34 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
     """Receive code. Cut at any instant, the machine has the old tree or the new one, whole.
 
     Raises:
-        NoBaseError: the base isn't the release in place; nothing was read.
+        NoBaseError: the base isn't the release in place, or isn't as it was received.
         RequestError: the stream holds what no tree may hold, or lacks what it promised.
         AgentError: the stream was cut.
     """
-    if not NAME.fullmatch(args.hash):
-        raise RequestError(f"{args.hash!r} is no content hash")
     layout.prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     releases.sweep_incoming(layout)
     base = _open_base(layout, args.base) if args.base else None
     with releases.incoming(layout) as folder:
+        tree = Tree(folder, base)
         with _decoded(args.codec) as stream:
-            entries = _unpack(Tree(folder, base), stream, args.hash)
+            _unpack(tree, stream)
+        if tree.says_unchanged:
+            return _confirm(layout, tree.content_hash)
+        if base is not None and not is_as_recorded(base, releases.read_record(base)["files"]):
+            raise _no_base(args.base)
+        stamps = tree.complete()
         # Only now: a sender that hangs must not keep the next one out.
         with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
-            _put_in_place(layout, folder, args.hash, describe_tree(folder, entries))
+            _put_in_place(layout, folder, tree.content_hash, stamps)
+    _prune_behind(layout)
+    return 0
+
+
+def _confirm(layout: Layout, content_hash: str) -> int:
+    if content_hash != releases.code_hash(layout):
+        raise _no_base(content_hash)
     return 0
 
 
@@ -71,10 +81,25 @@ def _put_in_place(layout: Layout, folder: Path, content_hash: str, stamps: dict[
     if config is not None:
         apply_links(layout, config, release)
     releases.switch(layout, release)
-    releases.prune(layout, in_use=state.load(layout).release)
 
 
-def _unpack(tree: Tree, stream: IO[bytes], content_hash: str) -> list[dict[str, Any]]:
+def _prune_behind(layout: Layout) -> None:
+    """Remove old releases in a process of its own: the sender doesn't wait for thousands of files to go."""
+    sys.stdout.flush()
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
+            releases.prune(layout, in_use=state.load(layout).release)
+    finally:
+        os._exit(0)
+
+
+def _unpack(tree: Tree, stream: IO[bytes]) -> None:
     try:
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as tar:
             for member in tar:
@@ -83,7 +108,6 @@ def _unpack(tree: Tree, stream: IO[bytes], content_hash: str) -> list[dict[str, 
             pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile) as err:
         raise AgentError("the stream of code was cut", why=str(err), fix="send it again") from err
-    return tree.complete(content_hash)
 
 
 @contextlib.contextmanager
@@ -116,10 +140,13 @@ def _zstd() -> Iterator[IO[bytes]]:
 
 def _open_base(layout: Layout, content_hash: str) -> Path:
     release = releases.current(layout)
-    record = releases.read_record(release) if release else {}
-    if release is None or record.get("hash") != content_hash or not is_as_recorded(release, record["files"]):
-        raise NoBaseError(f"no base {content_hash}", fix="send the whole tree")
+    if release is None or releases.read_record(release).get("hash") != content_hash:
+        raise _no_base(content_hash)
     return release
+
+
+def _no_base(content_hash: str) -> NoBaseError:
+    return NoBaseError(f"no base {content_hash}", fix="send the whole tree")
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .errors import AgentError
 from .files import read_json, write_atomically, write_json
 from .layout import Layout
-from .links import aside
 
 _EMPTY = "empty"
 _PREVIOUS = ".previous"
@@ -151,8 +151,35 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def original(release: Path, path: str) -> Path:
+def original(release: Path, path: str) -> str:
     """Return where a file of a release lies now: in place, or aside where a link has taken its place."""
-    in_place = os.path.join(release, path)  # noqa: PTH118 - for each of thousands of files
-    kept = os.path.join(aside(release), path)  # noqa: PTH118
-    return Path(kept if os.path.lexists(kept) else in_place)
+    kept = f"{release.parent}/.{release.name}.aside/{path}"
+    return kept if os.path.lexists(kept) else f"{release}/{path}"
+
+
+def make_own(layout: Layout, release: Path) -> None:
+    """End the sharing of files with the release before, ahead of the first command that runs here.
+
+    Raises:
+        AgentError: an earlier command has written to a file that both have: the code isn't what was sent.
+    """
+    record = read_record(release)
+    if not record or record.get("own"):
+        return
+    for path, stamp in record["files"].items():
+        file = original(release, path)
+        status = os.lstat(file)
+        if status.st_nlink == 1:
+            continue
+        if [status.st_size, status.st_mtime_ns] != stamp[:2]:
+            # What is in place has no name any more: the next sync sends all of it.
+            layout.code_hash_file.unlink(missing_ok=True)
+            write_record(release, {**record, "hash": ""})
+            raise AgentError(
+                f"the code in place isn't what was sent: {path} was changed by an earlier command",
+                fix="send it again with `kedge sync-code --restart`",
+            )
+        temporary = f"{file}.kedge-own"
+        shutil.copy2(file, temporary, follow_symlinks=False)
+        os.replace(temporary, file)  # noqa: PTH105 - as above
+    write_record(release, {**record, "own": True})

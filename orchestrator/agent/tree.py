@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from .errors import AgentError, RequestError
+from .parse import NAME
 from .releases import original, remove
 
 MANIFEST = ".kedge-manifest.json"
@@ -24,8 +25,9 @@ class Tree:
 
     def __init__(self, folder: Path, base: Path | None) -> None:
         self._folder = folder
+        self._root = str(folder)
         self._base = base
-        self._folders: set[Path] = set()
+        self._folders: set[str] = set()
         self._links: dict[str, str] = {}
         self._files: set[str] = set()
         self._manifest: dict[str, Any] | None = None
@@ -49,29 +51,45 @@ class Tree:
         else:
             raise _refused(member.name, "only files, folders and symbolic links can be code")
 
-    def complete(self, content_hash: str) -> list[dict[str, Any]]:
-        """Add what is unchanged from the base, drop what the manifest doesn't list, and return its entries.
+    @property
+    def content_hash(self) -> str:
+        """The hash of the whole tree.
+
+        Raises:
+            AgentError: the manifest is missing: the stream was cut.
+        """
+        if self._manifest is None:
+            raise AgentError("the stream of code was cut", why="its manifest is missing", fix="send it again")
+        return str(self._manifest["hash"])
+
+    @property
+    def says_unchanged(self) -> bool:
+        """The stream brings nothing: it only asks whether its tree is in place."""
+        return bool(self.content_hash) and "entries" not in (self._manifest or {})
+
+    def complete(self) -> dict[str, Stamp]:
+        """Add what is unchanged from the base, drop what the manifest doesn't list, and stamp every file.
+
+        The stamps tell later whether a run has changed a file.
 
         Raises:
             AgentError: the manifest is missing: the stream was cut.
             RequestError: the tree isn't what the manifest says.
         """
-        if self._manifest is None:
-            raise AgentError("the stream of code was cut", why="its manifest is missing", fix="send it again")
-        if self._manifest.get("hash") != content_hash:
-            raise RequestError("the manifest is of another tree", why=f"expected {content_hash}")
-        entries = [_parse_entry(raw) for raw in self._manifest["entries"]]
+        manifest = self._manifest or {}
+        if not isinstance(manifest.get("entries"), list):
+            raise RequestError("the code's manifest has no entries")
+        entries = [_parse_entry(raw) for raw in manifest["entries"]]
         for path in (self._files | self._links.keys()) - {entry["path"] for entry in entries}:
             self._links.pop(path, None)
             remove(self._folder / path)
-        for entry in sorted(entries, key=lambda entry: entry["type"] == "link"):
-            if entry["type"] == "link":
-                self._place_link(entry)
-            else:
-                self._place_file(entry)
-        for path in (entry["path"] for entry in entries if entry["type"] == "link"):
-            self._check_link(path)
-        return entries
+        links = [entry for entry in entries if entry["type"] == "link"]
+        stamps = {entry["path"]: self._place_file(entry) for entry in entries if entry["type"] == "file"}
+        for entry in links:
+            self._place_link(entry)
+        for entry in links:
+            self._check_link(entry["path"])
+        return stamps
 
     def _write(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = _checked(member.name)
@@ -79,43 +97,56 @@ class Tree:
         content = cast("IO[bytes]", tar.extractfile(member))
         # Links are made last: until then nothing can be written through one.
         try:
-            with target.open("wb") as stream:
+            with open(target, "wb") as stream:  # noqa: PTH123 - for each of thousands of files
                 shutil.copyfileobj(content, stream, 1 << 20)
                 os.fchmod(stream.fileno(), 0o755 if member.mode & 0o100 else 0o644)
         except IsADirectoryError as err:
             raise _refused(path, "a folder is in the way") from err
         self._files.add(path)
 
-    def _make_room(self, path: str) -> Path:
-        target = self._folder / path
+    def _make_room(self, path: str) -> str:
+        target = f"{self._root}/{path}"
+        folder = target.rpartition("/")[0]
         try:
-            if target.parent not in self._folders:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._folders.add(target.parent)
+            if folder not in self._folders:
+                os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - as in _write
+                self._folders.add(folder)
         except (FileExistsError, NotADirectoryError) as err:
             raise _refused(path, "a file is in the way of a folder") from err
         return target
 
-    def _place_file(self, entry: dict[str, Any]) -> None:
+    def _place_file(self, entry: dict[str, Any]) -> Stamp:
         path = entry["path"]
         if path not in self._files:
-            self._copy_from_base(path, entry["mode"])
+            self._take_from_base(path)
         try:
-            found = (self._folder / path).lstat()
+            stamp = _stamp(f"{self._root}/{path}")
         except OSError as err:
             raise _refused(path, "the manifest lists it, and it is not there") from err
-        is_executable = bool(found.st_mode & 0o100)
-        if found.st_size != entry["size"] or is_executable != bool(entry["mode"] & 0o100):
+        if stamp[0] != entry["size"] or stamp[2] != int(bool(entry["mode"] & 0o100)):
             raise _refused(path, "its size or mode is not what the manifest says")
+        return stamp
 
-    def _copy_from_base(self, path: str, mode: int) -> None:
+    def _take_from_base(self, path: str) -> None:
+        """Link to the base's file: making thousands of new ones takes seconds on a busy disk.
+
+        The base's run may write to it in place: `releases.make_own` notices that, and ends the sharing, before a
+        command starts here.
+        """
         if self._base is None:
             raise _refused(path, "the manifest lists it, and it was not sent")
+        source, target = original(self._base, path), self._make_room(path)
         try:
-            target = self._make_room(path)
-            shutil.copyfile(original(self._base, path), target, follow_symlinks=False)
-            if mode & 0o100:
-                target.chmod(0o755)
+            os.link(source, target, follow_symlinks=False)
+        except FileNotFoundError as err:
+            raise _refused(path, "the base doesn't have it") from err
+        except OSError:
+            self._copy_from_base(path, source, target)
+
+    def _copy_from_base(self, path: str, source: str, target: str) -> None:
+        """Copy where the file system has no hard links."""
+        try:
+            shutil.copy2(source, target, follow_symlinks=False)
         except OSError as err:
             raise _refused(path, f"the base doesn't have it ({err.strerror})") from err
 
@@ -126,7 +157,7 @@ class Tree:
         if not target or target.startswith("/") or "\0" in target:
             raise _refused(path, "a link must be relative")
         try:
-            self._make_room(path).symlink_to(target)
+            os.symlink(target, self._make_room(path))  # noqa: PTH211
         except OSError as err:
             raise _refused(path, f"the link can't be made ({err.strerror})") from err
 
@@ -141,11 +172,6 @@ class Tree:
             raise _refused(path, "the link leaves the tree")
 
 
-def describe_tree(folder: Path, entries: list[dict[str, Any]]) -> dict[str, Stamp]:
-    """Stamp every file, so that a later difference can tell whether the run has changed it."""
-    return {entry["path"]: _stamp(folder / entry["path"]) for entry in entries if entry["type"] == "file"}
-
-
 def is_as_recorded(release: Path, stamps: dict[str, Stamp]) -> bool:
     """Say whether every file of a release is still what was received."""
     try:
@@ -154,8 +180,8 @@ def is_as_recorded(release: Path, stamps: dict[str, Stamp]) -> bool:
         return False
 
 
-def _stamp(path: Path) -> Stamp:
-    status = path.lstat()
+def _stamp(path: str) -> Stamp:
+    status = os.lstat(path)
     return [status.st_size, status.st_mtime_ns, int(bool(status.st_mode & 0o100))]
 
 
@@ -167,8 +193,8 @@ def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, A
         manifest = json.loads(content.read())
     except ValueError as err:
         raise _refused(MANIFEST, "it is not JSON") from err
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("entries"), list):
-        raise _refused(MANIFEST, "it has no entries")
+    if not isinstance(manifest, dict) or not NAME.fullmatch(str(manifest.get("hash"))):
+        raise _refused(MANIFEST, "it names no content hash")
     return manifest
 
 

@@ -3,5 +3,6 @@
 root.py        the `App`: settings -> adapters -> world; which run a command means
 launching.py   job files and launches (loads pydantic)
 acting.py      plans for a run that is there
+syncing.py     code to a machine that is there: quick, so nothing is planned
 looking.py     status and cost: quick, so they load neither pydantic nor jinja2, fabric or an SDK
 """

@@ -8,7 +8,7 @@ from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.ledger import RunRecord
-from orchestrator.core.plan import Plan, plan_code, plan_restart, plan_teardown
+from orchestrator.core.plan import Plan, plan_restart, plan_teardown
 from orchestrator.core.report import Command
 from orchestrator.engine import agent_client
 from orchestrator.engine.observe import observe_run
@@ -34,22 +34,6 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
     """
     observed = observe_run(app.world(record.spec.provider), record.spec, offers=False)
     return plan_restart(record.run_id, record.spec.job, observed, send_code=True)
-
-
-def sync_code_plan(app: App, record: RunRecord) -> Plan:
-    """Plan to bring the code to the laptop's state.
-
-    Raises:
-        BadRequestError: the job has no code.
-    """
-    source = app.code_source(record.spec.job)
-    if source is None:
-        raise BadRequestError(
-            f"the job of {record.run_id} sends no code",
-            fix="name its folder with `workdir: .` in the job file",
-        )
-    machine = app.machine(record)
-    return Plan(run_id=record.run_id, actions=plan_code(record.spec.job, source.summary(), machine.id))
 
 
 def stop_plan(app: App, record: RunRecord) -> Plan:

@@ -70,14 +70,21 @@ def sync_code(_context: Context, run: str | None = None, restart: bool = False, 
       kedge sync-code
       kedge sync-code --restart
     """
-    from orchestrator.app.acting import restart_plan, sync_code_plan
     from orchestrator.app.root import App
-    from orchestrator.cli.carry_out import carry_out
 
     app = App()
     record = app.choose_run(run)
-    sync = restart_plan(app, record) if restart else sync_code_plan(app, record)
-    carry_out(app, record.spec, sync, yes=True, as_json=json)
+    if not restart:
+        from orchestrator.cli.sending import send_and_say
+
+        send_and_say(app, record, as_json=json)
+        return
+    from orchestrator.app.acting import restart_plan
+    from orchestrator.app.launching import changed_job
+    from orchestrator.cli.carry_out import carry_out
+
+    plan = restart_plan(app, record)
+    carry_out(app, record.spec, plan, findings=changed_job(record), yes=True, as_json=json)
 
 
 @task(

@@ -141,11 +141,9 @@ class Box:
         wanted = f"KEDGE_TEST_MARK={self.mark}".encode()
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if wanted in _environ(path)]
 
-    def send_code(
-        self, stream: bytes, content_hash: str, *, base: str = "", codec: str = "none"
-    ) -> subprocess.CompletedProcess[bytes]:
+    def send_code(self, stream: bytes, *, base: str = "", codec: str = "none") -> subprocess.CompletedProcess[bytes]:
         more = ["--base", base] if base else []
-        return self.call("receive-code", "--hash", content_hash, "--codec", codec, *more, stdin=stream)
+        return self.call("receive-code", "--codec", codec, *more, stdin=stream)
 
     def close(self) -> None:
         """End everything that this machine has started."""

@@ -1,58 +1,76 @@
-"""Speaks `receive-code` with the agent: a whole tree, or what changed since one that it has."""
+"""A tree on its way to a machine: read and packed in the background, while the way there is being opened."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
-from orchestrator.adapters.code.ahead import Ahead
+from orchestrator.adapters.code.ahead import Ahead, Part
 from orchestrator.adapters.code.entries import Manifest
-from orchestrator.adapters.code.pack import pack
 from orchestrator.adapters.code.tree import CodeTree
 from orchestrator.core.machine import Machine
-from orchestrator.core.ports import Progress, Remote
-from orchestrator.core.report import agent_error
+from orchestrator.core.ports import Completed, Progress, Remote
 
 _SENDING = timedelta(hours=2)
-_NO_SUCH_BASE = 3
 
 
 class Delivery:
-    """A tree on its way to a machine: what changed since a base, or all of it. It is packed from here on."""
+    """One stream to one machine: what changed since a base, or all of it, or word that nothing has."""
 
-    def __init__(self, machine: Machine, tree: CodeTree, base: Manifest | None) -> None:
-        self._machine = machine
-        self._tree = tree
-        self._base = base
-        entries = tree.manifest.changes_since(base) if base else list(tree.manifest.entries)
-        self._total = sum(entry.size for entry in entries)
-        self._packing = Ahead(pack(tree, entries, zstd=machine.zstd))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        read: Callable[[], CodeTree],
+        base: Callable[[], Manifest | None],
+        is_there: Callable[[str], bool],
+        *,
+        zstd: bool,
     ) -> None:
-        self._packing.drop()
+        """Begin to read and to pack.
 
-    def send(self, remote: Remote, progress: Progress) -> None:
-        """Send it, in one round trip, and all of it should the machine lack the base.
+        Args:
+            read: reads the tree.
+            base: reads what the machine was last sent; None to send all.
+            is_there: whether the machine has the tree of this hash already.
+            zstd: the machine unpacks zstd.
+        """
+        self._read = read
+        self._base = base
+        self._is_there = is_there
+        self._zstd = zstd
+        self._tree: CodeTree | None = None
+        self._total = 0
+        self._packing = Ahead(self._pack())
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was read; known once the stream has been sent."""
+        assert self._tree is not None  # noqa: S101 - the stream begins with reading
+        return self._tree.manifest
+
+    def send(self, remote: Remote, machine: Machine, base_hash: str, progress: Progress) -> Completed:
+        """Send the stream, in one round trip.
 
         Raises:
             TreeChangedError: a file changed under our hands; the machine keeps what it had.
-            KedgeError: the machine refuses it.
+            BadRequestError: the tree holds something that can't be sent.
         """
-        stream = self._packing.read(lambda reached: progress(reached, self._total))
-        done = remote.send(self._argv(), stream, timeout=_SENDING)
-        if done.exit_code == _NO_SUCH_BASE and self._base is not None:
-            with Delivery(self._machine, self._tree, None) as whole:
-                whole.send(remote, progress)
-        elif done.exit_code != 0:
-            raise agent_error("the machine could not take the code", done.exit_code, done.stderr)
+        argv = [machine.agent, "receive-code", *(["--base", base_hash] if base_hash else [])]
+        argv += ["--codec", "zstd" if self._zstd else "gzip"]
+        stream = self._packing.read(lambda reached: progress(reached, self._total) if reached else None)
+        try:
+            return remote.send(argv, stream, timeout=_SENDING)
+        finally:
+            self._packing.drop()
 
-    def _argv(self) -> list[str]:
-        argv = [self._machine.agent, "receive-code", "--hash", self._tree.manifest.hash]
-        argv += ["--base", self._base.hash] if self._base else []
-        return [*argv, "--codec", "zstd" if self._machine.zstd else "gzip"]
+    def _pack(self) -> Iterator[Part]:
+        # Imported while the channel opens: tar and zstd cost as much as the way there.
+        from orchestrator.adapters.code.pack import pack, pack_unchanged  # noqa: PLC0415
+
+        tree = self._tree = self._read()
+        base = self._base()
+        if self._is_there(tree.manifest.hash):
+            yield from pack_unchanged(tree.manifest.hash, zstd=self._zstd)
+            return
+        entries = tree.manifest.changes_since(base) if base else list(tree.manifest.entries)
+        self._total = sum(entry.size for entry in entries)
+        yield from pack(tree, entries, zstd=self._zstd)

@@ -5,6 +5,7 @@ The manifest is what makes the stream valid: one that ends early, for whatever r
 
 from __future__ import annotations
 
+import json
 import os
 import tarfile
 import zlib
@@ -37,17 +38,31 @@ def pack(tree: CodeTree, entries: Sequence[Entry], *, zstd: bool) -> Iterator[Pa
     Raises:
         TreeChangedError: the stream is invalid, and must not be finished.
     """
-    compressor: _Compressor = (
-        zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
-        if zstd
-        else zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-    )
+    compressor = _compressor(zstd=zstd)
     reached = 0
     for part in _gathered(_tar(tree, entries)):
         reached = part.reached
         if compressed := compressor.compress(part.data):
             yield Part(compressed, reached)
     yield Part(compressor.flush(), reached)
+
+
+def pack_unchanged(content_hash: str, *, zstd: bool) -> Iterator[Part]:
+    """Yield the stream that says: what is in place is the tree of this hash, and stays."""
+    manifest = json.dumps({"hash": content_hash}).encode()
+    header = _header(Entry(MANIFEST_NAME, FILE, 0o644, len(manifest), "", ""), 0)
+    yield Part(_compressed(header + manifest + _padding(len(manifest)) + bytes(2 * _BLOCK), zstd=zstd), 0)
+
+
+def _compressed(data: bytes, *, zstd: bool) -> bytes:
+    compressor = _compressor(zstd=zstd)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _compressor(*, zstd: bool) -> _Compressor:
+    if zstd:
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compressobj()
+    return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
 
 
 def _gathered(parts: Iterable[Part]) -> Iterator[Part]:

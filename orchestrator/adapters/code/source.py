@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+from orchestrator.adapters.code.delivery import Delivery
+from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.sent import SentCode
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Clock, CodeSummary, Progress, Remote
+from orchestrator.core.report import agent_error
 
 _ASKING = timedelta(seconds=30)
 _ATTEMPTS = 3
+_NO_SUCH_BASE = 3
+"""The agent's exit code: it hasn't got what the difference builds on."""
 
 
 class GitCodeSource:
@@ -51,28 +56,31 @@ class GitCodeSource:
             UnreachableError: the connection broke; the machine has the old tree or the new one.
             KedgeError: the machine refuses it, or files keep changing.
         """
-        # Asked before the tree is read, so that the answer is there when it is needed.
-        there = _Asked(remote, machine)
+        known = self._sent.hash(machine.id)
+        # A machine that we know nothing of may have it all the same, from another laptop: asked meanwhile.
+        there = None if known else _Asked(remote, machine)
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(TreeChangedError):
-                return self._bring(remote, machine, there, progress)
-        return self._bring(remote, machine, there, progress)
+                return self._bring(remote, machine, known, there, progress)
+        return self._bring(remote, machine, known, there, progress)
 
-    def _bring(self, remote: Remote, machine: Machine, there: _Asked, progress: Progress) -> str:
-        tree = self._read()
-        wanted, known = tree.manifest.hash, self._sent.hash(machine.id)
-        if known == wanted and there.answer() == wanted:
-            return wanted
-        # Imported when there is something to send: tar and zstd cost as much as finding that there is not.
-        from orchestrator.adapters.code.delivery import Delivery  # noqa: PLC0415
+    def _bring(self, remote: Remote, machine: Machine, known: str, there: _Asked | None, progress: Progress) -> str:
+        def is_there(wanted: str) -> bool:
+            return wanted == (there.answer() if there else known)
 
-        base = self._sent.manifest(machine.id) if known != wanted else None
-        with Delivery(machine, tree, base) as delivery:
-            # With a base the answer isn't awaited: the machine itself says if it lacks it.
-            if base is not None or there.answer() != wanted:
-                delivery.send(remote, progress)
-        self._sent.remember(machine.id, tree.manifest)
-        return wanted
+        delivery = Delivery(self._read, lambda: self._known(machine, known), is_there, zstd=machine.zstd)
+        done = delivery.send(remote, machine, known, progress)
+        if done.exit_code == _NO_SUCH_BASE and known:
+            self._sent.forget(machine.id)
+            return self._bring(remote, machine, "", _Asked(remote, machine), progress)
+        if done.exit_code != 0:
+            raise agent_error("the machine could not take the code", done.exit_code, done.stderr)
+        if delivery.manifest.hash != known:
+            self._sent.remember(machine.id, delivery.manifest)
+        return delivery.manifest.hash
+
+    def _known(self, machine: Machine, known: str) -> Manifest | None:
+        return self._sent.manifest(machine.id) if known else None
 
     def _read(self) -> CodeTree:
         return read_tree(self._workdir, self._extras, self._caches, self._clock)

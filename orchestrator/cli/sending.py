@@ -1,0 +1,47 @@
+"""Says what became of the code; rich is not loaded for one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from orchestrator.app.root import App
+from orchestrator.app.syncing import send_code
+from orchestrator.core.ledger import RunRecord
+from orchestrator.core.units import format_bytes
+
+_PATIENCE_S = 1.0
+"""How long nothing is drawn: most of the time, it is over by then."""
+
+
+class _Moved:
+    """Counts bytes, and shows them on a terminal when it takes long."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.bytes = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def __call__(self, done: int, total: int) -> None:
+        self.bytes = done
+        if self.seconds > _PATIENCE_S and sys.stderr.isatty():
+            of = f" of {format_bytes(total)}" if total else ""
+            print(f"\r\033[Ksending {format_bytes(done)}{of}", end="", file=sys.stderr, flush=True)
+
+
+def send_and_say(app: App, record: RunRecord, *, as_json: bool) -> None:
+    """Send the code of a run, and say in one line what was sent."""
+    moved = _Moved()
+    content_hash = send_code(app, record, moved)
+    if moved.seconds > _PATIENCE_S and sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"run": record.run_id, "code": content_hash, "sent_bytes": moved.bytes}))
+    elif moved.bytes:
+        print(f"Code {content_hash[:12]} is in place: {format_bytes(moved.bytes)} of files in {moved.seconds:.1f} s.")
+    else:
+        print(f"Code {content_hash[:12]} is in place already; nothing was sent.")
