@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.laptop import TRAIN, Laptop
+
+# A background job of a shell ignores SIGINT, and so does all that it starts: the programs under test must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +92,19 @@ def test_the_state_of_the_command_is_what_was_shipped_last(store: FolderStore, t
 
 
 def test_what_is_there_already_is_not_copied_again(store: FolderStore, tmp_path: Path) -> None:
-    """A file of the same content stays the same file; one of other content is replaced."""
-    ship(tmp_path, {"same": b"same", "other": b"right"})
+    """The same content stays the same file; other content is replaced, unless it is newer than what was shipped."""
+    ship(tmp_path, {"same": b"same", "other": b"right", "newer": b"older"})
     here = tmp_path / "here"
     here.mkdir()
     (here / "same").write_bytes(b"same")
     (here / "other").write_bytes(b"wrong")
+    os.utime(here / "other", (MTIME - 10, MTIME - 10))
+    (here / "newer").write_bytes(b"newer")
     before = (here / "same").stat().st_ino
     fetch(store, here)
     assert (here / "same").stat().st_ino == before
     assert (here / "other").read_bytes() == b"right"
+    assert (here / "newer").read_bytes() == b"newer"
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "cut short"])
