@@ -6,7 +6,6 @@ This is the only module that reads environment variables.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +58,7 @@ def _runtime_dir(env: Mapping[str, str]) -> Path:
         return Path(env["KEDGE_RUNTIME_DIR"])
     if env.get("XDG_RUNTIME_DIR"):
         return Path(env["XDG_RUNTIME_DIR"]) / "kedge"
-    return Path(tempfile.gettempdir()) / f"kedge-{os.getuid()}"
+    return Path(env.get("TMPDIR") or "/tmp") / f"kedge-{os.getuid()}"  # noqa: S108 - refused if it isn't ours
 
 
 def _private_folder(path: Path) -> Path:

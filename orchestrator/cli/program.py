@@ -6,12 +6,9 @@ know, and drops what follows `--`.
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -53,7 +50,7 @@ class KedgeProgram(Program):
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002 - invoke's name
         """Run a command line and leave with its exit code."""
         words = list(sys.argv if argv is None else argv)
-        cut = words.index("--") if "--" in words else len(words)
+        cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
         signal.signal(signal.SIGTERM, _terminate)
         code = self._run(words[:cut])
@@ -73,9 +70,16 @@ class KedgeProgram(Program):
             raise ParseError(f"a value can't be read: {err}") from err
 
     def _make_parser(self) -> Parser:
-        # One for both: invoke takes each task's help texts away when it makes its context.
+        """Make the parser once: invoke takes each task's help texts away when it makes its context.
+
+        It knows the tasks that are named alone, because invoke copies all that it knows; completion needs them all.
+        """
         if self._parser is None:
-            self._parser = super()._make_parser()
+            contexts = self.collection.to_contexts()
+            named = {*self.core.unparsed, self.args.help.value}
+            if not self.args.complete.value:
+                contexts = [context for context in contexts if named & {context.name, *context.aliases}]
+            self._parser = Parser(initial=self.initial_context, contexts=contexts)
         return self._parser
 
     def update_config(self, merge: bool = True) -> None:
@@ -159,6 +163,8 @@ def _first_argument(task: ParserContext) -> str:
 
 def _explain(err: ParseError, program: KedgeProgram) -> BadRequestError:
     """Say what was not understood, and what comes nearest."""
+    import difflib
+
     said = str(err)
     word = said.split("'")[1] if said.count("'") >= 2 else ""
     context = err.context
@@ -174,6 +180,9 @@ def _explain(err: ParseError, program: KedgeProgram) -> BadRequestError:
 
 def _unexpected(err: Exception) -> KedgeError:
     """Keep what a bug report needs in a file, and say where."""
+    import tempfile
+    import traceback
+
     if isinstance(err, OSError):
         return KedgeError(
             f"{err.strerror or err}", why=f"{err.filename}" if err.filename else "", fix="see `kedge doctor`"
