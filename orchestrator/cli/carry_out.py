@@ -9,7 +9,7 @@ from rich.console import Console
 
 from orchestrator.app.acting import teardown_plan
 from orchestrator.app.root import App
-from orchestrator.cli import render
+from orchestrator.cli import plans, render
 from orchestrator.cli.ask import confirm
 from orchestrator.cli.watch import Watcher
 from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
@@ -39,10 +39,10 @@ def carry_out(
         KedgeError: an action failed; what exists was printed.
     """
     if dry_run and as_json:
-        render.print_json(render.plan_as_data(plan))
+        render.print_json(plans.plan_as_data(plan))
         return
     console = make_console(stderr=as_json)
-    render.plan(console, spec, plan, findings)
+    plans.plan(console, spec, plan, findings)
     if dry_run:
         return
     try:
@@ -53,7 +53,7 @@ def carry_out(
     except BadRequestError:
         raise
     except (KedgeError, KeyboardInterrupt):
-        render.standing(console, app, spec)
+        plans.standing(console, app, spec)
         raise
     _conclude(app, spec, plan, progress, console, as_json=as_json)
 
@@ -83,7 +83,7 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: b
     if fetch and app.world(record.spec.provider).has_results(record.run_id):
         console.print(f"Its results are in the object store: `kedge fetch {record.run_id}`.", markup=False)
     if as_json:
-        render.print_json(render.run_as_data(app, record.spec, Command(), finished=True))
+        render.print_json(plans.run_as_data(app, record.spec, Command(), finished=True))
 
 
 def _end_machines(
@@ -105,9 +105,9 @@ def _end_machines(
 def _conclude(app: App, spec: LaunchSpec, plan: Plan, progress: Progress, console: Console, *, as_json: bool) -> None:
     followed = any(isinstance(action, FollowCommand) for action in plan.actions)
     fetched = [action.destination for action in plan.actions if isinstance(action, FetchResults)]
-    render.conclusion(console, app, spec, progress, fetched if progress.finished else [])
+    plans.conclusion(console, app, spec, progress, fetched if progress.finished else [])
     if as_json:
-        render.print_json(render.run_as_data(app, spec, progress.command, finished=progress.finished))
+        render.print_json(plans.run_as_data(app, spec, progress.command, finished=progress.finished))
     if followed and progress.command.state is RunState.FAILED:
         raise RunFailedError(
             f"the command of {spec.run_id} failed",

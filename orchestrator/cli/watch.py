@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from orchestrator.cli.render import signed
+from orchestrator.cli.plans import signed
 from orchestrator.cli.standing_line import harmless, standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec

@@ -1,0 +1,144 @@
+"""Draws plans, what is left when one ends early, and how it ended. Loads rich, which quick commands do without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.app.root import App
+from orchestrator.cli.render import shorten
+from orchestrator.core.actions import describe, sign
+from orchestrator.core.cost import spent_usd
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.plan import Plan
+from orchestrator.core.report import Command
+from orchestrator.core.units import format_duration, format_usd
+from orchestrator.engine.apply import Progress
+
+
+def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
+    """Print a plan's actions, then its price."""
+    mode = f", mode {spec.job.mode}" if spec.job.mode else ""
+    console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
+    for finding in findings:
+        console.print(f"  found: {finding}", markup=False)
+    for action in plan.actions:
+        console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
+    if not plan.actions:
+        console.print("  nothing to do", markup=False)
+    if plan.deadline_at is not None and plan.actions:
+        for line in _price_lines(plan):
+            console.print(f"  {line}", markup=False)
+    for note in plan.notes:
+        console.print(f"  note: {note}", markup=False)
+
+
+def signed(mark: str, text: str) -> Text:
+    """Put a coloured `+`, `~` or `-` before a text."""
+    return Text.assemble((mark, {"+": "bold green", "-": "bold red"}.get(mark, "bold yellow")), f" {text}")
+
+
+def plan_as_data(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON-ready data."""
+    return {
+        "run": plan.run_id,
+        "actions": [
+            {"kind": type(action).__name__, "sign": sign(action), "says": describe(action), **_fields(action)}
+            for action in plan.actions
+        ],
+        "usd_per_hour": plan.usd_per_hour,
+        "worst_usd": plan.worst_usd,
+        "expected_usd": plan.expected_usd,
+        "expected_seconds": plan.expected.total_seconds() if plan.expected else None,
+        "budget_usd": plan.budget_usd,
+        "deadline_at": plan.deadline_at,
+        "basis": plan.basis,
+        "notes": list(plan.notes),
+    }
+
+
+def _fields(action: object) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(action))
+
+
+def _from_here(text: str) -> str:
+    """Shorten paths below this folder: they are what makes lines long."""
+    return text.replace(f"{Path.cwd()}/", "")
+
+
+def _price_lines(plan: Plan) -> tuple[str, str]:
+    expected = "unknown"
+    if plan.expected is not None and plan.expected_usd is not None:
+        expected = f"{format_duration(plan.expected)}, {format_usd(plan.expected_usd)}"
+    cap = f" (budget {format_usd(plan.budget_usd)})" if plan.budget_usd is not None else ""
+    worst = f"worst case {format_usd(plan.worst_usd)}{cap}"
+    return f"{format_usd(plan.usd_per_hour)}/h, expected {expected}, {worst}", f"({plan.basis})"
+
+
+def standing(console: Console, app: App, spec: LaunchSpec) -> None:
+    """Say what exists of a run, what it costs, and the two commands that go on or clean up."""
+    now = app.clock.now()
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    unsure = {intent.subject for intent in app.ledger.open_intents(spec.run_id)} - {m.id for m in machines}
+    if not machines and not unsure:
+        console.print(f"Run {spec.run_id} has no machine; it has cost {_spent(app, spec)}.", markup=False)
+    if app.ledger.run(spec.run_id) is None:
+        return
+    for machine in machines:
+        left = format_duration(machine.deadline_at - now)
+        console.print(
+            f"Machine {machine.id} exists at {spec.provider}: {format_usd(machine.usd_per_hour)}/h, "
+            f"{_spent(app, spec)} so far, gone by itself in {left}.",
+            markup=False,
+        )
+    for name in sorted(unsure):
+        console.print(f"Machine {name} may exist: its creation was interrupted.", markup=False)
+    console.print(f"  go on:    kedge resume {spec.run_id}", markup=False)
+    console.print(f"  clean up: kedge teardown {spec.run_id}", markup=False)
+
+
+def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress, fetched: list[str]) -> None:
+    """Say how a plan ended."""
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    if progress.command.state != "idle":
+        console.print(f"Run {spec.run_id}: {progress.command.state}", markup=False)
+    for folder in fetched:
+        console.print(f"Results: {shorten(folder)}", markup=False)
+    console.print(f"Cost: {_spent(app, spec)}", markup=False)
+    for machine in machines:
+        left = format_duration(machine.deadline_at - app.clock.now())
+        console.print(
+            f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, gone by itself in {left}; "
+            f"`kedge teardown {spec.run_id}` ends it, `ssh {spec.run_id}` or `kedge ssh` opens a shell.",
+            markup=False,
+        )
+
+
+def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool) -> dict[str, Any]:
+    """Return how a run stands as JSON-ready data."""
+    machines = app.ledger.machines(spec.run_id, live_only=True)
+    return {
+        "run": spec.run_id,
+        "job": spec.job.name,
+        "mode": spec.job.mode,
+        "state": command.state if command.state != "idle" else _recorded_state(app, spec),
+        "exit_code": command.exit_code,
+        "finished": finished,
+        "machines": machines,
+        "cost_usd": spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()),
+        "results": spec.results,
+    }
+
+
+def _recorded_state(app: App, spec: LaunchSpec) -> str:
+    record = app.ledger.run(spec.run_id)
+    return (record.outcome if record else "") or "idle"
+
+
+def _spent(app: App, spec: LaunchSpec) -> str:
+    return format_usd(spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()))
