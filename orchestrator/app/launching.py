@@ -113,7 +113,7 @@ def resumed_spec(record: RunRecord, changes: Changes) -> LaunchSpec:
     job = record.spec.job
     return replace(
         record.spec,
-        keep=changes.keep,
+        keep=changes.keep or record.spec.keep,
         job=replace(
             job,
             deadline=changes.deadline or job.deadline,

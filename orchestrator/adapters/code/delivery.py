@@ -20,8 +20,8 @@ class Delivery:
     def __init__(
         self,
         read: Callable[[], CodeTree],
-        base: Callable[[], Manifest | None],
-        is_there: Callable[[str], bool],
+        base: Manifest | None,
+        there: Callable[[], str],
         *,
         zstd: bool,
     ) -> None:
@@ -29,13 +29,13 @@ class Delivery:
 
         Args:
             read: reads the tree.
-            base: reads what the machine was last sent; None to send all.
-            is_there: whether the machine has the tree of this hash already.
+            base: what the machine was last sent; None to send all.
+            there: the hash of what the machine has, where no base is known; it may take a moment.
             zstd: the machine unpacks zstd.
         """
         self._read = read
         self._base = base
-        self._is_there = is_there
+        self._there = there
         self._zstd = zstd
         self._tree: CodeTree | None = None
         self._total = 0
@@ -47,30 +47,40 @@ class Delivery:
         assert self._tree is not None  # noqa: S101 - the stream begins with reading
         return self._tree.manifest
 
-    def send(self, remote: Remote, machine: Machine, base_hash: str, progress: Progress) -> Completed:
+    def send(self, remote: Remote, machine: Machine, progress: Progress) -> Completed:
         """Send the stream, in one round trip.
 
         Raises:
             TreeChangedError: a file changed under our hands; the machine keeps what it had.
             BadRequestError: the tree holds something that can't be sent.
         """
-        argv = [machine.agent, "receive-code", *(["--base", base_hash] if base_hash else [])]
-        argv += ["--codec", "zstd" if self._zstd else "gzip"]
-        stream = self._packing.read(lambda reached: progress(reached, self._total) if reached else None)
+        base = ["--base", self._base.hash] if self._base else []
+        argv = [machine.agent, "receive-code", *base, "--codec", "zstd" if self._zstd else "gzip"]
         try:
-            return remote.send(argv, stream, timeout=_SENDING)
+            return remote.send(argv, self._stream(progress), timeout=_SENDING)
         finally:
             self._packing.drop()
+
+    def _stream(self, progress: Progress) -> Iterator[bytes]:
+        """Yield what was packed, unless the machine turns out to have it: packing didn't wait for its answer."""
+        from orchestrator.adapters.code.pack import pack_unchanged  # noqa: PLC0415 - as in _pack
+
+        packed = self._packing.read(lambda reached: progress(reached, self._total) if reached else None)
+        first = next(packed)
+        if self._base is None and self._there() == self.manifest.hash:
+            yield pack_unchanged(self.manifest.hash, zstd=self._zstd).data
+            return
+        yield first
+        yield from packed
 
     def _pack(self) -> Iterator[Part]:
         # Imported while the channel opens: tar and zstd cost as much as the way there.
         from orchestrator.adapters.code.pack import pack, pack_unchanged  # noqa: PLC0415
 
         tree = self._tree = self._read()
-        base = self._base()
-        if self._is_there(tree.manifest.hash):
-            yield from pack_unchanged(tree.manifest.hash, zstd=self._zstd)
+        if self._base is not None and self._base.hash == tree.manifest.hash:
+            yield pack_unchanged(self._base.hash, zstd=self._zstd)
             return
-        entries = tree.manifest.changes_since(base) if base else list(tree.manifest.entries)
+        entries = tree.manifest.changes_since(self._base) if self._base else list(tree.manifest.entries)
         self._total = sum(entry.size for entry in entries)
         yield from pack(tree, entries, zstd=self._zstd)

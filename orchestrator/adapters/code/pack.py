@@ -47,11 +47,11 @@ def pack(tree: CodeTree, entries: Sequence[Entry], *, zstd: bool) -> Iterator[Pa
     yield Part(compressor.flush(), reached)
 
 
-def pack_unchanged(content_hash: str, *, zstd: bool) -> Iterator[Part]:
-    """Yield the stream that says: what is in place is the tree of this hash, and stays."""
+def pack_unchanged(content_hash: str, *, zstd: bool) -> Part:
+    """Make the stream that says: what is in place is the tree of this hash, and stays."""
     manifest = json.dumps({"hash": content_hash}).encode()
     header = _header(Entry(MANIFEST_NAME, FILE, 0o644, len(manifest), "", ""), 0)
-    yield Part(_compressed(header + manifest + _padding(len(manifest)) + bytes(2 * _BLOCK), zstd=zstd), 0)
+    return Part(_compressed(header + manifest + _padding(len(manifest)) + bytes(2 * _BLOCK), zstd=zstd), 0)
 
 
 def _compressed(data: bytes, *, zstd: bool) -> bytes:

@@ -56,31 +56,27 @@ class GitCodeSource:
             UnreachableError: the connection broke; the machine has the old tree or the new one.
             KedgeError: the machine refuses it, or files keep changing.
         """
-        known = self._sent.hash(machine.id)
+        base = self._sent.manifest(machine.id)
         # A machine that we know nothing of may have it all the same, from another laptop: asked meanwhile.
-        there = None if known else _Asked(remote, machine)
+        there = None if base else _Asked(remote, machine)
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(TreeChangedError):
-                return self._bring(remote, machine, known, there, progress)
-        return self._bring(remote, machine, known, there, progress)
+                return self._bring(remote, machine, base, there, progress)
+        return self._bring(remote, machine, base, there, progress)
 
-    def _bring(self, remote: Remote, machine: Machine, known: str, there: _Asked | None, progress: Progress) -> str:
-        def is_there(wanted: str) -> bool:
-            return wanted == (there.answer() if there else known)
-
-        delivery = Delivery(self._read, lambda: self._known(machine, known), is_there, zstd=machine.zstd)
-        done = delivery.send(remote, machine, known, progress)
-        if done.exit_code == _NO_SUCH_BASE and known:
+    def _bring(
+        self, remote: Remote, machine: Machine, base: Manifest | None, there: _Asked | None, progress: Progress
+    ) -> str:
+        delivery = Delivery(self._read, base, there.answer if there else str, zstd=machine.zstd)
+        done = delivery.send(remote, machine, progress)
+        if done.exit_code == _NO_SUCH_BASE and base is not None:
             self._sent.forget(machine.id)
-            return self._bring(remote, machine, "", _Asked(remote, machine), progress)
+            return self._bring(remote, machine, None, _Asked(remote, machine), progress)
         if done.exit_code != 0:
             raise agent_error("the machine could not take the code", done.exit_code, done.stderr)
-        if delivery.manifest.hash != known:
+        if base is None or delivery.manifest.hash != base.hash:
             self._sent.remember(machine.id, delivery.manifest)
         return delivery.manifest.hash
-
-    def _known(self, machine: Machine, known: str) -> Manifest | None:
-        return self._sent.manifest(machine.id) if known else None
 
     def _read(self) -> CodeTree:
         return read_tree(self._workdir, self._extras, self._caches, self._clock)
