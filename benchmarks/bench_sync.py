@@ -95,8 +95,7 @@ class Bench:
         """Take the code away from the machine, and what the laptop remembers of it."""
         shutil.rmtree(self.laptop.state / "code", ignore_errors=True)
         shutil.rmtree(Path(self.machine.root) / "releases", ignore_errors=True)
-        for name in ("code", "code.hash"):
-            (Path(self.machine.root) / name).unlink(missing_ok=True)
+        (Path(self.machine.root) / "code").unlink(missing_ok=True)
         shutil.rmtree(self.target, ignore_errors=True)
 
     def sync_and_change(self, command: Command) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from pathlib import Path
+from typing import NamedTuple
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+"""What names of runs, and hashes of code, are made of."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Every path under the machine's root."""
 
     root: Path
@@ -46,11 +49,6 @@ class Layout:
     def code(self) -> Path:
         """The link to the release in use."""
         return self.root / "code"
-
-    @property
-    def code_hash_file(self) -> Path:
-        """The content hash of the code in place, for plain sh."""
-        return self.root / "code.hash"
 
     @property
     def data(self) -> Path:

@@ -11,12 +11,11 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from .errors import RequestError
-from .layout import Layout
+from .layout import NAME, Layout
 from .wire import Command, MachineConfig, RunConfig
 
 _Record = TypeVar("_Record", RunConfig, MachineConfig, Command)
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

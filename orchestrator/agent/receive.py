@@ -15,15 +15,18 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, cast
 
-from . import releases, state
+from . import releases
+from .base import Stamp, no_base, open_base
 from .config import peek_run_config
-from .errors import AgentError, NoBaseError, RequestError
+from .errors import AgentError, RequestError
 from .files import locked
 from .layout import Layout
 from .links import apply_links
-from .tree import Stamp, Tree, is_as_recorded
+from .member import Member
+from .tree import Tree
 
 _LOCK_SECONDS = 120.0
+_BUFFER = 1 << 17
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,15 +47,13 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     releases.sweep_incoming(layout)
-    base = _open_base(layout, args.base) if args.base else None
+    base = open_base(layout, args.base) if args.base else None
     with releases.incoming(layout) as folder:
         tree = Tree(folder, base)
         with _decoded(args.codec) as stream:
             _unpack(tree, stream)
         if tree.says_unchanged:
             return _confirm(layout, tree.content_hash)
-        if base is not None and not is_as_recorded(base, releases.read_record(base)["files"]):
-            raise _no_base(args.base)
         stamps = tree.complete()
         # Only now: a sender that hangs must not keep the next one out.
         with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
@@ -63,7 +64,7 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
 
 def _confirm(layout: Layout, content_hash: str) -> int:
     if content_hash != releases.code_hash(layout):
-        raise _no_base(content_hash)
+        raise no_base(content_hash)
     return 0
 
 
@@ -93,6 +94,8 @@ def _prune_behind(layout: Layout) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
+        from . import state  # noqa: PLC0415 - not on the way of whoever waits for the code
+
         with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
             releases.prune(layout, in_use=state.load(layout).release)
     finally:
@@ -101,7 +104,7 @@ def _prune_behind(layout: Layout) -> None:
 
 def _unpack(tree: Tree, stream: IO[bytes]) -> None:
     try:
-        with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as tar:
+        with tarfile.open(fileobj=stream, mode="r|", errorlevel=1, tarinfo=Member, bufsize=_BUFFER) as tar:
             for member in tar:
                 tree.add(tar, member)
         while stream.read(1 << 16):
@@ -136,17 +139,6 @@ def _zstd() -> Iterator[IO[bytes]]:
             raise
     if decoder.returncode != 0:
         raise AgentError("the stream of code was cut", why=f"zstd ended with {decoder.returncode}")
-
-
-def _open_base(layout: Layout, content_hash: str) -> Path:
-    release = releases.current(layout)
-    if release is None or releases.read_record(release).get("hash") != content_hash:
-        raise _no_base(content_hash)
-    return release
-
-
-def _no_base(content_hash: str) -> NoBaseError:
-    return NoBaseError(f"no base {content_hash}", fix="send the whole tree")
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:

@@ -6,13 +6,13 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .errors import AgentError
-from .files import read_json, write_atomically, write_json
+from .files import read_json, write_json
 from .layout import Layout
 
 _EMPTY = "empty"
@@ -79,7 +79,6 @@ def switch(layout: Layout, release: Path) -> None:
     if before is not None:
         _point(layout.releases / _PREVIOUS, Path(before.name))
     _point(layout.code, Path(layout.releases.name) / release.name)
-    write_atomically(layout.code_hash_file, f"{read_record(release).get('hash', '')}\n".encode())
 
 
 def prune(layout: Layout, *, in_use: str) -> None:
@@ -151,13 +150,20 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def original(release: Path, path: str) -> str:
-    """Return where a file of a release lies now: in place, or aside where a link has taken its place."""
-    kept = f"{release.parent}/.{release.name}.aside/{path}"
-    return kept if os.path.lexists(kept) else f"{release}/{path}"
+def originals(release: Path) -> Callable[[str], str]:
+    """Return what tells where a file of a release lies now: in place, or aside where a link has taken its place."""
+    place, aside = str(release), f"{release.parent}/.{release.name}.aside"
+    if not os.path.isdir(aside):  # noqa: PTH112 - strings all the way, for thousands of files
+        return lambda path: f"{place}/{path}"
+
+    def find(path: str) -> str:
+        kept = f"{aside}/{path}"
+        return kept if os.path.lexists(kept) else f"{place}/{path}"
+
+    return find
 
 
-def make_own(layout: Layout, release: Path) -> None:
+def make_own(release: Path) -> None:
     """End the sharing of files with the release before, ahead of the first command that runs here.
 
     Raises:
@@ -166,14 +172,14 @@ def make_own(layout: Layout, release: Path) -> None:
     record = read_record(release)
     if not record or record.get("own"):
         return
+    original = originals(release)
     for path, stamp in record["files"].items():
-        file = original(release, path)
+        file = original(path)
         status = os.lstat(file)
         if status.st_nlink == 1:
             continue
         if [status.st_size, status.st_mtime_ns] != stamp[:2]:
             # What is in place has no name any more: the next sync sends all of it.
-            layout.code_hash_file.unlink(missing_ok=True)
             write_record(release, {**record, "hash": ""})
             raise AgentError(
                 f"the code in place isn't what was sent: {path} was changed by an earlier command",

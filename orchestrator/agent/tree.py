@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tarfile
 from pathlib import Path
 from typing import IO, Any, cast
 
+from .base import Base, Stamp, stamp
 from .errors import AgentError, RequestError
-from .parse import NAME
-from .releases import original, remove
+from .layout import NAME
+from .releases import remove
 
 MANIFEST = ".kedge-manifest.json"
 _MANIFEST_LIMIT_BYTES = 256 << 20
-
-Stamp = list[int]
-"""Size, modification time in ns, executable (1) or not (0); a link has none."""
+_CHUNK = 1 << 20
 
 
 class Tree:
     """Collect members, then make the tree what the manifest says, or refuse."""
 
-    def __init__(self, folder: Path, base: Path | None) -> None:
+    def __init__(self, folder: Path, base: Base | None) -> None:
         self._folder = folder
         self._root = str(folder)
         self._base = base
@@ -74,6 +72,7 @@ class Tree:
 
         Raises:
             AgentError: the manifest is missing: the stream was cut.
+            NoBaseError: the base isn't what was received any more.
             RequestError: the tree isn't what the manifest says.
         """
         manifest = self._manifest or {}
@@ -96,12 +95,17 @@ class Tree:
         target = self._make_room(path)
         content = cast("IO[bytes]", tar.extractfile(member))
         # Links are made last: until then nothing can be written through one.
+        # System calls rather than a file object: this runs thousands of times in a command.
         try:
-            with open(target, "wb") as stream:  # noqa: PTH123 - for each of thousands of files
-                shutil.copyfileobj(content, stream, 1 << 20)
-                os.fchmod(stream.fileno(), 0o755 if member.mode & 0o100 else 0o644)
+            file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except IsADirectoryError as err:
             raise _refused(path, "a folder is in the way") from err
+        try:
+            while chunk := content.read(_CHUNK):
+                _write_all(file, chunk)
+            os.fchmod(file, 0o755 if member.mode & 0o100 else 0o644)
+        finally:
+            os.close(file)
         self._files.add(path)
 
     def _make_room(self, path: str) -> str:
@@ -117,38 +121,21 @@ class Tree:
 
     def _place_file(self, entry: dict[str, Any]) -> Stamp:
         path = entry["path"]
-        if path not in self._files:
-            self._take_from_base(path)
+        found = self._stamp_received(path) if path in self._files else self._take_from_base(path)
+        if found[0] != entry["size"] or found[2] != int(bool(entry["mode"] & 0o100)):
+            raise _refused(path, "its size or mode is not what the manifest says")
+        return found
+
+    def _stamp_received(self, path: str) -> Stamp:
         try:
-            stamp = _stamp(f"{self._root}/{path}")
+            return stamp(f"{self._root}/{path}")
         except OSError as err:
             raise _refused(path, "the manifest lists it, and it is not there") from err
-        if stamp[0] != entry["size"] or stamp[2] != int(bool(entry["mode"] & 0o100)):
-            raise _refused(path, "its size or mode is not what the manifest says")
-        return stamp
 
-    def _take_from_base(self, path: str) -> None:
-        """Link to the base's file: making thousands of new ones takes seconds on a busy disk.
-
-        The base's run may write to it in place: `releases.make_own` notices that, and ends the sharing, before a
-        command starts here.
-        """
+    def _take_from_base(self, path: str) -> Stamp:
         if self._base is None:
             raise _refused(path, "the manifest lists it, and it was not sent")
-        source, target = original(self._base, path), self._make_room(path)
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileNotFoundError as err:
-            raise _refused(path, "the base doesn't have it") from err
-        except OSError:
-            self._copy_from_base(path, source, target)
-
-    def _copy_from_base(self, path: str, source: str, target: str) -> None:
-        """Copy where the file system has no hard links."""
-        try:
-            shutil.copy2(source, target, follow_symlinks=False)
-        except OSError as err:
-            raise _refused(path, f"the base doesn't have it ({err.strerror})") from err
+        return self._base.take(path, self._make_room(path))
 
     def _place_link(self, entry: dict[str, Any]) -> None:
         path, target = entry["path"], entry["link"]
@@ -172,17 +159,9 @@ class Tree:
             raise _refused(path, "the link leaves the tree")
 
 
-def is_as_recorded(release: Path, stamps: dict[str, Stamp]) -> bool:
-    """Say whether every file of a release is still what was received."""
-    try:
-        return all(_stamp(original(release, path)) == stamp for path, stamp in stamps.items())
-    except OSError:
-        return False
-
-
-def _stamp(path: str) -> Stamp:
-    status = os.lstat(path)
-    return [status.st_size, status.st_mtime_ns, int(bool(status.st_mode & 0o100))]
+def _write_all(file: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(file, content) :]
 
 
 def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.job import DataMount, Resources
-from orchestrator.core.machine import Machine, MachineOrder, SshAddress
-from orchestrator.core.offer import Offer
-from orchestrator.core.report import Command, ResultFile
+# Named in signatures only: a port costs nothing to import.
+if TYPE_CHECKING:
+    from orchestrator.core.job import DataMount, Resources
+    from orchestrator.core.machine import Machine, MachineOrder, SshAddress
+    from orchestrator.core.offer import Offer
+    from orchestrator.core.report import Command, ResultFile
 
 
 class Clock(Protocol):

@@ -199,15 +199,3 @@ class ResultFile:
     path: str
     bytes: int
     sha256: str
-
-
-def agent_error(what: str, exit_code: int, said: bytes) -> KedgeError:
-    """Make an error of what the agent printed on standard error: its what, why and fix, one line each."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
-    fix = next((line.removeprefix("fix: ") for line in lines if line.startswith("fix: ")), "")
-    why = [line.removeprefix("error: ").removeprefix("why: ") for line in lines if not line.startswith("fix: ")]
-    return KedgeError(
-        what,
-        why="; ".join(why[-2:]) or f"its agent exited with {exit_code} and said nothing",
-        fix=fix or "look at it with `kedge ssh`, or end it with `kedge teardown`",
-    )

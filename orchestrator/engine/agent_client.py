@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.errors import KedgeError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.report import (
@@ -16,7 +16,6 @@ from orchestrator.core.report import (
     FollowEvent,
     MachineReport,
     ResultFile,
-    agent_error,
     parse_follow_event,
     parse_report,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -136,18 +137,15 @@ def kill_machine(laptop: Laptop, run: str) -> None:
     """Lose a machine the hard way: every process at once, and its disk."""
     for _ in range(5):
         for process in laptop.processes():
-            if process.cmdline():
-                with_kill(process)
+            kill_if_there(process)
     shutil.rmtree(laptop.state / "machines" / f"{run}-m1", ignore_errors=True)
     wait_until(lambda: not laptop.processes())
 
 
-def with_kill(process: psutil.Process) -> None:
-    """SIGKILL a process that may be gone already."""
-    try:
+def kill_if_there(process: psutil.Process) -> None:
+    """SIGKILL a process that may be gone, or a zombie, by now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        return
 
 
 def shipped_step(laptop: Laptop, run: str) -> int:

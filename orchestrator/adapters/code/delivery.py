@@ -17,25 +17,16 @@ _SENDING = timedelta(hours=2)
 class Delivery:
     """One stream to one machine: what changed since a base, or all of it, or word that nothing has."""
 
-    def __init__(
-        self,
-        read: Callable[[], CodeTree],
-        base: Manifest | None,
-        there: Callable[[], str],
-        *,
-        zstd: bool,
-    ) -> None:
+    def __init__(self, read: Callable[[], CodeTree], base: Manifest | None, *, zstd: bool) -> None:
         """Begin to read and to pack.
 
         Args:
             read: reads the tree.
             base: what the machine was last sent; None to send all.
-            there: the hash of what the machine has, where no base is known; it may take a moment.
             zstd: the machine unpacks zstd.
         """
         self._read = read
         self._base = base
-        self._there = there
         self._zstd = zstd
         self._tree: CodeTree | None = None
         self._total = 0
@@ -56,22 +47,11 @@ class Delivery:
         """
         base = ["--base", self._base.hash] if self._base else []
         argv = [machine.agent, "receive-code", *base, "--codec", "zstd" if self._zstd else "gzip"]
+        packed = self._packing.read(lambda reached: progress(reached, self._total) if reached else None)
         try:
-            return remote.send(argv, self._stream(progress), timeout=_SENDING)
+            return remote.send(argv, packed, timeout=_SENDING)
         finally:
             self._packing.drop()
-
-    def _stream(self, progress: Progress) -> Iterator[bytes]:
-        """Yield what was packed, unless the machine turns out to have it: packing didn't wait for its answer."""
-        from orchestrator.adapters.code.pack import pack_unchanged  # noqa: PLC0415 - as in _pack
-
-        packed = self._packing.read(lambda reached: progress(reached, self._total) if reached else None)
-        first = next(packed)
-        if self._base is None and self._there() == self.manifest.hash:
-            yield pack_unchanged(self.manifest.hash, zstd=self._zstd).data
-            return
-        yield first
-        yield from packed
 
     def _pack(self) -> Iterator[Part]:
         # Imported while the channel opens: tar and zstd cost as much as the way there.

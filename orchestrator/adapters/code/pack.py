@@ -19,11 +19,15 @@ from orchestrator.adapters.code.ahead import Part
 from orchestrator.adapters.code.entries import FILE, LINK, MANIFEST_NAME, Entry
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 _BLOCK = 512
 _GZIP_LEVEL = 4
 _ZSTD_LEVEL = 3
 _GZIP_WINDOW = 31
+_NAME_LIMIT = 100
+_NUMBER_LIMIT = 8**11
+_ROOT = b"0000000\0" * 2
+_PLAIN_FILE = b"0" + bytes(100) + b"ustar\x0000"
 
 
 class _Compressor(Protocol):
@@ -89,27 +93,60 @@ def _tar(tree: CodeTree, entries: Sequence[Entry]) -> Iterator[Part]:
 
 
 def _file(entry: Entry, source: str) -> Iterator[bytes]:
+    # System calls rather than a file object: this runs thousands of times in a command.
     try:
-        with open(source, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of times in a command
-            yield _header(entry, int(os.fstat(file.fileno()).st_mtime))
-            left, whole = entry.size, xxhash.xxh3_128()
-            while left and (chunk := file.read(min(left, _CHUNK))):
-                left -= len(chunk)
-                whole.update(chunk)
-                yield chunk
-            if left or file.read(1) or whole.hexdigest() != entry.digest:
-                raise TreeChangedError(entry.path)
+        file = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as err:
         raise TreeChangedError(entry.path) from err
+    try:
+        yield _header(entry, int(os.fstat(file).st_mtime))
+        whole = xxhash.xxh3_128()
+        for chunk in _read(file, entry):
+            whole.update(chunk)
+            yield chunk
+    finally:
+        os.close(file)
+    if whole.hexdigest() != entry.digest:
+        raise TreeChangedError(entry.path)
     yield _padding(entry.size)
 
 
+def _read(file: int, entry: Entry) -> Iterator[bytes]:
+    left = entry.size
+    try:
+        # One byte more than it should hold tells whether it has grown.
+        while chunk := os.read(file, min(left + 1, _CHUNK)):
+            left -= len(chunk)
+            if left < 0:
+                break
+            yield chunk
+    except OSError as err:
+        raise TreeChangedError(entry.path) from err
+    if left:
+        raise TreeChangedError(entry.path)
+
+
 def _header(entry: Entry, mtime: int) -> bytes:
+    name = os.fsencode(entry.path)
+    plain_name = name.isascii() and len(name) <= _NAME_LIMIT
+    if entry.type == FILE and plain_name and entry.size < _NUMBER_LIMIT and 0 <= mtime < _NUMBER_LIMIT:
+        return _plain_header(name, entry, mtime)
     info = tarfile.TarInfo(entry.path)
     info.mode, info.size, info.mtime = entry.mode, entry.size, mtime
     if entry.type == LINK:
         info.type, info.linkname = tarfile.SYMTYPE, entry.link
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _plain_header(name: bytes, entry: Entry, mtime: int) -> bytes:
+    """Write what tarfile writes for a file that needs no extension, in a fifth of the time.
+
+    Source: POSIX.1-2017, pax, "ustar Interchange Format".
+    """
+    before = b"%b%07o\0%b%011o\0%011o\0" % (name.ljust(_NAME_LIMIT, b"\0"), entry.mode, _ROOT, entry.size, mtime)
+    after = _PLAIN_FILE.ljust(_BLOCK - len(before) - 8, b"\0")
+    # The sum counts its own field as spaces.
+    return b"%b%06o\0 %b" % (before, sum(before) + sum(after) + 8 * 0x20, after)
 
 
 def _padding(size: int) -> bytes:

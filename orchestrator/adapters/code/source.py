@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 
 from orchestrator.adapters.code.delivery import Delivery
 from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.sent import SentCode
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.errors import agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Clock, CodeSummary, Progress, Remote
-from orchestrator.core.report import agent_error
 
-_ASKING = timedelta(seconds=30)
 _ATTEMPTS = 3
 _NO_SUCH_BASE = 3
 """The agent's exit code: it hasn't got what the difference builds on."""
@@ -57,21 +53,17 @@ class GitCodeSource:
             KedgeError: the machine refuses it, or files keep changing.
         """
         base = self._sent.manifest(machine.id)
-        # A machine that we know nothing of may have it all the same, from another laptop: asked meanwhile.
-        there = None if base else _Asked(remote, machine)
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(TreeChangedError):
-                return self._bring(remote, machine, base, there, progress)
-        return self._bring(remote, machine, base, there, progress)
+                return self._bring(remote, machine, base, progress)
+        return self._bring(remote, machine, base, progress)
 
-    def _bring(
-        self, remote: Remote, machine: Machine, base: Manifest | None, there: _Asked | None, progress: Progress
-    ) -> str:
-        delivery = Delivery(self._read, base, there.answer if there else str, zstd=machine.zstd)
+    def _bring(self, remote: Remote, machine: Machine, base: Manifest | None, progress: Progress) -> str:
+        delivery = Delivery(self._read, base, zstd=machine.zstd)
         done = delivery.send(remote, machine, progress)
         if done.exit_code == _NO_SUCH_BASE and base is not None:
             self._sent.forget(machine.id)
-            return self._bring(remote, machine, None, _Asked(remote, machine), progress)
+            return self._bring(remote, machine, None, progress)
         if done.exit_code != 0:
             raise agent_error("the machine could not take the code", done.exit_code, done.stderr)
         if base is None or delivery.manifest.hash != base.hash:
@@ -80,35 +72,3 @@ class GitCodeSource:
 
     def _read(self) -> CodeTree:
         return read_tree(self._workdir, self._extras, self._caches, self._clock)
-
-
-class _Asked(threading.Thread):
-    """What a machine says that it has, asked for in the background."""
-
-    def __init__(self, remote: Remote, machine: Machine) -> None:
-        super().__init__(daemon=True)
-        self._remote = remote
-        self._file = f"{machine.root}/code.hash"
-        self._answer = ""
-        self._error: KedgeError | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Ask."""
-        try:
-            # A file, not a verb of the agent's: it costs no interpreter there. No such file: no code yet.
-            done = self._remote.run(["cat", self._file], timeout=_ASKING)
-            self._answer = done.stdout.decode(errors="replace").strip() if done.exit_code == 0 else ""
-        except KedgeError as err:
-            self._error = err
-
-    def answer(self) -> str:
-        """Wait for the hash, empty for none.
-
-        Raises:
-            KedgeError: why it can't be had.
-        """
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._answer

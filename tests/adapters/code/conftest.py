@@ -51,6 +51,10 @@ class Box:
     def code(self) -> Path:
         return self.root / "code"
 
+    def hash_in_place(self) -> str:
+        """Ask the agent what code the machine has."""
+        return self.remote.run([self.machine.agent, "code-hash"]).stdout.decode().strip()
+
     def source(self, workdir: Path | None, **extras: Path) -> GitCodeSource:
         return GitCodeSource(workdir, state=self.state, clock=SystemClock(), extras=extras)
 

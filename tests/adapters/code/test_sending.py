@@ -85,7 +85,7 @@ def test_awkward_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: b
     box = replace(box, machine=replace(box.machine, zstd=zstd))
     code_hash, _ = box.sync(work)
     assert picture(box.code) == picture(work)
-    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.hash_in_place() == code_hash
     assert box.source(work).summary().hash == code_hash
 
 
@@ -116,7 +116,7 @@ def test_only_what_changed_is_sent_in_one_round_trip(box: Box, work: Path) -> No
     assert len(spy.sent) == 1
     assert "--base" in spy.sent[0]
     assert picture(box.code) == picture(work)
-    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.hash_in_place() == code_hash
 
 
 def test_a_file_becomes_a_folder_and_a_folder_a_link(box: Box, work: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_machine_that_lacks_the_base_gets_everything(box: Box, work: Path) -> 
     spy = Spy(box.remote)
     code_hash, _ = replace(box, remote=spy).sync(work)
     assert [("--base" in argv) for argv in spy.sent] == [True, False]
-    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.hash_in_place() == code_hash
     assert (box.code / "train.py").read_text() == "second"
 
 
@@ -186,7 +186,7 @@ def test_a_connection_cut_anywhere_leaves_the_old_tree(
     wire.close()
     assert picture(box.code) == before
     code_hash, _ = box.sync(work)
-    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.hash_in_place() == code_hash
     assert (box.code / "noise.bin").read_bytes() == (work / "noise.bin").read_bytes()
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path
     code_hash, _ = replace(box, remote=spy).sync(work)
     assert len(spy.sent) == 2
     assert (box.code / "train.py").read_text() == "second, longer than before\n"
-    assert (box.root / "code.hash").read_text().strip() == code_hash
+    assert box.hash_in_place() == code_hash
 
 
 def test_a_file_that_never_stands_still_is_named(box: Box, work: Path) -> None:
