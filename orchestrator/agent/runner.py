@@ -111,7 +111,7 @@ class Runner:
         restore(self._layout, self._machine, self._log, is_unwanted=lambda: bool(self._signals.stop))
         release = releases.current_or_empty(self._layout)
         self._state = replace(self._state, release=release.name)
-        releases.make_own(self._layout, release)
+        releases.make_own(release)
         apply_links(self._layout, self._config, release)
         self._layout.notice_file.unlink(missing_ok=True)
         code = self._set_up(release)
