@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint types contracts unit bench setup system clean
+.PHONY: help demo test lint types contracts unit cloud bench setup system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,7 +16,7 @@ help: ## Say what there is
 demo: setup ## Train a small ResNet on this computer, from the job file to the results
 	$(BIN)/kedge launch --job digits --price 1.99 --yes
 
-test: setup lint types contracts unit ## Lint, types, import contracts and all tests
+test: setup tools lint types contracts unit ## Lint, types, import contracts and all tests
 
 lint:
 	$(BIN)/ruff check .
@@ -33,6 +33,9 @@ contracts:
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal
 
+cloud: setup tools ## AWS in a box, to play with by hand (root, Linux)
+	$(BIN)/python -m tests.cloudbox
+
 bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
 
@@ -40,6 +43,9 @@ setup: system $(READY)
 
 system:
 	@bash infra/setup/system.sh
+
+tools: system
+	@bash infra/setup/system.sh tests
 
 $(READY): pyproject.toml constraints.txt
 	@bash infra/setup/python.sh $(VENV)

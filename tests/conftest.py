@@ -7,10 +7,14 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.laptop import TRAIN, Laptop
+
+if TYPE_CHECKING:
+    from tests.cloudbox.box import Box
 
 # A background job of a shell ignores SIGINT, and so does all that it starts: the programs under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,7 +29,48 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     laptop = Laptop(home=home, state=tmp_path / "state", runtime=runtime)
     shutil.copy(TRAIN, home / "train.py")
     yield laptop
+    laptop.end()
     provider = laptop.provider()
     for machine in provider.machines():
         provider.destroy(machine.id)
     shutil.rmtree(runtime)
+
+
+# The box is imported by the tests that use one: boto3 takes longer to load than most other tests take to run.
+
+
+@pytest.fixture(scope="session")
+def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """One box without machines for all tests of a worker; needs neither root nor Linux."""
+    from tests.cloudbox.box import start_box
+
+    with start_box(tmp_path_factory.mktemp("api"), machines=False) as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """One box with machines for all tests of a worker; what they need is installed where that is possible."""
+    from tests.cloudbox.box import start_box
+    from tests.cloudbox.nspawn_needs import prepare_machines
+
+    if reason := prepare_machines():
+        pytest.skip(reason)
+    with start_box(tmp_path_factory.mktemp("box")) as box:
+        yield box
+
+
+@pytest.fixture
+def api(api_process: Box) -> Iterator[Box]:
+    """An account in which nothing was ever made."""
+    api_process.reset()
+    yield api_process
+    api_process.reset()
+
+
+@pytest.fixture
+def box(box_process: Box) -> Iterator[Box]:
+    """An account in which nothing was ever made, whose instances are machines that boot."""
+    box_process.reset()
+    yield box_process
+    box_process.reset()

@@ -31,6 +31,7 @@ class Laptop:
     runtime: Path
     program: list[str] = field(default_factory=lambda: [sys.executable, "-m", "orchestrator.cli"])
     extra_env: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def env(self) -> dict[str, str]:
@@ -66,8 +67,8 @@ class Laptop:
         return json.loads(self.kedge(*words, "--json", code=code))
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command and leave it running."""
-        return subprocess.Popen(
+        """Start a command and leave it running, until the test ends at the latest."""
+        process = subprocess.Popen(
             [*self.program, *words],
             cwd=self.home,
             env=self.env,
@@ -76,6 +77,14 @@ class Laptop:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End what a test that failed has left running."""
+        for process in self.started:
+            with process:
+                process.kill()
 
     def write_job(self, text: str) -> None:
         """Write the user's kedge.yaml."""

@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
-# Installs the programs that kedge calls on this computer, where any is missing.
+# Installs the programs that kedge calls on this computer, where any is missing; with `tests`, also those of its tests.
 set -euo pipefail
 
 packages=()
 need() { # PROGRAM PACKAGE
 	PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || packages+=("$2")
 }
+need_package() {
+	[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ] || packages+=("$1")
+}
+refuse() { # LINE...
+	printf '%s\n' "$@" >&2
+	exit 2
+}
+
 need sshd openssh-server
 need ssh openssh-client
 need rsync rsync
@@ -13,32 +21,37 @@ need tmux tmux
 need screen screen
 need zstd zstd
 need git git
-need systemd-analyze systemd
+# systemd runs on Linux alone: its unit is checked there.
+[ "$(uname -s)" = Darwin ] || need systemd-analyze systemd
+[ "${1:-}" = tests ] && need shellcheck shellcheck
+
+root=no
+sudo=()
+if [ "$(id -u)" -eq 0 ]; then
+	root=yes
+elif command -v sudo >/dev/null 2>&1; then
+	root=yes
+	sudo=(sudo)
+fi
+
+# Machines in the tests' box of AWS are containers of systemd: they need Linux, root and Debian's packages, and tests
+# that use them are skipped elsewhere.
+if [ "${1:-}" = tests ] && [ "$(uname -s)" = Linux ] && [ "$root" = yes ] && command -v apt-get >/dev/null 2>&1; then
+	for package in ca-certificates cloud-init dbus debootstrap e2fsprogs libpam-systemd openssh-client openssh-server \
+		sudo systemd systemd-container systemd-sysv tmux util-linux; do
+		need_package "$package"
+	done
+fi
 
 [ "${#packages[@]}" -eq 0 ] && exit 0
 
 if [ "$(uname -s)" = Darwin ]; then
-	echo "Missing: ${packages[*]}" >&2
-	echo "macOS brings sshd; get the rest with: brew install rsync tmux screen zstd git" >&2
-	# systemd runs on Linux alone: its unit is checked there.
-	[ "${packages[*]}" = systemd ] && exit 0
-	exit 2
+	refuse "Missing: ${packages[*]}" \
+		"macOS brings sshd; get the rest with: brew install rsync tmux screen zstd git shellcheck"
 fi
-if ! command -v apt-get >/dev/null 2>&1; then
-	echo "Missing: ${packages[*]}" >&2
-	echo "This computer has no apt-get: install them with its own package manager, then try again." >&2
-	exit 2
-fi
-sudo=()
-if [ "$(id -u)" -ne 0 ]; then
-	if ! command -v sudo >/dev/null 2>&1; then
-		echo "Missing: ${packages[*]}, and there is no sudo." >&2
-		echo "As root: apt-get install ${packages[*]}" >&2
-		exit 2
-	fi
-	sudo=(sudo)
-fi
+command -v apt-get >/dev/null 2>&1 || refuse "Missing: ${packages[*]}" \
+	"This computer has no apt-get: install them with its own package manager, then try again."
+[ "$root" = yes ] || refuse "Missing: ${packages[*]}, and there is no sudo." \
+	"As root: apt-get install ${packages[*]}"
 echo "Installing ${packages[*]}"
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-# --no-install-recommends and no start of services: sshd is run by kedge, on a loopback port of its own.
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+"${sudo[@]}" bash "$(dirname "$0")/install.sh" "${packages[@]}"

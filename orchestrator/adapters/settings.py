@@ -24,6 +24,7 @@ class Settings:
         runtime_dir: a short private path for sockets, whose paths may not exceed 107 bytes.
         provider: for jobs that name none.
         ssh_config: the user's own OpenSSH configuration.
+        ssh_from: the address range that may reach machines, as CIDR; empty to find this computer's own address.
         environ: where secrets and inherited variables are taken from.
     """
 
@@ -31,12 +32,13 @@ class Settings:
     runtime_dir: Path
     provider: str
     ssh_config: Path
+    ssh_from: str
     cwd: Path
     environ: Mapping[str, str]
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read KEDGE_STATE_DIR, KEDGE_RUNTIME_DIR, KEDGE_PROVIDER, and XDG_RUNTIME_DIR from the environment.
+    """Read KEDGE_STATE_DIR, KEDGE_RUNTIME_DIR, KEDGE_PROVIDER, KEDGE_SSH_FROM and others from the environment.
 
     Raises:
         BadRequestError: a folder that is not the user's own.
@@ -48,9 +50,31 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         runtime_dir=_private_folder(_runtime_dir(env)),
         provider=env.get("KEDGE_PROVIDER") or "local",
         ssh_config=Path(env.get("KEDGE_SSH_CONFIG") or "~/.ssh/config").expanduser(),
+        ssh_from=parse_address_range(env.get("KEDGE_SSH_FROM") or ""),
         cwd=Path.cwd(),
         environ=dict(env),
     )
+
+
+def parse_address_range(text: str) -> str:
+    """Parse an address or a range of addresses, and return it as CIDR; empty stays empty.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    if not text.strip():
+        return ""
+    # Imported when it is needed: quick commands do without.
+    import ipaddress  # noqa: PLC0415
+
+    try:
+        return str(ipaddress.ip_network(text.strip()))
+    except ValueError as err:
+        raise BadRequestError(
+            f"{text!r} is no range of addresses",
+            why=str(err),
+            fix="write for example 198.51.100.7/32 with --ssh-from or KEDGE_SSH_FROM",
+        ) from err
 
 
 def _runtime_dir(env: Mapping[str, str]) -> Path:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from . import state
+from .files import write_json
 from .layout import Layout
 from .report import make_report, size_of
 from .wire import Command, FollowEvent, to_json
@@ -77,6 +78,7 @@ def _follow(layout: Layout, reader: LogReader, *, until_over: bool) -> None:
             _print(events)
         age = time.monotonic() - reported
         if is_last or age >= _REPORT_SECONDS or (command != told and age >= _CHANGE_SECONDS):
+            write_json(layout.note("followed"), {"time": time.time()})
             _print([FollowEvent(reader.offset, report=make_report(layout))])
             reported, told = time.monotonic(), command
         if is_last:

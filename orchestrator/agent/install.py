@@ -1,8 +1,9 @@
-"""`install`: write the launchers. Whatever boots the machine calls it once."""
+"""`install`: write the launchers, and compile the agent. Whatever boots the machine calls it once."""
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ from {package}.main import main
 sys.exit(main([{root}, {verb}*sys.argv[1:]]))
 """
 
+_FOLDER = Path(__file__).resolve().parent
+
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
     """Write kedge-agent and kedge-cost, bound to this root and to the Python that runs this."""
@@ -31,15 +34,16 @@ def execute(layout: Layout, _args: argparse.Namespace) -> int:
     layout.launcher.parent.mkdir(exist_ok=True)
     for name, verb in (("kedge-agent", ""), ("kedge-cost", '"cost", ')):
         write_atomically(layout.launcher.parent / name, _render(layout, verb).encode(), mode=0o755)
+    # By force: every archive carries the same times, by which a newer one would be taken for the older.
+    compileall.compile_dir(_FOLDER, maxlevels=1, quiet=2, force=True)
     return 0
 
 
 def _render(layout: Layout, verb: str) -> str:
-    here = Path(__file__).resolve().parent
     return _LAUNCHER.format(
         python=shlex.quote(sys.executable),
-        agent=str(here.parent),
-        package=here.name,
+        agent=str(_FOLDER.parent),
+        package=_FOLDER.name,
         root=repr(f"--root={layout.root}"),
         verb=verb,
     )

@@ -28,16 +28,24 @@ def execute(layout: Layout, _args: argparse.Namespace) -> int:
     raw = sys.stdin.buffer.read(_LIMIT_BYTES + 1)
     if len(raw) > _LIMIT_BYTES:
         raise RequestError("the run's configuration is too long", why=f"more than {_LIMIT_BYTES} bytes")
-    config = parse_run_config(raw)
+    print_command(start(layout, parse_run_config(raw)).command)
+    return 0
+
+
+def start(layout: Layout, config: RunConfig) -> State:
+    """Put the runner under its supervisor. One that is live is left alone.
+
+    Raises:
+        RequestError: there is no such supervisor.
+        AgentError: the supervisor refuses, or no runner appeared.
+    """
     layout.prepare()
     with locked(layout.lock("start"), timeout=_LOCK_SECONDS):
         present = state.load(layout)
         if present.command.is_live and present.runner_lives:
             sys.stderr.write("the command is running already; nothing was changed\n")
-        else:
-            present = _start(layout, config, present)
-    print_command(present.command)
-    return 0
+            return present
+        return _start(layout, config, present)
 
 
 def relaunch(layout: Layout, config: RunConfig) -> State:

@@ -85,6 +85,16 @@ class Layout(NamedTuple):
         """KEDGE_NOTICE_FILE."""
         return self.root / "notice"
 
+    @property
+    def boot_log(self) -> Path:
+        """The phases of every boot, one JSON object a line."""
+        return self.root / "boot.jsonl"
+
+    @property
+    def ready_file(self) -> Path:
+        """The sentinel: the boot is over, and how it went."""
+        return self.root / "ready"
+
     def note(self, name: str) -> Path:
         """Return the path of one of the agent's small files, such as `heartbeat`."""
         return self.root / f"{name}.json"

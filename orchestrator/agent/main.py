@@ -28,6 +28,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "install": Verb("install:execute", "write the launchers"),
+    "boot": Verb("boot:execute", "do what boot.json says, and say that the machine is ready"),
     "watch": Verb("watch:execute", "be the machine's daemon: heartbeat, samples, shipping, deadline"),
     "start": Verb("launch:execute", "start the run that standard input describes"),
     "run": Verb("runner:execute", "run the command to its end, in the foreground"),
@@ -37,10 +38,14 @@ VERBS = {
     "report": Verb("report:execute", "print all that is known, as JSON"),
     "follow": Verb("follow:execute", "print log and reports as they come, as JSON", "configure"),
     "receive-code": Verb("receive:execute", "put the code in place that standard input holds", "configure"),
+    "pull-code": Verb("pull:execute", "put the code in place that the store holds", "configure"),
+    "fetch-data": Verb("sources.fetching:execute", "fetch the data that the run takes from elsewhere"),
+    "pull-data": Verb("datasets:execute", "mirror a data set from the store", "configure"),
     "code-hash": Verb("receive:print_hash", "print the content hash of the code in place"),
     "manifest": Verb("results:execute", "list the results, as JSON"),
     "attach": Verb("attach:execute", "show the command's terminal"),
     "cost": Verb("cost:execute", "print time and money since the machine was created"),
+    "rekey": Verb("rekey:execute", "replace the SSH host key and print the new one", "configure"),
     "end": Verb("ending:execute", "end the machine now"),
 }
 

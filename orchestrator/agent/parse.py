@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from .errors import RequestError
 from .layout import NAME, Layout
-from .wire import Command, MachineConfig, RunConfig
+from .wire import BootOrder, BootPhase, Command, DataSource, MachineConfig, RunConfig
 
-_Record = TypeVar("_Record", RunConfig, MachineConfig, Command)
+_Record = TypeVar("_Record", RunConfig, DataSource, MachineConfig, BootOrder, BootPhase, Command)
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -49,6 +49,23 @@ def read_machine_config(layout: Layout) -> MachineConfig:
             f"{layout.machine_file} can't be read", why=str(err), fix="this machine was not set up by kedge"
         ) from err
     return build(MachineConfig, _load(raw, str(layout.machine_file)))
+
+
+def read_boot_order(layout: Layout) -> BootOrder:
+    """Read boot.json; a machine without one waits for what it is told.
+
+    Raises:
+        RequestError: it can't be read, or isn't a BootOrder.
+    """
+    try:
+        raw = layout.note("boot").read_bytes()
+    except FileNotFoundError:
+        return BootOrder()
+    except OSError as err:
+        raise RequestError(f"{layout.note('boot')} can't be read", why=str(err)) from err
+    order = build(BootOrder, _load(raw, str(layout.note("boot"))))
+    _require(not order.code or bool(NAME.fullmatch(order.code)), "code", "a content hash")
+    return order
 
 
 def build(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
@@ -101,6 +118,10 @@ def _check_folders(config: RunConfig) -> None:
     for upper, lower in pairwise(ordered):
         _require(not lower.startswith(f"{upper}/"), lower, f"folders beside each other: it lies in {upper}")
     _require(len(ordered) == len(paths), "outputs, checkpoints and data", "each path once")
+    places = [f"{clean_relative(path)}/" for path in config.data]
+    for source in config.sources:
+        target = f"{clean_relative(source.target)}/"
+        _require(any(target.startswith(place) for place in places), "sources", "targets under data")
 
 
 def _is_text(content: object) -> bool:
@@ -131,6 +152,14 @@ def _is_whole_or_none(content: object) -> bool:
     return content is None or _is_whole(content)
 
 
+def _is_records(content: object) -> bool:
+    return isinstance(content, list) and all(isinstance(item, dict) for item in content)
+
+
+def _to_sources(content: list[dict[str, Any]]) -> tuple[DataSource, ...]:
+    return tuple(build(DataSource, item) for item in content)
+
+
 # By annotation, as written in wire.py: a check, and what turns the JSON value into the field's.
 _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "str": (_is_text, str),
@@ -140,6 +169,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "tuple[str, ...]": (_is_texts, tuple),
     "dict[str, str]": (_is_text_map, dict),
     "bool": (_is_flag, bool),
+    "tuple[DataSource, ...]": (_is_records, _to_sources),
 }
 
 

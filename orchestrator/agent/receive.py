@@ -25,7 +25,7 @@ from .links import apply_links
 from .member import Member
 from .tree import Tree
 
-_LOCK_SECONDS = 120.0
+LOCK_SECONDS = 120.0
 _BUFFER = 1 << 17
 
 
@@ -43,29 +43,48 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
         RequestError: the stream holds what no tree may hold, or lacks what it promised.
         AgentError: the stream was cut.
     """
-    layout.prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
-    releases.sweep_incoming(layout)
-    base = open_base(layout, args.base) if args.base else None
-    with releases.incoming(layout) as folder:
-        tree = Tree(folder, base)
-        with _decoded(args.codec) as stream:
-            _unpack(tree, stream)
-        if tree.says_unchanged:
-            return _confirm(layout, tree.content_hash)
-        stamps = tree.complete()
-        # Only now: a sender that hangs must not keep the next one out.
-        with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
-            _put_in_place(layout, folder, tree.content_hash, stamps)
+    receive(layout, _decoded(args.codec, sys.stdin.buffer), base_hash=args.base)
     _prune_behind(layout)
     return 0
 
 
-def _confirm(layout: Layout, content_hash: str) -> int:
+def receive(
+    layout: Layout, opened: contextlib.AbstractContextManager[IO[bytes]], *, base_hash: str = "", expected: str = ""
+) -> None:
+    """Put the tree in place that a tar stream holds.
+
+    Args:
+        layout: of this machine.
+        opened: the stream, decoded.
+        base_hash: the release that it is a difference to; empty for none.
+        expected: the content hash that it must have; empty for any.
+
+    Raises:
+        AgentError: it isn't what was expected, or for any of `execute`'s reasons.
+    """
+    layout.prepare()
+    releases.sweep_incoming(layout)
+    base = open_base(layout, base_hash) if base_hash else None
+    with releases.incoming(layout) as folder:
+        tree = Tree(folder, base)
+        with opened as stream:
+            _unpack(tree, stream)
+        if expected not in ("", tree.content_hash):
+            raise AgentError(f"this is the code {tree.content_hash}", why=f"{expected} was asked for")
+        if tree.says_unchanged:
+            _confirm(layout, tree.content_hash)
+            return
+        stamps = tree.complete()
+        # Only now: a sender that hangs must not keep the next one out.
+        with locked(layout.lock("receive"), timeout=LOCK_SECONDS):
+            _put_in_place(layout, folder, tree.content_hash, stamps)
+
+
+def _confirm(layout: Layout, content_hash: str) -> None:
     if content_hash != releases.code_hash(layout):
         raise no_base(content_hash)
-    return 0
 
 
 def print_hash(layout: Layout, _args: argparse.Namespace) -> int:
@@ -96,7 +115,7 @@ def _prune_behind(layout: Layout) -> None:
             os.dup2(nowhere, descriptor)
         from . import state  # noqa: PLC0415 - not on the way of whoever waits for the code
 
-        with locked(layout.lock("receive"), timeout=_LOCK_SECONDS):
+        with locked(layout.lock("receive"), timeout=LOCK_SECONDS):
             releases.prune(layout, in_use=state.load(layout).release)
     finally:
         os._exit(0)
@@ -114,21 +133,21 @@ def _unpack(tree: Tree, stream: IO[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _decoded(codec: str) -> Iterator[IO[bytes]]:
+def _decoded(codec: str, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     if codec == "gzip":
-        with gzip.GzipFile(fileobj=sys.stdin.buffer) as stream:
+        with gzip.GzipFile(fileobj=raw) as stream:
             yield cast("IO[bytes]", stream)
     elif codec == "zstd":
-        with _zstd() as stream:
+        with _zstd(raw) as stream:
             yield stream
     else:
-        yield sys.stdin.buffer
+        yield raw
 
 
 @contextlib.contextmanager
-def _zstd() -> Iterator[IO[bytes]]:
+def _zstd(raw: IO[bytes]) -> Iterator[IO[bytes]]:
     try:
-        decoder = subprocess.Popen(["zstd", "-dcq"], stdin=sys.stdin.buffer, stdout=subprocess.PIPE)
+        decoder = subprocess.Popen(["zstd", "-dcq"], stdin=raw, stdout=subprocess.PIPE)
     except FileNotFoundError as err:
         raise RequestError("this machine has no zstd", fix="send gzip, or install the package zstd") from err
     with decoder:

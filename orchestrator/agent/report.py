@@ -31,7 +31,6 @@ def make_report(layout: Layout) -> MachineReport:
     """Put together what is on disk; nothing is computed or waited for."""
     machine = read_machine_config(layout)
     disk = shutil.disk_usage(layout.root)
-    beat = read_json(layout.note("heartbeat")).get("time", 0.0)
     return MachineReport(
         machine=machine.machine,
         run=machine.run,
@@ -39,7 +38,7 @@ def make_report(layout: Layout) -> MachineReport:
         created=machine.created,
         deadline=machine.deadline,
         usd_per_hour=machine.usd_per_hour,
-        heartbeat=float(beat) if isinstance(beat, int | float) else 0.0,
+        heartbeat=_instant(layout.note("heartbeat"), "time"),
         code=code_hash(layout),
         log_bytes=size_of(layout.log_file),
         disk_free_bytes=disk.free,
@@ -50,6 +49,7 @@ def make_report(layout: Layout) -> MachineReport:
         sample=_note(layout.note("sample")),
         checkpoint=_note(layout.note("checkpoint")),
         shipped=_note(layout.note("shipped")),
+        notice=_instant(layout.note("spot"), "notice"),
     )
 
 
@@ -59,6 +59,11 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _instant(path: Path, name: str) -> float:
+    found = read_json(path).get(name, 0.0)
+    return float(found) if isinstance(found, int | float) else 0.0
 
 
 def _note(path: Path) -> dict[str, Any] | None:

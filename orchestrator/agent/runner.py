@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import os
 import secrets
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -28,7 +29,12 @@ from .state import RUNNER_DIED, State
 from .wire import FAILED, RESTARTING, RUNNING, SETTING_UP, STOPPED, STOPPING, SUCCEEDED, RunConfig
 
 _SAVE_SECONDS = 30.0
+_STORE_AGAIN_SECONDS = 2.0
+# How long to wait for a store that can't be read: at most that share of a machine's life; then it counts as failed.
+_STORE_MOST_SECONDS = 300.0
+_STORE_SHARE = 0.1
 _NOT_STARTED = 126
+_DOING = {"fetch": "fetching data", "setup": "setting up"}
 
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
@@ -61,6 +67,8 @@ class Runner:
         self._signals = Signals()
         self._saved = True
         self._failure = RUNNER_DIED
+        lifetime = self._machine.deadline - self._machine.created
+        self._store_until = time.monotonic() + min(_STORE_MOST_SECONDS, lifetime * _STORE_SHARE)
         pid = os.getpid()
         self._state = replace(before, runner=pid, runner_identity=processes.identify(pid), mark=secrets.token_hex(16))
 
@@ -108,18 +116,47 @@ class Runner:
             return _NOT_STARTED
 
     def _run_scripts(self) -> int:
-        restore(self._layout, self._machine, self._log, is_unwanted=lambda: bool(self._signals.stop))
+        self._restore()
         release = releases.current_or_empty(self._layout)
         self._state = replace(self._state, release=release.name)
         releases.make_own(release)
         apply_links(self._layout, self._config, release)
         self._layout.notice_file.unlink(missing_ok=True)
-        code = self._set_up(release)
+        code = self._fetch_data(release) or self._set_up(release)
         if code != 0 or self._signals.stop:
             return code
         self._remark(f"started, attempt {self._progress()}")
         code = self._script("command", self._config.command, release, RUNNING)
         self._failure = f"exit code {code}"
+        return code
+
+    def _restore(self) -> None:
+        """Wait a while for a store that is out of reach: it is no fault of the command's, and costs it no attempt."""
+        is_told = False
+        while True:
+            try:
+                restore(self._layout, self._machine, self._log, is_unwanted=lambda: bool(self._signals.stop))
+                break
+            except OSError as err:
+                if self._signals.stop or time.monotonic() + _STORE_AGAIN_SECONDS > self._store_until:
+                    raise
+                if not is_told:
+                    is_told = True
+                    self._await_store(str(err).replace("\n", ";"))
+            self._signals.wait(_STORE_AGAIN_SECONDS)
+
+    def _await_store(self, why: str) -> None:
+        self._remark(f"what the store has can't be restored yet: {why}")
+        self._turn(SETTING_UP, f"waiting for the store: {why}")
+
+    def _fetch_data(self, release: Path) -> int:
+        """Fetch in a program of its own, so that a stop ends it at once, whatever it waits for."""
+        if not self._config.sources or self._signals.stop:
+            return 0
+        code = self._script("fetch", f"exec {shlex.quote(str(self._layout.launcher))} fetch-data", release, SETTING_UP)
+        if code != 0:
+            reason = read_json(self._layout.note("fetch")).get("error") or f"exit code {code}"
+            self._failure = f"the data is not here: {reason}"
         return code
 
     def _set_up(self, release: Path) -> int:
@@ -143,7 +180,7 @@ class Runner:
         script = Script(path, folder=release.resolve(), env=env, log=self._log, echo=self._echo)
         identity = processes.identify(script.group)
         self._state = replace(self._state, group=script.group, group_identity=identity)
-        self._turn(turned_to, "setting up" if name == "setup" else "")
+        self._turn(turned_to, _DOING.get(name, ""))
         return script.wait(self._signals, self._on_stop, self._config.grace)
 
     def _pause(self) -> None:

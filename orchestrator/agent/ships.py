@@ -1,4 +1,7 @@
-"""When to ship: every so often, at once when the command is over, and a last time before the deadline."""
+"""When to ship: every so often, at once when the command is over, and a last time before the deadline.
+
+In haste, when the machine is about to be taken away, pass follows pass.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,32 @@ from .shipping import Shipper
 from .store import open_store
 from .wire import FAILED, SUCCEEDED, Command, MachineConfig, Shipped, to_json
 
+_HASTE_SECONDS = 1.0
+_FOLLOWED_SECONDS = 60.0
+_ALONE_SECONDS = 30.0
+
 
 class ShipLoop:
     """Look at the results every round; ship them when it is time."""
 
-    def __init__(self, layout: Layout, machine: MachineConfig, log: RunLog, *, last_ship: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        machine: MachineConfig,
+        log: RunLog,
+        *,
+        last_ship: Callable[[], float],
+        in_haste: Callable[[], bool],
+    ) -> None:
         self._layout = layout
         self._machine = machine
         self._log = log
         self._last_ship = last_ship
+        self._in_haste = in_haste
         self._completeness = Completeness()
         self._shipper: Shipper | None = None
         self._next_look = 0.0
-        self._next_ship = time.monotonic() + machine.ship_every
+        self._tried_at = time.monotonic()
         self._over_since = 0.0
         self._done_at: float | None = None
         self._last_is_shipped = False
@@ -41,8 +57,16 @@ class ShipLoop:
         return min(0.5, self._machine.sample_every)
 
     def is_done(self, now: float) -> bool:
-        """Say whether the command is over for good, all of it is in the store, and the linger is past."""
-        return self._done_at is not None and now >= self._done_at + self._machine.linger
+        """Say whether the command is over for good, all of it is in the store, and the linger is past.
+
+        Where nobody follows the command, nobody is about to fetch from here: the linger is short.
+        """
+        if self._done_at is None:
+            return False
+        is_followed = followed_at(self._layout) > self._done_at - _FOLLOWED_SECONDS
+        return now >= self._done_at + (
+            self._machine.linger if is_followed else min(self._machine.linger, _ALONE_SECONDS)
+        )
 
     def step(self) -> None:
         """Look, and ship if it is time."""
@@ -50,11 +74,16 @@ class ShipLoop:
         command = state.observe(self._layout).command
         if not command.is_over:
             self._done_at = None
-        if not self._machine.store_url or not is_restored(self._layout):
+        if not self._machine.store_url:
             return
-        if command.is_over and command.since != self._over_since:
+        is_just_over = command.is_over and command.since != self._over_since
+        if not is_restored(self._layout):
+            # It never began, for want of what the store has: nothing may be shipped, and there is nothing to ship.
+            if is_just_over:
+                self._settle(command)
+        elif is_just_over:
             self._ship_end(command)
-        elif time.monotonic() >= self._next_ship or self._is_last():
+        elif self._is_due() or self._is_last():
             self._ship(command, final=command.is_over)
 
     def _look(self) -> None:
@@ -66,14 +95,21 @@ class ShipLoop:
         checkpoint = newest(found, self._completeness.complete)
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
+    def _is_due(self) -> bool:
+        every = self._machine.ship_every
+        return time.monotonic() - self._tried_at >= (min(every, _HASTE_SECONDS) if self._in_haste() else every)
+
     def _is_last(self) -> bool:
         return not self._last_is_shipped and time.time() >= self._last_ship()
 
     def _ship_end(self, command: Command) -> None:
         has_failed = bool(read_json(self._layout.note("shipped")).get("error"))
-        if has_failed and time.monotonic() < self._next_ship and not self._is_last():
+        if has_failed and not self._is_due() and not self._is_last():
             return
         self._ship(command, final=True)
+        self._settle(command)
+
+    def _settle(self, command: Command) -> None:
         self._over_since = command.since
         config = peek_run_config(self._layout)
         if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
@@ -81,7 +117,7 @@ class ShipLoop:
 
     def _ship(self, command: Command, *, final: bool) -> None:
         self._last_is_shipped = self._is_last() or self._last_is_shipped
-        self._next_ship = time.monotonic() + self._machine.ship_every
+        self._tried_at = time.monotonic()
         try:
             shipper = self._open()
             if shipper is None:
@@ -99,3 +135,8 @@ class ShipLoop:
             store = open_store(self._machine)
             self._shipper = Shipper(self._layout, self._machine, store) if store else None
         return self._shipper
+
+
+def followed_at(layout: Layout) -> float:
+    """Return when somebody followed the command last, in Unix seconds; 0 for never."""
+    return float(read_json(layout.note("followed")).get("time", 0))

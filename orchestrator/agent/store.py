@@ -1,4 +1,4 @@
-"""The object store behind one interface. `file://` is a folder; it stands in for one on local machines."""
+"""The object store behind one interface. `s3://` is S3; `file://` is a folder, which stands in for it locally."""
 
 from __future__ import annotations
 
@@ -98,6 +98,12 @@ def open_store(machine: MachineConfig) -> ObjectStore | None:
     if not machine.store_url:
         return None
     url = urlsplit(machine.store_url)
+    if url.scheme == "s3" and url.netloc:
+        from .s3 import open_s3  # noqa: PLC0415 - HTTP and TLS are on nobody else's way
+
+        return open_s3(machine.store_url, machine.run)
     if url.scheme != "file" or url.netloc not in ("", "localhost"):
-        raise RequestError(f"{machine.store_url} is no store that this agent knows", fix="use file:///folder")
+        raise RequestError(
+            f"{machine.store_url} is no store that this agent knows", fix="use file:///folder or s3://bucket/prefix"
+        )
     return FolderStore(Path(unquote(url.path)) / machine.run)

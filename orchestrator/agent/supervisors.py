@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .calling import call, rights_over
 from .errors import AgentError, RequestError
 from .layout import Layout
 from .wire import MachineConfig, RunConfig
 
 SESSION = "kedge"
 UNIT = "kedge-run.service"
-_TIMEOUT_SECONDS = 30.0
 
 
 class Supervisor(Protocol):
@@ -46,9 +47,9 @@ class Tmux:
         """Start a session; into one that somebody kept open comes a new window."""
         _private_folder(self.socket.parent)
         if self.alive():
-            _call(self._argv("new-window", "-t", SESSION, *argv))
+            call(self._argv("new-window", "-t", SESSION, *argv))
         else:
-            _call(self._argv("new-session", "-d", "-s", SESSION, "-x", "200", "-y", "50", *argv))
+            call(self._argv("new-session", "-d", "-s", SESSION, "-x", "200", "-y", "50", *argv))
 
     def alive(self) -> bool:
         """Say whether the session is there."""
@@ -71,7 +72,7 @@ class Screen:
     def start(self, argv: Sequence[str]) -> None:
         """Start a session."""
         _private_folder(self.folder)
-        _call(self._argv("-c", "/dev/null", "-dmS", SESSION, *argv))
+        call(self._argv("-c", "/dev/null", "-dmS", SESSION, *argv))
 
     def alive(self) -> bool:
         """Say whether the session answers."""
@@ -125,20 +126,14 @@ class Systemd:
         """Install the unit and start it; its text says what is run."""
         if not self.unit.strip():
             raise RequestError(f"there is no unit that runs {argv[0]}", why="`unit` is empty")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / UNIT).write_text(self.unit)
-        except PermissionError as err:
-            raise AgentError(
-                f"{self.folder / UNIT} can't be written", why=str(err), fix="use supervisor systemd-user or tmux"
-            ) from err
+        self._write()
         if self.options:
             # Else the user's units end when the last connection does; where it is refused, that holds.
             _succeeds(["loginctl", "enable-linger"])
-        _call(self._argv("daemon-reload"))
+        call(self._argv("daemon-reload"))
         _succeeds(self._argv("reset-failed", UNIT))
-        _call(self._argv("enable", UNIT))
-        _call(self._argv("restart", "--no-block", UNIT))
+        call(self._argv("enable", UNIT))
+        call(self._argv("restart", "--no-block", UNIT))
 
     def alive(self) -> bool:
         """Say whether the unit is active."""
@@ -148,8 +143,24 @@ class Systemd:
         """There is no terminal."""
         return None
 
+    def _write(self) -> None:
+        with tempfile.NamedTemporaryFile("w", prefix="kedge-", suffix=".service") as unit:
+            unit.write(self.unit)
+            unit.flush()
+            try:
+                call([*self._rights, "install", "-D", "-m", "644", unit.name, str(self.folder / UNIT)])
+            except AgentError as err:
+                raise AgentError(
+                    f"{self.folder / UNIT} can't be written", why=err.why, fix="use supervisor systemd-user or tmux"
+                ) from err
+
+    @property
+    def _rights(self) -> list[str]:
+        # The user's own units are in the user's own folder, which may not be there yet.
+        return [] if self.options else rights_over(self.folder)
+
     def _argv(self, *arguments: str) -> list[str]:
-        return ["systemctl", *self.options, *arguments]
+        return [*self._rights, "systemctl", *self.options, *arguments]
 
 
 def open_supervisor(kind: str, layout: Layout, machine: MachineConfig, config: RunConfig) -> Supervisor:
@@ -193,21 +204,9 @@ def _private_folder(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def _call(argv: Sequence[str]) -> None:
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_TIMEOUT_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as err:
-        raise AgentError(f"{argv[0]} could not be run", why=str(err)) from err
-    if done.returncode != 0:
-        complaint = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise AgentError(f"{' '.join(argv[:5])} ... failed", why=complaint or f"exit code {done.returncode}")
-
-
 def _succeeds(argv: Sequence[str]) -> bool:
     try:
-        _call(argv)
+        call(argv)
     except AgentError:
         return False
     return True

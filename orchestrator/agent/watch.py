@@ -22,8 +22,10 @@ from .parse import read_machine_config
 from .runlog import RunLog
 from .sampling import Sampler
 from .ships import ShipLoop
+from .spot import POLL_SECONDS, SpotLoop
 from .timetable import Timetable, plan_timetable
-from .wire import MachineConfig
+from .unready import Unready
+from .wire import AWS, MachineConfig
 from .workers import Isolated, Worker
 
 _ROUND_SECONDS = 1.0
@@ -51,7 +53,15 @@ class Watch:
         self._machine = machine
         self._log = RunLog(layout.log_file)
         self._leave = threading.Event()
-        self._ships = ShipLoop(layout, machine, self._log, last_ship=lambda: self._timetable().last_ship)
+        self._spot = SpotLoop(layout, self._log)
+        self._ships = ShipLoop(
+            layout,
+            machine,
+            self._log,
+            last_ship=lambda: self._timetable().last_ship,
+            in_haste=lambda: self._spot.notice > 0,
+        )
+        self._unready = Unready(layout, machine, self._log)
         self._isolated = Isolated(self._log)
         self._next_stop = 0.0
         self._next_end = 0.0
@@ -65,6 +75,8 @@ class Watch:
         Worker("sampler", sampler.step, self._machine.sample_every, self._log).start()
         Worker("shipper", self._ships.step, self._ships.round_seconds, self._log).start()
         Worker("keeper", keeper.step, _ROUND_SECONDS, self._log).start()
+        if self._machine.metadata == AWS:
+            Worker("spot", self._spot.step, min(POLL_SECONDS, self._machine.sample_every), self._log).start()
         while not self._leave.wait(self._until_next_round()):
             self._isolated.call("heartbeat", self._beat)
             self._isolated.call("deadline", self._hold_deadline)
@@ -80,12 +92,15 @@ class Watch:
     def _hold_deadline(self) -> None:
         timetable = self._timetable()
         now = time.time()
-        if now >= timetable.end or self._ships.is_done(now):
+        if now >= timetable.end or self._ships.is_done(now) or self._is_abandoned(now):
             self._isolated.call("end", self._end)
         elif now >= timetable.stop and now >= self._next_stop:
             self._next_stop = now + _STOP_AGAIN_SECONDS
             # It may have to wait for a lock, and this thread never waits.
             threading.Thread(target=self._isolated.call, args=("stop", self._stop), daemon=True).start()
+
+    def _is_abandoned(self, now: float) -> bool:
+        return bool(self._isolated.call("boot", lambda: self._unready.is_abandoned(now)))
 
     def _stop(self) -> None:
         request_stop(self._layout, "deadline")

@@ -19,8 +19,19 @@ STOPPED = "stopped"
 SUCCEEDED = "succeeded"
 FAILED = "failed"
 
+SPOT_NOTICE = "spot notice"
+AWS = "aws"
+
 LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
 OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Data that the machine fetches by itself; the laptop's wire.py says what each field means."""
+
+    source: str
+    target: str
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class RunConfig:
     unit: str = ""
     python_path: tuple[str, ...] = ()
     keep: bool = False
+    sources: tuple[DataSource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,34 @@ class MachineConfig:
     sample_every: float = 5.0
     ship_every: float = 30.0
     linger: float = 120.0
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class BootOrder:
+    """What a machine does by itself at boot; the laptop's wire.py says what each field means."""
+
+    code: str = ""
+    start: bool = False
+
+
+@dataclass(frozen=True)
+class BootPhase:
+    """One step of a boot."""
+
+    phase: str
+    began: float
+    ended: float
+    ok: bool
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """The sentinel of a boot that is over."""
+
+    ok: bool
+    phases: tuple[BootPhase, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +193,7 @@ class MachineReport:
     sample: Sample | dict[str, Any] | None = None
     checkpoint: Checkpoint | dict[str, Any] | None = None
     shipped: Shipped | dict[str, Any] | None = None
+    notice: float = 0.0
 
 
 @dataclass(frozen=True)

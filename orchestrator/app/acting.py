@@ -44,8 +44,9 @@ def stop_plan(app: App, record: RunRecord) -> Plan:
 def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
     """Plan to bring the job's data to the machine."""
     machine_id = app.machine(record).id
-    actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in record.spec.job.data)
-    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job names no data",))
+    mounts = [mount for mount in record.spec.job.data if not mount.is_fetched]
+    actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in mounts)
+    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job names no data of yours",))
 
 
 def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:

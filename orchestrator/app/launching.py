@@ -6,7 +6,7 @@ import hashlib
 import os
 import secrets
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.app.root import RESULTS, App
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Ending, Plan, plan_launch
+from orchestrator.core.ports import Provider
 from orchestrator.engine.observe import observe_run
 from orchestrator.engine.run_config import read_secrets
 
@@ -32,10 +33,17 @@ class Changes:
     deadline: timedelta | None = None
     budget_usd: Decimal | None = None
     keep: bool = False
+    recover: bool = False
 
 
 def new_launch(
-    app: App, job_name: str | None, mode: str | None, overrides: Overrides, *, keep: bool = False
+    app: App,
+    job_name: str | None,
+    mode: str | None,
+    overrides: Overrides,
+    *,
+    keep: bool = False,
+    recover: bool = False,
 ) -> LaunchSpec:
     """Read the job, lay mode and flags over it, and give the run its id. Nothing is contacted.
 
@@ -43,7 +51,10 @@ def new_launch(
         BadRequestError: anything in it is wrong.
     """
     job = read_launch_job(app, job_name, mode, overrides)
-    run_id = f"{job.name}-{app.clock.now():%m%d}-{_random_word()}"
+    if recover and not job.run:
+        raise BadRequestError("a machine without a command can't be recovered", fix="leave --recover out")
+    now = app.clock.now()
+    run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(
         run_id=run_id,
         provider=job.resources.provider or app.settings.provider,
@@ -52,6 +63,8 @@ def new_launch(
         results=str(_results_base(app, job) / RESULTS / run_id),
         job_digest=job_digest(job),
         keep=keep,
+        recover=recover,
+        until=now + job.deadline if recover else None,
     )
 
 
@@ -108,12 +121,14 @@ def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, new_deadline: bool 
     return plan_launch(spec, observed, ending)
 
 
-def resumed_spec(record: RunRecord, changes: Changes) -> LaunchSpec:
-    """Take a run up again, with what flags change."""
+def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSpec:
+    """Take a run up again, with what flags change; one that is recovered stays so."""
     job = record.spec.job
     return replace(
         record.spec,
         keep=changes.keep or record.spec.keep,
+        recover=changes.recover or record.spec.recover,
+        until=_until(record, changes, now),
         job=replace(
             job,
             deadline=changes.deadline or job.deadline,
@@ -122,11 +137,29 @@ def resumed_spec(record: RunRecord, changes: Changes) -> LaunchSpec:
     )
 
 
-def find_offers(app: App, overrides: Overrides) -> tuple[Offer, ...]:
-    """Ask a provider what it sells now."""
+def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime | None:
+    """A new deadline counts from now; a run that begins to be recovered has its job's."""
+    if not (changes.recover or record.spec.recover):
+        return None
+    if changes.deadline is None and record.spec.until is not None:
+        return record.spec.until
+    return now + (changes.deadline or record.spec.job.deadline)
+
+
+def find_offers(app: App, overrides: Overrides) -> tuple[tuple[Offer, ...], str]:
+    """Ask a provider what it sells now, and say where its prices come from."""
+    provider, resources = _asked(app, overrides)
+    return tuple(provider.offers(resources)), provider.offers_basis
+
+
+def refresh_offers(app: App, overrides: Overrides) -> str:
+    """Let a provider write its snapshot of prices anew, and say where it lies."""
+    return _asked(app, overrides)[0].refresh_offers()
+
+
+def _asked(app: App, overrides: Overrides) -> tuple[Provider, Resources]:
     job = plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
-    world = app.world(job.resources.provider or app.settings.provider)
-    return tuple(world.provider.offers(job.resources))
+    return app.world(job.resources.provider or app.settings.provider).provider, job.resources
 
 
 def _random_word() -> str:

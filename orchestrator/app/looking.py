@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.root import App
 from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
@@ -35,10 +34,10 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
 
 
 def find_strays(app: App) -> tuple[Machine, ...]:
-    """Ask every provider for machines that no live run of the ledger's accounts for."""
+    """Ask every provider that was ever used for machines that no live run of the ledger's accounts for."""
     from orchestrator.engine import reconcile  # noqa: PLC0415 - as in _status
 
-    return tuple(machine for name in PROVIDERS for machine in reconcile.find_strays(app.world(name)))
+    return tuple(machine for name in app.known_providers() for machine in reconcile.find_strays(app.world(name)))
 
 
 def _status(app: App, record: RunRecord, *, ledger_only: bool) -> RunStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +13,18 @@ from typing import TYPE_CHECKING
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.jobfile.find import nearest_job
 from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers import PROVIDERS, STAGED
 from orchestrator.adapters.resources import resource
-from orchestrator.adapters.settings import Settings, read_settings
+from orchestrator.adapters.settings import Settings, parse_address_range, read_settings
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, SshAddress
 
 if TYPE_CHECKING:
-    from orchestrator.adapters.remote.connector import SshConnector
     from orchestrator.adapters.remote.places import SshPlaces
     from orchestrator.core.plan import Plan
-    from orchestrator.core.ports import CodeSource, Remote
+    from orchestrator.core.ports import CodeSource, Connector, Remote, Stage
     from orchestrator.engine.apply import Progress
     from orchestrator.engine.events import Events
     from orchestrator.engine.world import World
@@ -40,8 +40,10 @@ RESULTS = "kedge-results"
 class App:
     """Everything that a command can ask for."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, ssh_from: str | None = None) -> None:
         self.settings = settings or read_settings()
+        if ssh_from is not None:
+            self.settings = replace(self.settings, ssh_from=parse_address_range(ssh_from))
         self.clock = SystemClock()
         self._worlds: dict[str, World] = {}
 
@@ -51,11 +53,12 @@ class App:
         return SqliteLedger(self.settings.state_dir, self.clock)
 
     @cached_property
-    def connector(self) -> SshConnector:
-        """The way into machines."""
+    def connector(self) -> Connector:
+        """The way into machines; where one doesn't answer, its provider is asked to let this computer in."""
         from orchestrator.adapters.remote.connector import SshConnector
+        from orchestrator.adapters.remote.reopening import ReopeningConnector
 
-        return SshConnector(self.ssh_places, self.clock)
+        return ReopeningConnector(SshConnector(self.ssh_places, self.clock), self._reopen, self.clock)
 
     @property
     def ssh_places(self) -> SshPlaces:
@@ -133,8 +136,8 @@ class App:
             if any(isinstance(action, AwaitMachine | DestroyMachine) for action in plan.actions):
                 self.write_ssh_config()
 
-    def end(self, run_id: str) -> None:
-        """Close a run in the ledger once nothing of it is left at its provider.
+    def end(self, run_id: str) -> tuple[str, ...]:
+        """Close a run in the ledger once nothing of it is left at its provider, and say what was kept.
 
         Raises:
             StillBillingError: something is left.
@@ -142,7 +145,7 @@ class App:
         from orchestrator.engine.reconcile import close_run
 
         with self.ledger.lock(run_id, wait=_LOOKERS):
-            close_run(self.world(self.named_run(run_id).spec.provider), run_id)
+            return close_run(self.world(self.named_run(run_id).spec.provider), run_id)
 
     def write_ssh_config(self) -> Path:
         """Write the include file that makes plain `ssh <run>` work for every live machine."""
@@ -179,9 +182,14 @@ class App:
             fix="list them with `kedge status --all`",
         )
 
+    def known_providers(self) -> tuple[str, ...]:
+        """Name the providers that may have machines of ours: others aren't asked, and need no credentials."""
+        used = {run.spec.provider for run in self.ledger.runs()}
+        return tuple(name for name in PROVIDERS if name in used | {self.settings.provider, "local"})
+
     def adopt(self, name: str) -> RunRecord | None:
         """Take a run into the ledger of which only machines are left, at a provider; None where there is none."""
-        for provider in PROVIDERS:
+        for provider in self.known_providers():
             world = self.world(provider)
             machine = next((m for m in world.provider.machines() if name in (m.id, m.run_id)), None)
             if machine is not None:
@@ -193,24 +201,44 @@ class App:
                 return self.ledger.run(machine.run_id)
         return None
 
+    def _reopen(self, address: SshAddress) -> bool:
+        """Have the machine at an address opened; one that boots isn't in the ledger with its address yet."""
+        machines = self.ledger.machines(live_only=True)
+        there = [machine for machine in machines if machine.address and _same_place(machine.address, address)]
+        candidates = there or [machine for machine in machines if machine.address is None]
+        changed = [self.world(machine.provider).provider.reopen(machine.id) for machine in candidates]
+        return any(changed)
+
     def _of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
         """Return the runs of the nearest job file upward, and those that were launched in this very folder."""
         here = self.settings.cwd
         nearest = str(nearest_job(here) or "")
         return [run for run in runs if run.spec.job.path == nearest != "" or run.spec.folder == str(here)]
 
-    def code_source(self, job: Job) -> CodeSource | None:
-        """Return the source of a job's code; None for a job that sends none."""
-        from orchestrator.adapters.code.source import GitCodeSource
+    def sender(self, record: RunRecord) -> CodeSource | None:
+        """Return the source of a run's code; where machines are sent it directly, no provider is loaded for it."""
+        if record.spec.provider in STAGED:
+            return self.world(record.spec.provider).code(record.spec.job)
+        return self.code_source(record.spec.job, None)
 
+    def code_source(self, job: Job, stage: Stage | None) -> CodeSource | None:
+        """Return the source of a job's code, which reaches machines through a stage where there is one.
+
+        Returns:
+            None for a job that sends no code.
+        """
         if job.workdir is None and not job.bundled_trainer:
             return None
-        return GitCodeSource(
-            Path(job.workdir) if job.workdir else None,
-            state=self.settings.state_dir / "code",
-            clock=self.clock,
-            extras={"trainer": resource("trainer")} if job.bundled_trainer else {},
-        )
+        workdir = Path(job.workdir) if job.workdir else None
+        state = self.settings.state_dir / "code"
+        extras = {"trainer": resource("trainer")} if job.bundled_trainer else {}
+        if stage is None:
+            from orchestrator.adapters.code.source import GitCodeSource
+
+            return GitCodeSource(workdir, state=state, clock=self.clock, extras=extras)
+        from orchestrator.adapters.code.bucket import BucketCodeSource
+
+        return BucketCodeSource(workdir, state=state, clock=self.clock, extras=extras, stage=stage)
 
 
 def address_of(machine: Machine) -> SshAddress:
@@ -222,6 +250,11 @@ def address_of(machine: Machine) -> SshAddress:
     if machine.address is None:
         raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
     return machine.address
+
+
+def _same_place(one: SshAddress, other: SshAddress) -> bool:
+    """Tell whether two addresses are one machine's, whose host key may have been replaced in between."""
+    return (one.host, one.port) == (other.host, other.port)
 
 
 def _hide_from_git(results: Path) -> None:

@@ -26,7 +26,7 @@ def send_code(app: App, record: RunRecord, progress: Progress) -> str:
         UnreachableError: the machine can't be reached; it has the old tree or the new one, whole.
     """
     job = record.spec.job
-    source = app.code_source(job)
+    source = app.sender(record)
     if source is None:
         raise BadRequestError(
             f"the job of {record.run_id} sends no code", fix="name its folder with `workdir: .` in the job file"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from orchestrator.adapters.objects import FolderStore
-from orchestrator.adapters.providers import Context, open_provider
+from orchestrator.adapters.datasets.mover import BucketMover
+from orchestrator.adapters.providers import Context, open_backing
 from orchestrator.adapters.remote.keys import ensure_key
 from orchestrator.adapters.rsync import RsyncMover
 from orchestrator.adapters.settings import Settings
 from orchestrator.core.job import Job, SupervisorKind
 from orchestrator.core.ledger import Ledger
+from orchestrator.core.machine import CLOUD_ROOT, CLOUD_USER
 from orchestrator.core.ports import Clock, CodeSource, Connector
 from orchestrator.engine.world import World
 
@@ -21,7 +23,7 @@ def make_world(
     clock: Clock,
     ledger: Ledger,
     connector: Connector,
-    code: Callable[[Job], CodeSource | None],
+    code: Callable[..., CodeSource | None],
 ) -> World:
     """Make the world of one provider; what only a launch needs is imported when it is asked for."""
     key_file, public_key = ensure_key(settings.state_dir / "keys")
@@ -30,15 +32,21 @@ def make_world(
         runtime_dir=settings.runtime_dir,
         clock=clock,
         key_file=key_file,
+        ssh_from=settings.ssh_from,
+        environ=settings.environ,
     )
+    backing = open_backing(provider, context)
+    direct = RsyncMover(connector)
     return World(
         clock=clock,
         ledger=ledger,
-        provider=open_provider(provider, context),
+        provider=backing.provider,
         connector=connector,
-        data=RsyncMover(connector),
-        store=FolderStore(settings.state_dir / "store"),
-        code=code,
+        data=BucketMover(backing.data, connector, direct) if backing.data else direct,
+        store=backing.store,
+        stage=backing.stage,
+        data_stage=backing.data,
+        code=partial(code, stage=backing.stage),
         authorized_key=public_key,
         agent_archive=_agent_archive,
         render_unit=_render_unit,
@@ -58,4 +66,5 @@ def _render_unit(job: Job, root: str) -> str:
         return ""
     from orchestrator.adapters.templates import render  # noqa: PLC0415
 
-    return render("systemd/kedge-run.service.j2", job=job, root=root)
+    user = CLOUD_USER if root == CLOUD_ROOT else "root"
+    return render("systemd/kedge-run.service.j2", job=job, root=root, user=user)

@@ -29,6 +29,7 @@ def carry_out(
     findings: Sequence[str] = (),
     dry_run: bool = False,
     yes: bool = False,
+    detached: bool = False,
     as_json: bool = False,
 ) -> None:
     """Show a plan and, unless it is a rehearsal, carry it out.
@@ -48,14 +49,27 @@ def carry_out(
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
             confirm("Go ahead?", yes=yes)
-        with Watcher(console, spec, plan) as watcher:
-            progress = app.apply(spec, plan, watcher)
+        progress = _apply(app, spec, plan, console, recovers=spec.recover and not detached)
     except BadRequestError:
         raise
     except (KedgeError, KeyboardInterrupt):
         plans.standing(console, app, spec)
         raise
     _conclude(app, spec, plan, progress, console, as_json=as_json)
+
+
+def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, recovers: bool) -> Progress:
+    from orchestrator.app.recovering import apply_until_done
+
+    def carry_out_one(plan: Plan) -> Progress:
+        if plan is not first:
+            plans.plan(console, spec, plan)
+        with Watcher(console, spec, plan) as watcher:
+            return app.apply(spec, plan, watcher)
+
+    if not recovers:
+        return carry_out_one(first)
+    return apply_until_done(app, spec, first, carry_out_one, lambda text: console.print(text, markup=False))
 
 
 def make_console(*, stderr: bool) -> Console:
@@ -75,9 +89,9 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: b
     if plan.actions:
         _end_machines(app, record, plan, findings, yes=yes, as_json=as_json)
         return
-    app.end(record.run_id)
+    kept = app.end(record.run_id)
     console = make_console(stderr=as_json)
-    for finding in findings:
+    for finding in (*findings, *kept):
         console.print(f"  {finding}", markup=False)
     console.print(f"Nothing of run {record.run_id} is left at its provider.", markup=False)
     if fetch and app.world(record.spec.provider).has_results(record.run_id):

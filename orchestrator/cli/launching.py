@@ -10,21 +10,24 @@ from invoke.tasks import task
 _LAUNCH_HELP = {
     "job": "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs",
     "mode": "a variant of the job, from its `modes`",
-    "provider": "where to run: local",
+    "provider": "where to run: local or aws",
     "gpu": "the GPU and how many, for example mi300x or a10g:4",
     "instance-type": "the provider's own name for a type of machine",
-    "region": "the region",
+    "region": "the region, or several with commas between them, in the order in which to try them",
     "zone": "the zone",
     "image-id": "the image's id",
     "spot": "rent at the spot price; the machine may be reclaimed",
     "disk-size": "size of the root disk in GiB",
+    "ssh-from": "who may reach the machine over SSH, as 198.51.100.7/32; this computer's own address when left out",
     "ttl": "the deadline: the machine is gone after this time, whatever happens; for example 90m or 4h",
     "budget": "refuse when the worst case costs more than this many dollars",
+    "max-price": "leave out offers above this many dollars an hour; a spot machine is given up above it",
     "price": "rehearse with this price per hour (the local provider)",
     "supervisor": "what keeps the command alive: tmux, screen, nohup, systemd or systemd-user",
     "env": "set a variable of the command, NAME=VALUE; may be repeated",
     "detach": "return when the command has started, and leave it running",
     "keep": "leave the machine to its deadline when the command is over",
+    "recover": "replace a machine that is taken away, for as long as this command runs",
     "dry-run": "print the plan and do nothing",
     "yes": "don't ask",
     "json": "print one JSON document for scripts; what happens meanwhile goes to standard error",
@@ -43,6 +46,7 @@ def _overrides(flags: dict[str, Any]) -> Any:
         use_spot=True if flags.get("spot") else None,
         image_id=flags.get("image_id"),
         disk_size=flags.get("disk_size"),
+        max_usd_per_hour=flags.get("max_price"),
         usd_per_hour=flags.get("price"),
         deadline=flags.get("ttl"),
         budget=flags.get("budget"),
@@ -64,13 +68,16 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     image_id: str | None = None,
     spot: bool = False,
     disk_size: str | None = None,
+    ssh_from: str | None = None,
     ttl: str | None = None,
     budget: str | None = None,
+    max_price: str | None = None,
     price: str | None = None,
     supervisor: str | None = None,
     env: list[str] | None = None,
     detach: bool = False,
     keep: bool = False,
+    recover: bool = False,
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
@@ -83,6 +90,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     Examples:
       kedge launch --job digits --mode validate
       kedge launch --ttl 2h --budget 10 --yes
+      kedge launch --provider aws --gpu t4 --spot --recover --job digits
       kedge launch --dry-run --price 1.99
     """
     overrides = _overrides(locals())
@@ -90,8 +98,8 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
 
-    app = App()
-    spec = new_launch(app, job, mode, overrides, keep=keep)
+    app = App(ssh_from=ssh_from)
+    spec = new_launch(app, job, mode, overrides, keep=keep, recover=recover)
     plan = launch_plan(app, spec, follow=not detach)
     carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
 
@@ -113,13 +121,16 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     image_id: str | None = None,
     spot: bool = False,
     disk_size: str | None = None,
+    ssh_from: str | None = None,
     ttl: str | None = None,
     budget: str | None = None,
+    max_price: str | None = None,
     price: str | None = None,
     supervisor: str | None = None,
     env: list[str] | None = None,
     detach: bool = False,
     keep: bool = False,
+    recover: bool = False,
     json: bool = False,
 ) -> None:
     """Print what `launch` with the same flags would do, with its price, time and worst case.
@@ -133,8 +144,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
 
-    app = App()
-    spec = new_launch(app, job, mode, overrides, keep=keep)
+    app = App(ssh_from=ssh_from)
+    spec = new_launch(app, job, mode, overrides, keep=keep, recover=recover)
     carry_out(app, spec, launch_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
 
 
@@ -145,19 +156,21 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         "budget": "a new cap for the whole run, what it has cost already included",
         "detach": "return when the command has started, and leave it running",
         "keep": "leave the machine to its deadline when the command is over",
+        "recover": "replace a machine that is taken away, for as long as this command runs",
         "dry-run": "print the plan and do nothing",
         "yes": "don't ask",
         "json": "print one JSON document for scripts",
     },
     auto_shortflags=False,
 )
-def resume(
+def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     _context: Context,
     run: str | None = None,
     ttl: str | None = None,
     budget: str | None = None,
     detach: bool = False,
     keep: bool = False,
+    recover: bool = False,
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
@@ -178,44 +191,61 @@ def resume(
         deadline=parse_duration(ttl) if ttl else None,
         budget_usd=parse_usd(budget) if budget else None,
         keep=keep,
+        recover=recover,
     )
     record = app.choose_run(run, live_only=False)
     findings = (*app.settle(record), *changed_job(record))
-    spec = resumed_spec(record, changes)
+    spec = resumed_spec(record, changes, app.clock.now())
     plan_ = launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None)
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @task(
     help={
-        "provider": "whose offers: local",
+        "provider": "whose offers: local or aws",
         "gpu": "only those with this GPU, for example mi300x or a10g:4",
-        "region": "only this region",
+        "region": "only this region, or these, with commas between them",
+        "instance-type": "only this type of machine",
+        "zone": "only this zone",
+        "spot": "spot prices",
+        "max-price": "leave out what costs more than this many dollars an hour",
         "price": "rehearse with this price per hour (the local provider)",
+        "refresh": "write the snapshot of prices anew, which planning without a network uses",
         "json": "print JSON for scripts",
     },
     auto_shortflags=False,
 )
-def offers(
+def offers(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     _context: Context,
     provider: str | None = None,
     gpu: str | None = None,
+    instance_type: str | None = None,
     region: str | None = None,
+    zone: str | None = None,
+    spot: bool = False,
+    max_price: str | None = None,
     price: str | None = None,
+    refresh: bool = False,
     json: bool = False,
 ) -> None:
     """List what is for sale now, in the order in which `launch` would try it.
 
     Examples:
       kedge offers
-      kedge offers --gpu mi300x --json
+      kedge offers --provider aws --gpu a10g:4 --spot --region us-east-1,us-west-2
+      kedge offers --provider aws --refresh
     """
     overrides = _overrides(locals())
-    from orchestrator.app.launching import find_offers
+    from orchestrator.app.launching import find_offers, refresh_offers
     from orchestrator.app.root import App
     from orchestrator.cli import render
 
-    render.offers(find_offers(App(), overrides), as_json=json)
+    app = App()
+    if refresh:
+        render.said(refresh_offers(app, overrides))
+        return
+    found, basis = find_offers(app, overrides)
+    render.offers(found, basis, as_json=json)
 
 
 @task(help={"json": "print JSON for scripts"}, auto_shortflags=False)

@@ -52,6 +52,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
             for action in plan.actions
         ],
         "usd_per_hour": plan.usd_per_hour,
+        "most_usd_per_hour": plan.most_usd_per_hour,
         "worst_usd": plan.worst_usd,
         "expected_usd": plan.expected_usd,
         "expected_seconds": plan.expected.total_seconds() if plan.expected else None,
@@ -77,7 +78,11 @@ def _price_lines(plan: Plan) -> tuple[str, str]:
         expected = f"{format_duration(plan.expected)}, {format_usd(plan.expected_usd)}"
     cap = f" (budget {format_usd(plan.budget_usd)})" if plan.budget_usd is not None else ""
     worst = f"worst case {format_usd(plan.worst_usd)}{cap}"
-    return f"{format_usd(plan.usd_per_hour)}/h, expected {expected}, {worst}", f"({plan.basis})"
+    most = plan.most_usd_per_hour
+    rate = f"{format_usd(plan.usd_per_hour)}/h" + (
+        f" (at most {format_usd(most)}/h)" if most > plan.usd_per_hour else ""
+    )
+    return f"{rate}, expected {expected}, {worst}", f"({plan.basis})"
 
 
 def standing(console: Console, app: App, spec: LaunchSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -32,12 +33,22 @@ def print_json(data: object) -> None:
     print(json.dumps(msgspec.to_builtins(data, str_keys=True), indent=2))
 
 
-def offers(found: Sequence[Offer], *, as_json: bool) -> None:
-    """Print what is for sale."""
+def problem(text: str) -> None:
+    """Print what went wrong, beside what is printed for scripts."""
+    print(text, file=sys.stderr)
+
+
+def said(text: str) -> None:
+    """Print a sentence."""
+    print(text)
+
+
+def offers(found: Sequence[Offer], basis: str, *, as_json: bool) -> None:
+    """Print what is for sale, and how old that knowledge is."""
     if as_json:
         print_json(found)
         return
-    table = Table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h")
+    table = Table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h", "disks+IP/h")
     for offer in found:
         table.add_row(
             offer.provider,
@@ -48,9 +59,11 @@ def offers(found: Sequence[Offer], *, as_json: bool) -> None:
             str(offer.cpus),
             f"{offer.memory_gib:.0f} GiB",
             format_usd(offer.usd_per_hour),
+            format_usd(offer.disk_usd_per_hour) if offer.disk_usd_per_hour else "-",
         )
     if found:
         table.print()
+        print(f"Prices: {basis}.")
     else:
         print("No offer fits.")
 

@@ -22,6 +22,31 @@ class CreateMachine:
     machine_id: str
     offers: tuple[Offer, ...]
     lifetime: timedelta
+    starts: bool = False
+    """The machine takes the staged code and starts the command by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCode:
+    """Bring the code and the command's configuration to the object store, for a machine that starts by itself.
+
+    Attributes:
+        gpus: how many the machine will have.
+    """
+
+    machine_id: str
+    source: str
+    files: int
+    bytes: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageData:
+    """Bring a data folder to the object store, for a machine that starts by itself and mirrors it."""
+
+    machine_id: str
+    mount: DataMount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +123,9 @@ class DestroyMachine:
 
 
 Action = (
-    CreateMachine
+    StageCode
+    | StageData
+    | CreateMachine
     | AwaitMachine
     | SendCode
     | SendData
@@ -113,7 +140,7 @@ Action = (
 def sign(action: Action) -> str:
     """Return `+` for what is made, `~` for what is changed, `-` for what is destroyed."""
     match action:
-        case CreateMachine():
+        case CreateMachine() | StageCode() | StageData():
             return "+"
         case DestroyMachine():
             return "-"
@@ -130,6 +157,10 @@ def describe(action: Action) -> str:
 def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
     """Say in a few words what the action does; its description begins with the same words."""
     match action:
+        case StageCode():
+            return "stage code in the object store"
+        case StageData():
+            return f"stage data for {action.mount.target} in the object store"
         case CreateMachine():
             return f"create machine {action.machine_id}"
         case AwaitMachine():
@@ -155,9 +186,12 @@ def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kin
 def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
     match action:
         case CreateMachine():
-            return f"{_describe_offers(action.offers)}, gone after {format_duration(action.lifetime)}"
-        case SendCode():
+            starts = ", starts the command by itself" if action.starts else ""
+            return f"{_describe_offers(action.offers)}{starts}, gone after {format_duration(action.lifetime)}"
+        case SendCode() | StageCode():
             return f"{action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
+        case StageData():
+            return action.mount.source
         case SendData():
             return action.mount.source + (", removing what isn't here" if action.delete else "")
         case StopCommand():
@@ -180,5 +214,11 @@ def _describe_offers(offers: tuple[Offer, ...]) -> str:
     first = offers[0]
     name = first.place if first.instance_type == first.provider else f"{first.place} {first.instance_type}"
     gpus = f", {first.accelerators}" if first.accelerators else ""
-    others = f" (or {len(offers) - 1} other offers)" if len(offers) > 1 else ""
-    return f"{name}{gpus} at {format_usd(first.usd_per_hour)}/h{others}"
+    others = f" (or {_count(len(offers) - 1)})" if len(offers) > 1 else ""
+    market = " spot" if first.spot else ""
+    disks = f" + {format_usd(first.disk_usd_per_hour)}/h disks and address" if first.disk_usd_per_hour else ""
+    return f"{name}{gpus}{market} at {format_usd(first.usd_per_hour)}/h{disks}{others}"
+
+
+def _count(others: int) -> str:
+    return "1 other offer" if others == 1 else f"{others} other offers"

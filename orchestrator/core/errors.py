@@ -14,7 +14,11 @@ An error says what happened, why, and how to fix it: one line each.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from orchestrator.core.offer import Offer
 
 
 class KedgeError(Exception):
@@ -44,9 +48,19 @@ class BadRequestError(KedgeError):
 
 
 class NoCapacityError(KedgeError):
-    """Nobody sells what was asked for, at this moment."""
+    """Nobody sells what was asked for, at this moment.
+
+    Attributes:
+        covers: tells of another offer whether the refusal speaks for it too, as that of a quota does.
+    """
 
     exit_code = 3
+
+    def __init__(
+        self, what: str, *, why: str = "", fix: str = "", covers: Callable[[Offer], bool] = lambda _offer: False
+    ) -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.covers = covers
 
 
 class OverBudgetError(KedgeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -38,38 +38,83 @@ class SupervisorSpec:
     grace: timedelta = timedelta(seconds=60)
 
 
+class AtEnd(StrEnum):
+    """What becomes of a data volume when its run is torn down."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+    SNAPSHOT = "snapshot"
+    """A snapshot is made, then the volume is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeSpec:
+    """A data volume: made when there is none of its name, and used again when there is.
+
+    Attributes:
+        name: of the volume, within the account; it outlives runs.
+        target: where it is mounted, relative to the working folder.
+        size_gib: of a new one.
+    """
+
+    name: str
+    target: str
+    size_gib: int
+    at_end: AtEnd = AtEnd.KEEP
+
+
+class StartFrom(StrEnum):
+    """Who starts the command on a new machine."""
+
+    SSH = "ssh"
+    """The laptop, once the machine answers."""
+    BOOT = "boot"
+    """The machine itself: it goes on when the laptop sleeps or dies."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What to run on: wishes, each of which narrows the offers.
 
     Attributes:
         provider: None takes the default one.
+        regions: in the order in which to try them; none takes the provider's default.
         disk_gib: of the root disk; None takes what the offer comes with.
+        volumes: data volumes; one that exists pins the zone.
+        max_usd_per_hour: offers above it are left out, and a spot machine is given up above it.
         usd_per_hour: a price to rehearse with; only the local provider takes it.
     """
 
     provider: str | None = None
-    region: str | None = None
+    regions: tuple[str, ...] = ()
     zone: str | None = None
     instance_type: str | None = None
     accelerators: Accelerators | None = None
     image_id: str | None = None
     use_spot: bool = False
     disk_gib: int | None = None
+    volumes: tuple[VolumeSpec, ...] = ()
+    max_usd_per_hour: Decimal | None = None
     usd_per_hour: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataMount:
-    """A folder or file of the laptop's, and where the command finds it.
+    """A folder or file of the laptop's or of somebody else's, and where the command finds it.
 
     Attributes:
-        source: an absolute path on the laptop.
+        source: an absolute path on the laptop, or a URL that the machine fetches (`s3://`, `https://`, `git+https://`,
+            `hf://`, `kaggle://`).
         target: a path relative to the command's working folder.
     """
 
     source: str
     target: str
+
+    @property
+    def is_fetched(self) -> bool:
+        """The machine fetches it; it doesn't come from the laptop."""
+        return "://" in self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +146,7 @@ class Job:
         checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
             commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
         budget_usd: the cap on the worst case; None for no cap.
+        start: who starts the command on a new machine.
         bundled_trainer: the run command is kedge's own trainer, which travels with the code.
     """
 
@@ -120,8 +166,13 @@ class Job:
     deadline: timedelta = DEFAULT_DEADLINE
     budget_usd: Decimal | None = None
     supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)
+    start: StartFrom = StartFrom.SSH
     expect: Expect = field(default_factory=Expect)
     bundled_trainer: bool = False
+
+    def is_on_volume(self, mount: DataMount) -> bool:
+        """Tell whether data lies within a data volume."""
+        return any(mount.target.startswith(f"{volume.target}/") for volume in self.resources.volumes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +186,8 @@ class LaunchSpec:
         results: where its results go.
         job_digest: of the job file's bytes; tells whether the file has changed since.
         keep: leave the machine to its deadline when the command is over.
+        recover: a machine that is taken away is replaced, by the command that launches or by `recover`.
+        until: when a run that is recovered must be over, whatever machines it has; None for no such instant.
     """
 
     run_id: str
@@ -144,3 +197,5 @@ class LaunchSpec:
     results: str = ""
     job_digest: str = ""
     keep: bool = False
+    recover: bool = False
+    until: datetime | None = None

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+
+from orchestrator.core.job import VolumeSpec
+from orchestrator.core.wire import BootOrder
+
+CLOUD_ROOT = "/opt/kedge"
+"""Where all that is kedge's lies on a machine of a cloud; a local machine has a folder of its own."""
+
+CLOUD_USER = "kedge"
+"""Whose it is there; the command runs as this user."""
 
 
 class MachineState(StrEnum):
@@ -26,6 +35,8 @@ class SshAddress:
     Attributes:
         host_key: the machine's public host key, `ssh-ed25519 AAAA...`; no other is accepted.
         key_file: the laptop's private key for it.
+        provisional: the host key came with the user-data, which others may read: it is replaced over the first
+            connection.
     """
 
     host: str
@@ -33,6 +44,7 @@ class SshAddress:
     user: str
     host_key: str
     key_file: str
+    provisional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +90,12 @@ class MachineOrder:
         id: the machine's id, the tag to find it by and the idempotency key.
         lifetime_seconds: counted from boot; the machine ends itself after it, whatever happens.
         agent_archive: the agent as a .tar.gz.
+        usd_per_hour: disks included.
         store_url: where the agent ships checkpoints, logs and results; empty for nowhere.
+        boot: what the machine does by itself once it has booted.
         disk_gib: of the root disk.
+        volumes: data volumes to make or to use again.
+        max_usd_per_hour: above it a spot machine is given up.
     """
 
     id: str
@@ -93,5 +109,8 @@ class MachineOrder:
     authorized_key: str
     agent_archive: bytes
     store_url: str
+    boot: BootOrder = field(default_factory=BootOrder)
     image_id: str | None = None
     disk_gib: int | None = None
+    volumes: tuple[VolumeSpec, ...] = ()
+    max_usd_per_hour: Decimal | None = None

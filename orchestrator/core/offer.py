@@ -29,7 +29,10 @@ class Offer:
     Attributes:
         accelerators: None for a machine without a GPU.
         gpu_memory_gib: of one GPU; 0 without one.
-        usd_per_hour: of the machine alone; disks come on top.
+        usd_per_hour: of the machine alone, now.
+        cap_usd_per_hour: the most that an hour of the machine may come to cost: the price of a spot machine may rise,
+            up to that on demand or to the user's own limit; 0 where it can't.
+        disk_usd_per_hour: of its root disk, of the data volumes that were wished for, and of its public address.
         disk_gib: what comes with the machine.
     """
 
@@ -43,7 +46,19 @@ class Offer:
     memory_gib: float
     disk_gib: int
     usd_per_hour: Decimal
+    cap_usd_per_hour: Decimal = Decimal(0)
+    disk_usd_per_hour: Decimal = Decimal(0)
     spot: bool = False
+
+    @property
+    def total_usd_per_hour(self) -> Decimal:
+        """What an hour costs, disks included."""
+        return self.usd_per_hour + self.disk_usd_per_hour
+
+    @property
+    def worst_usd_per_hour(self) -> Decimal:
+        """The most that an hour may come to cost, disks included."""
+        return max(self.usd_per_hour, self.cap_usd_per_hour) + self.disk_usd_per_hour
 
     @property
     def place(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.core.machine import Machine, MachineOrder, SshAddress
     from orchestrator.core.offer import Offer
     from orchestrator.core.report import Command, ResultFile
+    from orchestrator.core.wire import RunConfig
 
 
 class Clock(Protocol):
@@ -29,12 +30,24 @@ class Provider(Protocol):
     """Somebody who rents machines. One contract suite (tests/contract) runs over all of them."""
 
     name: str
+    boots_alone: bool
+    """Its machines can take code from the object store and start the command by themselves."""
+    offers_basis: str
+    """Where the prices of the last `offers` come from, `live` or a date, and what else to know about them."""
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
         """List what is for sale now and fits the wishes, in the order in which to try it.
 
         Raises:
             BadRequestError: a wish that this provider doesn't know.
+            NoCapacityError: nothing fits, and the provider can say why, as for a quota.
+        """
+
+    def refresh_offers(self) -> str:
+        """Write the snapshot that offers come from without a network anew, and say where it lies.
+
+        Raises:
+            BadRequestError: this provider needs none.
         """
 
     def machines(self) -> Sequence[Machine]:
@@ -50,8 +63,37 @@ class Provider(Protocol):
     def describe(self, machine_id: str) -> Machine | None:
         """Look one machine up; None when the provider confirms that it is gone."""
 
+    def pin(self, machine_id: str, host_key: str) -> None:
+        """Remember the host key that has replaced a machine's provisional one."""
+
+    def guard(self, machine_id: str) -> None:
+        """Make sure that what ends a machine from outside, if it isn't gone, is in place; idempotent.
+
+        `create` does it, unless its process dies before.
+
+        Raises:
+            KedgeError: it can't be told, or can't be made: a later call may.
+        """
+
+    def reopen(self, machine_id: str) -> bool:
+        """Let this computer's present address in, in place of the one before; True when that changed something.
+
+        Raises:
+            KedgeError: the address can't be found out, or the provider doesn't allow it.
+        """
+
     def destroy(self, machine_id: str) -> None:
         """Ask for its end; a machine that is gone already is no error. `describe` tells when it is done."""
+
+    def release(self, run_id: str) -> Sequence[str]:
+        """Remove what a run without machines still has: roles, firewalls, schedules; volumes as their at_end says.
+
+        Returns:
+            What was removed or kept, one line each.
+
+        Raises:
+            StillBillingError: some of it isn't done yet; a second call goes on with the rest.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +178,47 @@ class CodeSource(Protocol):
             BadRequestError: the tree holds something that can't be sent, such as a link that leaves it.
         """
 
+    def write(self, path: str) -> str:
+        """Write the whole tree, as one gzip'd stream that the agent takes, to a new file; return the content hash."""
+
     def send(self, remote: Remote, machine: Machine, progress: Progress) -> str:
         """Bring the machine's code to this state, sending as little as needed, and return the content hash.
 
         A connection cut at any instant leaves the machine with either the old tree or the new one, whole.
+        """
+
+
+class Stage(Protocol):
+    """Where a machine finds what it needs to start by itself: the object store, at its run's place."""
+
+    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
+        """Bring the code there, unless this content is there already, and return the content hash."""
+
+    def put_start(self, run_id: str, config: RunConfig) -> None:
+        """Leave the command's configuration there; it holds no secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedData:
+    """A data set in the object store.
+
+    Attributes:
+        name: which machines ask for.
+        index: SHA-256 of what says what it holds, as hex; empty where that isn't known.
+    """
+
+    name: str
+    index: str = ""
+
+
+class DataStage(Protocol):
+    """The object store's copies of the laptop's data, which machines mirror."""
+
+    def put_data(self, mount: DataMount, progress: Progress, *, delete: bool = False) -> StagedData:
+        """Bring the copy to the state of the mount's source, sending only what isn't there.
+
+        Raises:
+            BadRequestError: there is no such source, or something in it can't be sent.
         """
 
 
@@ -165,6 +244,9 @@ class ResultStore(Protocol):
 
     def command(self, run_id: str) -> Command | None:
         """Return the command's state as it was last shipped; None where nothing was."""
+
+    def shipper(self, run_id: str) -> str:
+        """Return the machine that shipped last; empty where none did."""
 
     def shipped_at(self, run_id: str) -> datetime | None:
         """Return when the agent last shipped; None where it never did."""

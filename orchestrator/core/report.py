@@ -13,6 +13,9 @@ import msgspec
 
 from orchestrator.core.errors import KedgeError
 
+SPOT_NOTICE = "spot notice"
+"""Why a command was stopped whose machine is about to be taken away: it is no operator's stop."""
+
 
 class RunState(StrEnum):
     """Where the training command is in its life."""
@@ -56,6 +59,11 @@ class Command:
     since: float = 0.0
     started: float = 0.0
     supervisor: str = ""
+
+    @property
+    def was_reclaimed(self) -> bool:
+        """It was stopped because its machine is taken away, not because anybody wanted it to."""
+        return self.state is RunState.STOPPED and self.reason == SPOT_NOTICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +133,7 @@ class MachineReport:
         usd_per_hour: a decimal number as text.
         code: the content hash of the code in place; empty for none.
         progress: the command's own status.json, whatever it holds; None without one.
+        notice: when the machine will be taken away; 0 while nobody has said so.
     """
 
     machine: str
@@ -144,6 +153,31 @@ class MachineReport:
     sample: Sample | None = None
     checkpoint: Checkpoint | None = None
     shipped: Shipped | None = None
+    notice: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootPhase:
+    """One step of a boot, a line of `<root>/boot.jsonl`. Times are Unix seconds on the machine's clock.
+
+    Attributes:
+        phase: `agent`, `code` or `start`, in this order.
+        error: what went wrong, in one line; empty where nothing did.
+    """
+
+    phase: str
+    began: float
+    ended: float
+    ok: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """`<root>/ready`: the boot is over, well or not. Phases that came after one that failed are missing."""
+
+    ok: bool
+    phases: tuple[BootPhase, ...] = ()
 
 
 def parse_report(raw: bytes) -> MachineReport:
@@ -199,3 +233,15 @@ class ResultFile:
     path: str
     bytes: int
     sha256: str
+
+
+def parse_ready(raw: bytes) -> Readiness:
+    """Parse `<root>/ready`.
+
+    Raises:
+        KedgeError: it is something else.
+    """
+    try:
+        return msgspec.json.decode(raw, type=Readiness)
+    except msgspec.MsgspecError as err:
+        raise KedgeError("the machine's readiness sentinel can't be read", why=str(err)) from err

@@ -67,8 +67,8 @@ def cents(amount: Decimal) -> Decimal:
 
 
 def format_usd(amount: Decimal) -> str:
-    """Print dollars and cents, half a cent rounded up."""
-    return f"${cents(amount):,}"
+    """Print dollars and cents, half a cent rounded up; what rounds to nothing and isn't, as `<$0.01`."""
+    return "<$0.01" if amount > 0 and not cents(amount) else f"${cents(amount):,}"
 
 
 def format_bytes(count: int) -> str:

@@ -7,6 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MIRRORED = "kedge-data://"
+"""Begins the address of a data set of the laptop's in the machine's store; its name follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """Data that the machine fetches by itself, before `setup`.
+
+    Attributes:
+        source: an address (see core/job.py, DataMount), or MIRRORED and a name.
+        target: where it lies, relative to the working folder; one of RunConfig.data, or within one.
+    """
+
+    source: str
+    target: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
@@ -24,6 +40,7 @@ class RunConfig:
         unit: the text of the systemd unit; empty for other supervisors.
         python_path: folders, relative to the code, put on PYTHONPATH.
         keep: leave the machine to its deadline when the command is over.
+        sources: what the machine fetches by itself; the tokens for it are among the secrets.
     """
 
     run: str
@@ -44,6 +61,7 @@ class RunConfig:
     unit: str = ""
     python_path: tuple[str, ...] = ()
     keep: bool = False
+    sources: tuple[DataSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +72,15 @@ class MachineConfig:
         created: Unix seconds, when billing began.
         deadline: Unix seconds.
         usd_per_hour: a decimal number as text.
-        store_url: `file:///folder` for the local provider; empty for nowhere.
+        store_url: `file:///folder` for the local provider, `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL]` on AWS;
+            empty for nowhere.
         end_command: argv that ends the machine.
         sockets: a short path of a private folder for tmux's and screen's sockets.
         path: folders put before PATH for the command.
         sample_every: seconds between two samples.
         ship_every: seconds between two copies to the store.
-        linger: seconds that a finished machine with a store waits before it ends itself.
+        linger: seconds that a finished machine with a store waits for whoever follows it before it ends itself.
+        metadata: whose metadata service tells that the machine is about to be taken away: `aws`, or empty for nobody's.
     """
 
     machine: str
@@ -77,3 +97,17 @@ class MachineConfig:
     sample_every: float = 5.0
     ship_every: float = 30.0
     linger: float = 120.0
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootOrder:
+    """What a machine does by itself when it has booted: `<root>/boot.json`, which `kedge-agent boot` reads.
+
+    Attributes:
+        code: content hash of the code that it pulls from the run's prefix, `code/<hash>.tar.gz`; empty for none.
+        start: start the command that the prefix's `start.json` describes: a RunConfig without secrets.
+    """
+
+    code: str = ""
+    start: bool = False

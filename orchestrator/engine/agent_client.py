@@ -28,6 +28,16 @@ _HASHING = timedelta(minutes=30)
 _STARTING = timedelta(minutes=2)
 
 
+def rekey(remote: Remote, machine: Machine) -> str:
+    """Let the machine make itself a new host key, and return its public half.
+
+    Raises:
+        KedgeError: it couldn't.
+    """
+    done = _checked(remote.run([machine.agent, "rekey"], timeout=_SOON), "change its host key")
+    return done.stdout.decode().strip()
+
+
 def report(remote: Remote, machine: Machine) -> MachineReport:
     """Ask the machine how it is.
 

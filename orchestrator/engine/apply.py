@@ -16,19 +16,23 @@ from orchestrator.core.actions import (
     FollowCommand,
     SendCode,
     SendData,
+    StageCode,
+    StageData,
     StartCommand,
     StopCommand,
 )
 from orchestrator.core.errors import ConflictError, KedgeError, NoCapacityError, StillBillingError, UnreachableError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import IntentState
-from orchestrator.core.machine import Machine, MachineOrder, MachineState, SshAddress
+from orchestrator.core.machine import CLOUD_ROOT, Machine, MachineOrder, MachineState, SshAddress
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan
 from orchestrator.core.ports import Remote
 from orchestrator.core.report import Command, RunState, Shipped
 from orchestrator.core.units import format_duration
+from orchestrator.core.wire import MIRRORED, BootOrder, DataSource
 from orchestrator.engine import agent_client
+from orchestrator.engine.boot import await_boot
 from orchestrator.engine.events import (
     ActionBegan,
     ActionEnded,
@@ -40,9 +44,10 @@ from orchestrator.engine.events import (
 )
 from orchestrator.engine.fetch import fetch_results
 from orchestrator.engine.follow import RESTARTING, MachineLostError, follow
-from orchestrator.engine.observe import ask
+from orchestrator.engine.observe import ask, latest_command
 from orchestrator.engine.reconcile import close_run, note_outcome
 from orchestrator.engine.run_config import run_config
+from orchestrator.engine.waiting import wait_for
 from orchestrator.engine.world import World
 
 _LOOKERS = timedelta(seconds=5)
@@ -52,7 +57,6 @@ _OTHERS = timedelta(minutes=10)
 """How long the end of a launch waits for another command that acts on the same run."""
 
 _SHIPMENT = timedelta(minutes=10)
-_BOOT = timedelta(minutes=15)
 _END = timedelta(minutes=5)
 _POLL = timedelta(milliseconds=100)
 
@@ -99,7 +103,8 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
             if progress.command.state is RunState.STOPPED and isinstance(action, FollowCommand):
                 return progress
         if _ends(plan):
-            close_run(world, spec.run_id)
+            for line in close_run(world, spec.run_id):
+                events(Remark(text=line))
     progress.finished = True
     return progress
 
@@ -126,6 +131,8 @@ class _Worker:
         self.world = world
         self.events = events
         self.progress = progress
+        self._staged = ""
+        self._staged_data: list[DataSource] = []
 
     def perform_journaled(self, action: Action, *, ends: bool) -> str:
         """Perform one action; a command that can't be stopped must not keep its machine from being ended."""
@@ -152,6 +159,10 @@ class _Worker:
 
     def _perform(self, action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
         match action:
+            case StageCode():
+                return self._stage_code(action)
+            case StageData():
+                return self._stage_data(action)
             case AwaitMachine():
                 return self._await(action)
             case SendCode():
@@ -172,13 +183,16 @@ class _Worker:
                 assert_never(action)
 
     def _create(self, action: CreateMachine) -> str:
-        refusals = []
-        for offer in action.offers:
+        refusals: list[str] = []
+        left = list(action.offers)
+        while left:
+            offer = left.pop(0)
             try:
                 return self._create_from(action, offer)
             except NoCapacityError as refusal:
                 refusals.append(f"{offer.place} {offer.instance_type}: {refusal.what}")
                 self.events(Remark(text=refusals[-1]))
+                left = [other for other in left if not refusal.covers(other)]
         raise NoCapacityError(
             f"no offer for {action.machine_id} could be had",
             why="; ".join(refusals),
@@ -208,38 +222,42 @@ class _Worker:
             region=offer.region,
             zone=offer.zone,
             spot=offer.spot,
-            usd_per_hour=offer.usd_per_hour,
+            usd_per_hour=offer.total_usd_per_hour,
             lifetime_seconds=round(action.lifetime.total_seconds()),
             authorized_key=self.world.authorized_key,
             agent_archive=self.world.agent_archive(),
             store_url=self.world.store.url if self.world.store else "",
+            boot=BootOrder(code=self._staged, start=action.starts),
             image_id=resources.image_id,
             disk_gib=resources.disk_gib,
+            volumes=resources.volumes,
+            max_usd_per_hour=resources.max_usd_per_hour,
         )
+
+    def _stage_code(self, action: StageCode) -> str:
+        stage = self.world.stage
+        if stage is None:
+            raise KedgeError(f"machines at {self.world.provider.name} don't start by themselves")
+        source = self.world.code(self.spec.job)
+        if source is not None:
+            self._staged = stage.put_code(self.spec.run_id, source, self._moved)
+        unit = self.world.render_unit(self.spec.job, CLOUD_ROOT)
+        config = run_config(self.spec, action.gpus, self.world.environ, unit, staged=self._staged_data)
+        stage.put_start(self.spec.run_id, config)
+        return self._staged[:12]
+
+    def _stage_data(self, action: StageData) -> str:
+        stage = self.world.data_stage
+        if stage is None:
+            raise KedgeError(f"machines at {self.world.provider.name} have no object store to take data from")
+        name = stage.put_data(action.mount, self._moved).name
+        self._staged_data.append(DataSource(source=f"{MIRRORED}{name}", target=action.mount.target))
+        return name
 
     def _await(self, action: AwaitMachine) -> str:
-        machine = self._wait_until_ready(action.machine_id)
-        report = agent_client.report(self._connect(machine), machine)
+        machine, report = await_boot(self.world, self.spec.run_id, action.machine_id)
         self.world.ledger.put_machine(replace(machine, zstd=report.zstd))
         return ""
-
-    def _wait_until_ready(self, machine_id: str) -> Machine:
-        give_up_at = self.world.clock.now() + _BOOT
-        while self.world.clock.now() < give_up_at:
-            machine = self.world.provider.describe(machine_id)
-            if machine is None:
-                raise UnreachableError(
-                    f"machine {machine_id} was gone before it had booted",
-                    fix=f"try again with `kedge resume {self.spec.run_id}`",
-                )
-            if machine.state is MachineState.READY:
-                return machine
-            self.world.clock.sleep(_POLL)
-        raise UnreachableError(
-            f"machine {machine_id} has not booted",
-            why=f"it was given {format_duration(_BOOT)}",
-            fix=f"end it with `kedge teardown {self.spec.run_id}`",
-        )
 
     def _send_code(self, action: SendCode) -> str:
         machine = self._machine(action.machine_id)
@@ -262,7 +280,7 @@ class _Worker:
     def _start(self, action: StartCommand) -> str:
         machine = self._machine(action.machine_id)
         unit = self.world.render_unit(self.spec.job, machine.root)
-        config = run_config(self.spec, machine, self.world.environ, unit)
+        config = run_config(self.spec, machine.gpus, self.world.environ, unit)
         return self._note(agent_client.start(self._connect(machine), machine, config))
 
     def follow(self, action: FollowCommand) -> str:
@@ -280,7 +298,7 @@ class _Worker:
 
     def _last_word(self, lost: MachineLostError) -> Command:
         """Return what a machine that ended by itself left in the store."""
-        shipped = self.world.store.command(self.spec.run_id) if self.world.store else None
+        shipped = latest_command(self.world, self.spec.run_id)
         if shipped is None or not shipped.state.is_over:
             raise lost
         return shipped
@@ -312,15 +330,20 @@ class _Worker:
             self.world.clock.sleep(_POLL)
 
     def _wait_until_gone(self, machine_id: str) -> None:
-        give_up_at = self.world.clock.now() + _END
-        while self.world.provider.describe(machine_id) is not None:
-            if self.world.clock.now() > give_up_at:
-                raise StillBillingError(
-                    f"machine {machine_id} may still be billing",
-                    why=f"the provider hasn't confirmed its end within {format_duration(_END)}",
-                    fix=f"try `kedge teardown {self.spec.run_id}` again; look at the provider's own console",
-                )
-            self.world.clock.sleep(_POLL)
+        gone = wait_for(lambda: self._is_gone(machine_id) or None, _END, self.world.clock)
+        if gone is None:
+            raise StillBillingError(
+                f"machine {machine_id} may still be billing",
+                why=f"the provider hasn't confirmed its end within {format_duration(_END)}",
+                fix=f"try `kedge teardown {self.spec.run_id}` again; look at the provider's own console",
+            )
+
+    def _is_gone(self, machine_id: str) -> bool:
+        """Look, and ask again: a provider may not have known of a young machine when it was asked first."""
+        machine = self.world.provider.describe(machine_id)
+        if machine is not None and machine.state is not MachineState.ENDING:
+            self.world.provider.destroy(machine_id)
+        return machine is None
 
     def _note(self, command: Command) -> str:
         self.progress.command = command

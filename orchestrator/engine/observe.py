@@ -6,8 +6,8 @@ from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine, MachineState
-from orchestrator.core.plan import Observed
-from orchestrator.core.report import MachineReport, RunState
+from orchestrator.core.plan import Observed, usable_machine
+from orchestrator.core.report import Command, MachineReport, RunState
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
 
@@ -24,17 +24,20 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     now = world.clock.now()
     mark = world.ledger.mark(spec.run_id)
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
-    usable = [machine for machine in machines if machine.state in (MachineState.BOOTING, MachineState.READY)]
+    report = next((seen for machine in machines if (seen := ask(world, machine))), None)
+    usable = usable_machine(machines, report)
     source = world.code(spec.job) if code else None
     return Observed(
         now=now,
-        offers=tuple(world.provider.offers(spec.job.resources)) if offers and not usable else (),
+        offers=tuple(world.provider.offers(spec.job.resources)) if offers and usable is None else (),
         machines=machines,
         machines_before=_machines_before(world, spec.run_id, machines),
-        report=next((seen for machine in machines if (seen := ask(world, machine))), None),
+        report=report,
         code=source.summary() if source else None,
         spent_usd=spent_usd(world.ledger.rentals(spec.run_id), now),
         usual_duration=world.ledger.usual_duration(spec.job.name, spec.job.mode),
+        offers_basis=world.provider.offers_basis,
+        boots_alone=world.provider.boots_alone,
         keeps_results=world.store is not None,
         results=world.has_results(spec.run_id),
         outcome=_last_outcome(world, spec.run_id),
@@ -50,6 +53,14 @@ def ask(world: World, machine: Machine) -> MachineReport | None:
         return agent_client.report(world.connector.connect(machine.address), machine)
     except (UnreachableError, KedgeError):
         return None
+
+
+def latest_command(world: World, run_id: str) -> Command | None:
+    """Return the command's state as the run's latest machine shipped it; None where only earlier ones have shipped."""
+    machines = world.ledger.machines(run_id)
+    if world.store is None or not machines or world.store.shipper(run_id) != machines[-1].id:
+        return None
+    return world.store.command(run_id)
 
 
 def _last_outcome(world: World, run_id: str) -> RunState | None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
+
 from orchestrator.core.actions import CreateMachine
-from orchestrator.core.errors import StillBillingError
-from orchestrator.core.ledger import IntentState, RunStage
-from orchestrator.core.machine import Machine
+from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.job import AtEnd
+from orchestrator.core.ledger import Intent, IntentState, RunStage
+from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.report import Command, RunState
+from orchestrator.engine.observe import latest_command
 from orchestrator.engine.world import World
+
+_SILENCE = timedelta(minutes=10)
+"""A machine that lives ships far more often than that: one that went silent is taken to have ended by then."""
 
 _LINGER = timedelta(seconds=150)
 """A machine whose command is over ends itself within this time of its last shipment (core.wire: linger)."""
@@ -25,9 +32,8 @@ def reconcile(world: World, run_id: str) -> tuple[str, ...]:
     findings = (*_settle_intents(world, run_id, there), *_settle_machines(world, run_id, there))
     if there:
         _reopen(world, run_id)
-    else:
-        _settle_outcome(world, run_id)
-    return findings
+        return findings
+    return (*findings, *_settle_outcome(world, run_id))
 
 
 def differences(world: World, run_id: str) -> tuple[str, ...]:
@@ -46,8 +52,11 @@ def find_strays(world: World) -> tuple[Machine, ...]:
     return tuple(machine for machine in world.provider.machines() if machine.run_id not in live)
 
 
-def close_run(world: World, run_id: str) -> None:
+def close_run(world: World, run_id: str) -> tuple[str, ...]:
     """Close a run in the ledger, once the provider confirms that nothing of it is left.
+
+    Returns:
+        What was kept besides machines, one line each.
 
     Raises:
         StillBillingError: something is.
@@ -60,8 +69,7 @@ def close_run(world: World, run_id: str) -> None:
             fix=f"end it with `kedge teardown {run_id}`",
         )
     record = world.ledger.run(run_id)
-    if record is not None and record.stage is RunStage.LIVE:
-        world.ledger.end_run(run_id, world.clock.now())
+    return _end_run(world, run_id) if record is not None and record.stage is RunStage.LIVE else ()
 
 
 def note_outcome(world: World, run_id: str, command: Command) -> None:
@@ -77,13 +85,36 @@ def _settle_intents(world: World, run_id: str, there: dict[str, Machine]) -> tup
     for intent in world.ledger.open_intents(run_id):
         machine = there.get(intent.subject)
         if intent.kind == CreateMachine.__name__ and machine is not None:
-            world.ledger.put_machine(machine)
-            world.ledger.settle(intent.id, IntentState.DONE, now, "found at the provider")
-            findings.append(f"machine {machine.id} was created by a command that died; it is in the ledger now")
+            findings += _take_in(world, machine, f"machine {machine.id} was created by a command that died", intent)
+        elif intent.kind == CreateMachine.__name__ and (lived := _lived(world, intent)) is not None:
+            world.ledger.put_machine(lived)
+            world.ledger.end_machine(lived.id, _ended_at(world, lived))
+            world.ledger.settle(intent.id, IntentState.DONE, now, "lived, and ended by itself")
+            findings.append(f"machine {lived.id} was created by a command that died, and has ended by itself since")
         else:
             world.ledger.settle(intent.id, IntentState.FAILED, now, "interrupted")
             findings.append(f"{intent.kind} of {intent.subject} was interrupted")
     return tuple(findings)
+
+
+def _lived(world: World, intent: Intent) -> Machine | None:
+    """Return the machine of a creation that nobody saw the end of, by what it has shipped; None where it hasn't."""
+    if world.store is None or world.store.shipper(intent.run_id) != intent.subject:
+        return None
+    action = msgspec.json.decode(intent.payload, type=CreateMachine)
+    # Which of the offers it was isn't known: the first is the one that was asked for first.
+    offer = action.offers[0]
+    return Machine(
+        id=intent.subject,
+        run_id=intent.run_id,
+        provider=world.provider.name,
+        provider_id="",
+        state=MachineState.GONE,
+        root="",
+        created_at=intent.at,
+        deadline_at=intent.at + action.lifetime,
+        usd_per_hour=offer.total_usd_per_hour,
+    )
 
 
 def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tuple[str, ...]:
@@ -94,17 +125,35 @@ def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tu
             world.ledger.end_machine(name, _ended_at(world, machine))
             findings.append(f"machine {name} is gone; it ended without a kedge command")
     for name in sorted(there.keys() - known.keys()):
-        world.ledger.put_machine(there[name])
-        findings.append(f"machine {name} was not in the ledger; it is now")
+        findings += _take_in(world, there[name], f"machine {name} was not in the ledger")
     return tuple(findings)
+
+
+def _take_in(world: World, machine: Machine, found: str, intent: Intent | None = None) -> list[str]:
+    """Record a machine that was found, and guard it; its intent stays open until both are done."""
+    unguarded = _guard(world, machine)
+    world.ledger.put_machine(machine)
+    if intent is not None and not unguarded:
+        world.ledger.settle(intent.id, IntentState.DONE, world.clock.now(), "found at the provider")
+    return [f"{found}; it is in the ledger now", *unguarded]
+
+
+def _guard(world: World, machine: Machine) -> list[str]:
+    """Have the provider guard a machine; what it can't do must not keep anybody from ending the machine."""
+    try:
+        world.provider.guard(machine.id)
+    except KedgeError as err:
+        return [f"machine {machine.id} has only its own deadline: {'; '.join(filter(None, (err.what, err.why)))}"]
+    return []
 
 
 def _ended_at(world: World, machine: Machine) -> datetime:
     """Return when a machine that was found to be gone ended at the latest."""
     latest = min(world.clock.now(), machine.deadline_at)
-    shipped_at = world.store.shipped_at(machine.run_id) if world.store else None
-    if shipped_at is not None and _last_state(world, machine.run_id) in (RunState.SUCCEEDED, RunState.FAILED):
-        latest = min(latest, shipped_at + _LINGER)
+    if world.store is not None and world.store.shipper(machine.run_id) == machine.id:
+        shipped_at, command = world.store.shipped_at(machine.run_id), world.store.command(machine.run_id)
+        is_done = command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED)
+        latest = min(latest, (shipped_at or latest) + (_LINGER if is_done else _SILENCE))
     return max(machine.created_at, latest)
 
 
@@ -115,18 +164,29 @@ def _reopen(world: World, run_id: str) -> None:
         world.ledger.open_run(record.spec, world.clock.now())
 
 
-def _settle_outcome(world: World, run_id: str) -> None:
-    """A run whose machine ended by itself when it was done has left its outcome in the store."""
+def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
+    """A run whose machine ended by itself when it was done has left its outcome in the store.
+
+    It is closed, unless that would delete or copy its data: looking does neither.
+    """
     record = world.ledger.run(run_id)
-    command = world.store.command(run_id) if world.store else None
+    command = latest_command(world, run_id)
     if record is None or record.stage is RunStage.ENDED or command is None:
-        return
-    if command.state in (RunState.SUCCEEDED, RunState.FAILED):
-        if record.outcome != command.state:
-            note_outcome(world, run_id, command)
-        world.ledger.end_run(run_id, world.clock.now())
+        return ()
+    if command.state not in (RunState.SUCCEEDED, RunState.FAILED):
+        return ()
+    if record.outcome != command.state:
+        note_outcome(world, run_id, command)
+    if any(volume.at_end is not AtEnd.KEEP for volume in record.spec.job.resources.volumes):
+        return (f"its data volumes are settled, as `at_end` says, by `kedge teardown {run_id}`",)
+    try:
+        return _end_run(world, run_id)
+    except KedgeError as err:
+        return (f"not closed yet: {err.what}: {err.why}",)
 
 
-def _last_state(world: World, run_id: str) -> RunState | None:
-    command = world.store.command(run_id) if world.store else None
-    return command.state if command else None
+def _end_run(world: World, run_id: str) -> tuple[str, ...]:
+    """Close a run without machines, once the provider has taken away what it made for it."""
+    lines = tuple(world.provider.release(run_id))
+    world.ledger.end_run(run_id, world.clock.now())
+    return tuple(line for line in lines if line.startswith("kept"))

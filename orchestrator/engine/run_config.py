@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import LaunchSpec
-from orchestrator.core.machine import Machine
-from orchestrator.core.wire import RunConfig
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.wire import DataSource, RunConfig
 
 
-def run_config(spec: LaunchSpec, machine: Machine, environ: Mapping[str, str], unit: str) -> RunConfig:
-    """Make the agent's configuration; secrets are read from the laptop's environment here and nowhere else.
+def run_config(
+    spec: LaunchSpec, gpus: int, environ: Mapping[str, str], unit: str, *, staged: Sequence[DataSource] = ()
+) -> RunConfig:
+    """Make the agent's configuration for a machine with so many GPUs.
+
+    Secrets are read from the laptop's environment here and nowhere else.
+
+    Args:
+        spec: the run.
+        gpus: how many the machine has.
+        environ: where the values of secrets are.
+        unit: the text of the systemd unit; empty for other supervisors.
+        staged: data of the laptop's that the machine takes from the object store.
 
     Raises:
         BadRequestError: a secret that the environment doesn't hold.
@@ -31,12 +41,23 @@ def run_config(spec: LaunchSpec, machine: Machine, environ: Mapping[str, str], u
         secrets=read_secrets(job.secrets, environ),
         outputs=job.outputs,
         checkpoints=job.checkpoints,
-        data=tuple(mount.target for mount in job.data),
-        gpus_per_node=machine.gpus,
+        data=_places(job),
+        gpus_per_node=gpus,
         unit=unit,
         python_path=(".",) if job.bundled_trainer else (),
         keep=spec.keep,
+        sources=(*_fetched(job), *staged),
     )
+
+
+def _places(job: Job) -> tuple[str, ...]:
+    """What lies beside the code; data on a volume is reached through the volume."""
+    mounts = [mount.target for mount in job.data if not job.is_on_volume(mount)]
+    return (*mounts, *(volume.target for volume in job.resources.volumes))
+
+
+def _fetched(job: Job) -> tuple[DataSource, ...]:
+    return tuple(DataSource(source=mount.source, target=mount.target) for mount in job.data if mount.is_fetched)
 
 
 def read_secrets(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.core.job import Job
 from orchestrator.core.ledger import Ledger
-from orchestrator.core.ports import Clock, CodeSource, Connector, DataMover, Provider, ResultStore
+from orchestrator.core.ports import Clock, CodeSource, Connector, DataMover, DataStage, Provider, ResultStore, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,8 @@ class World:
 
     Attributes:
         store: where this provider's machines ship their results; None for nowhere.
+        stage: where its machines find what they need to start by themselves; None where they can't.
+        data_stage: where its machines find the laptop's data; None where that goes to them directly.
         code: makes the source of a job's code; None for a job that sends none.
         authorized_key: the public half of the key that opens kedge's machines.
         agent_archive: packs the agent.
@@ -29,6 +31,8 @@ class World:
     connector: Connector
     data: DataMover
     store: ResultStore | None
+    stage: Stage | None
+    data_stage: DataStage | None = None
     code: Callable[[Job], CodeSource | None]
     authorized_key: str
     agent_archive: Callable[[], bytes]

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ def wait_for(condition: Callable[[], Any], *, timeout: float = LONG) -> Any:
 class Box:
     """One machine."""
 
-    def __init__(self, root: Path, **machine: Any) -> None:
+    def __init__(self, root: Path, *, env: Mapping[str, str] | None = None, **machine: Any) -> None:
         self.root = root
         self.mark = uuid.uuid4().hex
         self.sockets = Path(tempfile.mkdtemp(prefix="kg-", dir="/tmp"))
-        self.env = {**os.environ, "KEDGE_TEST_MARK": self.mark}
+        self.env = {**os.environ, "KEDGE_TEST_MARK": self.mark, **(env or {})}
         self.env.pop("TERM", None)
         now = time.time()
         self.machine: dict[str, Any] = {

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.agent.aws import Aws
 from tests.agent.box import RUN, Box, wait_for
+from tests.agent.places import Place, S3Place, manifest_of, shipped
 
 MakeBox = Callable[..., Box]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "a store"
-
-
-def manifest_of(store: Path) -> dict[str, Any]:
-    path = store / RUN / "manifest.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def shipped(store: Path) -> dict[str, bytes]:
-    """What the manifest names, with the contents of the blobs."""
-    blobs = store / RUN / "blobs"
-    return {file["path"]: (blobs / file["sha256"]).read_bytes() for file in manifest_of(store).get("files", ())}
 
 
 def run_to_end(box: Box, command: str, **config: Any) -> None:
@@ -37,9 +19,9 @@ def run_to_end(box: Box, command: str, **config: Any) -> None:
     box.await_state("succeeded", "failed", "stopped")
 
 
-def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Path) -> None:
+def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place) -> None:
     """Checkpoints, outputs, links and the log are there before the command starts; the log goes on."""
-    first = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     first.start(
         'cd "$KEDGE_CHECKPOINT_DIR"; mkdir "step 5"; echo five > "step 5/model.pt"; ln -s "step 5" latest; '
@@ -48,7 +30,7 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Path)
     wait_for(lambda: manifest_of(store).get("checkpoint") == "step 5" and b"first machine" in shipped(store)["run.log"])
     first.close()
 
-    second = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
     second.begin("watch")
     run_to_end(second, 'cat "$KEDGE_CHECKPOINT_DIR/latest/model.pt"; cat "$KEDGE_OUTPUT_DIR"/curv*; echo second')
     log = second.log()
@@ -60,9 +42,9 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Path)
     assert "checkpoints/step 5/model.pt" in shipped(store)
 
 
-def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: MakeBox, store: Path) -> None:
+def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: MakeBox, store: Place) -> None:
     """Blobs are named by their content, and those that the manifest no longer names are removed."""
-    box = make_box(store_url=store.as_uri())
+    box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start('cd "$KEDGE_OUTPUT_DIR"; for i in $(seq 30); do echo $i > now; sleep 0.1; done; rm now; echo x > end')
     wait_for(lambda: "output/now" in shipped(store))
@@ -73,17 +55,17 @@ def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: M
 
     def is_tidy() -> bool:
         named = {file["sha256"] for file in manifest_of(store)["files"]}
-        return {path.name for path in (store / RUN / "blobs").iterdir()} == named
+        return store.blobs() == named
 
     wait_for(is_tidy)
     for file in manifest_of(store)["files"]:
-        content = (store / RUN / "blobs" / file["sha256"]).read_bytes()
+        content = store.read(f"blobs/{file['sha256']}") or b""
         assert (hashlib.sha256(content).hexdigest(), len(content)) == (file["sha256"], file["bytes"])
 
 
-def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(make_box: MakeBox, store: Path) -> None:
+def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(make_box: MakeBox, store: Place) -> None:
     """Only what stood still is shipped and reported; the rest waits."""
-    box = make_box(store_url=store.as_uri())
+    box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start(
         'cd "$KEDGE_CHECKPOINT_DIR"; echo 1 > done.pt; echo 1 > a.pt.tmp; echo 1 > b.part;'
@@ -98,41 +80,69 @@ def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(mak
     wait_for(lambda: "checkpoints/growing.pt" in shipped(store))
 
 
-def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Path) -> None:
+def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) -> None:
     """The file whose content isn't what it was is missing, never wrong; everything else is there."""
-    first = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     run_to_end(first, 'cd "$KEDGE_CHECKPOINT_DIR"; echo good > a.pt; echo damaged-soon > b.pt')
     wait_for(lambda: "checkpoints/b.pt" in shipped(store))
     first.close()
-    (store / RUN / "blobs" / hashlib.sha256(b"damaged-soon\n").hexdigest()).write_text("damaged")
+    content = b"damaged-soon\n"
+    store.write(f"blobs/{hashlib.sha256(content).hexdigest()}", b"damaged")
 
-    second = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
     run_to_end(second, 'ls -A "$KEDGE_CHECKPOINT_DIR"')
     assert [path.name for path in (second.root / "results/checkpoints").iterdir()] == ["a.pt"]
     assert "damaged: checkpoints/b.pt" in second.log()
 
 
-def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_box: MakeBox, store: Path) -> None:
+def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_box: MakeBox, store: Place) -> None:
     """Starting over would throw the lost machine's work away: the attempt fails, and nothing is overwritten."""
-    (store / RUN).mkdir(parents=True)
-    (store / RUN / "manifest.json").write_text("{damaged")
-    box = make_box(store_url=store.as_uri())
+    store.write("manifest.json", b"{damaged")
+    box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     run_to_end(box, "echo began")
     assert box.command()["state"] == "failed"
     assert " began\n" not in box.log()
     time.sleep(1.0)
-    assert (store / RUN / "manifest.json").read_text() == "{damaged"
+    assert store.read("manifest.json") == b"{damaged"
 
 
-def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Path) -> None:
+def test_a_store_that_is_out_of_reach_costs_no_attempt(make_box: MakeBox, aws: Aws) -> None:
+    """The one attempt waits, says for what, and goes on from the checkpoint once S3 answers."""
+    store = S3Place(aws)
+    first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
+    first.begin("watch")
+    run_to_end(first, 'echo five > "$KEDGE_CHECKPOINT_DIR/last.pt"')
+    wait_for(lambda: "checkpoints/last.pt" in shipped(store))
+    first.close()
+    aws.gate.refuses = "InvalidAccessKeyId"
+    second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
+    second.start('cat "$KEDGE_CHECKPOINT_DIR/last.pt"', restarts=0)
+    waiting = wait_for(lambda: command if "store" in (command := second.command())["reason"] else None)
+    assert (waiting["state"], "InvalidAccessKeyId" in waiting["reason"]) == ("setting-up", True)
+    aws.gate.refuses = ""
+    assert second.await_state("succeeded", "failed")["attempt"] == 1
+    assert " five\n" in second.log()
+
+
+def test_a_stop_ends_the_wait_for_the_store(make_box: MakeBox, aws: Aws) -> None:
+    """At once, and as every other stop."""
+    aws.gate.refuses = "InvalidAccessKeyId"
+    box = make_box(store_url=aws.store_url, env=S3Place(aws).env)
+    box.start("echo began", restarts=3)
+    wait_for(lambda: "store" in box.command()["reason"])
+    assert box.ask("stop", "--reason", "enough")["state"] == "stopped"
+    assert " began\n" not in box.log()
+
+
+def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Place) -> None:
     """One that was thought lost and comes back must not overwrite what its successor has shipped."""
-    old = make_box(store_url=store.as_uri(), created=time.time() - 100)
+    old = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     old.begin("watch")
     old.start("while true; do date; sleep 0.05; done")
     wait_for(lambda: manifest_of(store))
-    new = make_box(store_url=store.as_uri(), machine=f"{RUN}-m2")
+    new = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
     new.begin("watch")
     new.start("while true; do date; sleep 0.05; done")
     wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2")
@@ -142,11 +152,10 @@ def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Pat
         time.sleep(0.05)
 
 
-def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Path) -> None:
+def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Place) -> None:
     """A machine that has just booted doesn't know yet what it has to restore."""
-    (store / RUN / "blobs").mkdir(parents=True)
-    (store / RUN / "manifest.json").write_text('{"files": []}')
-    box = make_box(store_url=store.as_uri())
+    store.write("manifest.json", b'{"files": []}')
+    box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     wait_for(lambda: box.note("sample"))
     time.sleep(1.0)

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.box import Box, wait_for
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.parse import read_machine_config
+from orchestrator.agent.runlog import RunLog
+from orchestrator.agent.unready import Unready
+from tests.agent.box import RUN, Box, wait_for
 
 MakeBox = Callable[..., Box]
 TRAIN = """trap 'echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 1' TERM; echo up; while true; do sleep 0.05; done"""
@@ -149,6 +153,78 @@ def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox
     assert "output/a" in [file["path"] for file in manifest["files"]]
 
 
+@pytest.mark.parametrize("trouble", ["damaged", "out of reach"])
+def test_a_machine_ends_whose_command_failed_for_want_of_the_store(
+    make_box: MakeBox, tmp_path: Path, trouble: str
+) -> None:
+    """It has nothing to ship, and may not: it doesn't bill until its deadline for that, nor touch what is stored."""
+    place = tmp_path / "store" / RUN
+    place.mkdir(parents=True)
+    if trouble == "damaged":
+        (place / "manifest.json").write_text("{damaged")
+    else:
+        (place / "manifest.json").mkdir()
+    times = {"deadline": time.time() + 28, "linger": 0.3}
+    box = make_box(store_url=place.parent.as_uri(), end_command=ends_by(tmp_path / "ended"), **times)
+    box.begin("watch")
+    box.start("echo began")
+    wait_for((tmp_path / "ended").exists, timeout=20)
+    command = box.command()
+    assert (command["state"], command["attempt"], " began\n" in box.log()) == ("failed", 1, False)
+    assert [path.name for path in place.iterdir()] == ["manifest.json"]
+
+
+def test_a_machine_whose_boot_failed_ends_when_nobody_looks_after_it(make_box: MakeBox, tmp_path: Path) -> None:
+    """Not at once, and the log tells; five times the linger is ten minutes by default."""
+    box = make_box(linger=0.2, end_command=ends_by(tmp_path / "ended"))
+    (box.root / "ready").write_text('{"ok": false, "phases": []}')
+    began = time.time()
+    box.begin("watch")
+    ended = float(wait_for(lambda: (tmp_path / "ended").exists() and (tmp_path / "ended").read_text().strip()))
+    assert ended - began >= 1.0
+    assert "the boot went wrong: the machine ends in 1 s unless somebody follows" in box.log()
+
+
+def unready(box: Box) -> Unready:
+    layout = Layout(box.root)
+    return Unready(layout, read_machine_config(layout), RunLog(layout.log_file))
+
+
+def test_a_failed_boot_is_given_ten_minutes_from_the_last_look(box: Box) -> None:
+    """They count from when the watch has seen it, and anew from when somebody has followed, or booted again."""
+    ready = box.root / "ready"
+    ready.write_text('{"ok": false, "phases": []}')
+    boot = unready(box)
+    assert [boot.is_abandoned(now) for now in (1000.0, 1599.0, 1600.0)] == [False, False, True]
+    (box.root / "followed.json").write_text('{"time": 1500.0}')
+    assert [boot.is_abandoned(now) for now in (1600.0, 2099.0, 2100.0)] == [False, False, True]
+    ready.unlink()
+    assert not boot.is_abandoned(3000.0)
+    ready.write_text('{"ok": false, "phases": []}')
+    assert [boot.is_abandoned(now) for now in (3001.0, 3600.0, 3601.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize("sentinel", ['{"ok": true, "phases": []}', '{"port": 22, "host_key": "x"}', "", None])
+def test_a_machine_that_is_ready_or_still_boots_waits_for_its_orders(box: Box, sentinel: str | None) -> None:
+    """Only a sentinel that says so is a failure: other providers write their own."""
+    if sentinel is not None:
+        (box.root / "ready").write_text(sentinel)
+    boot = unready(box)
+    assert [boot.is_abandoned(now) for now in (1000.0, 1e9)] == [False, False]
+
+
+@pytest.mark.parametrize("saved", ["begun", "kept"])
+def test_a_failed_boot_that_somebody_has_seen_to_is_no_reason_to_end(box: Box, saved: str) -> None:
+    """A command that was started by hand counts for itself, and a run that keeps its machine keeps this one."""
+    (box.root / "ready").write_text('{"ok": false, "phases": []}')
+    if saved == "begun":
+        box.start("sleep 1000")
+    else:
+        (box.root / "run.json").write_text(json.dumps(box.config("true", keep=True)))
+    boot = unready(box)
+    assert [boot.is_abandoned(now) for now in (1000.0, 1e9)] == [False, False]
+
+
 @pytest.mark.parametrize(("command", "store"), [("stop", True), ("finish", False), ("keep", True)])
 def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
     make_box: MakeBox, tmp_path: Path, command: str, store: bool
@@ -210,6 +286,16 @@ def test_the_end_can_be_asked_for(make_box: MakeBox, tmp_path: Path) -> None:
     assert (tmp_path / "ended").exists()
     refused = make_box().call("end")
     assert (refused.returncode, b"teardown" in refused.stderr) == (2, True)
+
+
+def test_a_power_off_takes_the_watch_along_and_is_not_cut_short_by_it(make_box: MakeBox, tmp_path: Path) -> None:
+    """Everything is asked to leave while the end command is still at work; the watch leaves, and leaves it be."""
+    ended = shlex.quote(str(tmp_path / "ended"))
+    box = make_box(deadline=time.time() + 1, end_command=["sh", "-c", f"kill $PPID; sleep 0.5; echo x >> {ended}"])
+    watch = box.begin("watch")
+    assert watch.wait(timeout=20) == 0
+    assert (tmp_path / "ended").read_text() == "x\n"
+    assert "watch, end" not in box.log()
 
 
 def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:

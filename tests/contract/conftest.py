@@ -13,7 +13,11 @@ import pytest
 
 from orchestrator.core.machine import MachineOrder
 from orchestrator.core.ports import Provider
+from tests.adapters.aws.conftest import aws
+from tests.adapters.aws.world import AwsWorld
 from tests.adapters.local.box import make_box
+
+__all__ = ["aws"]
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,31 @@ class World:
     leftovers: Callable[[], list[str]]
 
 
-def local_world(tmp_path: Path) -> World:
+def local_world(request: pytest.FixtureRequest) -> World:
+    tmp_path: Path = request.getfixturevalue("tmp_path")
     box = make_box(tmp_path / "local")
     return World(name="local", again=box.provider, order=box.order, leftovers=box.leftovers)
 
 
-PROVIDERS_UNDER_TEST = {"local": local_world}
+def aws_world(request: pytest.FixtureRequest) -> World:
+    """An account in the box's API, whose instances are nothing but entries in it."""
+    account: AwsWorld = request.getfixturevalue("aws")
+
+    def order(machine_id: str) -> MachineOrder:
+        return account.order(id=machine_id, run_id=machine_id.rpartition("-m")[0])
+
+    def leftovers() -> list[str]:
+        return [*(instance["InstanceId"] for instance in account.instances()), *account.schedules()]
+
+    return World(name="aws", again=account.provider, order=order, leftovers=leftovers)
+
+
+PROVIDERS_UNDER_TEST = {"local": local_world, "aws": aws_world}
 
 
 @pytest.fixture(params=PROVIDERS_UNDER_TEST)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    made = PROVIDERS_UNDER_TEST[request.param](tmp_path)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made = PROVIDERS_UNDER_TEST[request.param](request)
     yield made
     provider = made.again()
     for machine in provider.machines():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.providers import PROVIDERS, Context, open_provider
+from orchestrator.adapters.providers import PROVIDERS, Context, open_backing
 from orchestrator.core.errors import BadRequestError
 
 
@@ -21,13 +21,13 @@ def context(tmp_path: Path) -> Context:
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_provider_calls_itself_by_its_registered_name(context: Context, name: str) -> None:
     """Machines and offers carry the name, by which the next command opens the provider."""
-    assert open_provider(name, context).name == name
+    assert open_backing(name, context).provider.name == name
 
 
 def test_an_unknown_provider_is_answered_with_the_nearest(context: Context) -> None:
     """A slip of the finger is a bad request that says what was meant."""
     with pytest.raises(BadRequestError, match="did you mean 'local'"):
-        open_provider("LOCAL1", context)
+        open_backing("LOCAL1", context)
 
 
 def test_naming_the_providers_imports_none_of_them() -> None:

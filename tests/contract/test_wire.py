@@ -17,8 +17,12 @@ from orchestrator.core import report, wire
 from orchestrator.core.report import RunState
 
 PAIRS = [
+    (wire.DataSource, agent.DataSource),
     (wire.RunConfig, agent.RunConfig),
     (wire.MachineConfig, agent.MachineConfig),
+    (wire.BootOrder, agent.BootOrder),
+    (report.BootPhase, agent.BootPhase),
+    (report.Readiness, agent.Readiness),
     (report.Command, agent.Command),
     (report.Gpu, agent.Gpu),
     (report.Sample, agent.Sample),
@@ -42,10 +46,11 @@ CONFIG = wire.RunConfig(
     secrets={"TOKEN": "ünï"},
     outputs=("runs/",),
     checkpoints="ckpt",
-    data=("data/digits",),
+    data=("data/digits", "data/faces"),
     gpus_per_node=8,
     unit="[Service]",
     python_path=("src",),
+    sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces"),),
 )
 MACHINE = wire.MachineConfig(
     machine="digits-1a2b-m1",
@@ -59,6 +64,7 @@ MACHINE = wire.MachineConfig(
     end_command=("poweroff",),
     sockets="/tmp/kg",
     path=("/opt/bin",),
+    metadata="aws",
 )
 COMMAND = agent.Command(
     state=agent.RESTARTING, attempt=2, exit_code=137, reason="exit code 137", since=1.5, started=1.0, supervisor="tmux"
@@ -81,6 +87,7 @@ REPORT = agent.MachineReport(
     sample=agent.Sample(3.0, 50.0, 1.0, 2.0, (agent.Gpu(0, "MI300X", 88.0, 1.0, 2.0, None, 500.0),)),
     checkpoint=agent.Checkpoint("last.pt", 5, 2.0),
     shipped=agent.Shipped(2.5, "last.pt", ""),
+    notice=8.5,
 )
 
 
@@ -97,6 +104,7 @@ def test_both_sides_have_the_same_states() -> None:
     assert {state.value for state in RunState} == {agent.IDLE, *agent.LIVE, *agent.OVER}
     assert {state.value for state in RunState if state.is_live} == agent.LIVE
     assert {state.value for state in RunState if state.is_over} == agent.OVER
+    assert report.SPOT_NOTICE == agent.SPOT_NOTICE
 
 
 def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
@@ -105,6 +113,8 @@ def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
     assert _plain(CONFIG) == _plain(read)
     machine = agent_parse.build(agent.MachineConfig, json.loads(msgspec.json.encode(MACHINE)))
     assert _plain(MACHINE) == _plain(machine)
+    order = wire.BootOrder(code="hash0001", start=True)
+    assert _plain(order) == _plain(agent_parse.build(agent.BootOrder, json.loads(msgspec.json.encode(order))))
 
 
 def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
@@ -118,6 +128,8 @@ def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
     )
     line = agent.FollowEvent(offset=12, line="caf\ufffd")
     assert report.parse_follow_event(json.dumps(agent.to_json(line)).encode()).line == "caf\ufffd"
+    ready = agent.Readiness(ok=False, phases=(agent.BootPhase("code", 1.5, 2.5, ok=False, error="no code"),))
+    assert _plain(report.parse_ready(json.dumps(agent.to_json(ready)).encode())) == _plain(ready)
     files = json.dumps([agent.to_json(agent.ResultFile("a \n ü", 1, "ff"))])
     assert msgspec.json.decode(files, type=list[report.ResultFile]) == [
         report.ResultFile(path="a \n ü", bytes=1, sha256="ff")

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,9 @@ def run(laptop: Laptop) -> str:
     """A run that goes on and on."""
     laptop.write_job(JOB % "nohup")
     return str(laptop.json("launch", "--yes", "--detach", "--price", "1.99")["run"])
+
+
+SECONDS = timedelta(seconds=15)
 
 
 def step(laptop: Laptop) -> int:
@@ -167,6 +171,35 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -> None:
+    """Only a run that was launched with --recover, and only when it needs one; its deadline stays what it was."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    (first,) = laptop.json("status", run)[0]["machines"]
+    kill_machine(laptop, run)
+    shipped = shipped_step(laptop, run)
+    laptop.kedge("recover")
+    (second,) = laptop.json("status", run)[0]["machines"]
+    assert second["id"] == f"{run}-m2"
+    # Both have the run's deadline: a replaced machine buys no more time.
+    assert abs(datetime.fromisoformat(second["deadline_at"]) - datetime.fromisoformat(first["deadline_at"])) < SECONDS
+    wait_until(lambda: step(laptop) > shipped)
+    assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_recover_leaves_alone_what_somebody_stopped(laptop: Laptop) -> None:
+    """A run that an operator stopped, or tore down, is not lost; nor is one that was never to be recovered."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    laptop.kedge("stop")
+    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+    assert "No live run" in laptop.kedge("recover")
+    assert laptop.json("status") == []
 
 
 def test_ctrl_c_twice_leaves_the_log_and_not_the_run(laptop: Laptop) -> None:
@@ -334,7 +367,7 @@ def test_a_plan_that_was_overtaken_is_not_carried_out(laptop: Laptop, run: str) 
     app = App(replace(read_settings(laptop.env), cwd=laptop.home))
     record = app.choose_run(run)
     app.settle(record)
-    spec = resumed_spec(record, Changes())
+    spec = resumed_spec(record, Changes(), app.clock.now())
     plan = launch_plan(app, spec, follow=False)
     laptop.kedge("resume", run, "--yes", "--detach")
     with pytest.raises(ConflictError, match="since this plan was made"):
@@ -384,7 +417,7 @@ def test_a_live_machine_keeps_its_deadline(laptop: Laptop, run: str) -> None:
     """A flag that can't be carried out is refused, not ignored; without it resume has nothing to do."""
     laptop.kedge("resume", run, "--yes", "--detach", "--ttl", "4h", code=2)
     assert "deadline that it was born with" in laptop.errors
-    assert laptop.json("resume", run, "--yes", "--detach")["state"] == "running"
+    assert laptop.json("resume", run, "--yes", "--detach")["state"] in ("setting-up", "running")
 
 
 def test_a_changed_job_file_is_told(laptop: Laptop, run: str) -> None:

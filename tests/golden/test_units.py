@@ -23,7 +23,7 @@ def job(kind: SupervisorKind) -> Job:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_unit_is_the_one_that_was_read_by_a_person(kind: SupervisorKind) -> None:
     """A change of the template shows as a change of these files."""
-    text = render(UNIT, job=job(kind), root="/root/.kedge runs/digits-1")
+    text = render(UNIT, job=job(kind), root="/root/.kedge runs/digits-1", user="root")
     assert text == (GOLDEN / f"{kind.value}.service").read_text()
 
 
@@ -37,7 +37,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: Super
     launcher.write_text("#!/bin/sh\n")
     launcher.chmod(0o755)
     unit = tmp_path / "kedge-run.service"
-    unit.write_text(render(UNIT, job=job(kind), root=str(root)))
+    unit.write_text(render(UNIT, job=job(kind), root=str(root), user="root"))
     done = verify(unit, kind, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -45,7 +45,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: Super
 def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
     """The check above does look at the launcher."""
     unit = tmp_path / "kedge-run.service"
-    unit.write_text(render(UNIT, job=job(SupervisorKind.SYSTEMD), root=str(tmp_path)))
+    unit.write_text(render(UNIT, job=job(SupervisorKind.SYSTEMD), root=str(tmp_path), user="root"))
     assert "is not executable" in verify(unit, SupervisorKind.SYSTEMD, tmp_path).stderr
 
 
@@ -53,7 +53,7 @@ def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
 def test_a_folder_that_a_unit_cannot_name_is_refused(root: str) -> None:
     """Better than a unit that runs something else."""
     with pytest.raises(TemplateError) as caught:
-        render(UNIT, job=job(SupervisorKind.SYSTEMD), root=f"/{root}")
+        render(UNIT, job=job(SupervisorKind.SYSTEMD), root=f"/{root}", user="root")
     assert caught.value.why
     assert caught.value.fix
 

@@ -10,7 +10,7 @@ from orchestrator.adapters.code.delivery import Delivery
 from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.sent import SentCode
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
-from orchestrator.core.errors import agent_error
+from orchestrator.core.errors import KedgeError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Clock, CodeSummary, Progress, Remote
 
@@ -44,6 +44,18 @@ class GitCodeSource:
         tree = self._read()
         return CodeSummary(hash=tree.manifest.hash, files=len(tree.manifest.entries), bytes=tree.bytes)
 
+    def write(self, path: str) -> str:
+        """Write the whole tree to a new file, as a gzip'd stream that the agent takes; return the content hash.
+
+        Raises:
+            BadRequestError: the tree holds something that can't be sent.
+            KedgeError: files keep changing, or the file can't be written.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(TreeChangedError):
+                return self._write(Path(path))
+        return self._write(Path(path))
+
     def send(self, remote: Remote, machine: Machine, progress: Progress) -> str:
         """Bring the machine's code to this state and return the content hash.
 
@@ -57,6 +69,20 @@ class GitCodeSource:
             with contextlib.suppress(TreeChangedError):
                 return self._bring(remote, machine, base, progress)
         return self._bring(remote, machine, base, progress)
+
+    def _write(self, path: Path) -> str:
+        # Imported when it is needed, as in a delivery: a `sync-code` that changes nothing does without.
+        from orchestrator.adapters.code.pack import pack  # noqa: PLC0415
+
+        tree = self._read()
+        try:
+            with path.open("wb") as out:
+                out.writelines(part.data for part in pack(tree, tree.manifest.entries, zstd=False))
+        except OSError as err:
+            raise KedgeError(
+                f"the code can't be packed into {path}", why=err.strerror or str(err), fix="make room on that disk"
+            ) from err
+        return tree.manifest.hash
 
     def _bring(self, remote: Remote, machine: Machine, base: Manifest | None, progress: Progress) -> str:
         delivery = Delivery(self._read, base, zstd=machine.zstd)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
 from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart
@@ -22,7 +23,17 @@ from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import DEFAULT_DEADLINE, DataMount, Expect, Job, Resources, SupervisorSpec
+from orchestrator.core.job import (
+    DEFAULT_DEADLINE,
+    AtEnd,
+    DataMount,
+    Expect,
+    Job,
+    Resources,
+    StartFrom,
+    SupervisorSpec,
+    VolumeSpec,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +101,7 @@ class _Builder:
             deadline=self._last("deadline") or DEFAULT_DEADLINE,
             budget_usd=self._last("budget"),
             supervisor=SupervisorSpec(**self._merged("supervisor")),
+            start=self._last("start") or StartFrom.SSH,
             expect=Expect(**self._merged("expect")),
             bundled_trainer=runs_bundled_trainer(run, workdir),
         )
@@ -155,7 +167,13 @@ class _Builder:
         for layer in self._layers:
             if layer.resources is not None:
                 resources = lay_wishes(resources, self._wishes(layer.resources))
-        return resources
+        return replace(resources, volumes=self._volumes())
+
+    def _volumes(self) -> tuple[VolumeSpec, ...]:
+        return tuple(
+            VolumeSpec(name=part.name, target=part.target, size_gib=part.size, at_end=part.at_end or AtEnd.KEEP)
+            for part in self._last("volumes") or ()
+        )
 
     def _wishes(self, part: ResourcesPart) -> Wishes:
         others = {
@@ -164,11 +182,12 @@ class _Builder:
             "image_id": part.image_id,
             "use_spot": part.use_spot,
             "disk_gib": part.disk_size,
+            "max_usd_per_hour": part.max_hourly_cost,
         }
         return self._place(part) | {name: value for name, value in others.items() if value is not None}
 
     def _place(self, part: ResourcesPart) -> Wishes:
-        older = {"provider": part.cloud, "region": part.region, "zone": part.zone}
+        older = {"provider": part.cloud, "regions": part.region, "zone": part.zone}
         place: Wishes = {name: value for name, value in older.items() if value is not None}
         if part.infra is not None and place:
             raise self._written.refusal(
@@ -199,19 +218,23 @@ class _Builder:
         return as_mapping if as_mapping in self._written.document.lines else (*around, index)
 
     def _mount(self, part: MountPart) -> DataMount:
-        source = laptop_path(expand_variables(part.source, self._envs), self._path.parent)
+        said = expand_variables(part.source, self._envs)
+        source = parse_address(said) if is_address(said) else laptop_path(said, self._path.parent)
         target = relative_folder(expand_variables(part.target, self._envs))
         return DataMount(source=str(source), target=target)
 
     def _refuse_overlaps(self, job: Job) -> None:
-        folders = [("data", mount.target) for mount in job.data]
-        folders += [("outputs", folder) for folder in job.outputs]
-        folders += [("checkpoints", job.checkpoints)] if job.checkpoints else []
-        if overlap := find_overlap(folders):
+        volumes = [("volumes", volume.target) for volume in job.resources.volumes]
+        data = [("data", mount.target) for mount in job.data]
+        # The machine mirrors the laptop's data into a volume; what it fetches it can only move into place on one disk.
+        beside = [("data", mount.target) for mount in job.data if mount.is_fetched or not job.is_on_volume(mount)]
+        results = [("outputs", folder) for folder in job.outputs]
+        results += [("checkpoints", job.checkpoints)] if job.checkpoints else []
+        if overlap := find_overlap([*data, *results]) or find_overlap([*beside, *volumes, *results]):
             key, inner, outer = overlap
             raise self._written.refusal(
                 (key,),
                 f"{quoted(inner)} and {quoted(outer)} lie within one another",
-                why="data, outputs and checkpoints have places of their own on the machine",
+                why="each has a place of its own on the machine; only the laptop's data may lie in a volume",
                 fix="name the outer one alone, or choose folders side by side",
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -18,20 +20,21 @@ from orchestrator.adapters.jobfile.names import (
     parse_variable_name,
 )
 from orchestrator.adapters.jobfile.paths import relative_folder
-from orchestrator.adapters.jobfile.problems import quoted
+from orchestrator.adapters.jobfile.problems import quoted, suggest
 from orchestrator.adapters.jobfile.wishes import (
     Wishes,
     parse_accelerators,
     parse_disk_size,
     parse_infra,
+    parse_regions,
     parse_supervisor,
     parse_word,
 )
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import SupervisorKind
+from orchestrator.core.job import AtEnd, StartFrom, SupervisorKind
 from orchestrator.core.offer import Accelerators
 
-_FETCH_IT = "download it, and name the folder; or fetch it in `setup`"
+_Kind = TypeVar("_Kind", bound=StrEnum)
 
 
 def _collected(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -95,11 +98,21 @@ def _workdir(value: object) -> str:
 def _source(value: object) -> str:
     if isinstance(value, dict):
         raise BadRequestError(
-            "this takes a file or folder on the laptop",
-            why="buckets and volumes come with a cloud provider's object store",
-            fix=_FETCH_IT,
+            "this takes a file or folder on the laptop, or an address",
+            why="kedge mounts no bucket: the machine copies it before the command starts",
+            fix="write the address alone, for example s3://bucket/prefix/",
         )
     return _text(value)
+
+
+def _one_of(kinds: type[_Kind], text: str) -> _Kind:
+    try:
+        return kinds(text)
+    except ValueError as err:
+        words = [str(kind) for kind in kinds]
+        raise BadRequestError(
+            f"{quoted(text)} is not one of {', '.join(words)}", fix=suggest(text, words) or "choose one of them"
+        ) from err
 
 
 Duration = Annotated[
@@ -114,6 +127,7 @@ Dollars = Annotated[
 ]
 Text = Annotated[str, _of_text(str), WithJsonSchema({"type": "string"})]
 Word = Annotated[str, _of_text(parse_word), WithJsonSchema({"type": "string"})]
+Regions = Annotated[tuple[str, ...], _of_text(parse_regions), WithJsonSchema({"type": "string"})]
 Place = Annotated[
     Wishes,
     _of_text(parse_infra),
@@ -142,6 +156,10 @@ Kind = Annotated[
     _of_text(parse_supervisor),
     WithJsonSchema({"enum": [kind.value for kind in SupervisorKind]}),
 ]
+Ends = Annotated[AtEnd, _of_text(partial(_one_of, AtEnd)), WithJsonSchema({"enum": [end.value for end in AtEnd]})]
+Start = Annotated[
+    StartFrom, _of_text(partial(_one_of, StartFrom)), WithJsonSchema({"enum": [start.value for start in StartFrom]})
+]
 Restarts = Annotated[int, Field(ge=0, le=1000)]
 Variable = Annotated[str, AfterValidator(_collected(parse_variable_name))]
 VariableValue = Annotated[
@@ -163,6 +181,7 @@ Secrets = Annotated[
 ]
 Folder = Annotated[str, _of_text(relative_folder), WithJsonSchema({"type": "string", "pattern": r"^[^/~]"})]
 Source = Annotated[str, PlainValidator(_collected(_source)), WithJsonSchema({"type": "string"})]
+VolumeName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
 JobName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
 Workdir = Annotated[str, PlainValidator(_collected(_workdir)), WithJsonSchema({"type": "string"})]
 Nodes = Annotated[int, _of_text(_nodes), WithJsonSchema({"const": 1})]

@@ -15,6 +15,7 @@ from orchestrator.adapters.jobfile.wishes import (
     parse_accelerators,
     parse_disk_size,
     parse_provider,
+    parse_regions,
     parse_supervisor,
     parse_word,
 )
@@ -29,7 +30,9 @@ class Overrides:
     """Flags as they were typed; None for one that wasn't given.
 
     Attributes:
+        region: one, or several with commas between them.
         disk_size: of the root disk in GiB, `256` or `256GB`.
+        max_usd_per_hour: leave out what costs more.
         usd_per_hour: a price to rehearse with.
         envs: `NAME=value`, or `NAME` to take the laptop's value.
     """
@@ -42,6 +45,7 @@ class Overrides:
     use_spot: bool | None = None
     image_id: str | None = None
     disk_size: str | None = None
+    max_usd_per_hour: str | None = None
     usd_per_hour: str | None = None
     deadline: str | None = None
     budget: str | None = None
@@ -100,13 +104,14 @@ def _given_envs(job: Job, overrides: Overrides, laptop: Laptop) -> dict[str, str
 def _wishes(overrides: Overrides, laptop: Laptop) -> Wishes:
     said = {
         "provider": _flag("--provider", overrides.provider, lambda name: parse_provider(name, laptop.providers)),
-        "region": _flag("--region", overrides.region, parse_word),
+        "regions": _flag("--region", overrides.region, parse_regions),
         "zone": _flag("--zone", overrides.zone, parse_word),
         "instance_type": _flag("--instance-type", overrides.instance_type, parse_word),
         "accelerators": _flag("--gpu", overrides.gpu, parse_accelerators),
         "use_spot": overrides.use_spot,
         "image_id": _flag("--image-id", overrides.image_id, parse_word),
         "disk_gib": _flag("--disk-size", overrides.disk_size, parse_disk_size),
+        "max_usd_per_hour": _flag("--max-price", overrides.max_usd_per_hour, parse_limited_usd),
         "usd_per_hour": _flag("--price", overrides.usd_per_hour, parse_limited_usd),
     }
     return {name: value for name, value in said.items() if value is not None}

@@ -10,6 +10,7 @@ from orchestrator.adapters.jobfile.fields import (
     DiskSize,
     Dollars,
     Duration,
+    Ends,
     Folder,
     Gpus,
     JobName,
@@ -17,12 +18,15 @@ from orchestrator.adapters.jobfile.fields import (
     ModeName,
     Nodes,
     Place,
+    Regions,
     Restarts,
     Secrets,
     Source,
+    Start,
     Text,
     Variable,
     VariableValue,
+    VolumeName,
     Word,
     Workdir,
 )
@@ -47,7 +51,11 @@ class ResourcesPart(_Part, title="resources"):
         examples=["local", "aws", "aws/us-east-1", "do/tor1"],
     )
     cloud: Word | None = Field(default=None, description="The provider; the older word for `infra`.", examples=["aws"])
-    region: Word | None = Field(default=None, description="The region; the older word for the second part of `infra`.")
+    region: Regions | None = Field(
+        default=None,
+        description="The region, or several with commas between them, in the order in which to try them.",
+        examples=["us-east-1", "us-east-1,us-west-2"],
+    )
     zone: Word | None = Field(default=None, description="The zone; the older word for the third part of `infra`.")
     accelerators: Gpus | None = Field(
         default=None,
@@ -63,6 +71,11 @@ class ResourcesPart(_Part, title="resources"):
     use_spot: bool | None = Field(
         default=None, description="Rent capacity that can be taken away, for less; default: false."
     )
+    max_hourly_cost: Dollars | None = Field(
+        default=None,
+        description="Offers that cost more per hour are left out; a spot machine is given up above it.",
+        examples=[1.5],
+    )
     disk_size: DiskSize | None = Field(
         default=None,
         description="The root disk in GiB; default: what the offer comes with.",
@@ -71,10 +84,24 @@ class ResourcesPart(_Part, title="resources"):
 
 
 class MountPart(_Part, title="data"):
-    """A file or folder of the laptop's, and where the command finds it."""
+    """A file or folder of the laptop's, or an address that the machine fetches, and where the command finds it."""
 
-    source: Source = Field(description="A file or folder on the laptop, relative to the job file's folder.")
+    source: Source = Field(
+        description="A file or folder on the laptop, relative to the job file's folder, or an address that the machine "
+        "fetches: s3://, https://, git+https://, hf:// or kaggle://."
+    )
     target: Source = Field(description="Where it is on the machine, relative to the working folder.")
+
+
+class VolumePart(_Part, title="volumes"):
+    """A disk of its own, which outlives machines and, if it is kept, runs."""
+
+    target: Folder = Field(description="Where it is mounted, relative to the working folder.")
+    name: VolumeName = Field(description="Its name in your account; one that is there is used again.")
+    size: DiskSize = Field(description="Of a new one, in GiB.", examples=[500])
+    at_end: Ends | None = Field(
+        default=None, description="What becomes of it when the run is torn down; default: keep."
+    )
 
 
 class SupervisorPart(_Part, title="supervisor"):
@@ -130,6 +157,18 @@ Data = Annotated[
 FileMounts = Annotated[
     tuple[MountPart, ...], BeforeValidator(_mounts_of_mapping, json_schema_input_type=dict[str, str])
 ]
+
+
+def _volumes_of_mapping(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return [{"target": target, **said} if isinstance(said, dict) else said for target, said in value.items()]
+
+
+Volumes = Annotated[
+    tuple[VolumePart, ...],
+    BeforeValidator(_volumes_of_mapping, json_schema_input_type=list[VolumePart] | dict[str, dict[str, Any]]),
+]
 Folders = Annotated[tuple[Folder, ...], BeforeValidator(_list_of_one, json_schema_input_type=list[Folder] | Folder)]
 Supervisor = Annotated[
     SupervisorPart, BeforeValidator(_supervisor_of_kind, json_schema_input_type=SupervisorPart | Kind)
@@ -162,6 +201,16 @@ class ModePart(_Part, title="mode"):
         default=None,
         description="Files and folders of the laptop's to send: {target: source}, or a list.",
         examples=[{"data": "~/datasets/digits"}],
+    )
+    volumes: Volumes | None = Field(
+        default=None,
+        description="Data volumes: {target: {name, size, at_end}}, or a list.",
+        examples=[{"data/imagenet": {"name": "imagenet", "size": 500}}],
+    )
+    start: Start | None = Field(
+        default=None,
+        description="Who starts the command on a new machine: `ssh` (this computer, the default) or `boot` (the "
+        "machine itself, which needs no secrets and no data of the laptop's).",
     )
     outputs: Folders | None = Field(
         default=None, description="Folders that hold results; they are brought home.", examples=[["results"]]

@@ -55,8 +55,8 @@ def laptop_path(text: str, base: Path) -> Path:
     if match := _URL.match(text):
         raise BadRequestError(
             f"{quoted(text)} is an address",
-            why=f"{match[1]}:// comes with a cloud provider's object store; only this computer's files are sent",
-            fix="download it, and name the folder; or fetch it in `setup`",
+            why=f"a folder of this computer is sent here; what machines fetch from {match[1]}:// goes under `data`",
+            fix="name the folder, or put the address under `data`",
         )
     try:
         path = (base / Path(text.strip()).expanduser()).resolve()

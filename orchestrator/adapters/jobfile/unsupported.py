@@ -9,7 +9,7 @@ from __future__ import annotations
 from orchestrator.adapters.jobfile.problems import KeyPath
 
 _ONE_PLACE = "name one place in `resources.infra`, and another one in a mode"
-_STORAGE = "keep files beside the job and list them under `data`"
+_STORAGE = "name a data volume under `volumes`, or keep files beside the job and list them under `data`"
 
 _TASK = {
     "api_server_access": "leave it out: kedge has no server",
@@ -21,7 +21,6 @@ _TASK = {
     "pool": "leave it out: each run has a machine of its own",
     "service": "leave it out: kedge runs training commands that end, not services",
     "volume_mounts": _STORAGE,
-    "volumes": _STORAGE,
 }
 
 _RESOURCES = {
@@ -35,7 +34,6 @@ _RESOURCES = {
     "job_recovery": "use `supervisor.restarts`; `kedge resume` gives a lost run a new machine",
     "labels": "leave it out: kedge tags what it creates with the run",
     "local_disk": "use `instance_type`",
-    "max_hourly_cost": "use `budget`, the cap on what the whole run can cost",
     "memory": "use `instance_type`; `kedge offers` lists types with their memory",
     "network_tier": "leave it out",
     "ordered": _ONE_PLACE,

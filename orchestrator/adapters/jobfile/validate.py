@@ -16,6 +16,7 @@ from orchestrator.adapters.jobfile.models import (
     MountPart,
     ResourcesPart,
     SupervisorPart,
+    VolumePart,
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, Problem, dotted, nearest, quoted, refusal
 from orchestrator.adapters.jobfile.unsupported import instead_of
@@ -26,6 +27,7 @@ _BLOCKS: Mapping[str, type[BaseModel]] = {
     "expect": ExpectPart,
     "data": MountPart,
     "file_mounts": MountPart,
+    "volumes": VolumePart,
 }
 _KINDS = {
     "model_type": "a mapping of keys to values",
@@ -61,7 +63,7 @@ def _problem(document: Document, error: ErrorDetails) -> Problem:
     if error["type"] == "extra_forbidden":
         what, why, fix = _unknown_key(key_path)
     elif error["type"] == "missing":
-        what, why, fix = f"{key} is missing", "", "write both source and target"
+        what, why, fix = f"{key} is missing", "", "write it as docs/job-file.md shows"
     elif error["type"] == "kedge":
         said = error["ctx"]
         what, why, fix = f"{key}: {said['what']}", said["why"], said["fix"]

@@ -21,7 +21,7 @@ _ACCELERATORS = re.compile(r"([a-z0-9][a-z0-9._-]*)(?::(\d{1,3}))?", re.ASCII)
 _DISK_SIZE = re.compile(r"(\d{1,9})([gt]i?b?)?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*", re.ASCII)
 _OTHER_NAMES = {"digitalocean": "do"}
-_OF_A_PROVIDER = ("region", "zone", "instance_type", "image_id")
+_OF_A_PROVIDER = {"regions": (), "zone": None, "instance_type": None, "image_id": None, "volumes": ()}
 
 
 def parse_accelerators(value: object) -> Accelerators:
@@ -104,8 +104,17 @@ def parse_infra(value: object) -> Wishes:
             why="a place is a provider, then perhaps a region, then perhaps a zone",
             fix="write for example aws, aws/us-east-1 or do/tor1",
         )
-    named = zip(("provider", "region", "zone"), parts, strict=False)
-    return {name: parse_word(part) for name, part in named if part != "*"}
+    named = {name: part for name, part in zip(("provider", "regions", "zone"), parts, strict=False) if part != "*"}
+    return {name: parse_regions(part) if name == "regions" else parse_word(part) for name, part in named.items()}
+
+
+def parse_regions(value: object) -> tuple[str, ...]:
+    """Parse `us-east-1`, or several with commas between them, in the order in which to try them.
+
+    Raises:
+        BadRequestError: one of them is no name.
+    """
+    return tuple(dict.fromkeys(parse_word(part.strip()) for part in str(value).split(",")))
 
 
 def parse_provider(name: str, providers: Sequence[str]) -> str:
@@ -151,7 +160,7 @@ def lay_wishes(base: Resources, over: Wishes) -> Resources:
     """
     laid: Wishes = {}
     if over.get("provider", base.provider) != base.provider:
-        laid |= dict.fromkeys(_OF_A_PROVIDER)
-    if over.get("region", base.region) != base.region:
+        laid |= _OF_A_PROVIDER
+    if over.get("regions", base.regions) != base.regions:
         laid["zone"] = None
     return replace(base, **(laid | over))

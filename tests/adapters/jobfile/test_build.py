@@ -61,7 +61,7 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
         workdir=str(folder),
         resources=Resources(
             provider="aws",
-            region="us-east-1",
+            regions=("us-east-1",),
             zone="us-east-1a",
             accelerators=Accelerators(name="a10g", count=4),
             instance_type="g5.12xlarge",
@@ -145,7 +145,8 @@ def test_infra_names_a_place_as_far_as_it_goes(
 ) -> None:
     """A part `*` asks for nothing."""
     resources = read(f"resources: {{infra: {written}}}").resources
-    assert (resources.provider, resources.region, resources.zone) == place
+    region = ",".join(resources.regions) or None
+    assert (resources.provider, region, resources.zone) == place
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ def test_another_provider_forgets_the_first_ones_words(read: Read) -> None:
 def test_another_region_forgets_the_zone(read: Read) -> None:
     """A zone lies in one region."""
     resources = read(MODES, mode="region", environ={"S": "s"}).resources
-    assert (resources.region, resources.zone, resources.instance_type) == ("us-west-2", None, "g5.xlarge")
+    assert (resources.regions, resources.zone, resources.instance_type) == (("us-west-2",), None, "g5.xlarge")
 
 
 def test_data_of_a_mode_replaces_what_has_the_same_target(read: Read, folder: Path) -> None:

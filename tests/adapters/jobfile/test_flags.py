@@ -32,10 +32,11 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
     job = read(
         JOB,
         mode="fast",
-        region="us-west-2",
+        region="us-west-2, us-east-1",
         zone="us-west-2b",
         instance_type="p4d.24xlarge",
         gpu="A100:8",
+        max_usd_per_hour="40",
         use_spot=False,
         image_id="ami-1",
         disk_size="500GB",
@@ -48,9 +49,10 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
     )
     assert job.resources == Resources(
         provider="aws",
-        region="us-west-2",
+        regions=("us-west-2", "us-east-1"),
         zone="us-west-2b",
         instance_type="p4d.24xlarge",
+        max_usd_per_hour=Decimal(40),
         accelerators=Accelerators(name="a100", count=8),
         image_id="ami-1",
         disk_gib=500,

@@ -37,7 +37,7 @@ def test_a_fine_tuning_task_for_aws_runs_as_it_is(project: Path) -> None:
     assert job.workdir == str(project)
     assert job.resources == Resources(
         provider="aws",
-        region="us-east-1",
+        regions=("us-east-1",),
         accelerators=Accelerators(name="a10g", count=4),
         image_id="ami-0868a20f5a3bf9702",
         use_spot=True,
@@ -66,7 +66,7 @@ def test_a_task_in_the_older_words_for_digitalocean_runs_as_it_is(
     assert job.workdir == str(project / "resnet")
     assert job.resources == Resources(
         provider="do",
-        region="tor1",
+        regions=("tor1",),
         accelerators=Accelerators(name="mi300x", count=8),
         instance_type="gpu-mi300x8-1536gb",
         disk_gib=2048,

@@ -74,7 +74,7 @@ def test_what_this_computer_has_not_is_not_offered(wish: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    "wish", [{"use_spot": True}, {"image_id": "ami-1"}, {"region": "us-east-1"}, {"zone": "us-east-1a"}]
+    "wish", [{"use_spot": True}, {"image_id": "ami-1"}, {"regions": ("us-east-1",)}, {"zone": "us-east-1a"}]
 )
 def test_what_only_a_cloud_has_is_refused_by_name(wish: dict[str, Any]) -> None:
     """The wish is named, so that it can be taken out."""
@@ -84,8 +84,8 @@ def test_what_only_a_cloud_has_is_refused_by_name(wish: dict[str, Any]) -> None:
 
 def test_the_words_for_here_are_accepted() -> None:
     """Region and type may be spelled out."""
-    refuse_unknown(Resources(region="local", zone="local"))
-    assert plan_offers(LAPTOP, Resources(region="local", instance_type="local"))
+    refuse_unknown(Resources(regions=("local",), zone="local"))
+    assert plan_offers(LAPTOP, Resources(regions=("local",), instance_type="local"))
 
 
 @pytest.mark.parametrize(

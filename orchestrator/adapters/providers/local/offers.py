@@ -21,9 +21,10 @@ def refuse_unknown(resources: Resources) -> None:
     wishes = {
         "use_spot": "true" if resources.use_spot else None,
         "image_id": resources.image_id,
-        "region": resources.region if resources.region != NAME else None,
+        "regions": next((region for region in resources.regions if region != NAME), None),
         "zone": resources.zone if resources.zone != NAME else None,
     }
+    wishes["volumes"] = ", ".join(volume.name for volume in resources.volumes) or None
     asked = {wish: value for wish, value in wishes.items() if value is not None}
     for wish, value in asked.items():
         raise BadRequestError(

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from orchestrator.adapters.providers import Context
+from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.local.claim import claim
 from orchestrator.adapters.providers.local.ending import clear_machine, end_machine
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
@@ -34,20 +35,23 @@ _ASKED_END = timedelta(seconds=30)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def make(context: Context) -> LocalProvider:
-    """Make the provider for the registry."""
-    return LocalProvider(
+def make(context: Context) -> Backing:
+    """Make the provider for the registry; its store is a folder."""
+    provider = LocalProvider(
         state_dir=context.state_dir,
         runtime_dir=context.runtime_dir,
         clock=context.clock,
         key_file=context.key_file,
     )
+    return Backing(provider=provider, store=FolderStore(context.state_dir / "store"), stage=None)
 
 
 class LocalProvider:
     """Rents out this computer. A machine's folder is `<state_dir>/machines/<id>`."""
 
     name = NAME
+    boots_alone = False
+    offers_basis = "live"
 
     def __init__(
         self,
@@ -72,6 +76,14 @@ class LocalProvider:
         """
         refuse_unknown(resources)
         return plan_offers(read_computer(self._machines), resources)
+
+    def refresh_offers(self) -> str:
+        """Refuse: this computer is looked at each time.
+
+        Raises:
+            BadRequestError: always.
+        """
+        raise BadRequestError("the local provider has no snapshot of prices", fix="choose a cloud with --provider")
 
     def machines(self) -> Sequence[Machine]:
         """List every machine that has a folder, or of which processes are left."""
@@ -124,6 +136,20 @@ class LocalProvider:
                 why=f"these processes don't end: {pids}" if left else f"{folder.root} can't be removed",
                 fix="end or remove them as the user that they belong to, then run `kedge teardown` again",
             )
+
+    def pin(self, machine_id: str, host_key: str) -> None:
+        """Do nothing: no host key of a local machine is provisional."""
+
+    def guard(self, machine_id: str) -> None:
+        """Do nothing: what ends a local machine is its own init, which `create` starts first."""
+
+    def reopen(self, machine_id: str) -> bool:  # noqa: ARG002 - the same for each
+        """Change nothing: a local machine listens on the loopback address only."""
+        return False
+
+    def release(self, run_id: str) -> Sequence[str]:  # noqa: ARG002 - a run has nothing here but its machines
+        """Remove nothing: all that a run has lies in its machines' folders."""
+        return ()
 
     def _folder(self, machine_id: str) -> MachineFolder:
         if not _ID.fullmatch(machine_id):

@@ -1,0 +1,166 @@
+"""What a rented machine does at its first boot, as cloud-config: the same for every provider that has cloud-init.
+
+Order: the deadline's timer (bootcmd, at every boot, in plain sh), the user and the host key (sshd answers from here
+on), prepare.sh (machine.json, torch), then kedge-boot.service: the agent, the volumes, and what the agent does by
+itself. Each step says in `<root>/boot.jsonl` how it went, and `<root>/ready` is written last.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.adapters.templates import render
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.wire import BootOrder, MachineConfig
+
+USER = "kedge"
+"""Whom the machine's user-data makes, and who owns the machine's folder."""
+
+DISK_WAIT_SECONDS = 180
+"""How long a boot waits for a volume to be attached."""
+
+_AGENT = Path(__file__).resolve().parent.parent / "agent"
+_UNITS = "/etc/systemd/system"
+_STATE = "/var/lib/kedge"
+_MARGIN_SHARE = 20
+_MARGIN_MOST_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootVolume:
+    """A data volume to mount.
+
+    Attributes:
+        serial: as the disk itself tells it.
+        target: a path below the machine's data folder.
+        ours: kedge has just created it, so that it may be formatted where it is blank.
+        device: a path to try on machines whose disks tell no serial, such as /dev/xvdf; empty for none.
+    """
+
+    serial: str
+    target: str
+    ours: bool
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootSpec:
+    """All that user-data is made of. It holds no secret but the host key, which is thrown away.
+
+    Attributes:
+        machine: its `created` and `deadline` are filled in on the machine, at its first boot.
+        lifetime_seconds: from the first boot until the machine powers itself off, whatever happens. The deadline in
+            machine.json comes before that by a margin (see `plan_margin`).
+        authorized_key: a line of authorized_keys.
+        host_private_key: ed25519, in OpenSSH's format.
+        host_public_key: its line of a .pub file.
+        agent_sha256: of the archive that lies at `agent/<sha256>.tar.gz` under the run's prefix of the store.
+    """
+
+    machine: MachineConfig
+    lifetime_seconds: int
+    boot: BootOrder
+    authorized_key: str
+    host_private_key: str
+    host_public_key: str
+    agent_sha256: str
+    volumes: tuple[BootVolume, ...] = ()
+
+
+def plan_margin(lifetime_seconds: int) -> int:
+    """Return the seconds by which the agent's deadline precedes the timer that powers the machine off.
+
+    The timer keeps the promise of what a machine can cost at most; until then the agent has had the command
+    checkpoint, has shipped the results, and has itself asked for the end.
+    """
+    return min(_MARGIN_MOST_SECONDS, lifetime_seconds // _MARGIN_SHARE)
+
+
+def read_bootstrap() -> dict[str, str]:
+    """Read the agent's modules that can fetch the rest of it: file name -> text."""
+    names = _read_names((_AGENT / "bootstrap.py").read_text())
+    return {f"{name}.py": (_AGENT / f"{name}.py").read_text() for name in names}
+
+
+def render_files(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_model: str) -> dict[str, str]:
+    """Render the files that cloud-init writes: path -> text.
+
+    Args:
+        spec: the machine.
+        bootstrap: as `read_bootstrap` returns it.
+        disk_model: of a volume's disk, as udev writes it into the names in /dev/disk/by-id.
+
+    Raises:
+        TemplateError: a value can't be written where it is needed.
+    """
+    root = spec.machine.root
+    return {
+        **{f"{root}/boot/kedge_agent/{name}": text for name, text in bootstrap.items()},
+        f"{root}/boot/machine.json": _machine_form(spec.machine),
+        f"{root}/boot.json": json.dumps(asdict(spec.boot)) + "\n",
+        **{f"{root}/boot/{name}.sh": text for name, text in _render_scripts(spec, disk_model).items()},
+        **{f"{_UNITS}/{name}.service": text for name, text in _render_units(spec).items()},
+    }
+
+
+def render_deadline(spec: BootSpec) -> str:
+    """Render the script that arms the deadline; it may run again and again."""
+    return render(
+        "boot/deadline.sh.j2",
+        deadline_file=_deadline_file(spec.machine),
+        lifetime=spec.lifetime_seconds,
+        units=_UNITS,
+    )
+
+
+def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
+    whose = {"root": spec.machine.root, "user": USER}
+    prepare = render(
+        "boot/prepare.sh.j2",
+        deadline_file=_deadline_file(spec.machine),
+        lifetime=spec.lifetime_seconds,
+        margin=plan_margin(spec.lifetime_seconds),
+        **whose,
+    )
+    scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare}
+    if spec.volumes:
+        scripts["mount-volumes"] = render(
+            "boot/mount-volumes.sh.j2",
+            by_id="/dev/disk/by-id",
+            fstab="/etc/fstab",
+            wait=DISK_WAIT_SECONDS,
+            disk_model=disk_model,
+            volumes=spec.volumes,
+            **whose,
+        )
+    return scripts
+
+
+def _render_units(spec: BootSpec) -> dict[str, str]:
+    values = {"root": spec.machine.root, "user": USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
+    return {name: render(f"boot/{name}.service.j2", **values) for name in ("kedge-boot", "kedge-watch")}
+
+
+def _deadline_file(machine: MachineConfig) -> str:
+    """Return where the first boot remembers the deadline: by name, since an image may be made of a machine."""
+    return f"{_STATE}/{machine.machine}.deadline"
+
+
+def _machine_form(machine: MachineConfig) -> str:
+    """Write machine.json with places for what only the machine can tell; see prepare.sh."""
+    form = asdict(machine) | {"created": "@created@", "deadline": "@deadline@", "path": ["@torch@", *machine.path]}
+    return json.dumps(form) + "\n"
+
+
+def _read_names(source: str) -> tuple[str, ...]:
+    """Read the agent's own list without importing the agent, which stands alone."""
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "MODULES":
+            return tuple(ast.literal_eval(statement.value))
+    raise KedgeError(
+        "kedge's own agent can't be read", why="its bootstrap.py names no MODULES", fix="install kedge again"
+    )

@@ -1,0 +1,57 @@
+"""Code by way of the bucket: one object for each content, which machines take from there by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from orchestrator.adapters.code.source import GitCodeSource
+from orchestrator.core.errors import agent_error
+from orchestrator.core.machine import Machine
+from orchestrator.core.ports import Clock, Completed, Progress, Remote, Stage
+
+_PULLING = timedelta(minutes=30)
+
+
+class BucketCodeSource(GitCodeSource):
+    """Implements `core.ports.CodeSource`: what goes over SSH is the content's hash alone."""
+
+    def __init__(
+        self,
+        workdir: Path | None,
+        *,
+        state: Path,
+        clock: Clock,
+        stage: Stage,
+        extras: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Name the parts of the tree, as for `GitCodeSource`, and where machines find it."""
+        super().__init__(workdir, state=state, clock=clock, extras=extras)
+        self._stage = stage
+
+    def send(self, remote: Remote, machine: Machine, progress: Progress) -> str:
+        """Bring the machine's code to this state and return the content hash.
+
+        What the machine was sent last is asked for again in one call, in which it has nothing to do; the bucket isn't
+        contacted then.
+
+        Raises:
+            BadRequestError: the tree holds something that can't be sent.
+            UnreachableError: the connection broke; the machine has the old tree or the new one.
+            KedgeError: the bucket can't be used, or the machine can't take the code from it.
+        """
+        manifest = self._read().manifest
+        if self._sent.hash(machine.id) == manifest.hash and _pull(remote, machine, manifest.hash).exit_code == 0:
+            return manifest.hash
+        staged = self._stage.put_code(machine.run_id, self, progress)
+        done = _pull(remote, machine, staged)
+        if done.exit_code != 0:
+            raise agent_error("the machine could not take the code from the bucket", done.exit_code, done.stderr)
+        if staged == manifest.hash:
+            self._sent.remember(machine.id, manifest)
+        return staged
+
+
+def _pull(remote: Remote, machine: Machine, content_hash: str) -> Completed:
+    return remote.run([machine.agent, "pull-code", content_hash], timeout=_PULLING)

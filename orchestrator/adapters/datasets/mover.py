@@ -1,0 +1,47 @@
+"""Data by way of the bucket: the laptop sends it once, and machines mirror it from there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import UnreachableError, agent_error
+
+if TYPE_CHECKING:
+    from orchestrator.core.job import DataMount
+    from orchestrator.core.machine import Machine
+    from orchestrator.core.ports import Connector, DataMover, DataStage, Progress
+
+_PULLING = timedelta(hours=6)
+
+
+class BucketMover:
+    """Implements `core.ports.DataMover`; what comes home goes the direct way."""
+
+    def __init__(self, stage: DataStage, connector: Connector, direct: DataMover) -> None:
+        self._stage = stage
+        self._connector = connector
+        self._direct = direct
+
+    def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
+        """Bring the bucket, then `<root>/data/<target>` on the machine, to the state of the mount's source.
+
+        Raises:
+            BadRequestError: there is no such source, or something in it can't be sent.
+            UnreachableError: the connection broke; a repeated call goes on from there.
+            KedgeError: the bucket can't be used, or the machine can't take the data from it.
+        """
+        staged = self._stage.put_data(mount, progress, delete=delete)
+        if machine.address is None:
+            raise UnreachableError(
+                f"{machine.id} has no address yet", why=f"it is {machine.state}", fix="try again when it is ready"
+            )
+        known = ("--index", staged.index) if staged.index else ()
+        argv = [machine.agent, "pull-data", *known, staged.name, mount.target]
+        done = self._connector.connect(machine.address).run(argv, timeout=_PULLING)
+        if done.exit_code != 0:
+            raise agent_error("the machine could not take the data from the bucket", done.exit_code, done.stderr)
+
+    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
+        """Copy a folder of the machine's into one of the laptop's."""
+        self._direct.fetch(machine, folder, destination, progress)

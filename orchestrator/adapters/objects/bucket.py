@@ -1,0 +1,28 @@
+"""What results are read from: keys and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Bucket(Protocol):
+    """One place of an object store; keys are relative to it."""
+
+    def read(self, key: str) -> bytes | None:
+        """Read a small object; None where there is none.
+
+        Raises:
+            KedgeError: the store can't be used.
+        """
+
+    def stream(self, key: str, start: int) -> Iterator[bytes]:
+        """Yield an object piece by piece, from an offset in bytes on.
+
+        Raises:
+            FileNotFoundError: there is none.
+            KedgeError: the store can't be used.
+        """
+
+    def where(self, key: str) -> str:
+        """Say where an object lies, for a person."""

@@ -1,0 +1,45 @@
+"""A folder as the object store: the kind that local machines reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.adapters.objects.results import Results
+
+_CHUNK = 1 << 20
+
+
+class FolderStore(Results):
+    """The results of runs, in a folder that every local machine can reach."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        super().__init__(_Folder(self._root), workers=1)
+
+    @property
+    def url(self) -> str:
+        """Where it is; what the agent is told."""
+        return self._root.as_uri()
+
+
+class _Folder:
+    """Implements `Bucket`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return (self._root / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def stream(self, key: str, start: int) -> Iterator[bytes]:
+        with (self._root / key).open("rb") as content:
+            content.seek(start)
+            while chunk := content.read(_CHUNK):
+                yield chunk
+
+    def where(self, key: str) -> str:
+        return str(self._root / key)

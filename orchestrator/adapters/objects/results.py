@@ -1,0 +1,112 @@
+"""What a run's machines shipped, read back from whatever kind of object store holds it.
+
+`<run id>/manifest.json` names the files of the newest complete copy, `<run id>/blobs/<sha256>` holds their contents.
+The agent writes both; the manifest goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from orchestrator.adapters.objects.bucket import Bucket
+from orchestrator.adapters.objects.fetching import Fetching
+from orchestrator.adapters.objects.manifest import Manifest, ShippedFile, run_key
+from orchestrator.adapters.objects.parallel import in_parallel
+from orchestrator.adapters.objects.tally import Tally
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.ports import Progress
+from orchestrator.core.report import Command, ResultFile
+
+_NAMED = 3
+
+
+class Results:
+    """Implements `core.ports.ResultStore`, but for its url, over a bucket."""
+
+    def __init__(self, bucket: Bucket, *, workers: int) -> None:
+        """Name the bucket; nothing is read yet.
+
+        Args:
+            bucket: holds a folder for each run.
+            workers: how many contents are copied at once.
+        """
+        self._bucket = bucket
+        self._workers = workers
+
+    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
+        """List the results that were shipped, empty for none.
+
+        Raises:
+            KedgeError: the manifest can't be read.
+        """
+        return tuple(ResultFile(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in self._files(run_id))
+
+    def command(self, run_id: str) -> Command | None:
+        """Return the command's life as it was shipped last; None where nothing was."""
+        manifest = self._read(run_id)
+        return manifest.command if manifest else None
+
+    def shipper(self, run_id: str) -> str:
+        """Return the machine that shipped last; empty where none did."""
+        manifest = self._read(run_id)
+        return manifest.machine if manifest else ""
+
+    def shipped_at(self, run_id: str) -> datetime | None:
+        """Return when the agent last shipped; None where it never did."""
+        manifest = self._read(run_id)
+        return datetime.fromtimestamp(manifest.time, UTC) if manifest else None
+
+    def read_text(self, run_id: str, path: str) -> str:
+        """Return one shipped text file, such as `run.log`; empty where it isn't there."""
+        blob = next((file.sha256 for file in self._files(run_id) if file.path == path and file.has_content), None)
+        content = self._bucket.read(run_key(run_id, f"blobs/{blob}")) if blob else None
+        return (content or b"").decode(errors="replace")
+
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
+        """Copy the shipped results into a folder: each whole and verified, or not at all.
+
+        What is there already with the same content stays as it is, and a content that was cut goes on from there.
+
+        Raises:
+            KedgeError: some couldn't be copied, all the others were; or the store can't be used.
+        """
+        files = self._files(run_id)
+        if not files:
+            return
+        tally = Tally(progress, sum(file.bytes for file in files))
+        fetching = Fetching(self._bucket, run_key(run_id, "blobs/"), Path(destination), tally)
+        # Links are made when what they lead to is there: nothing is written through one.
+        for group in ([file for file in files if not file.link], [file for file in files if file.link]):
+            in_parallel(fetching.fetch, group, tally, workers=self._workers if len(group) > 1 else 1)
+        fetching.tidy()
+        if fetching.problems:
+            raise _incomplete(fetching.problems, len(files))
+
+    def _files(self, run_id: str) -> tuple[ShippedFile, ...]:
+        manifest = self._read(run_id)
+        return manifest.files if manifest else ()
+
+    def _read(self, run_id: str) -> Manifest | None:
+        key = run_key(run_id, "manifest.json")
+        try:
+            raw = self._bucket.read(key)
+            return None if raw is None else msgspec.json.decode(raw, type=Manifest)
+        except (OSError, msgspec.MsgspecError) as err:
+            raise KedgeError(
+                f"the list of run {run_id}'s results can't be read",
+                why=str(err),
+                fix=f"look at {self._bucket.where(key)}; the files themselves lie beside it in blobs/",
+            ) from err
+
+
+def _incomplete(problems: Sequence[str], count: int) -> KedgeError:
+    more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+    return KedgeError(
+        f"{len(problems)} of {count} results can't be copied; the others were",
+        why="; ".join(problems[:_NAMED]) + more,
+        fix="fetch again while the machine that made them still runs, or go without them",
+    )

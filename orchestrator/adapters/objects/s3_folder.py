@@ -1,0 +1,159 @@
+"""One prefix of an S3 bucket, with the SDK's errors in our words."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+
+from orchestrator.adapters.objects.tally import Tally
+from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.core.errors import KedgeError, UnreachableError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_CHUNK = 1 << 20
+_CUTS = 4
+"""How often in a row a download may break before a single byte has come."""
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_PAST_THE_END = frozenset({"416", "InvalidRange"})
+# The `crt` client would silently go to Amazon whatever endpoint is set.
+_TRANSFER = TransferConfig(preferred_transfer_client="classic", multipart_chunksize=16 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Folder:
+    """Implements `Bucket`, and writes too. Every content that goes up carries its SHA-256, which S3 verifies.
+
+    Attributes:
+        prefix: without a slash at its end.
+    """
+
+    client: S3Client
+    bucket: str
+    prefix: str
+
+    def read(self, key: str) -> bytes | None:
+        """Read a small object; None where there is none.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        try:
+            with explained(f"{self.where(key)} can't be read"):
+                return self.client.get_object(Bucket=self.bucket, Key=self.key(key))["Body"].read()
+        except FileNotFoundError:
+            return None
+
+    def stream(self, key: str, start: int) -> Iterator[bytes]:
+        """Yield an object from an offset on; a connection that breaks is made again where it broke.
+
+        Raises:
+            FileNotFoundError: there is none.
+            UnreachableError: it breaks again and again.
+            KedgeError: the bucket can't be used.
+        """
+        cuts = 0
+        with explained(f"{self.where(key)} can't be read"):
+            while True:
+                try:
+                    for chunk in self._body(key, start):
+                        start, cuts = start + len(chunk), 0
+                        yield chunk
+                except (HTTPClientError, IncompleteReadError):
+                    cuts += 1
+                    if cuts > _CUTS:
+                        raise
+                else:
+                    return
+
+    def exists(self, key: str) -> bool:
+        """Tell whether there is such an object, in one request.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        try:
+            with explained(f"{self.where(key)} can't be looked up"):
+                self.client.head_object(Bucket=self.bucket, Key=self.key(key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object in one request.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        with explained(f"{self.where(key)} can't be written"):
+            checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
+            self.client.put_object(Bucket=self.bucket, Key=self.key(key), Body=content, ChecksumSHA256=checksum)
+
+    def upload(self, key: str, file: Path, tally: Tally) -> None:
+        """Write an object of any size, in parts; cut at any instant there is none.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        with explained(f"{self.where(key)} can't be written"), file.open("rb") as content:
+            self.client.upload_fileobj(
+                content,
+                self.bucket,
+                self.key(key),
+                ExtraArgs={"ChecksumAlgorithm": "SHA256"},
+                Callback=tally.add,
+                Config=_TRANSFER,
+            )
+
+    def where(self, key: str) -> str:
+        """Say where an object lies, for a person."""
+        return f"s3://{self.bucket}/{self.key(key)}"
+
+    def key(self, key: str) -> str:
+        """Return the whole key of an object of this folder."""
+        return f"{self.prefix}/{key}"
+
+    def _body(self, key: str, start: int) -> Iterator[bytes]:
+        where = {"Range": f"bytes={start}-"} if start else {}
+        try:
+            answer = self.client.get_object(Bucket=self.bucket, Key=self.key(key), **where)  # type: ignore[arg-type]
+        except ClientError as err:
+            if code_of(err) in _PAST_THE_END:
+                return iter(())
+            raise
+        return answer["Body"].iter_chunks(_CHUNK)
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Translate what the SDK raises.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        KedgeError: anything else.
+    """
+    try:
+        yield
+    except ClientError as err:
+        if code_of(err) in _MISSING:
+            raise FileNotFoundError(what) from err
+        if code_of(err) == "NoSuchBucket":
+            raise KedgeError(
+                what, why="there is no such bucket", fix="make it with `kedge bootstrap --provider aws`"
+            ) from err
+        raise translate(err, what) from err
+    except IncompleteReadError as err:
+        raise UnreachableError(
+            what, why=f"the connection broke: {err}", fix="run the command again: it goes on from where it was"
+        ) from err
+    except BotoCoreError as err:
+        raise translate(err, what) from err

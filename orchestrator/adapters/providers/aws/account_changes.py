@@ -1,0 +1,71 @@
+"""What CloudFormation says it will do, in words: one line for each resource and each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation.type_defs import ChangeTypeDef, ResourceChangeTypeDef
+
+Sign = Literal["+", "~", "-"]
+
+_SIGNS: Mapping[str, Sign] = {"Add": "+", "Remove": "-"}
+_RESOURCES = {
+    "Bucket": "bucket for code, checkpoints, results and data sets",
+    "BucketPolicy": "policy of the bucket: TLS only",
+    "RunBoundary": "policy kedge-run-boundary: the most that a machine of a run may do",
+    "SchedulerRole": "role kedge-scheduler: ends machines that are past their deadline",
+    "Budget": "budget alarm for the whole account",
+}
+_SETTINGS = {
+    "RunDays": "days after which what runs left is deleted",
+    "BudgetUsd": "dollars a month above which mail is sent",
+    "BudgetEmail": "address of the budget alarm",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One line of a plan for the account: `+` is made, `~` is changed, `-` goes."""
+
+    sign: Sign
+    says: str
+
+
+def list_changes(
+    changes: Iterable[ChangeTypeDef], present: Mapping[str, str], wished: Mapping[str, str]
+) -> tuple[Change, ...]:
+    """Put a change set into words.
+
+    Args:
+        changes: of a change set's description.
+        present: the stack's parameters; empty for one that is yet to be made.
+        wished: the parameters that the change set sets.
+    """
+    resources = [_describe(change["ResourceChange"], wished) for change in changes if "ResourceChange" in change]
+    settings = [
+        Change(sign="~", says=f"{words}: {present[name] or 'none'} -> {wished[name] or 'none'}")
+        for name, words in _SETTINGS.items()
+        if name in present and present[name] != wished.get(name)
+    ]
+    return (*resources, *settings) or (Change(sign="~", says="what the stack says of itself; no resource changes"),)
+
+
+def describe_resource(logical_id: str, physical_id: str = "") -> str:
+    """Say what a resource of account.yaml is, with its name where that says more."""
+    words = _RESOURCES.get(logical_id, logical_id)
+    return f"{words}: {physical_id}" if physical_id and logical_id == "Bucket" else words
+
+
+def _describe(change: ResourceChangeTypeDef, wished: Mapping[str, str]) -> Change:
+    words = describe_resource(
+        change["LogicalResourceId"], change.get("PhysicalResourceId", "") or wished.get("BucketName", "")
+    )
+    action = change["Action"]
+    if action == "Import":
+        words += " (it is there already and is taken in)"
+    elif change.get("Replacement") == "True":
+        words += " (replaced)"
+    return Change(sign=_SIGNS.get(action, "~"), says=words)

@@ -1,0 +1,242 @@
+"""Change the account level through change sets.
+
+A change set is what CloudFormation itself says it will do, and executing it does that and nothing else. A stack that
+exists only as a change set holds no resource: `discard_account` takes it away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.providers.aws.account import Account, account_of, home_region
+from orchestrator.adapters.providers.aws.account_bucket import default_bucket, look_at_bucket
+from orchestrator.adapters.providers.aws.account_changes import Change, list_changes
+from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
+from orchestrator.adapters.providers.aws.account_stack import (
+    REVIEW,
+    STACK,
+    Stack,
+    await_stack,
+    failure_reason,
+    find_stack,
+)
+from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.type_defs import DescribeChangeSetOutputTypeDef
+
+    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.core.ports import Clock
+
+
+class _Kind(TypedDict):
+    ChangeSetType: Literal["CREATE", "UPDATE"]
+    OnStackFailure: NotRequired[Literal["DELETE"]]
+    ImportExistingResources: NotRequired[bool]
+
+
+# A creation that fails leaves no stack behind; a bucket that it left is taken in by the next one.
+_CREATION: _Kind = {"ChangeSetType": "CREATE", "OnStackFailure": "DELETE", "ImportExistingResources": True}
+_UPDATE: _Kind = {"ChangeSetType": "UPDATE"}
+_NAMED_BY_PARAMETER = "BucketName: !If [NamedBucket, !Ref BucketName, !Ref AWS::NoValue]"
+_POLL = timedelta(seconds=1)
+_PATIENCE = timedelta(minutes=2)
+_NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountChange:
+    """What a bootstrap would do.
+
+    Attributes:
+        kind: `none` when everything is as it should be.
+        changes: in CloudFormation's order.
+        change_set: the ARN of what carries it out; empty for `none`.
+    """
+
+    kind: Literal["create", "update", "none"]
+    account_id: str
+    region: str
+    changes: tuple[Change, ...] = ()
+    stack_id: str = ""
+    change_set: str = ""
+
+
+def plan_account(session: AwsSession, template: str, wishes: AccountWishes, clock: Clock) -> AccountChange:
+    """Ask CloudFormation what it would change. No resource is touched; the answer is a change set that waits.
+
+    Args:
+        session: of the region in which the account level is to be.
+        template: the text of account.yaml.
+        wishes: what differs from what is there, or from the template's defaults.
+        clock: lets time pass.
+
+    Raises:
+        BadRequestError: the account level is in another region, or a wish can't be fulfilled.
+        ConflictError: the stack is being changed by somebody else.
+        KedgeError: CloudFormation refused.
+    """
+    _refuse_second_home(session)
+    client = session.client("cloudformation")
+    try:
+        stack = _usable_stack(client, clock)
+        settings = settle_settings(stack, wishes, default_bucket=default_bucket(session))
+        if stack is None:
+            _refuse_foreign_bucket(session, settings["BucketName"])
+        described = _make_change_set(client, stack, _name_bucket(template, settings["BucketName"]), settings, clock)
+        return _plan(session, stack, settings, described)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the changes to the AWS account can't be planned") from err
+
+
+def apply_account(session: AwsSession, change: AccountChange, clock: Clock) -> Account:
+    """Carry a planned change out and wait until it is done; a failed one is rolled back by CloudFormation.
+
+    Raises:
+        KedgeError: CloudFormation failed, or didn't end in time.
+    """
+    client = session.client("cloudformation")
+    try:
+        client.execute_change_set(ChangeSetName=change.change_set)
+        stack = await_stack(client, change.stack_id, clock)
+        account = account_of(stack) if stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE") else None
+        if account is None:
+            raise KedgeError(
+                f"the account level wasn't made: its stack is {stack.status}",
+                why=failure_reason(client, change.stack_id),
+                fix="mend that and run `kedge bootstrap` again; a bucket's name that is taken is changed with --bucket",
+            )
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the AWS account can't be changed") from err
+    return account
+
+
+def discard_account(session: AwsSession, change: AccountChange) -> None:
+    """Take away a planned change that wasn't carried out; one that was is left as it is.
+
+    Raises:
+        KedgeError: CloudFormation refused.
+    """
+    if change.kind == "none":
+        return
+    client = session.client("cloudformation")
+    try:
+        stack = find_stack(client, change.stack_id)
+        if stack is not None and stack.status == REVIEW:
+            client.delete_stack(StackName=change.stack_id)
+        elif change.kind == "update":
+            _delete_unused(client, change.change_set)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the planned changes to the AWS account can't be taken back") from err
+
+
+def _refuse_second_home(session: AwsSession) -> None:
+    home = home_region(session)
+    if home and home != session.region:
+        raise BadRequestError(
+            f"this AWS account is set up in {home} already",
+            why="its bucket serves machines in every region, and the roles' names are the whole account's",
+            fix=f"say --region {home}; to move it, `kedge bootstrap --provider aws --region {home} --remove` first",
+        )
+
+
+def _usable_stack(client: CloudFormationClient, clock: Clock) -> Stack | None:
+    """Return the stack to update, or None to make one; what an interrupted bootstrap left is cleared first."""
+    stack = find_stack(client)
+    if stack is None:
+        return None
+    if stack.status == REVIEW:
+        client.delete_stack(StackName=stack.id)
+        await_stack(client, stack.id, clock)
+        return None
+    if stack.status.endswith("_IN_PROGRESS"):
+        raise ConflictError(
+            "the account level is being changed at this moment",
+            why=f"the stack {STACK} is {stack.status}",
+            fix="wait a minute and try again",
+        )
+    if stack.status not in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"):
+        raise KedgeError(
+            f"the stack {STACK} is {stack.status}",
+            why=failure_reason(client, stack.id),
+            fix="take it away with `kedge bootstrap --provider aws --remove` (the data stays), then run this again",
+        )
+    return stack
+
+
+def _refuse_foreign_bucket(session: AwsSession, bucket: str) -> None:
+    if look_at_bucket(session.client("s3"), bucket, session.account_id()) == "forbidden":
+        raise BadRequestError(
+            f"the bucket's name {bucket} is taken",
+            why="it is another account's, or you may not look into it",
+            fix="choose another name with --bucket",
+        )
+
+
+def _name_bucket(template: str, bucket: str) -> str:
+    """Write the bucket's name into the template, so that one which an earlier removal left is taken in again.
+
+    CloudFormation imports only what the template itself names: a name from a parameter is none to it.
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/import-resources-automatically.html (November 2026)
+    """
+    return template.replace(_NAMED_BY_PARAMETER, f'BucketName: "{bucket}"') if bucket else template
+
+
+def _make_change_set(
+    client: CloudFormationClient, stack: Stack | None, template: str, settings: Mapping[str, str], clock: Clock
+) -> DescribeChangeSetOutputTypeDef:
+    """Make a change set and wait until CloudFormation has worked out what is in it."""
+    made = client.create_change_set(
+        StackName=STACK,
+        ChangeSetName=f"kedge-{clock.now():%Y%m%d-%H%M%S-%f}",
+        TemplateBody=template,
+        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in settings.items()],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+        Tags=[{"Key": "kedge", "Value": "account"}],
+        **_CREATION if stack is None else _UPDATE,
+    )
+    give_up_at = clock.now() + _PATIENCE
+    described = client.describe_change_set(ChangeSetName=made["Id"])
+    while described["Status"] in ("CREATE_PENDING", "CREATE_IN_PROGRESS") and clock.now() < give_up_at:
+        clock.sleep(_POLL)
+        described = client.describe_change_set(ChangeSetName=made["Id"])
+    return described
+
+
+def _plan(
+    session: AwsSession, stack: Stack | None, settings: Mapping[str, str], described: DescribeChangeSetOutputTypeDef
+) -> AccountChange:
+    change = AccountChange(
+        kind="create" if stack is None else "update",
+        account_id=session.account_id(),
+        region=session.region,
+        changes=list_changes(described["Changes"], stack.parameters if stack is not None else {}, settings),
+        stack_id=described["StackId"],
+        change_set=described["ChangeSetId"],
+    )
+    if described["Status"] == "CREATE_COMPLETE":
+        return change
+    discard_account(session, change)
+    reason = " ".join(described.get("StatusReason", described["Status"]).split())
+    if any(said in reason for said in _NO_CHANGES):
+        return AccountChange(kind="none", account_id=change.account_id, region=change.region)
+    raise KedgeError("CloudFormation can't plan the account level", why=reason, fix="mend that, then try again")
+
+
+def _delete_unused(client: CloudFormationClient, change_set: str) -> None:
+    """Delete a change set unless it was carried out: CloudFormation has forgotten it then."""
+    try:
+        described = client.describe_change_set(ChangeSetName=change_set)
+    except ClientError as err:
+        if code_of(err) in ("ChangeSetNotFound", "ValidationError"):
+            return
+        raise
+    if described["ExecutionStatus"] in ("AVAILABLE", "UNAVAILABLE"):
+        client.delete_change_set(ChangeSetName=change_set)

@@ -1,0 +1,164 @@
+"""Take the account level away. What the bucket holds is counted and shown first, and stays unless told otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.providers.aws.account_bucket import (
+    bucket_versions,
+    default_bucket,
+    delete_bucket,
+    look_at_bucket,
+)
+from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
+from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
+from orchestrator.adapters.providers.aws.sdk import translate
+from orchestrator.core.errors import ConflictError, KedgeError
+from orchestrator.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.core.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRemoval:
+    """What a removal would take away.
+
+    Attributes:
+        stack_id: empty where only a bucket is left, of an earlier removal.
+        bucket: its name; empty where it is gone already.
+        objects: in the bucket, with every version of them.
+        bytes: in those objects.
+        resources: in words, without the bucket.
+    """
+
+    account_id: str
+    region: str
+    stack_id: str
+    bucket: str
+    objects: int
+    bytes: int
+    resources: tuple[str, ...]
+
+    def changes(self, *, delete_data: bool) -> tuple[Change, ...]:
+        """List what goes, and say what becomes of the bucket."""
+        gone = tuple(Change(sign="-", says=words) for words in self.resources)
+        if not self.bucket:
+            return gone
+        name = describe_resource("Bucket", self.bucket)
+        holds = f"{self.objects:,} objects, {format_bytes(self.bytes)}"
+        if not self.objects:
+            return (*gone, Change(sign="-", says=f"{name} (empty)"))
+        if delete_data:
+            return (*gone, Change(sign="-", says=f"{name}, WITH ITS DATA: {holds}"))
+        return (*gone, Change(sign="~", says=f"{name} stays, and costs money: {holds}; --delete-data deletes it"))
+
+
+def plan_removal(session: AwsSession) -> AccountRemoval | None:
+    """Look at what the account level holds; None where there is none in the session's region. Changes nothing.
+
+    A bucket that an earlier removal left is found by its name, where kedge chose that.
+
+    Raises:
+        ConflictError: roles of runs need it.
+        KedgeError: AWS doesn't tell.
+    """
+    client = session.client("cloudformation")
+    try:
+        stack = find_stack(client)
+        found = _resources(client, stack) if stack is not None else {"Bucket": default_bucket(session)}
+        _refuse_while_needed(session, found.get("RunBoundary", ""))
+        bucket = _existing(session, found.pop("Bucket", ""), surely_ours=stack is not None)
+        sizes = [size for _, size in bucket_versions(session.client("s3"), bucket)] if bucket else []
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the account level of AWS can't be looked at") from err
+    if stack is None and not bucket:
+        return None
+    return AccountRemoval(
+        account_id=session.account_id(),
+        region=session.region,
+        stack_id=stack.id if stack is not None else "",
+        bucket=bucket,
+        objects=len(sizes),
+        bytes=sum(sizes),
+        resources=tuple(describe_resource(logical_id) for logical_id in found),
+    )
+
+
+def remove_account(session: AwsSession, removal: AccountRemoval, clock: Clock, *, delete_data: bool) -> None:
+    """Take the account level away and wait until it is gone. One that was interrupted is gone on with.
+
+    Args:
+        session: of the region in which it is.
+        removal: what was shown to the user.
+        clock: lets time pass.
+        delete_data: the bucket too, with all that it holds; an empty one goes in any case.
+
+    Raises:
+        KedgeError: AWS refused, or didn't end in time.
+    """
+    client = session.client("cloudformation")
+    try:
+        # The bucket first: while the stack is there, a removal that broke off finds it again.
+        if removal.bucket and (delete_data or not removal.objects):
+            delete_bucket(session.client("s3"), removal.bucket, with_data=delete_data)
+        if removal.stack_id:
+            _delete_stack(client, removal.stack_id, clock)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the account level of AWS can't be taken away") from err
+
+
+def _resources(client: CloudFormationClient, stack: Stack) -> dict[str, str]:
+    """Return the physical ids of what the stack has, by their names in account.yaml."""
+    pages = client.get_paginator("list_stack_resources").paginate(StackName=stack.id)
+    return {
+        resource["LogicalResourceId"]: resource.get("PhysicalResourceId", "")
+        for page in pages
+        for resource in page["StackResourceSummaries"]
+        if resource["ResourceStatus"] != "DELETE_COMPLETE"
+    }
+
+
+def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> None:
+    client.delete_stack(StackName=stack_id)
+    stack = await_stack(client, stack_id, clock)
+    if stack.status != "DELETE_COMPLETE":
+        raise KedgeError(
+            f"the account level isn't gone: its stack is {stack.status}",
+            why=failure_reason(client, stack_id),
+            fix="mend that, then run the same command again",
+        )
+
+
+def _refuse_while_needed(session: AwsSession, boundary: str) -> None:
+    """Refuse while roles of runs are under the boundary: IAM would, when half of it is gone."""
+    if not boundary:
+        return
+    pages = session.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=boundary)
+    roles = sorted(role["RoleName"] for page in pages for role in page["PolicyRoles"])
+    if roles:
+        raise ConflictError(
+            "runs still need the account level",
+            why=f"their roles are there: {', '.join(roles[:5])}{' and more' if len(roles) > 5 else ''}",
+            fix="end them with `kedge teardown`; `kedge status` lists them",
+        )
+
+
+def _existing(session: AwsSession, bucket: str, *, surely_ours: bool) -> str:
+    """Return the bucket's name; empty when there is none, or when only its name says that it is ours."""
+    if not bucket:
+        return ""
+    standing = look_at_bucket(session.client("s3"), bucket, session.account_id())
+    if standing == "forbidden" and surely_ours:
+        raise KedgeError(
+            f"the bucket {bucket} can't be looked into",
+            why="S3 answered HeadBucket with 403",
+            fix="have an administrator allow s3:ListBucket on it, or use another profile",
+        )
+    return bucket if standing == "ours" else ""

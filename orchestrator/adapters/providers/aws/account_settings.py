@@ -1,0 +1,56 @@
+"""The parameters of account.yaml: what the user wishes, over what the account has, over what the template says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from orchestrator.adapters.providers.aws.account_stack import Stack
+from orchestrator.core.errors import BadRequestError
+
+_DEFAULTS = {"BucketName": "", "RunDays": "60", "BudgetUsd": "0", "BudgetEmail": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountWishes:
+    """What the user wants of the account level; what is left out stays as it is.
+
+    Attributes:
+        bucket: the bucket's name; `kedge-ACCOUNT-REGION` for an account that has none yet.
+        budget_usd: a month, for the whole account; zero takes the alarm away.
+        budget_email: where the alarm goes.
+    """
+
+    bucket: str | None = None
+    budget_usd: Decimal | None = None
+    budget_email: str | None = None
+
+
+def settle_settings(stack: Stack | None, wishes: AccountWishes, *, default_bucket: str) -> dict[str, str]:
+    """Return a value for each parameter.
+
+    Args:
+        stack: None for an account that has none yet.
+        wishes: what the user said.
+        default_bucket: the bucket's name in an account that has none yet.
+
+    Raises:
+        BadRequestError: a wish that can't be fulfilled.
+    """
+    present = _DEFAULTS | ({"BucketName": default_bucket} if stack is None else dict(stack.parameters))
+    settings = {name: present[name] for name in _DEFAULTS} | _wished(wishes)
+    if stack is not None and settings["BucketName"] != present["BucketName"]:
+        raise BadRequestError(
+            f"the account's bucket is {stack.outputs.get('Bucket', 'there')} already",
+            why="a bucket can't be renamed",
+            fix="leave --bucket out, or take the account level away first with --remove",
+        )
+    if settings["BudgetUsd"] != "0" and not settings["BudgetEmail"]:
+        raise BadRequestError("a budget alarm needs an address to write to", fix="say --email you@example.org")
+    return settings
+
+
+def _wished(wishes: AccountWishes) -> dict[str, str]:
+    budget = None if wishes.budget_usd is None else f"{wishes.budget_usd.normalize():f}"
+    wished = {"BucketName": wishes.bucket, "BudgetUsd": budget, "BudgetEmail": wishes.budget_email}
+    return {name: value for name, value in wished.items() if value is not None}

@@ -1,0 +1,142 @@
+"""Which image a machine starts from: the newest public one for its GPU, or what the job names.
+
+Public parameters that AWS and Canonical keep: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html and
+https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/ (November 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.core.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ssm import SSMClient
+
+    from orchestrator.adapters.providers.aws.cache import Cache
+    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.core.offer import Accelerators
+
+_DEEP_LEARNING = "/aws/service/deeplearning/ami/x86_64"
+_GPU_PARAMETERS = (
+    f"{_DEEP_LEARNING}/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id",
+    f"{_DEEP_LEARNING}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+)
+_PLAIN_PARAMETERS = ("/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id",)
+
+# NVIDIA's open kernel modules, which these images carry, don't drive Volta:
+# https://developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules/ (2024-07-17).
+_NEEDS_OWN_IMAGE = frozenset({"v100", "v100-32gb"})
+
+_BY_PARAMETER = "ssm:"
+
+
+class HasImage(Protocol):
+    """Wishes that may name an image: a job's resources, or a machine's order."""
+
+    @property
+    def image_id(self) -> str | None:
+        """`ami-...`, `ssm:/path/of/a/parameter`, or None for the newest public one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """What a machine starts from.
+
+    Attributes:
+        root_device: the name under which its root disk is resized, `/dev/sda1` or `/dev/xvda`.
+        min_disk_gib: the size of its snapshot; a root disk can't be smaller.
+    """
+
+    id: str
+    name: str
+    root_device: str
+    min_disk_gib: int
+
+
+def find_image(
+    wishes: HasImage, session: AwsSession, region: str, gpu: Accelerators | None, *, cache: Cache | None = None
+) -> Image:
+    """Find the image for a machine, by at most two calls (three where the first parameter is gone).
+
+    Raises:
+        BadRequestError: there is no such image, or none that fits the machine.
+        KedgeError: AWS can't be asked.
+    """
+    parameters = _parameters(wishes.image_id, gpu)
+    ssm, ec2 = session.client("ssm", region), session.client("ec2", region)
+
+    def ask() -> dict[str, str | int]:
+        return asdict(_describe(ec2, _resolve(ssm, parameters, region), region))
+
+    try:
+        kept = cache.remember("images", f"{region} {' '.join(parameters)}", ask) if cache else ask()
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the machine's image in {region} can't be looked up") from err
+    return Image(**kept)
+
+
+def _parameters(image_id: str | None, gpu: Accelerators | None) -> tuple[str, ...]:
+    """Return an image's id, or the names of the parameters that may hold it."""
+    if image_id is not None:
+        return (image_id.removeprefix(_BY_PARAMETER),)
+    if gpu is None:
+        return _PLAIN_PARAMETERS
+    if gpu.name in _NEEDS_OWN_IMAGE:
+        raise BadRequestError(
+            f"no public image drives a {gpu.name}",
+            why="AWS's deep learning images of Ubuntu 22.04 carry NVIDIA's open driver, which doesn't know that GPU",
+            fix="name an image with the proprietary driver and Python >= 3.10 under image_id, or choose another --gpu",
+        )
+    return _GPU_PARAMETERS
+
+
+def _resolve(ssm: SSMClient, parameters: tuple[str, ...], region: str) -> str:
+    if parameters[0].startswith("ami-"):
+        return parameters[0]
+    for name in parameters:
+        try:
+            return ssm.get_parameter(Name=name)["Parameter"]["Value"]
+        except ClientError as err:
+            if code_of(err) != "ParameterNotFound":
+                raise
+    raise BadRequestError(
+        f"{region} has no image at {parameters[0]}",
+        why="there is no such public parameter",
+        fix="name an image of that region under image_id: ami-..., or ssm:/the/parameter",
+    )
+
+
+def _describe(ec2: EC2Client, image_id: str, region: str) -> Image:
+    try:
+        found = ec2.describe_images(ImageIds=[image_id])["Images"]
+    except ClientError as err:
+        if not code_of(err).startswith("InvalidAMIID"):
+            raise
+        found = []
+    if not found:
+        raise BadRequestError(
+            f"there is no image {image_id} in {region}",
+            why="images belong to one region, and may be private or withdrawn",
+            fix="name an image of that region under image_id, or leave it out for AWS's newest",
+        )
+    image = found[0]
+    if image.get("Architecture", "x86_64") != "x86_64":
+        raise BadRequestError(
+            f"{image_id} is an image for {image['Architecture']}",
+            why="the machines that kedge rents are x86_64",
+            fix="name an x86_64 image under image_id",
+        )
+    disks = {disk.get("DeviceName"): disk.get("Ebs", {}) for disk in image.get("BlockDeviceMappings", [])}
+    root = image.get("RootDeviceName", "/dev/sda1")
+    return Image(
+        id=image_id,
+        name=image.get("Name", ""),
+        root_device=root,
+        min_disk_gib=disks.get(root, {}).get("VolumeSize", 8),
+    )

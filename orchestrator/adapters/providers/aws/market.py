@@ -1,0 +1,204 @@
+"""What AWS sells now, as far as some wishes reach: types, zones, prices, images and quotas, region by region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from orchestrator.adapters.providers.aws import catalog, prices, quotas
+from orchestrator.adapters.providers.aws.catalog import InstanceType
+from orchestrator.adapters.providers.aws.images import find_image
+from orchestrator.core.errors import KedgeError
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers.aws.cache import Cache
+    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.core.job import Resources
+    from orchestrator.core.ports import Clock
+
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForSale:
+    """One type in one zone, at a price in the market that was asked for.
+
+    Attributes:
+        on_demand_usd_per_hour: what it costs there on demand; None where it isn't sold so.
+    """
+
+    type: InstanceType
+    zone: str
+    usd_per_hour: Decimal
+    on_demand_usd_per_hour: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionMarket:
+    """What one region sells.
+
+    Attributes:
+        others: types that it has and that were thought of, but whose GPUs are not as wished.
+        root_gib: of the smallest root disk that the image allows.
+        headroom: of each quota that these types count against, as far as AWS tells, by code.
+    """
+
+    region: str
+    sales: tuple[ForSale, ...] = ()
+    others: tuple[InstanceType, ...] = ()
+    gp3_usd_per_gib_month: Decimal = Decimal(0)
+    root_gib: int = 0
+    headroom: dict[str, quotas.Headroom] = field(default_factory=dict)
+
+
+class RegionReader:
+    """Asks one region; what rarely changes is asked once a day."""
+
+    def __init__(self, session: AwsSession, region: str, cache: Cache, clock: Clock) -> None:
+        """Make all clients here: boto3 can't make them in several threads at once, but use them."""
+        self.region = region
+        self._session = session
+        self._cache = cache
+        self._clock = clock
+        self._ec2 = session.client("ec2", region)
+        self._quotas = session.client("service-quotas", region)
+        self._pricing = session.client("pricing", prices.pricing_region(region))
+        session.client("ssm", region)
+
+    def read(self, resources: Resources) -> RegionMarket:
+        """Ask for everything that offers are made of, the parts at once."""
+        known = self.types(catalog.wanted_patterns(resources))
+        types = catalog.choose_types(known, resources)
+        if not types:
+            return RegionMarket(region=self.region, others=known)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            root = pool.submit(self._root_gib, resources, types[0])
+            gp3 = pool.submit(self.gp3_usd_per_gib_month)
+            headroom = pool.submit(self._headroom, types, spot=resources.use_spot)
+            sales = self.spot(types, pool) if resources.use_spot else self.on_demand(types, pool)
+            return RegionMarket(
+                region=self.region,
+                sales=sales,
+                gp3_usd_per_gib_month=gp3.result(),
+                root_gib=root.result(),
+                headroom=headroom.result(),
+            )
+
+    def types(self, patterns: Sequence[str]) -> tuple[InstanceType, ...]:
+        """Return the x86_64 types with these names that the region has."""
+
+        def ask() -> list[dict[str, object]]:
+            pages = self._ec2.get_paginator("describe_instance_types").paginate(
+                Filters=[
+                    {"Name": "instance-type", "Values": list(patterns)},
+                    {"Name": "processor-info.supported-architecture", "Values": ["x86_64"]},
+                ]
+            )
+            return [asdict(catalog.parse_type(info)) for page in pages for info in page["InstanceTypes"]]
+
+        kept = self._cache.remember("types", f"{self.region} {' '.join(patterns)}", ask)
+        return tuple(InstanceType(**each) for each in kept)
+
+    def zones(self, types: Sequence[InstanceType]) -> dict[str, list[str]]:
+        """Return the zones of each type's offerings."""
+        names = sorted(kind.name for kind in types)
+
+        def ask() -> dict[str, list[str]]:
+            pages = self._ec2.get_paginator("describe_instance_type_offerings").paginate(
+                LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": names}]
+            )
+            found: dict[str, list[str]] = {name: [] for name in names}
+            for offering in (each for page in pages for each in page["InstanceTypeOfferings"]):
+                found[offering["InstanceType"]].append(offering["Location"])
+            return found
+
+        kept: dict[str, list[str]] = self._cache.remember("zones", f"{self.region} {' '.join(names)}", ask)
+        return kept
+
+    def on_demand(self, types: Sequence[InstanceType], pool: ThreadPoolExecutor) -> tuple[ForSale, ...]:
+        """Return what is for sale on demand, in every zone that has it."""
+        zones = pool.submit(self.zones, types)
+        costs = list(pool.map(self.usd_per_hour, types))
+        return tuple(
+            ForSale(type=kind, zone=zone, usd_per_hour=cost, on_demand_usd_per_hour=cost)
+            for kind, cost in zip(types, costs, strict=True)
+            if cost is not None
+            for zone in zones.result()[kind.name]
+        )
+
+    def spot(self, types: Sequence[InstanceType], pool: ThreadPoolExecutor) -> tuple[ForSale, ...]:
+        """Return what is for sale on the spot market; asked each time, for these prices move.
+
+        On-demand prices are asked with them: AWS lets no spot price rise above those.
+        """
+        by_name = {kind.name: kind for kind in types}
+        limits = {kind.name: pool.submit(self.usd_per_hour, kind) for kind in types}
+        found = prices.ask_spot_prices(self._ec2, list(by_name), self._clock.now())
+        return tuple(
+            ForSale(type=by_name[name], zone=zone, usd_per_hour=cost, on_demand_usd_per_hour=limits[name].result())
+            for (zone, name), cost in found.items()
+        )
+
+    def usd_per_hour(self, kind: InstanceType) -> Decimal | None:
+        """Return a type's price on demand; None where it isn't sold so."""
+        return self._price(f"{self.region} {kind.name}", kind.name)
+
+    def gp3_usd_per_gib_month(self) -> Decimal:
+        """Return what a GiB of disk costs a month.
+
+        Raises:
+            KedgeError: the price list has none.
+        """
+        price = self._price(f"{self.region} gp3", None)
+        if price is None:
+            raise KedgeError(
+                f"AWS's price list has no gp3 disk for {self.region}",
+                why="without the price of disks the worst case can't be said",
+                fix="try again later, or choose another --region",
+            )
+        return price
+
+    def _price(self, name: str, instance_type: str | None) -> Decimal | None:
+        def ask() -> str | None:
+            price = (
+                prices.ask_gp3_price(self._pricing, self.region)
+                if instance_type is None
+                else prices.ask_machine_price(self._pricing, self.region, instance_type)
+            )
+            return None if price is None else str(price)
+
+        kept = self._cache.remember("prices", name, ask)
+        return None if kept is None else Decimal(kept)
+
+    def _root_gib(self, resources: Resources, kind: InstanceType) -> int:
+        image = find_image(resources, self._session, self.region, kind.accelerators, cache=self._cache)
+        return image.min_disk_gib
+
+    def _headroom(self, types: Sequence[InstanceType], *, spot: bool) -> dict[str, quotas.Headroom]:
+        wanted = {quota for kind in types if (quota := quotas.quota_of(kind.name, spot=spot))}
+        limits = {quota: limit for quota in wanted if (limit := self._limit(quota)) is not None}
+        if not limits:
+            return {}
+        running = quotas.ask_running(self._ec2)
+        cpus = self._cpus(types, sorted({name for name, _ in running}))
+        return {
+            quota.code: quotas.Headroom(
+                quota=quota, limit_vcpus=int(limit), used_vcpus=quotas.count_vcpus(running, cpus, quota)
+            )
+            for quota, limit in limits.items()
+        }
+
+    def _limit(self, quota: quotas.Quota) -> float | None:
+        limit: float | None = self._cache.remember(
+            "quotas", f"{self.region} {quota.code}", lambda: quotas.ask_limit(self._quotas, quota)
+        )
+        return limit
+
+    def _cpus(self, types: Sequence[InstanceType], running: Sequence[str]) -> dict[str, int]:
+        known = {kind.name: kind.cpus for kind in types}
+        missing = [name for name in running if name not in known]
+        more = self.types(missing) if missing else ()
+        return known | {kind.name: kind.cpus for kind in more}

@@ -1,0 +1,191 @@
+"""Who may reach a run's machines: the caller's own address, on port 22, and nobody else."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.providers.aws.naming import group_name
+from orchestrator.adapters.providers.aws.patience import APPEARS_IN, ask_again
+from orchestrator.adapters.providers.aws.record import Group
+from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.providers.aws.tags import RUN, run_tags, tag_specifications
+from orchestrator.core.errors import BadRequestError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import IpPermissionTypeDef
+
+    from orchestrator.core.ports import Clock
+
+_ASK = "https://checkip.amazonaws.com"
+_ASK_SECONDS = 5
+
+
+def ask_own_address() -> str:
+    """Ask AWS from which address it sees us.
+
+    Raises:
+        UnreachableError: it doesn't answer.
+    """
+    try:
+        with urllib.request.urlopen(_ASK, timeout=_ASK_SECONDS) as answer:
+            return str(answer.read(64).decode("ascii", "replace")).strip()
+    except (urllib.error.URLError, OSError) as err:
+        raise UnreachableError(
+            "the address from which machines are reached can't be found out",
+            why=f"{_ASK}: {err}",
+            fix="say it with --ssh-from 203.0.113.7/32",
+        ) from err
+
+
+def parse_network(text: str) -> str:
+    """Return an address or a network as a network.
+
+    Raises:
+        BadRequestError: it is neither, or it is everybody.
+    """
+    try:
+        network = ip_network(text.strip(), strict=False)
+    except ValueError as err:
+        raise BadRequestError(f"{text!r} is no address", why=str(err), fix="say --ssh-from 203.0.113.7/32") from err
+    if network.prefixlen == 0:
+        raise BadRequestError(
+            f"{text!r} is everybody", why="machines are closed by default", fix="say your own address with --ssh-from"
+        )
+    return str(network)
+
+
+def make_group(ec2: EC2Client, run_id: str, ssh_from: str, clock: Clock) -> Group:
+    """Make a run's security group in the account's default network, or take the one that is there.
+
+    Raises:
+        KedgeError: AWS doesn't allow it, or the region has no default network.
+    """
+    what = f"the security group of run {run_id} can't be made"
+    try:
+        group = Group(id=_make_or_find(ec2, run_id), ssh_from="")
+        return ask_again(clock, APPEARS_IN, _is_unknown)(open_to, ec2, group, ssh_from)
+    except ClientError as err:
+        if code_of(err) in {"VPCIdNotSpecified", "DefaultVpcDoesNotExist"}:
+            raise _no_network(what, ec2.meta.region_name) from err
+        raise translate(err, what) from err
+    except BotoCoreError as err:
+        raise translate(err, what) from err
+
+
+def open_to(ec2: EC2Client, group: Group, ssh_from: str) -> Group:
+    """Let one network reach port 22, in place of the one before.
+
+    Raises:
+        ClientError, BotoCoreError: AWS doesn't allow it.
+    """
+    if group.ssh_from == ssh_from:
+        return group
+    try:
+        ec2.authorize_security_group_ingress(GroupId=group.id, IpPermissions=[_permission(ssh_from)])
+    except ClientError as err:
+        if code_of(err) != "InvalidPermission.Duplicate":
+            raise
+    if group.ssh_from:
+        _close(ec2, group)
+    return Group(id=group.id, ssh_from=ssh_from)
+
+
+def remove_groups(ec2: EC2Client, run_id: str, clock: Clock, patience: timedelta) -> Sequence[str]:
+    """Remove a run's security groups of a region; return a line for each.
+
+    AWS keeps a group for as long as a network interface of a machine that ends still has it.
+
+    Raises:
+        KedgeError: AWS doesn't allow it.
+    """
+    what = f"the security group of run {run_id} can't be removed"
+    try:
+        found = _find(ec2, run_id)
+        again = ask_again(clock, patience, _is_still_used)
+        for group_id in found:
+            again(_delete, ec2, group_id)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, what) from err
+    return [f"removed security group {group_id} in {ec2.meta.region_name}" for group_id in found]
+
+
+def _make_or_find(ec2: EC2Client, run_id: str) -> str:
+    try:
+        return ec2.create_security_group(
+            GroupName=group_name(run_id),
+            Description=f"kedge: SSH to run {run_id} from its owner's address",
+            TagSpecifications=tag_specifications(run_tags(run_id), "security-group"),
+        )["GroupId"]
+    except ClientError as err:
+        if code_of(err) != "InvalidGroup.Duplicate":
+            raise
+        found = _find(ec2, run_id)
+        if not found:
+            raise
+        _close_all(ec2, found[0])
+        return found[0]
+
+
+def _find(ec2: EC2Client, run_id: str) -> list[str]:
+    """Find a run's groups by tag: a name alone could be somebody else's."""
+    answer = ec2.describe_security_groups(Filters=[{"Name": f"tag:{RUN}", "Values": [run_id]}])
+    return [group.get("GroupId", "") for group in answer["SecurityGroups"]]
+
+
+def _close_all(ec2: EC2Client, group_id: str) -> None:
+    """Nobody remembers to whom an earlier command, or another laptop, had opened the group."""
+    group = ec2.describe_security_groups(GroupIds=[group_id])["SecurityGroups"][0]
+    permissions = group.get("IpPermissions", [])
+    if permissions:
+        ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=permissions)
+
+
+def _close(ec2: EC2Client, group: Group) -> None:
+    try:
+        ec2.revoke_security_group_ingress(GroupId=group.id, IpPermissions=[_permission(group.ssh_from)])
+    except ClientError as err:
+        if code_of(err) != "InvalidPermission.NotFound":
+            raise
+
+
+def _delete(ec2: EC2Client, group_id: str) -> None:
+    try:
+        ec2.delete_security_group(GroupId=group_id)
+    except ClientError as err:
+        if code_of(err) != "InvalidGroup.NotFound":
+            raise
+
+
+def _is_still_used(err: BaseException) -> bool:
+    return isinstance(err, ClientError) and code_of(err) in {"DependencyViolation", "InvalidGroup.InUse"}
+
+
+def _is_unknown(err: BaseException) -> bool:
+    return isinstance(err, ClientError) and code_of(err) == "InvalidGroup.NotFound"
+
+
+def _permission(network: str) -> IpPermissionTypeDef:
+    port: IpPermissionTypeDef = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    match ip_network(network):
+        case IPv4Network():
+            port["IpRanges"] = [{"CidrIp": network, "Description": "kedge: its owner's address"}]
+        case IPv6Network():
+            port["Ipv6Ranges"] = [{"CidrIpv6": network, "Description": "kedge: its owner's address"}]
+    return port
+
+
+def _no_network(what: str, region: str) -> BadRequestError:
+    return BadRequestError(
+        what,
+        why=f"region {region} of this account has no default VPC",
+        fix=f"make one with `aws ec2 create-default-vpc --region {region}`, or choose another --region",
+    )

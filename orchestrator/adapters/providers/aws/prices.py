@@ -1,0 +1,103 @@
+"""What machines and disks cost: AWS's price list, and spot prices by zone.
+
+The Pricing API answers in a few regions only, for all of them. Its entries are JSON within JSON; see
+https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import SpotPriceTypeDef
+    from mypy_boto3_pricing import PricingClient
+
+HOURS_PER_MONTH = 730
+"""How AWS turns prices a month into prices an hour."""
+
+ADDRESS_USD_PER_HOUR = Decimal("0.005")
+"""Of a public IPv4 address that is in use, in every region, since February 2024
+(https://aws.amazon.com/vpc/pricing/, read in November 2026)."""
+
+_MICRO = Decimal("0.000001")
+
+
+def pricing_region(region: str) -> str:
+    """Return the nearest region that has the Pricing API."""
+    if region.startswith(("eu-", "af-", "me-", "il-")):
+        return "eu-central-1"
+    return "ap-south-1" if region.startswith("ap-") else "us-east-1"
+
+
+def ask_machine_price(pricing: PricingClient, region: str, instance_type: str) -> Decimal | None:
+    """Ask for the on-demand price an hour of a Linux machine; None where the type isn't sold."""
+    filters = {
+        "regionCode": region,
+        "instanceType": instance_type,
+        "operatingSystem": "Linux",
+        "preInstalledSw": "NA",
+        "tenancy": "Shared",
+        "capacitystatus": "Used",
+    }
+    return parse_price(_ask(pricing, filters), unit="Hrs")
+
+
+def ask_gp3_price(pricing: PricingClient, region: str) -> Decimal | None:
+    """Ask for the price of a gp3 disk, in dollars for a GiB and a month."""
+    filters = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
+    return parse_price(_ask(pricing, filters), unit="GB-Mo")
+
+
+def ask_spot_prices(ec2: EC2Client, types: Sequence[str], now: datetime) -> dict[tuple[str, str], Decimal]:
+    """Ask for the spot prices an hour that hold now, by zone and type; a zone without spot machines is missing."""
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=list(types),  # type: ignore[arg-type]  # the stubs list the types of their own day
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=now,
+    )
+    return newest_prices(entry for page in pages for entry in page["SpotPriceHistory"])
+
+
+def newest_prices(history: Iterable[SpotPriceTypeDef]) -> dict[tuple[str, str], Decimal]:
+    """Keep the newest price of each zone and type: StartTime yields the one before it too."""
+    newest: dict[tuple[str, str], tuple[datetime, Decimal]] = {}
+    for entry in history:
+        key = entry["AvailabilityZone"], entry["InstanceType"]
+        if key not in newest or entry["Timestamp"] > newest[key][0]:
+            newest[key] = entry["Timestamp"], parse_usd(entry["SpotPrice"])
+    return {key: price for key, (_, price) in newest.items()}
+
+
+def parse_price(price_list: Iterable[str], *, unit: str) -> Decimal | None:
+    """Return the first price in dollars for a unit (`Hrs`, `GB-Mo`) that isn't zero."""
+    dimensions = (each for entry in price_list for each in _dimensions(json.loads(entry)) if each["unit"] == unit)
+    return next((price for each in dimensions if (price := parse_usd(each["pricePerUnit"].get("USD", "0"))) > 0), None)
+
+
+def parse_usd(text: str) -> Decimal:
+    """Read a price, to a millionth of a dollar and without the zeros behind it."""
+    price = Decimal(text).quantize(_MICRO).normalize()
+    return price if price.as_tuple().exponent <= 0 else price.quantize(Decimal(1))  # type: ignore[operator]
+
+
+def disk_usd_per_hour(gib: int, usd_per_gib_month: Decimal) -> Decimal:
+    """Return what a disk costs an hour."""
+    return (usd_per_gib_month * gib / HOURS_PER_MONTH).quantize(_MICRO)
+
+
+def _ask(pricing: PricingClient, filters: dict[str, str]) -> Iterator[str]:
+    pages = pricing.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2",
+        Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
+    )
+    return (entry for page in pages for entry in page["PriceList"])
+
+
+def _dimensions(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for term in entry.get("terms", {}).get("OnDemand", {}).values():
+        yield from term["priceDimensions"].values()

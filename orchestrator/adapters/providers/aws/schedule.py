@@ -1,0 +1,117 @@
+"""The deadline out of band: a one-shot schedule at AWS that ends a machine, whatever laptop and machine do.
+
+It needs neither of them: EventBridge Scheduler calls TerminateInstances itself, with the account's scheduler role.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.providers.aws.naming import fit, token
+from orchestrator.adapters.providers.aws.sdk import code_of, translate
+
+if TYPE_CHECKING:
+    from mypy_boto3_scheduler import EventBridgeSchedulerClient
+    from mypy_boto3_scheduler.type_defs import CreateScheduleInputTypeDef
+
+LATER = timedelta(minutes=5)
+"""After the deadline: the machine ends itself first, with its results in the store; this is for one that can't."""
+
+_TRIES = 20
+"""Of the schedule's one call; AWS spreads them over the hour below."""
+_TRY_FOR_SECONDS = 3600
+_MOST_MACHINES = 1000
+_COMMON = 47
+"""How much of a long name is left as it was (naming.fit)."""
+
+
+def arm(
+    client: EventBridgeSchedulerClient, machine_id: str, instance_id: str, deadline: datetime, role_arn: str
+) -> None:
+    """Have AWS end an instance soon after its deadline; a machine's earlier schedule is replaced.
+
+    Raises:
+        KedgeError: AWS doesn't take it.
+    """
+    request = _request(machine_id, instance_id, deadline + LATER, role_arn)
+    try:
+        _put(client, request)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"machine {machine_id} can't be given its deadline at AWS") from err
+
+
+def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> None:
+    """Remove a machine's schedule; one that is gone, or has fired, is no error.
+
+    Raises:
+        KedgeError: AWS doesn't say that it is gone.
+    """
+    try:
+        with _gone_is_fine():
+            client.delete_schedule(Name=fit(machine_id))
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the schedule of machine {machine_id} can't be removed") from err
+
+
+def disarm_run(client: EventBridgeSchedulerClient, run_id: str) -> Sequence[str]:
+    """Remove the schedules of all machines that a run has had; return their names.
+
+    Raises:
+        KedgeError: AWS doesn't say that they are gone.
+    """
+    removed = []
+    try:
+        pages = client.get_paginator("list_schedules").paginate(NamePrefix=fit(f"{run_id}-m")[:_COMMON])
+        listed = {item.get("Name", "") for page in pages for item in page["Schedules"]}
+        # Names that were shortened may begin like another run's, whose deadline must stay.
+        for name in sorted(listed & {fit(f"{run_id}-m{number}") for number in range(1, _MOST_MACHINES)}):
+            with _gone_is_fine():
+                client.delete_schedule(Name=name)
+            removed.append(name)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the schedules of run {run_id} can't be removed") from err
+    return removed
+
+
+def _put(client: EventBridgeSchedulerClient, request: CreateScheduleInputTypeDef) -> None:
+    try:
+        client.create_schedule(**request)
+    except ClientError as err:
+        if code_of(err) != "ConflictException":
+            raise
+        # Made by an earlier command that went on to die, perhaps for an instance that is gone.
+        client.update_schedule(**request)
+
+
+def _request(machine_id: str, instance_id: str, at: datetime, role_arn: str) -> CreateScheduleInputTypeDef:
+    partition = role_arn.split(":")[1]
+    return {
+        "Name": fit(machine_id),
+        "Description": f"kedge: ends machine {machine_id} after its deadline",
+        "ScheduleExpression": f"at({at:%Y-%m-%dT%H:%M:%S})",
+        "ScheduleExpressionTimezone": "UTC",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "ActionAfterCompletion": "DELETE",
+        "ClientToken": token(machine_id, instance_id, at.isoformat()),
+        "Target": {
+            "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+            "RoleArn": role_arn,
+            "Input": json.dumps({"InstanceIds": [instance_id]}),
+            "RetryPolicy": {"MaximumRetryAttempts": _TRIES, "MaximumEventAgeInSeconds": _TRY_FOR_SECONDS},
+        },
+    }
+
+
+@contextlib.contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as err:
+        if code_of(err) != "ResourceNotFoundException":
+            raise

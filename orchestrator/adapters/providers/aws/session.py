@@ -1,0 +1,158 @@
+"""The way to AWS: profile, credentials, region and endpoint by the SDK's own means, and one client for each service."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+from orchestrator.adapters.providers.aws.sdk import no_region, translate
+from orchestrator.core.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_pricing import PricingClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_scheduler import EventBridgeSchedulerClient
+    from mypy_boto3_service_quotas import ServiceQuotasClient
+    from mypy_boto3_ssm import SSMClient
+    from mypy_boto3_sts import STSClient
+
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 30
+_ATTEMPTS = 4
+
+
+class AwsSession:
+    """Clients of one account, made when they are asked for and kept."""
+
+    def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
+        """Read the SDK's configuration; nothing is contacted.
+
+        Args:
+            profile: of the SDK's configuration files; AWS_PROFILE, else `default`, when left out.
+            region: AWS_DEFAULT_REGION, else the profile's, when left out.
+
+        Raises:
+            BadRequestError: there is no such profile.
+        """
+        try:
+            self._session = boto3.Session(profile_name=profile, region_name=region)
+        except BotoCoreError as err:
+            raise translate(err, "AWS can't be used") from err
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._account_id = ""
+
+    @property
+    def region(self) -> str:
+        """The region for what names none.
+
+        Raises:
+            BadRequestError: none was said.
+        """
+        if not self._session.region_name:
+            raise no_region("AWS can't be used without a region")
+        return self._session.region_name
+
+    @overload
+    def client(
+        self, service: Literal["cloudformation"], region: str | None = ..., *, single_shot: bool = ...
+    ) -> CloudFormationClient: ...
+    @overload
+    def client(self, service: Literal["ec2"], region: str | None = ..., *, single_shot: bool = ...) -> EC2Client: ...
+    @overload
+    def client(self, service: Literal["iam"], region: str | None = ..., *, single_shot: bool = ...) -> IAMClient: ...
+    @overload
+    def client(
+        self, service: Literal["pricing"], region: str | None = ..., *, single_shot: bool = ...
+    ) -> PricingClient: ...
+    @overload
+    def client(self, service: Literal["s3"], region: str | None = ..., *, single_shot: bool = ...) -> S3Client: ...
+    @overload
+    def client(
+        self, service: Literal["scheduler"], region: str | None = ..., *, single_shot: bool = ...
+    ) -> EventBridgeSchedulerClient: ...
+    @overload
+    def client(
+        self, service: Literal["service-quotas"], region: str | None = ..., *, single_shot: bool = ...
+    ) -> ServiceQuotasClient: ...
+    @overload
+    def client(self, service: Literal["ssm"], region: str | None = ..., *, single_shot: bool = ...) -> SSMClient: ...
+    @overload
+    def client(self, service: Literal["sts"], region: str | None = ..., *, single_shot: bool = ...) -> STSClient: ...
+
+    def client(self, service: str, region: str | None = None, *, single_shot: bool = False) -> Any:
+        """Return the client of a service in a region, always the same one.
+
+        Args:
+            service: the SDK's name of it.
+            region: the session's own when left out.
+            single_shot: send each request once. The SDK's retries would hide an unclear outcome, and ask again where
+                capacity is lacking: calls that create machines take such a client.
+
+        Raises:
+            BadRequestError: no region was said, or the configuration is broken.
+        """
+        key = (service, region or self.region, single_shot)
+        if key not in self._clients:
+            self._clients[key] = self._make_client(*key)
+        return self._clients[key]
+
+    def account_id(self) -> str:
+        """Return the account's twelve digits; asked once.
+
+        Raises:
+            KedgeError: there are no credentials, or AWS doesn't accept them.
+        """
+        if not self._account_id:
+            try:
+                self._account_id = self.client("sts").get_caller_identity()["Account"]
+            except (ClientError, BotoCoreError) as err:
+                raise translate(err, "the AWS account can't be used") from err
+        return self._account_id
+
+    def credentials_name(self) -> str:
+        """Name the credentials: the same name means the same account, for a key never changes its account.
+
+        Raises:
+            KedgeError: there are none.
+        """
+        try:
+            found = self._session.get_credentials()
+        except BotoCoreError as err:
+            raise translate(err, "the AWS account can't be used") from err
+        if found is None:
+            raise translate(NoCredentialsError(), "the AWS account can't be used")
+        return hashlib.sha256(str(found.access_key).encode()).hexdigest()
+
+    def regions(self) -> tuple[str, ...]:
+        """List the regions that are enabled for the account.
+
+        Raises:
+            KedgeError: AWS doesn't tell.
+        """
+        try:
+            found = self.client("ec2").describe_regions()["Regions"]
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, "the account's regions can't be listed") from err
+        return tuple(sorted(region["RegionName"] for region in found))
+
+    def _make_client(self, service: str, region: str, single_shot: bool) -> Any:
+        config = Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            # total_max_attempts counts the first request too; `max_attempts: 1` would still send two.
+            retries={"mode": "standard", "total_max_attempts": 1 if single_shot else _ATTEMPTS},
+        )
+        make: Any = self._session.client
+        try:
+            return make(service, region_name=region, config=config)
+        except BotoCoreError as err:
+            raise translate(err, "AWS can't be used") from err
+        except ValueError as err:
+            raise BadRequestError("AWS can't be used", why=f"{err}", fix="see AWS_ENDPOINT_URL") from err

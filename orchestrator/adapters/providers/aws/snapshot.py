@@ -1,0 +1,171 @@
+"""A dated picture of AWS's prices, for planning where AWS can't be asked.
+
+It travels with kedge as `infra/aws/offers.json`; `invoke offers --refresh` takes a new one. Zones are named by their
+ids (`use1-az1`): a name such as `us-east-1a` means another zone in every account.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.providers.aws.catalog import InstanceType, choose_types, wanted_patterns
+from orchestrator.adapters.providers.aws.market import ForSale, RegionMarket
+from orchestrator.adapters.resources import resource
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import Resources
+
+_ASSUMED_ROOT_GIB = 75
+"""Nobody can be asked how large the image is; the deep learning images of 2026 need less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one type costs in one region.
+
+    Attributes:
+        spot: dollars an hour by zone id; None where spot machines had no price.
+    """
+
+    type: str
+    region: str
+    usd_per_hour: Decimal
+    spot: Mapping[str, Decimal | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Prices of one day.
+
+    Attributes:
+        basis: whose prices these are, and of when, as the plan shows it.
+        source: where they come from, in detail.
+    """
+
+    basis: str
+    source: Mapping[str, str]
+    types: tuple[InstanceType, ...]
+    prices: tuple[Price, ...]
+    gp3_usd_per_gib_month: Mapping[str, Decimal]
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions it has prices of."""
+        return tuple(dict.fromkeys(price.region for price in self.prices))
+
+    def markets(self, resources: Resources, regions: Sequence[str], zone: str | None) -> tuple[RegionMarket, ...]:
+        """Return what it knows of some regions, as far as some wishes reach.
+
+        Raises:
+            BadRequestError: it has no prices of any of these regions.
+        """
+        if not set(regions) & set(self.regions):
+            raise BadRequestError(
+                f"the {self.basis} know nothing of {', '.join(regions)}",
+                why="AWS could not be asked, and the snapshot that travels with kedge has other regions",
+                fix=f"sign in to AWS, or plan with --region {self.regions[0]}",
+            )
+        patterns = wanted_patterns(resources)
+        named = tuple(kind for kind in self.types if any(fnmatchcase(kind.name, pattern) for pattern in patterns))
+        types = {kind.name: kind for kind in choose_types(named, resources)}
+        if not types:
+            return tuple(RegionMarket(region=region, others=named) for region in regions)
+        return tuple(self._market(region, types, zone, spot=resources.use_spot) for region in regions)
+
+    def _market(self, region: str, types: Mapping[str, InstanceType], zone: str | None, *, spot: bool) -> RegionMarket:
+        here = [price for price in self.prices if price.region == region and price.type in types]
+        return RegionMarket(
+            region=region,
+            sales=tuple(sale for price in here for sale in _sales(price, types[price.type], zone, spot=spot)),
+            gp3_usd_per_gib_month=self.gp3_usd_per_gib_month.get(region, max(self.gp3_usd_per_gib_month.values())),
+            root_gib=_ASSUMED_ROOT_GIB,
+        )
+
+
+def snapshot_path() -> Path:
+    """Return the file that travels with kedge."""
+    return resource("infra", "aws", "offers.json")
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        KedgeError: the file is missing or damaged.
+    """
+    try:
+        return _parse(json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as err:
+        raise KedgeError(
+            "the snapshot of AWS's prices can't be read",
+            why=f"{path}: {err}",
+            fix="take a new one with `invoke offers --refresh`, or install kedge again",
+        ) from err
+
+
+def write_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Replace a snapshot, a line for each type and each price, so that differences can be read."""
+    types = {kind.name: {key: value for key, value in asdict(kind).items() if key != "name"} for kind in snapshot.types}
+    rows = [
+        {
+            "type": price.type,
+            "region": price.region,
+            "usd_per_hour": str(price.usd_per_hour),
+            "spot": {zone: None if usd is None else str(usd) for zone, usd in price.spot.items()},
+        }
+        for price in snapshot.prices
+    ]
+    gp3 = {region: str(usd) for region, usd in snapshot.gp3_usd_per_gib_month.items()}
+    text = "\n".join(
+        (
+            "{",
+            f'  "basis": {json.dumps(snapshot.basis)},',
+            f'  "source": {json.dumps(dict(snapshot.source))},',
+            f'  "gp3_usd_per_gib_month": {json.dumps(gp3)},',
+            '  "types": {',
+            ",\n".join(f"    {json.dumps(name)}: {json.dumps(facts)}" for name, facts in types.items()),
+            "  },",
+            '  "prices": [',
+            ",\n".join(f"    {json.dumps(row)}" for row in rows),
+            "  ]",
+            "}\n",
+        )
+    )
+    write_atomically(path, text.encode(), mode=0o644)
+
+
+def _sales(price: Price, kind: InstanceType, zone: str | None, *, spot: bool) -> list[ForSale]:
+    costs = price.spot if spot else dict.fromkeys(price.spot, price.usd_per_hour)
+    known = {zone_id: usd for zone_id, usd in costs.items() if usd is not None}
+    if known and zone is not None and zone not in known:
+        # Which of these zones a name means is known to the account alone: the dearest keeps the worst case true.
+        known = {zone: max(known.values())}
+    most = price.usd_per_hour
+    return [
+        ForSale(type=kind, zone=zone_id, usd_per_hour=usd, on_demand_usd_per_hour=most)
+        for zone_id, usd in known.items()
+    ]
+
+
+def _parse(document: Mapping[str, Any]) -> Snapshot:
+    return Snapshot(
+        basis=document["basis"],
+        source=document["source"],
+        types=tuple(InstanceType(name=name, **facts) for name, facts in document["types"].items()),
+        prices=tuple(
+            Price(
+                type=row["type"],
+                region=row["region"],
+                usd_per_hour=Decimal(row["usd_per_hour"]),
+                spot={zone: None if usd is None else Decimal(usd) for zone, usd in row["spot"].items()},
+            )
+            for row in document["prices"]
+        ),
+        gp3_usd_per_gib_month={region: Decimal(usd) for region, usd in document["gp3_usd_per_gib_month"].items()},
+    )

@@ -1,0 +1,61 @@
+"""What the provider's parts work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers.aws.account import Account
+    from orchestrator.adapters.providers.aws.cache import Cache
+    from orchestrator.adapters.providers.aws.record import Records
+    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.core.ports import Clock
+
+
+class AgentStage(Protocol):
+    """Where a new machine fetches its agent."""
+
+    def put_agent(self, run_id: str, archive: bytes) -> str:
+        """Bring the agent's archive there, unless it is there already, and return its key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """Everything that touches the world.
+
+    Attributes:
+        account: asks for what a bootstrap has made.
+        stage: opens the bucket.
+        ssh_from: finds out from which address machines are reached.
+        regions: where to look for machines besides those that there are records of.
+    """
+
+    session: AwsSession
+    records: Records
+    cache: Cache
+    cache_dir: Path
+    clock: Clock
+    key_file: Path
+    account: Callable[[], Account]
+    stage: Callable[[], AgentStage]
+    ssh_from: Callable[[], str]
+    regions: tuple[str, ...] = ()
+
+    def account_id(self) -> str:
+        """Return the account of the credentials; asked once a day.
+
+        Raises:
+            KedgeError: AWS doesn't tell.
+        """
+        named = self.session.credentials_name()
+        return str(self.cache.remember("accounts", named, self.session.account_id))
+
+    def known_regions(self) -> set[str]:
+        """List the regions in which this laptop, or its user, says that there may be something."""
+        recorded = {record.region for record in self.records.machines()}
+        for run in self.records.runs():
+            recorded |= {*run.groups, *run.volumes}
+        return {self.session.region, *self.regions, *recorded}

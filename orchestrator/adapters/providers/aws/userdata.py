@@ -1,0 +1,46 @@
+"""User-data for EC2: cloud-config of at most 16 KiB, compressed where it must be."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+
+from orchestrator.adapters.boot import USER, BootSpec, BootVolume, read_bootstrap, render_deadline, render_files
+from orchestrator.adapters.templates import render
+from orchestrator.core.errors import KedgeError
+
+__all__ = ["LIMIT_BYTES", "BootSpec", "BootVolume", "render_cloud_config", "render_user_data"]
+
+LIMIT_BYTES = 16_384
+"""Before base64 (EC2 API reference, RunInstances, read in November 2026)."""
+
+_DISK_MODEL = "Amazon_Elastic_Block_Store"
+
+
+def render_user_data(spec: BootSpec) -> bytes:
+    """Render what RunInstances is given, before base64; the same bytes for the same spec.
+
+    Raises:
+        KedgeError: it is longer than EC2 allows.
+    """
+    plain = render_cloud_config(spec, read_bootstrap()).encode()
+    content = plain if len(plain) <= LIMIT_BYTES else gzip.compress(plain, mtime=0)
+    if len(content) > LIMIT_BYTES:
+        raise KedgeError(
+            "the machine's user-data is too long",
+            why=f"{len(content)} bytes, compressed; EC2 allows {LIMIT_BYTES}",
+            fix="use fewer volumes",
+        )
+    return content
+
+
+def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str]) -> str:
+    """Render the cloud-config; `bootstrap` holds the agent's own modules that fetch the rest of it."""
+    files = render_files(spec, bootstrap, disk_model=_DISK_MODEL)
+    return render(
+        "aws/user-data.yaml.j2",
+        spec=spec,
+        user=USER,
+        deadline=render_deadline(spec).rstrip("\n"),
+        files={path: text.rstrip("\n") for path, text in files.items()},
+    )

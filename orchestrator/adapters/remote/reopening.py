@@ -1,0 +1,62 @@
+"""Lets this computer in again where its address has changed since a machine was opened to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from orchestrator.adapters.remote.failures import HostKeyError, place
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Clock, Connector, Remote
+
+_log = logging.getLogger(__name__)
+
+_EVERY = timedelta(minutes=1)
+"""How often it is looked whether the address has changed: a machine that boots is called every few seconds."""
+
+Reopen = Callable[[SshAddress], bool]
+"""Has whoever rents a machine out let this computer in; True when that changed something."""
+
+
+class ReopeningConnector:
+    """Implements `core.ports.Connector` over another one: tries once more after this computer was let in."""
+
+    def __init__(self, connector: Connector, reopen: Reopen, clock: Clock) -> None:
+        self._connector = connector
+        self._reopen = reopen
+        self._clock = clock
+        self._looked_at: dict[SshAddress, datetime] = {}
+
+    def connect(self, address: SshAddress) -> Remote:
+        """Open a way in, at the second attempt where this computer had to be let in first."""
+        try:
+            return self._connector.connect(address)
+        except HostKeyError:
+            raise
+        except UnreachableError:
+            if not self._let_in(address):
+                raise
+        return self._connector.connect(address)
+
+    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
+        """Return the OpenSSH client's argv up to and including the host."""
+        return self._connector.ssh_argv(address, *options)
+
+    def forget(self, address: SshAddress) -> None:
+        """Close the ways into a machine that is gone, and drop its pin."""
+        self._connector.forget(address)
+
+    def _let_in(self, address: SshAddress) -> bool:
+        now = self._clock.now()
+        looked_at = self._looked_at.get(address)
+        if looked_at is not None and now - looked_at < _EVERY:
+            return False
+        self._looked_at[address] = now
+        try:
+            return self._reopen(address)
+        except KedgeError as err:
+            # That nobody answers is what the user has to know; this may be a consequence of the same.
+            _log.warning("%s can't be opened again: %s", place(address), err.what)
+            return False

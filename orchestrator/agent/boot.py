@@ -1,0 +1,101 @@
+"""`boot`: what a machine does by itself when it has booted, and the sentinel that says how it went.
+
+It may be run at every boot: what is done already is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+
+from . import releases, state
+from .bootstrap import await_role
+from .errors import AgentError, RequestError
+from .files import write_json
+from .launch import start
+from .layout import Layout
+from .parse import build, parse_run_config, read_boot_order, read_machine_config
+from .pull import pull
+from .store import open_store
+from .wire import IDLE, BootOrder, BootPhase, Readiness, to_json
+
+START = "start.json"
+
+
+def execute(layout: Layout, _args: argparse.Namespace) -> int:
+    """Go through the phases, and write the sentinel, whatever happened; 0 when all went well."""
+    layout.ready_file.unlink(missing_ok=True)
+    ready = Boot(layout).work()
+    write_json(layout.ready_file, to_json(ready), durable=True)
+    return 0 if ready.ok else 1
+
+
+class Boot:
+    """The phases, one after the other; the first that fails is the last."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._order = BootOrder()
+        self._phases = _earlier(layout)
+
+    def work(self) -> Readiness:
+        """Go through them."""
+        done = (
+            self._phase("agent", self._prepare)
+            and self._phase("code", self._pull)
+            and self._phase("start", self._start)
+        )
+        return Readiness(ok=done, phases=tuple(self._phases))
+
+    def _prepare(self) -> None:
+        self._layout.prepare()
+        read_machine_config(self._layout)
+        self._order = read_boot_order(self._layout)
+
+    def _pull(self) -> None:
+        # Code that is here already may be newer than the order: `sync-code` has sent it since.
+        if self._order.code and not releases.code_hash(self._layout):
+            await_role(lambda: pull(self._layout, self._order.code))
+
+    def _start(self) -> None:
+        # One that was begun before this boot is the watch's to bring back, if it isn't over.
+        if self._order.start and state.load(self._layout).command.state == IDLE:
+            start(self._layout, parse_run_config(await_role(self._read_start)))
+
+    def _read_start(self) -> bytes:
+        store = open_store(read_machine_config(self._layout))
+        raw = store.read(START) if store else None
+        if raw is None:
+            raise AgentError("the store doesn't say what to start", why=f"it has no {START}")
+        return raw
+
+    def _phase(self, name: str, action: Callable[[], None]) -> bool:
+        began = time.time()
+        error = ""
+        try:
+            action()
+        except Exception as err:  # noqa: BLE001 - whatever it was, the sentinel has to say so
+            error = f"{type(err).__name__}: {err}".replace("\n", ";")
+            sys.stderr.write(f"kedge-agent boot, {name}: {error}\n")
+        self._add(BootPhase(name, began, time.time(), ok=not error, error=error))
+        return not error
+
+    def _add(self, phase: BootPhase) -> None:
+        if phase.ok and phase.phase in (earlier.phase for earlier in self._phases):
+            # Of the agent's phase the bootstrap has told already how long fetching took.
+            return
+        self._phases = [*(earlier for earlier in self._phases if earlier.phase != phase.phase), phase]
+        with self._layout.boot_log.open("a") as log:
+            log.write(json.dumps(to_json(phase)) + "\n")
+
+
+def _earlier(layout: Layout) -> list[BootPhase]:
+    """Read how the phases went last that come before these, by whoever wrote them."""
+    try:
+        phases = [build(BootPhase, json.loads(line)) for line in layout.boot_log.read_text().splitlines()]
+    except (OSError, ValueError, TypeError, RequestError):
+        return []
+    return list({phase.phase: phase for phase in phases if phase.phase not in ("code", "start")}.values())

@@ -1,0 +1,134 @@
+"""The task that sets an account up, once: bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
+from invoke.tasks import task
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers.aws.account_changes import Change
+    from orchestrator.adapters.providers.aws.account_plan import AccountChange
+    from orchestrator.adapters.providers.aws.account_removal import AccountRemoval
+    from orchestrator.app.account import AccountLevel
+
+_HELP = {
+    "provider": "whose account: aws",
+    "region": "where the bucket is to be; your AWS configuration's region when left out",
+    "bucket": "the bucket's name; kedge-ACCOUNT-REGION when left out",
+    "budget-usd": "send mail when the account costs more than this many dollars a month; 0 for no alarm",
+    "email": "where that mail goes",
+    "remove": "take the account level away again; a bucket that holds data stays",
+    "delete-data": "with --remove: delete the bucket with all that it holds",
+    "dry-run": "print what would change and do nothing",
+    "yes": "don't ask",
+    "json": "print one JSON document for scripts; the changes go to standard error",
+}
+
+
+@task(help=_HELP, auto_shortflags=False)
+def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
+    _context: Context,
+    provider: str | None = None,
+    region: str | None = None,
+    bucket: str | None = None,
+    budget_usd: str | None = None,
+    email: str | None = None,
+    remove: bool = False,
+    delete_data: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Set a cloud account up for kedge: a private bucket, a boundary for runs, a role that ends machines.
+
+    What is there already is brought up to date; a second time there is nothing to do.
+
+    Examples:
+      kedge bootstrap --provider aws
+      kedge bootstrap --provider aws --region eu-west-1 --budget-usd 50 --email you@example.org
+      kedge bootstrap --provider aws --remove --delete-data
+    """
+    from orchestrator.adapters.settings import read_settings
+    from orchestrator.app.account import AccountLevel, read_wishes
+    from orchestrator.core.errors import BadRequestError
+
+    if delete_data and not remove:
+        raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
+    wishes = read_wishes(bucket=bucket, budget_usd=budget_usd, email=email)
+    level = AccountLevel(provider or read_settings().provider, region)
+    if remove:
+        _remove(level, delete_data=delete_data, dry_run=dry_run, yes=yes, as_json=json)
+        return
+    with level.planned(wishes) as change:
+        _apply(level, change, dry_run=dry_run, yes=yes, as_json=json)
+
+
+def _apply(level: AccountLevel, change: AccountChange, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Show the changes, ask, make them, and say what there is now."""
+    from orchestrator.cli.ask import confirm
+
+    _show(change, change.changes, as_json=as_json)
+    done: dict[str, Any] = {}
+    if change.changes and not dry_run:
+        confirm("Go ahead?", yes=yes)
+        _say("CloudFormation is at work; this takes about a minute.", as_json=as_json)
+        account = level.apply(change)
+        done = {
+            "bucket": account.bucket,
+            "boundary_arn": account.boundary_arn,
+            "scheduler_role_arn": account.scheduler_role_arn,
+        }
+        _say(f"Done. Bucket: {account.bucket}", as_json=as_json)
+    _conclude(change, change.changes, done=bool(done), as_json=as_json, **done)
+
+
+def _remove(level: AccountLevel, *, delete_data: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Show what goes and what stays, ask, and take it away."""
+    from orchestrator.cli.ask import confirm
+
+    removal = level.plan_removal()
+    changes = removal.changes(delete_data=delete_data) if removal is not None else ()
+    _show(removal, changes, as_json=as_json)
+    wanted = removal is not None and any(change.sign == "-" for change in changes)
+    if removal is not None and wanted and not dry_run:
+        confirm("Take it away?", yes=yes)
+        level.remove(removal, delete_data=delete_data)
+        _say("Gone.", as_json=as_json)
+    _conclude(removal, changes, done=wanted and not dry_run, as_json=as_json)
+
+
+def _show(planned: AccountChange | AccountRemoval | None, changes: Sequence[Change], *, as_json: bool) -> None:
+    from orchestrator.cli.carry_out import make_console
+    from orchestrator.cli.plans import signed
+
+    console = make_console(stderr=as_json)
+    if planned is not None:
+        console.print(f"AWS account {planned.account_id}, {planned.region}", markup=False)
+    for change in changes:
+        console.print(signed(change.sign, change.says))
+    if not changes:
+        console.print("nothing to do", markup=False)
+
+
+def _say(text: str, *, as_json: bool) -> None:
+    from orchestrator.cli.carry_out import make_console
+
+    make_console(stderr=as_json).print(text, markup=False)
+
+
+def _conclude(
+    planned: AccountChange | AccountRemoval | None,
+    changes: Sequence[Change],
+    *,
+    done: bool,
+    as_json: bool,
+    **made: str,
+) -> None:
+    from orchestrator.cli.render import print_json
+
+    if as_json:
+        where = {} if planned is None else {"account": planned.account_id, "region": planned.region}
+        print_json({"provider": "aws", **where, "actions": list(changes), "done": done, **made})

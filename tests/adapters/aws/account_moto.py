@@ -1,0 +1,47 @@
+"""moto's server in the tests' own process, so that they can look into it."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.cloudbox import change_sets
+
+REGION = "eu-west-1"
+ACCOUNT_ID = "123456789012"
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Serve AWS on a port of its own; yield the endpoint's URL."""
+    with pytest.MonkeyPatch.context() as patch:
+        change_sets.complete(patch.setattr)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        try:
+            yield f"http://{host}:{port}"
+        finally:
+            server.stop()
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    """Return what a user's shell says to reach this AWS and no other."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def reset(endpoint: str) -> None:
+    """Forget everything that was made."""
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=10).close()

@@ -1,0 +1,19 @@
+"""An AWS account for each test: the box's API, without machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.aws.world import AwsWorld, set_up
+from tests.cloudbox.box import Box
+
+
+@pytest.fixture
+def aws(api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsWorld:
+    """A laptop, and an account that a bootstrap has set up."""
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    set_up(api)
+    return AwsWorld(api=api, folder=tmp_path)

@@ -1,0 +1,169 @@
+"""The deadline out of band, for a machine whose creator died before it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.actions import CreateMachine
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.ports import Connector, DataMover
+from orchestrator.engine.reconcile import reconcile
+from orchestrator.engine.world import World
+from tests.adapters.aws.killing import kill_when
+from tests.adapters.aws.world import RUN, AwsWorld
+
+M1 = f"{RUN}-m1"
+
+
+@pytest.fixture
+def ledger(aws: AwsWorld) -> Iterator[SqliteLedger]:
+    """What the laptop's ledger has of a launch that is about to create its machine."""
+    opened = SqliteLedger(aws.folder, SystemClock())
+    now = datetime.now(UTC)
+    opened.open_run(LaunchSpec(run_id=RUN, provider="aws", job=Job(name="digits")), now)
+    opened.intend(RUN, CreateMachine(machine_id=M1, offers=(), lifetime=timedelta(hours=1)), now)
+    yield opened
+    opened.close()
+
+
+def look(aws: AwsWorld, ledger: SqliteLedger) -> tuple[str, ...]:
+    """Do what every next command does first."""
+    world = World(
+        clock=aws.clock,
+        ledger=ledger,
+        provider=aws.provider(),
+        connector=cast("Connector", None),
+        data=cast("DataMover", None),
+        store=None,
+        stage=None,
+        code=lambda _job: None,
+        authorized_key="",
+        agent_archive=lambda: b"",
+        render_unit=lambda _job, _root: "",
+        environ={},
+    )
+    return reconcile(world, RUN)
+
+
+def fires_at(aws: AwsWorld) -> datetime:
+    """Read when the machine's schedule fires."""
+    said = aws.api.client("scheduler").get_schedule(Name=M1)["ScheduleExpression"]
+    return datetime.strptime(said, "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=UTC)
+
+
+def die_before_the_schedule(aws: AwsWorld) -> None:
+    """Kill a creation while its call for the schedule is under way, and before that has had an effect."""
+    aws.api.drop_next("CreateSchedule", times=None, before_effect=True)
+    kill_when(aws, "CreateSchedule")
+    aws.api.clear_faults()
+    assert len(aws.instances()) == 1
+    assert aws.schedules() == []
+
+
+def test_a_machine_whose_creator_died_gets_its_deadline_from_the_next_command(
+    aws: AwsWorld, ledger: SqliteLedger
+) -> None:
+    """Killed between RunInstances and CreateSchedule: looking is enough, nothing has to be created again."""
+    die_before_the_schedule(aws)
+    (finding,) = look(aws, ledger)
+    assert "a command that died" in finding
+    (machine,) = aws.provider().machines()
+    assert timedelta(0) < fires_at(aws) - machine.deadline_at <= timedelta(minutes=10)
+    assert ledger.open_intents(RUN) == ()
+    assert [known.id for known in ledger.machines(RUN, live_only=True)] == [M1]
+
+
+def test_a_deadline_that_aws_does_not_take_is_tried_again(aws: AwsWorld, ledger: SqliteLedger) -> None:
+    """The finding says that the machine has only its own until then."""
+    die_before_the_schedule(aws)
+    aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", status=402)
+    assert any("only its own deadline" in finding for finding in look(aws, ledger))
+    assert aws.schedules() == []
+    look(aws, ledger)
+    assert aws.schedules() == [M1]
+
+
+def test_another_laptop_guards_what_it_finds(aws: AwsWorld) -> None:
+    """The tags tell it the deadline."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("scheduler").delete_schedule(Name=M1)
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
+    other.provider().guard(M1)
+    assert timedelta(0) < fires_at(aws) - machine.deadline_at <= timedelta(minutes=10)
+
+
+def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
+    """The schedule that is there stays as it was."""
+    aws.provider().create(aws.order())
+    before = fires_at(aws)
+    aws.provider().guard(M1)
+    assert fires_at(aws) == before
+    assert aws.schedules() == [M1]
+
+
+def test_a_machine_that_outlived_its_deadline_is_ended_in_minutes(aws: AwsWorld) -> None:
+    """A schedule in the past is refused by AWS."""
+    aws.provider().create(aws.order())
+    aws.api.client("scheduler").delete_schedule(Name=M1)
+    aws.clock.sleep(timedelta(hours=3))
+    aws.provider().guard(M1)
+    assert timedelta(0) < fires_at(aws) - aws.clock.now() < timedelta(minutes=5)
+
+
+def destroyed(aws: AwsWorld) -> None:
+    """Have a machine that was ended."""
+    aws.provider().create(aws.order())
+    aws.provider().destroy(M1)
+
+
+def ended_by_itself(aws: AwsWorld) -> None:
+    """Have a machine that ended without a command, and whose schedule has gone with it."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("ec2").terminate_instances(InstanceIds=[machine.provider_id])
+    aws.api.client("scheduler").delete_schedule(Name=M1)
+
+
+def never_was(_aws: AwsWorld) -> None:
+    """Have none."""
+
+
+@pytest.mark.parametrize("happened", [destroyed, ended_by_itself, never_was])
+def test_a_machine_that_is_gone_is_not_guarded(aws: AwsWorld, happened: Callable[[AwsWorld], None]) -> None:
+    """Its schedule would be left for nothing."""
+    happened(aws)
+    aws.provider().guard(M1)
+    assert aws.schedules() == []
+
+
+def test_a_machine_that_aws_does_not_list_yet_can_not_be_guarded_yet(aws: AwsWorld) -> None:
+    """Nobody knows which instance it is: whoever looks next asks again."""
+    aws.api.drop_next("RunInstances", times=None, before_effect=True)
+    kill_when(aws, "RunInstances")
+    with pytest.raises(KedgeError, match="yet"):
+        aws.provider().guard(M1)
+
+
+def test_a_machine_whose_creator_died_gets_its_volumes_from_the_next_command(
+    aws: AwsWorld, ledger: SqliteLedger
+) -> None:
+    """Killed between RunInstances and AttachVolume: the machine waits for its disks, and looking is enough."""
+    aws.api.drop_next("AttachVolume", times=None, before_effect=True)
+    kill_when(aws, "AttachVolume", "scans", "maps")
+    aws.api.clear_faults()
+    look(aws, ledger)
+    client = aws.api.client("ec2")
+    (machine,) = aws.instances()
+    disks = client.describe_volumes(Filters=[{"Name": "tag-key", "Values": ["kedge-volume"]}])["Volumes"]
+    had_by = [(each["InstanceId"], each["Device"]) for disk in disks for each in disk["Attachments"]]
+    assert sorted(had_by) == [(machine["InstanceId"], "/dev/sdf"), (machine["InstanceId"], "/dev/sdg")]
+    assert ledger.open_intents(RUN) == ()
+    aws.api.reset_calls()
+    aws.provider().guard(M1)
+    assert aws.api.calls("ec2", "AttachVolume") == []

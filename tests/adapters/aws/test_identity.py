@@ -1,0 +1,147 @@
+"""What a run's machines may do at AWS: their own run's objects, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from orchestrator.adapters.providers.aws.identity import write_policy
+from orchestrator.adapters.providers.aws.naming import role_name
+from tests.adapters.aws.world import RUN, AwsWorld
+
+BUCKET = "kedge-test"
+OTHER = "digits-1121-ab2cx"
+
+MAY = [
+    ("s3:GetObject", f"{BUCKET}/runs/{RUN}/manifest.json", {}),
+    ("s3:PutObject", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
+    ("s3:DeleteObject", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
+    ("s3:AbortMultipartUpload", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
+    ("s3:ListMultipartUploadParts", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
+    ("s3:GetObject", f"{BUCKET}/data/scans/index.json", {}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": f"runs/{RUN}/blobs/"}),
+]
+MAY_NOT = [
+    ("s3:GetObject", f"{BUCKET}/runs/{OTHER}/manifest.json", {}),
+    ("s3:PutObject", f"{BUCKET}/runs/{OTHER}/manifest.json", {}),
+    ("s3:PutObject", f"{BUCKET}/data/scans/index.json", {}),
+    ("s3:DeleteObject", f"{BUCKET}/data/scans/index.json", {}),
+    ("s3:GetObject", f"someone-else/runs/{RUN}/manifest.json", {}),
+    ("s3:ListBucket", BUCKET, {}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": ""}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": "runs/"}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": f"runs/{OTHER}/"}),
+    ("s3:DeleteBucket", BUCKET, {}),
+    ("s3:PutBucketPolicy", BUCKET, {}),
+    ("s3:ListAllMyBuckets", "*", {}),
+    ("ec2:RunInstances", "*", {}),
+    ("ec2:TerminateInstances", "*", {}),
+    ("ec2:DescribeInstances", "*", {}),
+    ("iam:CreateRole", "*", {}),
+    ("iam:PassRole", "*", {}),
+    ("sts:AssumeRole", "*", {}),
+]
+
+
+def listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def allows(document: Mapping[str, Any], action: str, resource: str, context: Mapping[str, str]) -> bool:
+    """Evaluate a policy of Allow statements as IAM does: actions, resources and StringLike."""
+    for statement in document["Statement"]:
+        assert statement["Effect"] == "Allow"
+        conditions = statement.get("Condition", {})
+        assert set(conditions) <= {"StringLike"}
+        if (
+            any(fnmatchcase(action, pattern) for pattern in listed(statement["Action"]))
+            and any(fnmatchcase(f"arn:aws:s3:::{resource}", pattern) for pattern in listed(statement["Resource"]))
+            and all(
+                key in context and any(fnmatchcase(context[key], pattern) for pattern in listed(patterns))
+                for key, patterns in conditions.get("StringLike", {}).items()
+            )
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("action", "resource", "context"), MAY)
+def test_a_machine_may_use_its_own_run(action: str, resource: str, context: dict[str, str]) -> None:
+    """What the agent does: ship, restore, fetch data sets."""
+    assert allows(write_policy(BUCKET, RUN), action, resource, context)
+
+
+@pytest.mark.parametrize(("action", "resource", "context"), MAY_NOT)
+def test_a_machine_may_do_nothing_else(action: str, resource: str, context: dict[str, str]) -> None:
+    """Not even with a run whose id begins like its own."""
+    assert not allows(write_policy(BUCKET, RUN), action, resource, context)
+
+
+def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> None:
+    """Whatever policy somebody attaches to it later, the account's boundary stays above it."""
+    aws.provider().create(aws.order())
+    iam = aws.api.client("iam")
+    role = iam.get_role(RoleName=role_name(RUN))["Role"]
+    assert role["PermissionsBoundary"]["PermissionsBoundaryArn"].endswith(":policy/kedge-run-boundary")
+    assert role["Path"] == "/kedge/"
+    assert {"Key": "kedge-run", "Value": RUN} in role["Tags"]
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
+    (name,) = iam.list_role_policies(RoleName=role["RoleName"])["PolicyNames"]
+    written = iam.get_role_policy(RoleName=role["RoleName"], PolicyName=name)["PolicyDocument"]
+    assert json.dumps(written, sort_keys=True) == json.dumps(write_policy(BUCKET, RUN), sort_keys=True)
+    assert iam.list_attached_role_policies(RoleName=role["RoleName"])["AttachedPolicies"] == []
+
+
+def test_everything_that_a_run_may_do_is_within_the_boundary(aws: AwsWorld) -> None:
+    """Else the boundary would silently take it away."""
+    iam = aws.api.client("iam")
+    (policy,) = [each for each in iam.list_policies(Scope="Local")["Policies"] if "boundary" in each["PolicyName"]]
+    version = iam.get_policy_version(PolicyArn=policy["Arn"], VersionId=policy["DefaultVersionId"])
+    boundary = version["PolicyVersion"]["Document"]
+    assert all(allows(boundary, *each) for each in MAY)
+
+
+@pytest.fixture
+def as_machine(aws: AwsWorld) -> Iterator[dict[str, str]]:
+    """Credentials of a run's role, in an account that checks them."""
+    aws.provider().create(aws.order())
+    role = aws.api.client("iam").get_role(RoleName=role_name(RUN))["Role"]
+    said = aws.api.client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="machine")["Credentials"]
+    s3 = aws.api.client("s3")
+    for run in (RUN, OTHER):
+        s3.put_object(Bucket=BUCKET, Key=f"runs/{run}/manifest.json", Body=b"{}")
+    aws.api.enforce_iam()
+    yield {
+        "aws_access_key_id": said["AccessKeyId"],
+        "aws_secret_access_key": said["SecretAccessKey"],
+        "aws_session_token": said["SessionToken"],
+    }
+    aws.api.enforce_iam(False)
+
+
+def test_a_machine_tries_in_vain_to_leave_its_run(aws: AwsWorld, as_machine: dict[str, str]) -> None:
+    """It reads and writes its own run; another run, the account and new machines are refused by AWS."""
+    s3 = aws.api.client("s3", **as_machine)
+    ec2 = aws.api.client("ec2", **as_machine)
+    own = f"runs/{RUN}/manifest.json"
+    assert s3.get_object(Bucket=BUCKET, Key=own)["Body"].read() == b"{}"
+    s3.put_object(Bucket=BUCKET, Key=own, Body=b"[]")
+    iam = aws.api.client("iam", **as_machine)
+    tries: list[Callable[[], object]] = [
+        lambda: s3.get_object(Bucket=BUCKET, Key=f"runs/{OTHER}/manifest.json"),
+        lambda: s3.put_object(Bucket=BUCKET, Key=f"runs/{OTHER}/manifest.json", Body=b""),
+        s3.list_buckets,
+        lambda: ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1),
+        ec2.describe_instances,
+        iam.list_roles,
+    ]
+    for attempt in tries:
+        with pytest.raises(ClientError) as caught:
+            attempt()
+        assert caught.value.response["Error"]["Code"] in {"AccessDenied", "UnauthorizedOperation"}

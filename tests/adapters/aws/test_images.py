@@ -1,0 +1,103 @@
+"""Which image a machine starts from, looked up over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.providers.aws.cache import Cache
+from orchestrator.adapters.providers.aws.images import find_image
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import Resources
+from orchestrator.core.offer import Accelerators
+from tests.cloudbox.box import Box
+
+DEBIAN = "/aws/service/debian/release/12/latest/amd64"
+GPU = Accelerators(name="t4")
+
+
+@pytest.fixture(scope="module")
+def user(api_process: Box) -> Iterator[AwsSession]:
+    """A user of the box's account; making clients is what takes long."""
+    with pytest.MonkeyPatch.context() as shell:
+        for name, value in api_process.env.items():
+            shell.setenv(name, value)
+        yield AwsSession()
+
+
+@pytest.fixture
+def session(api: Box, user: AwsSession) -> AwsSession:
+    """The same user, in an account in which nothing was ever made."""
+    return user
+
+
+def test_a_gpu_gets_the_newest_image_with_its_driver_and_torch(session: AwsSession) -> None:
+    """In the region that was asked for: an image's id means nothing in another."""
+    found = find_image(Resources(), session, "us-east-1", GPU)
+    assert "pytorch" in found.name
+    assert (found.root_device, found.min_disk_gib > 0) == ("/dev/sda1", True)
+    assert find_image(Resources(), session, "eu-central-1", GPU).id != found.id
+
+
+def test_when_aws_withdraws_a_parameter_the_next_best_is_taken(session: AwsSession, api: Box) -> None:
+    """The image with the driver alone."""
+    api.fail_next("GetParameter", "ParameterNotFound")
+    found = find_image(Resources(), session, "us-east-1", GPU)
+    assert "base" in found.name
+
+
+def test_a_machine_without_gpu_gets_plain_ubuntu(session: AwsSession) -> None:
+    """No driver, no torch, a small disk."""
+    assert "ubuntu-22.04" in find_image(Resources(), session, "us-east-1", None).name
+
+
+def test_an_image_by_id_or_by_parameter_wins(session: AwsSession) -> None:
+    """Whatever the GPU."""
+    by_parameter = find_image(Resources(image_id=f"ssm:{DEBIAN}"), session, "us-east-1", GPU)
+    assert (by_parameter.name.startswith("debian-12"), by_parameter.root_device) == (True, "/dev/xvda")
+    assert find_image(Resources(image_id=by_parameter.id), session, "us-east-1", GPU) == by_parameter
+
+
+@pytest.mark.parametrize("image_id", ["ami-00000000000000000", "ssm:/nowhere"])
+def test_an_image_that_isnt_there_is_refused(session: AwsSession, image_id: str) -> None:
+    """It may belong to another region."""
+    with pytest.raises(BadRequestError, match="us-east-1"):
+        find_image(Resources(image_id=image_id), session, "us-east-1", GPU)
+
+
+def test_a_gpu_that_the_open_driver_doesnt_know_needs_an_image_of_its_own(session: AwsSession) -> None:
+    """A machine that boots without its GPU would only cost money."""
+    with pytest.raises(BadRequestError, match="no public image drives a v100"):
+        find_image(Resources(), session, "us-east-1", Accelerators(name="v100", count=4))
+    named = Resources(image_id=f"ssm:{DEBIAN}")
+    assert find_image(named, session, "us-east-1", Accelerators(name="v100", count=4)).id
+
+
+def test_an_image_is_looked_up_once_a_day(session: AwsSession, api: Box, tmp_path: Path) -> None:
+    """A second machine asks nobody."""
+    cache = Cache(tmp_path, SystemClock())
+    first = find_image(Resources(), session, "us-east-1", GPU, cache=cache)
+    api.reset_calls()
+    assert find_image(Resources(), session, "us-east-1", GPU, cache=Cache(tmp_path, SystemClock())) == first
+    assert not api.calls()
+
+
+def test_a_damaged_answer_is_asked_again(session: AwsSession, tmp_path: Path) -> None:
+    """A full disk or an old version may leave anything."""
+    cache = Cache(tmp_path, SystemClock())
+    first = find_image(Resources(), session, "us-east-1", GPU, cache=cache)
+    for kept in tmp_path.iterdir():
+        kept.write_bytes(kept.read_bytes()[:20])
+    assert find_image(Resources(), session, "us-east-1", GPU, cache=cache) == first
+
+
+def test_whoever_may_not_look_images_up_is_told_so(session: AwsSession, api: Box) -> None:
+    """With the call that has to be allowed."""
+    api.fail_next("GetParameter", "AccessDeniedException", times=None)
+    with pytest.raises(KedgeError, match="image in us-east-1 can't be looked up") as refused:
+        find_image(Resources(), session, "us-east-1", GPU)
+    assert "GetParameter" in refused.value.fix

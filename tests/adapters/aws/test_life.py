@@ -1,0 +1,361 @@
+"""A machine's life at AWS: asked for, reached, ended, and nothing left of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.job import Resources
+from orchestrator.core.machine import MachineState
+from tests.adapters.aws.world import HOME, RUN, AwsWorld
+from tests.cloudbox.box import REGION
+
+M1 = f"{RUN}-m1"
+FAR = "eu-west-1"
+
+
+def open_to(aws: AwsWorld) -> list[str]:
+    """List who may reach port 22 of the run's machines."""
+    groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
+    (group,) = groups["SecurityGroups"]
+    (rule,) = group["IpPermissions"]
+    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 22, 22)
+    return [each["CidrIp"] for each in rule["IpRanges"]]
+
+
+def test_a_machine_is_born_closed_encrypted_and_tagged(aws: AwsWorld) -> None:
+    """One request says it all: no later call has to make it safe, and a power-off ends it for good."""
+    aws.provider().create(aws.order(disk_gib=50))
+    (instance,) = aws.instances()
+    tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert tags["kedge-run"] == RUN
+    assert tags["kedge-machine"] == tags["Name"] == M1
+    assert Decimal(tags["kedge-usd-per-hour"]) == Decimal("0.0974")
+    life = datetime.fromisoformat(tags["kedge-deadline"]) - datetime.fromisoformat(tags["kedge-created"])
+    assert life == timedelta(hours=1)
+    assert instance["Placement"]["AvailabilityZone"] == f"{REGION}a"
+    assert instance["IamInstanceProfile"]["Arn"].endswith(f"/kedge/kedge-run-{RUN}")
+    client = aws.api.client("ec2")
+    (disk,) = client.describe_volumes(Filters=[{"Name": "tag:kedge-machine", "Values": [M1]}])["Volumes"]
+    assert (disk["VolumeType"], disk["Encrypted"], disk["Size"]) == ("gp3", True, 50)
+    assert open_to(aws) == [HOME]
+    asked = aws.api.calls("ec2", "RunInstances")[0].params
+    assert asked["MetadataOptions.HttpTokens"] == "required"
+    assert asked["MetadataOptions.HttpPutResponseHopLimit"] == "1"
+    assert asked["InstanceInitiatedShutdownBehavior"] == "terminate"
+
+
+def test_a_spot_machine_is_asked_for_once_and_at_most_at_its_price(aws: AwsWorld) -> None:
+    """It is never stopped or asked for again by AWS; the price is limited only where the user said so."""
+    aws.provider().create(aws.order(1, spot=True))
+    aws.provider().create(aws.order(2, spot=True, max_usd_per_hour=Decimal("0.05")))
+    market = "InstanceMarketOptions."
+    free, capped = (
+        {key.removeprefix(market): value for key, value in call.params.items() if key.startswith(market)}
+        for call in aws.api.calls("ec2", "RunInstances")
+    )
+    assert free == {
+        "MarketType": "spot",
+        "SpotOptions.SpotInstanceType": "one-time",
+        "SpotOptions.InstanceInterruptionBehavior": "terminate",
+    }
+    assert capped == {**free, "SpotOptions.MaxPrice": "0.05"}
+    assert {instance["InstanceLifecycle"] for instance in aws.instances()} == {"spot"}
+
+
+def test_a_disk_that_is_too_small_for_the_image_is_as_large_as_the_image(aws: AwsWorld) -> None:
+    """AWS refuses a smaller one; what the plan priced is the same."""
+    aws.provider().create(aws.order(disk_gib=1))
+    client = aws.api.client("ec2")
+    (disk,) = client.describe_volumes(Filters=[{"Name": "tag:kedge-machine", "Values": [M1]}])["Volumes"]
+    (offer, *_) = aws.provider().offers(Resources(instance_type="m5.large", disk_gib=1))
+    assert disk["Size"] == offer.disk_gib > 1
+
+
+def test_a_burstable_machine_never_bills_more_than_its_price(aws: AwsWorld) -> None:
+    """Beyond its credits it is slow, not dear; other types have no such choice."""
+    aws.provider().create(aws.order(1, instance_type="t3.medium"))
+    aws.provider().create(aws.order(2))
+    credit = [call.params.get("CreditSpecification.CpuCredits") for call in aws.api.calls("ec2", "RunInstances")]
+    assert credit == ["standard", None]
+
+
+def test_the_plan_is_told_which_regions_were_left_out(aws: AwsWorld) -> None:
+    """A region that is closed to the account is one of the things that its reader should know."""
+    aws.api.fail_next("DescribeInstanceTypes", "OptInRequired", times=None, region=FAR)
+    laptop = aws.provider()
+    offers = laptop.offers(Resources(instance_type="m5.large", regions=(REGION, FAR)))
+    assert {offer.region for offer in offers} == {REGION}
+    assert laptop.offers_basis.startswith("live")
+    assert laptop.offers_basis.endswith(f"; {FAR} is closed to this account (OptInRequired)")
+
+
+def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
+    """A first machine takes 9 calls, another one and a teardown 3 each; what is known for a day is asked once."""
+    aws.api.reset_calls()
+    aws.provider().create(aws.order(1))
+    aws.provider().describe(M1)
+    first = aws.actions()
+    once_a_day = ("GetCallerIdentity", "GetRole", "DescribeStacks", "DescribeInstanceTypes", "GetParameter")
+    observed = Counter([*once_a_day, "DescribeImages"])
+    assert first.total() - observed.total() == 9
+    assert first > observed
+    aws.api.reset_calls()
+    aws.provider().create(aws.order(2))
+    aws.provider().describe(f"{RUN}-m2")
+    assert aws.actions() == Counter(["RunInstances", "CreateSchedule", "DescribeInstances"])
+    aws.api.reset_calls()
+    aws.provider().destroy(M1)
+    assert aws.actions() == Counter(["DescribeInstances", "TerminateInstances", "DeleteSchedule"])
+
+
+def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> None:
+    """It is reached as kedge's user, with the host key that it was born with, which is provisional."""
+    made = aws.provider().create(aws.order())
+    found = aws.provider().describe(M1)
+    assert found is not None
+    assert found.state is MachineState.READY
+    assert found.address is not None
+    assert (found.address.user, found.address.port, found.address.provisional) == ("kedge", 22, True)
+    assert found.address.host_key.startswith("ssh-ed25519 ")
+    assert made.created_at == found.created_at
+    assert found.deadline_at - found.created_at == timedelta(hours=1)
+    assert list(aws.provider().machines()) == [found]
+
+
+def test_a_replaced_host_key_is_remembered(aws: AwsWorld) -> None:
+    """From then on only the new one counts, and it is not provisional."""
+    aws.provider().create(aws.order())
+    aws.provider().pin(M1, "ssh-ed25519 NEW")
+    found = aws.provider().describe(M1)
+    assert found is not None
+    assert found.address is not None
+    assert (found.address.host_key, found.address.provisional) == ("ssh-ed25519 NEW", False)
+
+
+def test_the_private_host_key_is_nowhere_on_the_laptop(aws: AwsWorld) -> None:
+    """Its public half is all that the laptop needs."""
+    aws.provider().create(aws.order())
+    files = [path for path in aws.folder.rglob("*") if path.is_file()]
+    assert any(b"ssh-ed25519" in path.read_bytes() for path in files)
+    assert not any(b"PRIVATE KEY" in path.read_bytes() for path in files)
+
+
+def test_an_order_that_is_repeated_makes_one_machine(aws: AwsWorld) -> None:
+    """The next command, with a new host key in its hands, gets the machine that is there, and its key."""
+    first = aws.provider().create(aws.order())
+    second = aws.provider().create(aws.order())
+    assert (first.provider_id, first.address) == (second.provider_id, second.address)
+    assert len(aws.instances()) == 1
+
+
+def test_a_machine_has_its_deadline_at_aws(aws: AwsWorld) -> None:
+    """A one-shot schedule ends it a few minutes after its deadline, with the account's own role, and removes itself."""
+    machine = aws.provider().create(aws.order())
+    schedule = aws.api.client("scheduler").get_schedule(Name=M1)
+    at = datetime.strptime(schedule["ScheduleExpression"], "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=UTC)
+    assert timedelta(0) < at - machine.deadline_at <= timedelta(minutes=10)
+    assert schedule["ScheduleExpressionTimezone"] == "UTC"
+    assert schedule["ActionAfterCompletion"] == "DELETE"
+    assert schedule["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
+    assert json.loads(schedule["Target"]["Input"]) == {"InstanceIds": [machine.provider_id]}
+    assert schedule["Target"]["RoleArn"].endswith("/kedge-scheduler")
+
+
+def test_no_machine_stays_without_its_deadline(aws: AwsWorld) -> None:
+    """Where AWS doesn't take the schedule, the machine is ended again, and the error says why."""
+    aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", times=None, status=402)
+    with pytest.raises(KedgeError, match="deadline"):
+        aws.provider().create(aws.order())
+    assert aws.instances() == []
+    assert aws.provider().describe(M1) is None
+
+
+def test_a_destroyed_machine_is_gone_with_its_schedule(aws: AwsWorld) -> None:
+    """Destroying it again, or one that never was, is no error."""
+    aws.provider().create(aws.order())
+    aws.provider().destroy(M1)
+    assert aws.provider().describe(M1) is None
+    assert list(aws.provider().machines()) == []
+    assert aws.schedules() == []
+    aws.provider().destroy(M1)
+    aws.provider().destroy(f"{RUN}-m7")
+
+
+def test_two_instances_with_one_id_are_both_listed_and_both_ended(aws: AwsWorld) -> None:
+    """It must never be; should it happen, neither is overlooked."""
+    aws.provider().create(aws.order())
+    client = aws.api.client("ec2")
+    image = aws.instances()[0]["ImageId"]
+    tags = [{"Key": "kedge-machine", "Value": M1}, {"Key": "kedge-run", "Value": RUN}]
+    client.run_instances(
+        ImageId=image,
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="m5.large",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
+    assert [machine.id for machine in aws.provider().machines()] == [M1, M1]
+    aws.provider().destroy(M1)
+    assert aws.instances() == []
+
+
+def test_a_machine_that_this_laptop_does_not_know_is_found_where_the_user_says(aws: AwsWorld) -> None:
+    """It can be ended, and not be reached: only the laptop that made it knows its host key."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other", environ={"KEDGE_AWS_REGIONS": f"us-west-2, {FAR}"})
+    (found,) = other.provider().machines()
+    assert (found.id, found.run_id, found.address) == (M1, RUN, None)
+    assert found.deadline_at - found.created_at == timedelta(hours=1)
+    other.provider().destroy(M1)
+    assert aws.instances(FAR) == []
+
+
+def test_machines_of_other_regions_are_remembered(aws: AwsWorld) -> None:
+    """The laptop that made a machine looks for it where it made it."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    assert [machine.id for machine in aws.provider().machines()] == [M1]
+
+
+def test_a_region_that_does_not_answer_is_never_left_out(aws: AwsWorld) -> None:
+    """What may be billing there would be kept silent."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, region=FAR)
+    with pytest.raises(KedgeError, match=FAR):
+        aws.provider().machines()
+
+
+def test_a_stopped_machine_is_not_gone(aws: AwsWorld) -> None:
+    """Its disks still bill: it counts as ending, and only its end settles it."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("ec2").stop_instances(InstanceIds=[machine.provider_id])
+    found = aws.provider().describe(M1)
+    assert found is not None
+    assert found.state is MachineState.ENDING
+
+
+def test_a_machine_that_ended_by_itself_leaves_nothing_after_its_run(aws: AwsWorld) -> None:
+    """Its schedule is still there then: the run's release takes it away with role and group."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("ec2").terminate_instances(InstanceIds=[machine.provider_id])
+    assert aws.provider().describe(M1) is None
+    said = aws.provider().release(RUN)
+    assert aws.schedules() == []
+    assert [line.split(" ")[:2] for line in said] == [
+        ["removed", "schedule"],
+        ["removed", "security"],
+        ["removed", "role"],
+    ]
+    assert not [path for path in (aws.folder / "aws").rglob("*.json") if "cache-" not in str(path)]
+
+
+def test_a_run_that_has_a_machine_is_not_released(aws: AwsWorld) -> None:
+    """Its machines would lose their bucket and their owner would lose the way in."""
+    aws.provider().create(aws.order())
+    with pytest.raises(StillBillingError, match=M1):
+        aws.provider().release(RUN)
+    assert open_to(aws) == [HOME]
+
+
+def test_a_release_takes_nothing_of_another_run(aws: AwsWorld) -> None:
+    """Not of one whose id begins alike either; a second release has nothing left to do."""
+    aws.provider().create(aws.order(1))
+    aws.provider().create(aws.order(1, id=f"{RUN}x-m1", run_id=f"{RUN}x"))
+    aws.provider().destroy(M1)
+    aws.provider().release(RUN)
+    assert aws.schedules() == [f"{RUN}x-m1"]
+    roles = [role["RoleName"] for role in aws.api.client("iam").list_roles(PathPrefix="/kedge/")["Roles"]]
+    assert f"kedge-run-{RUN}x" in roles
+    assert f"kedge-run-{RUN}" not in roles
+    assert list(aws.provider().release(RUN)) == []
+
+
+def test_a_release_needs_no_memory(aws: AwsWorld) -> None:
+    """Another laptop finds what the run has by its tags."""
+    aws.provider().create(aws.order())
+    aws.provider().destroy(M1)
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
+    assert any("role" in line for line in other.provider().release(RUN))
+    groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag-key", "Values": ["kedge-run"]}])
+    assert groups["SecurityGroups"] == []
+
+
+def test_machines_are_opened_to_the_address_that_the_user_has_now(aws: AwsWorld) -> None:
+    """The one before is closed."""
+    aws.provider().create(aws.order(1))
+    aws.ssh_from = "198.51.100.9"
+    aws.provider().create(aws.order(2))
+    assert open_to(aws) == ["198.51.100.9/32"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0/0", "::/0", "home"])
+def test_machines_are_never_opened_to_everybody(aws: AwsWorld, address: str) -> None:
+    """What is no address of the user's is refused before anything is made."""
+    aws.ssh_from = address
+    with pytest.raises(BadRequestError, match=address):
+        aws.provider().create(aws.order())
+    assert aws.instances() == []
+
+
+def test_what_somebody_has_removed_is_made_anew(aws: AwsWorld) -> None:
+    """A launch that AWS refuses because the run's group is gone repairs it, and goes on."""
+    aws.provider().create(aws.order(1))
+    aws.provider().destroy(M1)
+    laptop = aws.provider()
+    client = aws.api.client("ec2")
+    groups = client.describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
+    client.delete_security_group(GroupId=groups["SecurityGroups"][0]["GroupId"])
+    laptop.create(aws.order(2))
+    assert open_to(aws) == [HOME]
+
+
+def test_a_region_without_a_default_network_says_so(aws: AwsWorld) -> None:
+    """It is the one thing that a bootstrap doesn't make."""
+    aws.api.fail_next("CreateSecurityGroup", "VPCIdNotSpecified", status=400)
+    with pytest.raises(BadRequestError, match="create-default-vpc"):
+        aws.provider().create(aws.order())
+
+
+def test_an_account_that_is_not_set_up_says_how(aws: AwsWorld) -> None:
+    """Nothing is made before there is a boundary and a role for deadlines."""
+    aws.api.reset()
+    with pytest.raises(BadRequestError, match="kedge bootstrap"):
+        aws.provider().create(aws.order())
+    assert aws.instances() == []
+
+
+@pytest.mark.parametrize("machine_id", ["", "..", "../state", "a/b", "a b", "-x", "a*"])
+def test_an_id_that_could_be_something_else_is_refused(aws: AwsWorld, machine_id: str) -> None:
+    """An id becomes a path, a tag's filter and a schedule's name."""
+    with pytest.raises(BadRequestError):
+        aws.provider().destroy(machine_id)
+
+
+def test_a_zone_without_a_default_subnet_is_left_for_the_next(aws: AwsWorld) -> None:
+    """The refusal speaks for everything in that zone, and for nothing in another."""
+    client = aws.api.client("ec2")
+    zone = {"Name": "availability-zone", "Values": [f"{REGION}a"]}
+    (subnet,) = client.describe_subnets(Filters=[zone, {"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
+    client.delete_subnet(SubnetId=subnet["SubnetId"])
+    (offer,) = aws.provider().offers(Resources(instance_type="m5.large", zone=f"{REGION}a"))
+    with pytest.raises(NoCapacityError, match="default subnet") as refusal:
+        aws.provider().create(aws.order())
+    assert refusal.value.covers(replace(offer, instance_type="m5.xlarge"))
+    assert not refusal.value.covers(replace(offer, zone=f"{REGION}b"))
+    assert aws.provider().create(aws.order(zone=f"{REGION}b")).provider_id
+
+
+def test_a_machine_has_an_address_whatever_its_subnet_says(aws: AwsWorld) -> None:
+    """Accounts may switch addresses off for a subnet: the machine would bill, and never be reached."""
+    aws.provider().create(aws.order())
+    (call,) = aws.api.calls("ec2", "RunInstances")
+    assert call.params["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
+    (interface,) = aws.api.client("ec2").describe_network_interfaces()["NetworkInterfaces"]
+    assert [group["GroupName"] for group in interface["Groups"]] == [f"kedge-{RUN}"]
+    assert interface["Attachment"]["DeleteOnTermination"]

@@ -1,0 +1,228 @@
+"""Data volumes: made once, found again, and at the end kept, deleted or copied as the job says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from orchestrator.adapters.providers.aws.attaching import DataVolume, await_free
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.providers.aws.volumes import place_volumes, ready_volumes
+from orchestrator.core.errors import BadRequestError, ConflictError, NoCapacityError
+from orchestrator.core.job import AtEnd, Resources, VolumeSpec
+from tests.adapters.aws.world import RUN, AwsWorld, QuickClock
+from tests.cloudbox.box import REGION
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+M1 = f"{RUN}-m1"
+SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=20)
+
+
+def volumes(aws: AwsWorld) -> list[dict[str, Any]]:
+    """List the account's data volumes."""
+    filters = [{"Name": "tag-key", "Values": ["kedge-volume"]}]
+    return list(aws.api.client("ec2").describe_volumes(Filters=filters)["Volumes"])
+
+
+def at_end(wish: AtEnd) -> tuple[VolumeSpec, ...]:
+    return (VolumeSpec(name="scans", target="data/scans", size_gib=20, at_end=wish),)
+
+
+def test_a_new_volume_is_made_in_the_machine_s_zone_and_attached(aws: AwsWorld) -> None:
+    """It is encrypted, carries its name, and is there before the machine looks for it."""
+    machine = aws.provider().create(aws.order(volumes=(SCANS,)))
+    (volume,) = volumes(aws)
+    assert (volume["VolumeType"], volume["Encrypted"], volume["Size"]) == ("gp3", True, 20)
+    assert volume["AvailabilityZone"] == f"{REGION}a"
+    tags = {tag["Key"]: tag["Value"] for tag in volume["Tags"]}
+    assert (tags["kedge-volume"], tags["kedge-run"], tags["kedge-at-end"]) == ("scans", RUN, "keep")
+    (attachment,) = volume["Attachments"]
+    assert (attachment["InstanceId"], attachment["Device"]) == (machine.provider_id, "/dev/sdf")
+
+
+def test_a_volume_outlives_its_run_and_serves_the_next(aws: AwsWorld) -> None:
+    """Kept is what the release says, with the warning that it bills; the next run gets the same one."""
+    aws.provider().create(aws.order(volumes=(SCANS,)))
+    (before,) = volumes(aws)
+    aws.provider().destroy(M1)
+    (line,) = [line for line in aws.provider().release(RUN) if "volume" in line]
+    assert line.startswith("kept data volume scans")
+    aws.provider().create(aws.order(1, id="next-1-m1", run_id="next-1", volumes=(SCANS,)))
+    (after,) = volumes(aws)
+    assert after["VolumeId"] == before["VolumeId"]
+    assert {"Key": "kedge-run", "Value": "next-1"} in after["Tags"]
+
+
+def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
+    """A user's own, tagged by hand, is used and never touched; the machine is told by its serial and this mark."""
+    session = AwsSession()
+    (made,) = ready_volumes(session.client("ec2"), aws.order(volumes=(SCANS,)), QuickClock())
+    own = VolumeSpec(name="mine", target="data/mine", size_gib=1)
+    tags = [{"Key": "kedge-volume", "Value": "mine"}]
+    theirs = aws.api.client("ec2").create_volume(
+        AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
+    )["VolumeId"]
+    again, found = ready_volumes(session.client("ec2"), aws.order(volumes=(SCANS, own)), QuickClock())
+    assert (made.boot.ours, made.boot.serial) == (True, made.id.replace("-", ""))
+    assert (again.id, again.boot.ours) == (made.id, True)
+    assert (found.id, found.boot.ours, found.boot.device) == (theirs, False, "/dev/xvdg")
+
+
+def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
+    """Offers are for its zone; before there is one, any zone will do."""
+    wish = Resources(volumes=(SCANS,))
+    assert place_volumes(wish, AwsSession()) == (wish, None)
+    aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
+    assert place_volumes(wish, AwsSession()) == (wish, f"{REGION}b")
+    with pytest.raises(BadRequestError, match=f"{REGION}b"):
+        aws.provider().create(aws.order(2, zone=f"{REGION}a", volumes=(SCANS,)))
+
+
+def test_volumes_in_two_zones_can_not_go_together(aws: AwsWorld) -> None:
+    """No machine can have both: it is said before anything is priced."""
+    other = VolumeSpec(name="other", target="data/other", size_gib=1)
+    aws.provider().create(aws.order(1, volumes=(SCANS,)))
+    aws.provider().create(aws.order(2, zone=f"{REGION}b", volumes=(other,)))
+    with pytest.raises(BadRequestError, match="scans"):
+        place_volumes(Resources(volumes=(SCANS, other)), AwsSession())
+
+
+def test_a_volume_in_use_is_not_taken(aws: AwsWorld) -> None:
+    """It is waited for as long as a machine takes to end, and no longer; no machine is made for it."""
+    aws.provider().create(aws.order(1, volumes=(SCANS,)))
+    before = aws.clock.now()
+    with pytest.raises(ConflictError, match="scans"):
+        aws.provider().create(aws.order(1, id="next-1-m1", run_id="next-1", volumes=(SCANS,)))
+    assert (aws.clock.now() - before).total_seconds() < 240
+    assert len(aws.instances()) == 1
+
+
+def test_a_machine_that_can_not_be_had_leaves_no_volume(aws: AwsWorld) -> None:
+    """The next offer may be in another zone: a volume made for this one would be in its way, and bill."""
+    aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
+    with pytest.raises(NoCapacityError):
+        aws.provider().create(aws.order(volumes=(SCANS,)))
+    assert volumes(aws) == []
+    aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
+    assert [volume["AvailabilityZone"] for volume in volumes(aws)] == [f"{REGION}b"]
+
+
+def test_a_volume_is_deleted_at_the_end_where_the_job_says_so(aws: AwsWorld) -> None:
+    """Nothing of it bills any more."""
+    aws.provider().create(aws.order(volumes=at_end(AtEnd.DELETE)))
+    aws.provider().destroy(M1)
+    assert any(line.startswith("deleted data volume scans") for line in aws.provider().release(RUN))
+    assert volumes(aws) == []
+    assert [bill.kind for bill in aws.api.billing()] == []
+
+
+def test_a_volume_is_copied_before_it_is_deleted(aws: AwsWorld) -> None:
+    """The snapshot carries the volume's name and its run."""
+    aws.provider().create(aws.order(volumes=at_end(AtEnd.SNAPSHOT)))
+    aws.provider().destroy(M1)
+    (line,) = [line for line in aws.provider().release(RUN) if "volume" in line]
+    filters = [{"Name": "tag:kedge-volume", "Values": ["scans"]}]
+    (snapshot,) = aws.api.client("ec2").describe_snapshots(OwnerIds=["self"], Filters=filters)["Snapshots"]
+    assert snapshot["State"] == "completed"
+    assert snapshot["SnapshotId"] in line
+    assert volumes(aws) == []
+
+
+def test_a_machine_without_volumes_asks_nothing_about_them(aws: AwsWorld) -> None:
+    """They cost calls only where there are any."""
+    aws.provider().create(aws.order())
+    assert not [call for call in aws.api.calls("ec2") if "Volume" in call.action]
+
+
+def test_a_repeated_order_attaches_what_was_left_unattached(aws: AwsWorld) -> None:
+    """A command that died between the machine and its volume is gone on with."""
+    machine = aws.provider().create(aws.order(volumes=(SCANS,)))
+    (volume,) = volumes(aws)
+    aws.api.client("ec2").detach_volume(VolumeId=volume["VolumeId"], InstanceId=machine.provider_id, Device="/dev/sdf")
+    aws.provider().create(aws.order(volumes=(SCANS,)))
+    (volume,) = volumes(aws)
+    assert volume["State"] == "in-use"
+
+
+def test_a_run_that_never_had_a_volume_leaves_it_as_it_was(aws: AwsWorld) -> None:
+    """One that asked for a kept volume with `delete`, and got no machine, has no say in the volume's end."""
+    aws.provider().create(aws.order(volumes=(SCANS,)))
+    aws.provider().destroy(M1)
+    (before,) = volumes(aws)
+    aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
+    with pytest.raises(NoCapacityError):
+        aws.provider().create(aws.order(1, id="next-1-m1", run_id="next-1", volumes=at_end(AtEnd.DELETE)))
+    assert not [line for line in aws.provider().release("next-1") if "volume" in line]
+    (after,) = volumes(aws)
+    assert after == before
+
+
+def test_a_volume_that_kedge_did_not_make_is_never_deleted(aws: AwsWorld) -> None:
+    """A user's own, tagged by hand, stays, whatever the job says."""
+    tags = [{"Key": "kedge-volume", "Value": "scans"}]
+    aws.api.client("ec2").create_volume(
+        AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
+    )
+    aws.provider().create(aws.order(volumes=at_end(AtEnd.DELETE)))
+    aws.provider().destroy(M1)
+    (line,) = [line for line in aws.provider().release(RUN) if "volume" in line]
+    assert line.startswith("kept data volume scans")
+    assert len(volumes(aws)) == 1
+
+
+def test_a_volume_follows_what_its_last_run_says(aws: AwsWorld) -> None:
+    """The run that has it decides; the one before no longer does."""
+    aws.provider().create(aws.order(volumes=at_end(AtEnd.DELETE)))
+    aws.provider().destroy(M1)
+    aws.provider().create(aws.order(1, id="next-1-m1", run_id="next-1", volumes=(SCANS,)))
+    aws.provider().destroy("next-1-m1")
+    assert not [line for line in aws.provider().release(RUN) if "volume" in line]
+    assert len(volumes(aws)) == 1
+
+
+def test_a_volume_that_exists_is_priced_by_its_own_size(aws: AwsWorld) -> None:
+    """The size in the job is that of a new one."""
+    aws.provider().create(aws.order(volumes=(SCANS,)))
+    wished = VolumeSpec(name="scans", target="data/scans", size_gib=1)
+    (small, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(wished,)))
+    (large, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(SCANS,)))
+    assert small.disk_usd_per_hour == large.disk_usd_per_hour
+
+
+class SlowlyEnding:
+    """An EC2 in which a machine of the run has had the volume for minutes, on its way out: moto ends at once."""
+
+    def __init__(self, clock: QuickClock, run_id: str, minutes: float) -> None:
+        self._clock = clock
+        self._tags = [{"Key": "kedge-run", "Value": run_id}]
+        self._free_at = clock.now() + timedelta(minutes=minutes)
+
+    def describe_volumes(self, **_: object) -> dict[str, Any]:
+        free = self._clock.now() >= self._free_at
+        attachments = [] if free else [{"InstanceId": "i-1"}]
+        return {"Volumes": [{"State": "available" if free else "in-use", "Attachments": attachments}]}
+
+    def describe_instances(self, **_: object) -> dict[str, Any]:
+        return {"Reservations": [{"Instances": [{"State": {"Name": "shutting-down"}, "Tags": self._tags}]}]}
+
+
+def wait_for_volume(run_id: str, minutes: float) -> timedelta:
+    """Wait for a volume that a machine of some run gives back after minutes; returns how long that took."""
+    clock = QuickClock()
+    ec2 = cast("EC2Client", SlowlyEnding(clock, run_id, minutes))
+    begun = clock.now()
+    await_free(ec2, DataVolume(id="vol-1", spec=SCANS, ours=True, number=0), RUN, clock)
+    return clock.now() - begun
+
+
+def test_a_machine_of_the_same_run_that_ends_slowly_is_waited_for() -> None:
+    """Large machines take ten minutes and more to shut down; then the error says that it is the run's own."""
+    assert timedelta(minutes=12) <= wait_for_volume(RUN, minutes=12) < timedelta(minutes=13)
+    with pytest.raises(ConflictError, match="shutting down for 15 minutes"):
+        wait_for_volume(RUN, minutes=20)
+    with pytest.raises(ConflictError, match="another machine"):
+        wait_for_volume("other-1", minutes=12)

@@ -1,0 +1,102 @@
+"""A laptop with an AWS account in the box."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from orchestrator.adapters.agent_archive import agent_archive
+from orchestrator.adapters.providers import Context
+from orchestrator.adapters.providers.aws.provider import AwsProvider, make
+from orchestrator.adapters.resources import resource
+from orchestrator.core.machine import MachineOrder
+from tests.cloudbox.box import REGION, Box
+
+RUN = "digits-1121-ab2c"
+HOME = "203.0.113.7/32"
+TYPE = "m5.large"
+
+
+class QuickClock:
+    """The computer's clock, on which waiting takes no time."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    def sleep(self, duration: timedelta) -> None:
+        self._ahead += duration
+
+
+def set_up(api: Box) -> None:
+    """Do what `kedge bootstrap --provider aws` does."""
+    template = resource("infra/aws/account.yaml").read_text()
+    api.client("cloudformation").create_stack(
+        StackName="kedge-account",
+        TemplateBody=template,
+        Parameters=[{"ParameterKey": "BucketName", "ParameterValue": "kedge-test"}],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
+
+
+@dataclass
+class AwsWorld:
+    """One account, and the state folder of one laptop."""
+
+    api: Box
+    folder: Path
+    clock: QuickClock = field(default_factory=QuickClock)
+    ssh_from: str = HOME
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def provider(self) -> AwsProvider:
+        """Open the provider, as the next command does."""
+        context = Context(
+            state_dir=self.folder,
+            runtime_dir=self.folder,
+            clock=self.clock,
+            key_file=self.folder / "key",
+            ssh_from=self.ssh_from,
+            environ=self.environ,
+        )
+        provider = make(context).provider
+        assert isinstance(provider, AwsProvider)
+        return provider
+
+    def order(self, number: int = 1, **changes: Any) -> MachineOrder:
+        """Order a machine of the run."""
+        order = MachineOrder(
+            id=f"{RUN}-m{number}",
+            run_id=RUN,
+            instance_type=TYPE,
+            region=REGION,
+            zone=f"{REGION}a",
+            spot=False,
+            usd_per_hour=Decimal("0.0974"),
+            lifetime_seconds=3600,
+            authorized_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ kedge",
+            agent_archive=agent_archive(),
+            store_url=f"s3://kedge-test/runs?region={REGION}",
+        )
+        return replace(order, **changes)
+
+    def instances(self, region: str = REGION) -> list[dict[str, Any]]:
+        """List all instances of the account that aren't gone."""
+        answer = self.api.client("ec2", region).describe_instances()
+        listed = [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
+        return [instance for instance in listed if instance["State"]["Name"] != "terminated"]
+
+    def schedules(self) -> list[str]:
+        """List the names of all schedules."""
+        return [item["Name"] for item in self.api.client("scheduler").list_schedules()["Schedules"]]
+
+    def actions(self, *, without: Sequence[str] = ("s3",)) -> Counter[str]:
+        """Count the control plane's calls by action."""
+        return Counter(call.action for call in self.api.calls() if call.service not in without)

@@ -1,0 +1,30 @@
+"""A bucket as the laptop reaches it: through the gate, with the real SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from tests.agent.aws import REGION, Aws
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+def laptop_client(aws: Aws) -> S3Client:
+    """Make a client that gives up at once."""
+    return boto3.client(
+        "s3",
+        endpoint_url=aws.gate.url,
+        region_name=REGION,
+        aws_access_key_id="laptop",
+        aws_secret_access_key="secret",
+        config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=20),
+    )
+
+
+def asked(aws: Aws, *, since: int = 0) -> list[str]:
+    """List what was asked of the bucket: the method, and the key or the query."""
+    return [f"{method} {path.removeprefix(f'/{aws.bucket}')}" for method, path, _ in aws.gate.asked[since:]]

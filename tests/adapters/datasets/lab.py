@@ -1,0 +1,97 @@
+"""The whole way of a data set: a folder of the laptop's, the bucket, and a folder of the machine's."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.datasets.push import BucketData
+from orchestrator.agent.datasets import pull
+from orchestrator.agent.s3 import S3Store
+from orchestrator.agent.s3client import Client, parse_place
+from tests.adapters.buckets import laptop_client
+from tests.agent.aws import Aws
+
+NAME = "digits"
+
+
+class Later(SystemClock):
+    """A clock that is ahead: by which no file is young any more."""
+
+    ahead = timedelta(hours=1)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+class Lab:
+    def __init__(self, aws: Aws, folder: Path) -> None:
+        self.aws = aws
+        self.client = laptop_client(aws)
+        self.source = folder / "my 'data'"
+        self.source.mkdir()
+        self.target = folder / "machine" / "data" / "digits"
+        self.state = folder / "state"
+        self.clock = Later()
+
+    def write(self, path: str | bytes, content: bytes) -> Path:
+        place = self.source / os.fsdecode(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        return place
+
+    def push(self, *, delete: bool = False, state: Path | None = None, source: Path | None = None) -> int:
+        """Send the folder; return the bytes of the shards that went up."""
+        before = len(self.aws.gate.asked)
+        self.steps = Steps()
+        self.data(state).put(str(source or self.source), self.steps.add, name=NAME, delete=delete)
+        sent = [
+            headers for method, path, headers in self.aws.gate.asked[before:] if method == "PUT" and "shards" in path
+        ]
+        return sum(int(headers["content-length"]) for headers in sent)
+
+    def data(self, state: Path | None = None) -> BucketData:
+        """Make the laptop's half, with shards of 64 KB, so that many of them are quick."""
+        return BucketData(self.client, self.aws.bucket, state=state or self.state, clock=self.clock, shard_bytes=64_000)
+
+    def pull(self) -> int:
+        """Mirror on the machine; return the bytes that were fetched."""
+        client = Client(parse_place(self.aws.store_url), patience=2)
+        steps = Steps()
+        try:
+            pull(S3Store(client, f"data/{NAME}"), self.target, steps.add)
+        finally:
+            client.close()
+        return steps.rows[-1][0] if steps.rows else 0
+
+    def shards(self) -> list[str]:
+        return self.aws.keys(f"data/{NAME}/shards/")
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+
+    def add(self, done: int, total: int) -> None:
+        self.rows.append((done, total))
+
+
+Picture = dict[str, tuple[str, object, int, int]]
+
+
+def picture(root: Path) -> Picture:
+    """Map every path to what it is, what it holds, its mode and its time; a folder counts where it is empty."""
+    paths = [path for path in root.rglob("*") if path.relative_to(root).parts[0] != ".kedge"]
+    found = {str(path.relative_to(root)): _describe(path) for path in paths}
+    return {name: seen for name, seen in found.items() if seen is not None}
+
+
+def _describe(path: Path) -> tuple[str, object, int, int] | None:
+    if path.is_symlink():
+        return "link", str(path.readlink()), 0, 0
+    if path.is_dir():
+        return None if any(path.iterdir()) else ("folder", b"", 0, 0)
+    status = path.stat()
+    return "file", path.read_bytes(), status.st_mode & 0o777, status.st_mtime_ns

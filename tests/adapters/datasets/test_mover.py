@@ -1,0 +1,112 @@
+"""Data goes to the bucket, then the machine is told to mirror it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.adapters.datasets.mover import BucketMover
+from orchestrator.adapters.datasets.push import data_name
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.job import DataMount
+from orchestrator.core.machine import Machine, MachineState, SshAddress
+from orchestrator.core.ports import Completed, Progress
+from tests.adapters.datasets.lab import Lab
+
+ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", key_file="key", host_key="ssh-ed25519 AAAA")
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+MACHINE = Machine(
+    id="m1",
+    run_id="r",
+    provider="aws",
+    provider_id="i-1",
+    state=MachineState.READY,
+    root="/opt/kedge",
+    created_at=NOW,
+    deadline_at=NOW + timedelta(hours=1),
+    usd_per_hour=Decimal(1),
+    address=ADDRESS,
+)
+
+
+class Way:
+    """A connector, and the one remote that it makes, which answers the same to everything."""
+
+    def __init__(self, answer: Completed) -> None:
+        self.answer = answer
+        self.asked: list[list[str]] = []
+
+    def connect(self, address: SshAddress) -> Way:
+        assert address == ADDRESS
+        return self
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+        assert timeout is not None
+        self.asked.append([*argv, *([stdin.decode()] if stdin else [])])
+        return self.answer
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        raise NotImplementedError
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
+        raise NotImplementedError
+
+    def forget(self, address: SshAddress) -> None:
+        pass
+
+
+class Direct:
+    """What comes home."""
+
+    def __init__(self) -> None:
+        self.fetched: list[str] = []
+
+    def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
+        raise NotImplementedError
+
+    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
+        self.fetched.append(f"{machine.id}:{folder} -> {destination}")
+        progress(1, 1)
+
+
+def nothing(_done: int, _total: int) -> None:
+    pass
+
+
+def test_the_machine_is_told_the_name_the_target_and_the_index(lab: Lab) -> None:
+    """After the data set is whole in the bucket; the index is named without being read when nothing has changed."""
+    lab.write("a.png", b"a")
+    way = Way(Completed(exit_code=0, stdout=b"", stderr=b""))
+    mount = DataMount(source=str(lab.source), target="data/train")
+    for _ in range(2):
+        BucketMover(lab.data(), way, Direct()).send(mount, MACHINE, nothing)
+    name = data_name(str(lab.source), "data/train")
+    index = hashlib.sha256(lab.aws.read(f"data/{name}/index.json.gz") or b"").hexdigest()
+    assert way.asked == [["/opt/kedge/bin/kedge-agent", "pull-data", "--index", index, name, "data/train"]] * 2
+
+
+def test_a_machine_that_cannot_take_it_says_why(lab: Lab) -> None:
+    """The agent's own words reach the user."""
+    way = Way(Completed(exit_code=1, stdout=b"", stderr=b"kedge-agent: it can't\n  why: AccessDenied\n"))
+    mount = DataMount(source=str(lab.source), target="data/train")
+    with pytest.raises(KedgeError, match="could not take the data") as caught:
+        BucketMover(lab.data(), way, Direct()).send(mount, MACHINE, nothing)
+    assert "AccessDenied" in caught.value.why
+
+
+def test_results_come_home_the_direct_way(lab: Lab) -> None:
+    """The bucket's copy of them is another port's."""
+    direct = Direct()
+    mover = BucketMover(lab.data(), Way(Completed(exit_code=0, stdout=b"", stderr=b"")), direct)
+    mover.fetch(MACHINE, "results", "/here", nothing)
+    assert direct.fetched == ["m1:results -> /here"]

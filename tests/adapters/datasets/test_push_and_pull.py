@@ -1,0 +1,361 @@
+"""A data set reaches the machine as it is, in few requests, and a cut at any point costs only what it cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError
+
+from orchestrator.adapters.datasets.push import data_name
+from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, UnreachableError
+from tests.adapters.buckets import asked
+from tests.adapters.datasets.lab import NAME, Lab, picture
+from tests.agent.aws import Fault
+
+AWKWARD = [
+    b"a b.png",
+    b'it\'s "quoted".png',
+    b"line\nbreak.png",
+    "é☃ üñï.png".encode(),
+    b"latin-\xe9\xff.png",
+    b"-rf",
+    b"*?[x]$HOME`id`;.png",
+    b"back\\slash",
+    b"deep/" + b"x" * 200 + b"/" + b"y" * 200 + b".png",
+]
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def test_whatever_lies_in_the_folder_arrives(lab: Lab) -> None:
+    """Odd names, modes, times, links, empty files and folders; names that are no UTF-8 too."""
+    for name in AWKWARD:
+        lab.write(name, name * 3)
+    lab.write("large.bin", noise(200_001))
+    lab.write("tool.sh", b"#!/bin/sh\n").chmod(0o750)
+    lab.write("empty", b"")
+    (lab.source / "no files/here").mkdir(parents=True)
+    (lab.source / os.fsdecode(b"link \xff")).symlink_to(os.fsdecode(b"latin-\xe9\xff.png"))
+    (lab.source / "to folder").symlink_to("deep")
+    (lab.source / "dangling").symlink_to("not/there")
+    lab.push()
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_a_single_file_arrives_under_the_targets_name(lab: Lab) -> None:
+    """What lies beside it on the machine stays."""
+    lab.target.parent.mkdir(parents=True)
+    (lab.target.parent / "table.csv").write_bytes(b"another data set's")
+    table = lab.write("table.csv", noise(100_000))
+    for content in (noise(100_000), noise(100_000, 2)):
+        table.write_bytes(content)
+        lab.push(source=table)
+        lab.pull()
+        assert lab.target.read_bytes() == content
+        assert (lab.target.parent / "table.csv").read_bytes() == b"another data set's"
+
+
+def test_links_out_of_the_folder_arrive_as_what_they_lead_to(lab: Lab, tmp_path: Path) -> None:
+    """A file or a whole folder: on the machine they would lead to nothing."""
+    (tmp_path / "cache" / "blobs").mkdir(parents=True)
+    (tmp_path / "cache" / "blobs" / "x").write_bytes(b"weights")
+    (lab.source / "model.bin").symlink_to(tmp_path / "cache" / "blobs" / "x")
+    (lab.source / "all").symlink_to("../cache")
+    lab.push()
+    lab.pull()
+    assert (lab.target / "model.bin").read_bytes() == b"weights"
+    assert not (lab.target / "model.bin").is_symlink()
+    assert (lab.target / "all" / "blobs" / "x").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("target", ["/no/such/thing", ".."])
+def test_a_link_that_cannot_be_followed_is_refused(lab: Lab, target: str) -> None:
+    """One that leads nowhere, and one that leads to a folder around it."""
+    (lab.source / "bad").symlink_to(target)
+    with pytest.raises(BadRequestError, match="bad"):
+        lab.push()
+
+
+def test_nothing_new_is_one_request(lab: Lab) -> None:
+    """The bucket isn't listed, no file is read, and the machine stats its own."""
+    for number in range(50):
+        lab.write(f"{number}.png", noise(3_000, number))
+    assert lab.push() == 150_000
+    before = len(lab.aws.gate.asked)
+    assert lab.push() == 0
+    assert asked(lab.aws, since=before) == [f"HEAD /data/{NAME}/index.json.gz"]
+    lab.pull()
+    before = len(lab.aws.gate.asked)
+    assert lab.pull() == 0
+    assert asked(lab.aws, since=before) == [f"GET /data/{NAME}/index.json.gz"]
+
+
+def test_only_what_changed_goes_up_and_comes_down(lab: Lab) -> None:
+    """A new file among many, and a new time without a new content."""
+    for number in range(40):
+        lab.write(f"{number:02}.png", noise(5_000, number))
+    lab.push()
+    lab.pull()
+    lab.write("20b.png", b"new")
+    os.utime(lab.source / "03.png", (1_600_000_000, 1_600_000_000))
+    assert lab.push() == 3
+    assert lab.pull() <= 3 + 5_000
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_another_laptop_sends_nothing_of_what_is_there(lab: Lab, tmp_path: Path) -> None:
+    """Without what the first one remembers, contents are compared by their checksums."""
+    for number in range(40):
+        lab.write(f"{number:02}.png", noise(5_000, number))
+    lab.push()
+    assert lab.push(state=tmp_path / "another laptop") == 0
+
+
+def test_a_renamed_large_file_is_not_sent_again(lab: Lab) -> None:
+    """Its contents are in the bucket under their own checksums."""
+    big = lab.write("big.bin", noise(200_000))
+    lab.push()
+    big.rename(lab.source / "renamed.bin")
+    assert lab.push(delete=True) == 0
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_is_gone_here_is_gone_there_where_asked(lab: Lab, delete: bool) -> None:
+    """Files, links and folders; what a run has put beside the data stays in either case."""
+    lab.write("sub/old.png", b"old")
+    lab.write("sub/deep/older.png", b"older")
+    lab.write("kept.png", b"kept")
+    (lab.source / "link").symlink_to("kept.png")
+    lab.push()
+    lab.pull()
+    (lab.target / "cache.bin").write_bytes(b"a run's own")
+    before = picture(lab.target)
+    (lab.source / "sub/old.png").unlink()
+    (lab.source / "sub/deep/older.png").unlink()
+    (lab.source / "sub/deep").rmdir()
+    (lab.source / "sub").rmdir()
+    (lab.source / "link").unlink()
+    lab.push()
+    lab.push(delete=delete)
+    lab.pull()
+    after = picture(lab.target)
+    assert after.pop("cache.bin")[1] == b"a run's own"
+    assert after == (picture(lab.source) if delete else {k: v for k, v in before.items() if k != "cache.bin"})
+    assert (lab.target / "sub").exists() is not delete
+
+
+def test_shards_that_nothing_names_are_deleted(lab: Lab) -> None:
+    """And one of which little is left in use is packed anew: the bucket holds at most twice the data."""
+    for number in range(12):
+        lab.write(f"{number:02}.png", noise(5_000, number))
+    lab.push()
+    for number in range(10):
+        (lab.source / f"{number:02}.png").unlink()
+    lab.push(delete=True)
+    assert sum(len(lab.aws.read(key) or b"") for key in lab.shards()) == 10_000
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+@pytest.mark.parametrize("through", [0, 1, 2, 6, 12])
+def test_an_upload_that_is_cut_goes_on(lab: Lab, through: int) -> None:
+    """The bucket has the old data set until the new one is whole, and shards that got through aren't sent again."""
+    lab.write("old.png", b"old")
+    lab.push()
+    for number in range(100):
+        lab.write(f"{number:03}.png", noise(5_000, number))
+    lab.write("large.bin", noise(150_000, 7))
+    index = lab.aws.read(f"data/{NAME}/index.json.gz")
+    left, lock = [through], threading.Lock()
+
+    def cut(**_context: Any) -> None:
+        with lock:
+            if not left[0]:
+                raise ConnectionClosedError(endpoint_url=lab.aws.gate.url)
+            left[0] -= 1
+
+    lab.client.meta.events.register("before-call.s3.*", cut)
+    with pytest.raises(UnreachableError):
+        lab.push()
+    lab.client.meta.events.unregister("before-call.s3.*", cut)
+    assert lab.aws.read(f"data/{NAME}/index.json.gz") == index
+    there = sum(len(lab.aws.read(key) or b"") for key in lab.shards()) - 3
+    assert lab.push() == 650_000 - there
+    assert lab.steps.rows[-1] == (650_000, 650_000)
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_an_answer_that_got_lost_does_no_harm(lab: Lab) -> None:
+    """The index was replaced, but nobody said so: the next push sees it and sends nothing."""
+    lab.write("a.png", noise(5_000))
+    lab.aws.gate.faults.append(Fault("PUT", "index.json.gz", lost=True))
+    with pytest.raises(UnreachableError):
+        lab.push()
+    assert lab.push() == 0
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_a_pull_that_is_cut_goes_on(lab: Lab) -> None:
+    """Files are whole or absent, and what had come doesn't come again."""
+    lab.write("large.bin", noise(400_000))
+    for number in range(30):
+        lab.write(f"{number:02}.png", noise(5_000, number))
+    lab.push()
+    for key in lab.shards()[4:]:
+        lab.aws.gate.faults += [Fault("GET", key, status=403, code="AccessDenied")]
+    with pytest.raises(OSError, match="AccessDenied"):
+        lab.pull()
+    lab.aws.gate.faults.clear()
+    whole = picture(lab.source)
+    assert all(whole[path] == found for path, found in picture(lab.target).items())
+    assert 0 < lab.pull() < 550_000
+    assert picture(lab.target) == whole
+    assert not (lab.target / ".kedge" / "partial").exists()
+
+
+def test_a_shard_that_is_damaged_is_told_and_nothing_of_it_stands(lab: Lab) -> None:
+    """The machine verifies every piece."""
+    lab.write("a.png", noise(5_000))
+    lab.push()
+    lab.aws.write(lab.shards()[0], noise(5_000, 2))
+    with pytest.raises(Exception, match="damaged"):
+        lab.pull()
+    assert picture(lab.target) == {}
+
+
+def test_a_push_during_a_pull_ends_in_the_new_data_set(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old index's shards are gone meanwhile: the machine takes the new index."""
+    lab.write("a.bin", noise(60_000))
+    lab.push()
+    old = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
+    lab.write("a.bin", noise(60_000, 2))
+    lab.push()
+    new = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
+    lab.aws.write(f"data/{NAME}/index.json.gz", old)
+    # The newer one is put back as soon as the old one has been read.
+    asked_for = lab.aws.gate.fault_for
+
+    def put_back(method: str, path: str) -> Fault | None:
+        if "/shards/" in path:
+            lab.aws.write(f"data/{NAME}/index.json.gz", new)
+        return asked_for(method, path)
+
+    monkeypatch.setattr(lab.aws.gate, "fault_for", put_back)
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_two_laptops_at_once_do_not_mix(lab: Lab, tmp_path: Path) -> None:
+    """Whoever comes second is told, and nothing that the first one's index names is deleted."""
+    lab.write("a.png", b"base")
+    lab.push()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.png").write_bytes(b"theirs")
+    done: list[bool] = []
+
+    def overtake(**_context: Any) -> None:
+        if not done:
+            done.append(True)
+            lab.push(source=other, state=tmp_path / "their state")
+
+    lab.write("a.png", b"ours, longer")
+    lab.client.meta.events.register("before-call.s3.PutObject", overtake)
+    with pytest.raises(ConflictError):
+        lab.push()
+    lab.pull()
+    assert (lab.target / "a.png").read_bytes() == b"theirs"
+
+
+def test_a_file_that_changes_meanwhile_is_told(lab: Lab) -> None:
+    """Neither its old content nor its new would arrive."""
+    lab.write("a.png", noise(5_000))
+
+    def change(**_context: Any) -> None:
+        lab.write("a.png", noise(6_000, 2))
+
+    lab.client.meta.events.register("before-call.s3.ListObjectsV2", change)
+    with pytest.raises(KedgeError, match="changes while it is being sent"):
+        lab.push()
+    assert lab.aws.read(f"data/{NAME}/index.json.gz") is None
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_link(lab: Lab) -> None:
+    """A change of kind at the same path arrives, with and without deletion."""
+    lab.write("a", b"file")
+    lab.write("b/x", b"in b")
+    lab.push()
+    lab.pull()
+    (lab.source / "a").unlink()
+    lab.write("a/y", b"in a")
+    (lab.source / "b").rename(lab.source / "b2")
+    (lab.source / "b").symlink_to("b2")
+    lab.push()
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
+
+
+def test_a_file_that_is_written_twice_within_a_tick_is_sent(lab: Lab) -> None:
+    """What is young is read again: its stat says nothing yet."""
+    file = lab.write("a.png", b"first")
+    stamp = file.stat()
+    lab.clock.ahead = timedelta(0)
+    data = lab.data()
+    data.put(str(lab.source), lambda _done, _total: None, name=NAME)
+    file.write_bytes(b"other")
+    os.utime(file, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
+    data.put(str(lab.source), lambda _done, _total: None, name=NAME)
+    lab.pull()
+    assert (lab.target / "a.png").read_bytes() == b"other"
+
+
+def test_abandoned_shards_are_deleted_in_the_end(lab: Lab) -> None:
+    """Not while somebody may still be sending them: after two days."""
+    lab.aws.write(f"data/{NAME}/shards/{'0' * 64}", b"left by a cut")
+    lab.write("a.png", b"a")
+    lab.push()
+    assert len(lab.shards()) == 2
+    lab.clock.ahead = timedelta(days=3)
+    lab.write("b.png", b"b")
+    lab.push()
+    assert f"data/{NAME}/shards/{'0' * 64}" not in lab.shards()
+
+
+def test_a_name_is_the_same_for_a_path_and_another_for_any_other() -> None:
+    """It is a plain word, whatever the folder is called."""
+    assert data_name("/a/Image Net!") == data_name("/a/b/../Image Net!")
+    assert data_name("/a/Image Net!").startswith("Image-Net-")
+    assert data_name("/b/Image Net!") != data_name("/a/Image Net!")
+    assert data_name("/a/x", "data/train").startswith("data-train-")
+
+
+def test_a_name_that_is_a_path_is_refused(lab: Lab) -> None:
+    """It would lead to another data set."""
+    with pytest.raises(BadRequestError):
+        lab.data().put(str(lab.source), lambda _done, _total: None, name="../runs")
+
+
+def test_what_is_remembered_and_damaged_is_forgotten(lab: Lab) -> None:
+    """The bucket is asked instead."""
+    lab.write("a.png", b"a")
+    lab.push()
+    remembered = next(lab.state.iterdir())
+    remembered.write_bytes(remembered.read_bytes().partition(b"\n")[0] + b"\n" + json.dumps([]).encode()[:1])
+    lab.write("b.png", b"b")
+    assert lab.push() == 1
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)

@@ -1,0 +1,86 @@
+"""Stores of both kinds, with what a test does behind their backs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.objects.s3 import S3Store
+from orchestrator.core.ports import ResultStore
+from tests.adapters.buckets import laptop_client
+from tests.agent.aws import Aws
+
+RUN = "digits-1a2b"
+MTIME = 1_700_000_000.5
+
+
+class Shelf(Protocol):
+    store: ResultStore
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object of the run's."""
+
+    def read(self, key: str) -> bytes:
+        """Read one."""
+
+    def delete(self, key: str) -> None:
+        """Delete one."""
+
+
+class FolderShelf:
+    def __init__(self, root: Path) -> None:
+        self.store: ResultStore = FolderStore(root)
+        self._folder = root / RUN
+
+    def put(self, key: str, content: bytes) -> None:
+        (self._folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (self._folder / key).write_bytes(content)
+
+    def read(self, key: str) -> bytes:
+        return (self._folder / key).read_bytes()
+
+    def delete(self, key: str) -> None:
+        (self._folder / key).unlink()
+
+
+class S3Shelf:
+    def __init__(self, aws: Aws) -> None:
+        self.store: ResultStore = S3Store(laptop_client(aws), aws.bucket)
+        self._aws = aws
+
+    def put(self, key: str, content: bytes) -> None:
+        self._aws.write(f"runs/{RUN}/{key}", content)
+
+    def read(self, key: str) -> bytes:
+        return self._aws.read(f"runs/{RUN}/{key}") or b""
+
+    def delete(self, key: str) -> None:
+        self._aws.s3.delete_object(Bucket=self._aws.bucket, Key=f"runs/{RUN}/{key}")
+
+
+def blob_key(content: bytes) -> str:
+    return f"blobs/{hashlib.sha256(content).hexdigest()}"
+
+
+def ship(shelf: Shelf, files: dict[str, bytes], **more: Any) -> None:
+    """Write a run as the agent does."""
+    rows = []
+    for path, content in files.items():
+        shelf.put(blob_key(content), content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        rows.append({"path": path, "bytes": len(content), "sha256": sha256, "mtime": MTIME})
+    manifest = {"time": MTIME, "machine": f"{RUN}-m1", "checkpoint": "last.pt", "files": rows, **more}
+    shelf.put("manifest.json", json.dumps(manifest).encode())
+
+
+def fetch(shelf: Shelf, destination: Path) -> list[tuple[int, int]]:
+    steps: list[tuple[int, int]] = []
+    shelf.store.fetch(RUN, str(destination), lambda done, total: steps.append((done, total)))
+    return steps
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

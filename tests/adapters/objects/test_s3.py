@@ -1,0 +1,100 @@
+"""Results come home from a bucket although connections break, and nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from orchestrator.adapters.objects.s3 import S3Store
+from orchestrator.core.errors import KedgeError, UnreachableError
+from tests.adapters.buckets import asked, laptop_client
+from tests.adapters.objects.shelves import RUN, S3Shelf, blob_key, fetch, files_below, ship
+from tests.agent.aws import REGION, Aws, Fault
+
+WEIGHTS = random.Random(1).randbytes(5_000_000)
+
+
+@pytest.fixture
+def shelf(aws: Aws) -> S3Shelf:
+    return S3Shelf(aws)
+
+
+def test_the_url_names_region_and_endpoint_where_it_is_not_amazons_own(aws: Aws) -> None:
+    """It is all that a machine is told."""
+    assert S3Store(laptop_client(aws), "b").url == f"s3://b/runs?region={REGION}&endpoint={aws.gate.url}"
+    of_amazon = boto3.client("s3", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
+    assert S3Store(of_amazon, "b", "my runs").url == f"s3://b/my%20runs?region={REGION}"
+
+
+def test_a_download_that_breaks_is_gone_on_with_where_it_broke(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+    """Within one fetch: the bytes that came don't come again."""
+    ship(shelf, {"model.pt": WEIGHTS})
+    key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
+    aws.gate.faults += [Fault("GET", key, cut_after=2_000_000), Fault("GET", key, cut_after=1_000_000)]
+    steps = fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {"model.pt": WEIGHTS}
+    ranges = [headers.get("range") for _, path, headers in aws.gate.asked if path.endswith(key)]
+    assert ranges[0] is None
+    assert all(later is not None and int(later[6:-1]) > 0 for later in ranges[1:])
+    assert len(ranges) == 3
+    assert steps == sorted(steps)
+    assert steps[-1] == (5_000_000, 5_000_000)
+
+
+def test_a_fetch_that_was_cut_is_gone_on_with_by_the_next(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+    """What is whole stays, what isn't goes on; nothing half-copied has a result's name, and nothing is left over."""
+    ship(shelf, {"a.txt": b"a", "model.pt": WEIGHTS})
+    key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
+    aws.gate.faults += [Fault("GET", key, cut_after=3_000_000)] + [Fault("GET", key, cut_after=0) for _ in range(5)]
+    with pytest.raises(UnreachableError):
+        fetch(shelf, tmp_path / "here")
+    aws.gate.faults.clear()
+    assert not (tmp_path / "here" / "model.pt").exists()
+    before = len(aws.gate.asked)
+    fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {"a.txt": b"a", "model.pt": WEIGHTS}
+    again = [headers["range"] for _, path, headers in aws.gate.asked[before:] if path.endswith(key)]
+    assert len(again) == 1
+    assert int(again[0][6:-1]) >= 2_000_000
+    assert not [line for line in asked(aws, since=before) if line.endswith(blob_key(b"a"))]
+
+
+def test_what_an_earlier_fetch_left_damaged_is_fetched_anew(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+    """A wrong beginning costs one failed fetch, and is never taken for a result."""
+    ship(shelf, {"model.pt": WEIGHTS})
+    key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
+    aws.gate.faults += [Fault("GET", key, cut_after=3_000_000)] + [Fault("GET", key, cut_after=0) for _ in range(5)]
+    with pytest.raises(UnreachableError):
+        fetch(shelf, tmp_path / "here")
+    aws.gate.faults.clear()
+    part = next((tmp_path / "here" / ".kedge-partial").iterdir())
+    part.write_bytes(b"x" + part.read_bytes()[1:])
+    with pytest.raises(KedgeError, match="damaged"):
+        fetch(shelf, tmp_path / "here")
+    fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {"model.pt": WEIGHTS}
+
+
+def test_a_bucket_that_is_not_there_is_said_in_our_words(aws: Aws) -> None:
+    """With the command that makes it."""
+    with pytest.raises(KedgeError, match="no such bucket") as caught:
+        S3Store(laptop_client(aws), "kedge-nobody").manifest(RUN)
+    assert "bootstrap" in caught.value.fix
+
+
+def test_a_refusal_is_no_empty_result(aws: Aws, shelf: S3Shelf) -> None:
+    """Whoever may not read is told so."""
+    aws.gate.refuses = "AccessDenied"
+    with pytest.raises(KedgeError, match="AccessDenied"):
+        shelf.store.manifest(RUN)
+
+
+def test_the_package_alone_loads_no_sdk() -> None:
+    """`status` and `cost` import it, and stay quick."""
+    script = "import orchestrator.adapters.objects, sys; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,125 @@
+"""What machines find at boot lies in the bucket once, under its own content's name."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.code.source import GitCodeSource
+from orchestrator.adapters.objects.stage import S3Stage
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
+from orchestrator.core.wire import RunConfig
+from tests.adapters.buckets import asked, laptop_client
+from tests.agent.aws import Aws, Fault
+
+RUN = "digits-1a2b"
+CONFIG = RunConfig(
+    run=RUN,
+    job="digits",
+    mode="standard",
+    command="python train.py",
+    setup="",
+    supervisor="systemd",
+    restarts=3,
+    restart_after=5.0,
+    grace=30.0,
+    envs={"A": "é"},
+)
+
+
+@pytest.fixture
+def stage(aws: Aws) -> S3Stage:
+    return S3Stage(laptop_client(aws), aws.bucket)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> GitCodeSource:
+    work = tmp_path / "my work"
+    work.mkdir()
+    (work / "train.py").write_text("print('hello')\n")
+    return GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
+
+
+def put(stage: S3Stage, code: GitCodeSource) -> str:
+    return stage.put_code(RUN, code, lambda _done, _total: None)
+
+
+def test_code_lies_under_its_hash_as_the_stream_that_the_agent_takes(
+    aws: Aws, stage: S3Stage, code: GitCodeSource
+) -> None:
+    """A gzip'd tar whose last member is the manifest."""
+    code_hash = put(stage, code)
+    assert code_hash == code.summary().hash
+    raw = aws.read(f"runs/{RUN}/code/{code_hash}.tar.gz") or b""
+    with tarfile.open(fileobj=BytesIO(gzip.decompress(raw))) as tar:
+        assert tar.getnames() == ["train.py", ".kedge-manifest.json"]
+
+
+def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: S3Stage, code: GitCodeSource) -> None:
+    """One request tells."""
+    code_hash = put(stage, code)
+    before = len(aws.gate.asked)
+    assert put(stage, code) == code_hash
+    assert asked(aws, since=before) == [f"HEAD /runs/{RUN}/code/{code_hash}.tar.gz"]
+
+
+def test_large_code_goes_up_in_parts_with_checksums(
+    aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path
+) -> None:
+    """Each part carries its SHA-256, and progress reaches the size of what is sent."""
+    with (tmp_path / "my work" / "weights.bin").open("wb") as file:
+        for seed in range(20):
+            file.write(hashlib.shake_128(bytes([seed])).digest(1 << 20))
+    steps: list[tuple[int, int]] = []
+    code_hash = stage.put_code(RUN, code, lambda done, total: steps.append((done, total)))
+    parts = [headers for method, path, headers in aws.gate.asked if method == "PUT" and "partNumber" in path]
+    assert len(parts) == 2
+    assert all("x-amz-checksum-sha256" in headers for headers in parts)
+    size = len(aws.read(f"runs/{RUN}/code/{code_hash}.tar.gz") or b"")
+    assert steps[-1] == (size, size)
+
+
+def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path) -> None:
+    """Nothing is found under its name, no part is left to be paid for, and the next upload brings it."""
+    (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(20 << 20))
+    aws.gate.faults.append(Fault("PUT", "partNumber=2", status=500, code="InternalError"))
+    with pytest.raises(KedgeError):
+        put(stage, code)
+    assert aws.keys("runs/") == []
+    assert aws.unfinished() == 0
+    assert aws.keys("runs/") == [] != [put(stage, code)]
+    assert len(aws.keys("runs/")) == 1
+
+
+def test_the_start_holds_all_but_secrets(aws: Aws, stage: S3Stage) -> None:
+    """A configuration with secrets is refused: a bucket is no place for them."""
+    stage.put_start(RUN, CONFIG)
+    assert json.loads(aws.read(f"runs/{RUN}/start.json") or b"")["envs"] == {"A": "é"}
+    secret = RunConfig(**{**{f: getattr(CONFIG, f) for f in CONFIG.__slots__}, "secrets": {"TOKEN": "hunter2"}})
+    with pytest.raises(BadRequestError, match="TOKEN") as caught:
+        stage.put_start(RUN, secret)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_agent_goes_up_once(aws: Aws, stage: S3Stage) -> None:
+    """Its key, below the run's place, says what it must hold."""
+    key = stage.put_agent(RUN, b"archive")
+    assert key == f"agent/{hashlib.sha256(b'archive').hexdigest()}.tar.gz"
+    assert aws.read(f"runs/{RUN}/{key}") == b"archive"
+    before = len(aws.gate.asked)
+    assert stage.put_agent(RUN, b"archive") == key
+    assert asked(aws, since=before) == [f"HEAD /runs/{RUN}/{key}"]
+
+
+def test_a_bucket_that_does_not_answer_is_unreachable(aws: Aws, stage: S3Stage) -> None:
+    """It may come back: that is another exit than a mistake."""
+    aws.gate.faults.append(Fault("HEAD", lost=True))
+    with pytest.raises(UnreachableError):
+        stage.put_agent(RUN, b"archive")

@@ -1,0 +1,140 @@
+"""When a machine's provider is asked to let this computer in again, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from orchestrator.adapters.remote.failures import unanswered, wrong_host_key
+from orchestrator.adapters.remote.reopening import ReopeningConnector
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Remote
+
+ADDRESS = SshAddress(host="203.0.113.5", port=22, user="kedge", host_key="ssh-ed25519 A", key_file="/k")
+OTHER = SshAddress(host="203.0.113.6", port=22, user="kedge", host_key="ssh-ed25519 B", key_file="/k")
+WAY = cast("Remote", object())
+
+
+@dataclass
+class FakeConnector:
+    """Lets in where the firewall does."""
+
+    firewall: Firewall
+    error: UnreachableError = field(default_factory=lambda: unanswered(ADDRESS, "timed out"))
+    calls: int = 0
+
+    def connect(self, address: SshAddress) -> Remote:
+        assert address.port == 22
+        self.calls += 1
+        if not self.firewall.is_open:
+            raise self.error
+        return WAY
+
+    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
+        return ["ssh", *options, address.host]
+
+    def forget(self, address: SshAddress) -> None:
+        raise AssertionError(address)
+
+
+@dataclass
+class Firewall:
+    """Says whether an asking changed something."""
+
+    is_open: bool = False
+    opens: bool = False
+    error: KedgeError | None = None
+    asked: int = 0
+
+    def reopen(self, address: SshAddress) -> bool:
+        assert address in (ADDRESS, OTHER)
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        self.is_open = self.is_open or self.opens
+        return self.opens
+
+
+@dataclass
+class FakeClock:
+    """Time that passes when it is told to."""
+
+    time: datetime = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, duration: timedelta) -> None:
+        self.time += duration
+
+
+def make(firewall: Firewall) -> tuple[ReopeningConnector, FakeConnector, FakeClock]:
+    inner, clock = FakeConnector(firewall), FakeClock()
+    return ReopeningConnector(inner, firewall.reopen, clock), inner, clock
+
+
+def test_a_computer_that_has_moved_is_let_in_and_tries_again() -> None:
+    """One asking, one more attempt."""
+    firewall = Firewall(opens=True)
+    connector, inner, _ = make(firewall)
+    assert connector.connect(ADDRESS) is WAY
+    assert (firewall.asked, inner.calls) == (1, 2)
+
+
+def test_a_way_that_is_open_asks_nobody() -> None:
+    """A firewall is no business of a command that is let in."""
+    firewall = Firewall(is_open=True)
+    connector, inner, _ = make(firewall)
+    assert connector.connect(ADDRESS) is WAY
+    assert (firewall.asked, inner.calls) == (0, 1)
+
+
+def test_nothing_is_tried_again_where_nothing_has_changed() -> None:
+    """A machine that is down stays down."""
+    firewall = Firewall()
+    connector, inner, _ = make(firewall)
+    with pytest.raises(UnreachableError, match="doesn't answer"):
+        connector.connect(ADDRESS)
+    assert (firewall.asked, inner.calls) == (1, 1)
+
+
+def test_a_machine_that_boots_is_asked_about_once_a_minute() -> None:
+    """It is called every few seconds; another machine has a minute of its own."""
+    firewall = Firewall()
+    connector, _, clock = make(firewall)
+    for _ in range(40):
+        with pytest.raises(UnreachableError):
+            connector.connect(ADDRESS)
+        clock.sleep(timedelta(seconds=3))
+    assert firewall.asked == 2
+    with pytest.raises(UnreachableError):
+        connector.connect(OTHER)
+    assert firewall.asked == 3
+
+
+def test_somebody_else_at_the_address_is_no_matter_of_the_firewall() -> None:
+    """A wrong host key is an answer: nothing is opened for it."""
+    firewall = Firewall(opens=True)
+    connector, inner, _ = make(firewall)
+    inner.error = wrong_host_key(ADDRESS)
+    with pytest.raises(UnreachableError, match="host key"):
+        connector.connect(ADDRESS)
+    assert firewall.asked == 0
+
+
+def test_a_refused_opening_hides_nothing() -> None:
+    """The user is told that the machine doesn't answer, which is what happened to them."""
+    firewall = Firewall(error=KedgeError("the address can't be found out"))
+    connector, _, _ = make(firewall)
+    with pytest.raises(UnreachableError, match=r"203\.0\.113\.5:22 doesn't answer"):
+        connector.connect(ADDRESS)
+
+
+def test_the_way_of_terminals_is_the_same_as_before() -> None:
+    """Only connecting is different."""
+    connector, _, _ = make(Firewall())
+    assert connector.ssh_argv(ADDRESS, "-t") == ["ssh", "-t", "203.0.113.5"]

@@ -1,0 +1,261 @@
+"""AWS as a machine sees it: S3 is moto's server behind a gate that can fail, and a metadata service of our own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+REGION: Final = "eu-west-3"
+ROLE = "kedge-digits-1a2b"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves early is none of the tests' business."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+    def answer(self, status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@contextmanager
+def _serving(handler: type[_Handler], state: Any) -> Iterator[str]:
+    server = _Server(("127.0.0.1", 0), handler)
+    server.state = state  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass
+class Imds:
+    """What the metadata service tells; IMDSv2 only.
+
+    Attributes:
+        has_role: the instance profile has arrived.
+        issued: how many times credentials were given.
+        lasts: seconds until they expire.
+        tokens: those that are valid.
+    """
+
+    url: str = ""
+    has_role: bool = True
+    issued: int = 0
+    lasts: float = 3600.0
+    tokens: set[str] = field(default_factory=set)
+    facts: dict[str, str] = field(default_factory=lambda: {"placement/region": REGION})
+
+    def warn(self, *, seconds: float = 120) -> float:
+        """Tell that the machine will be taken away, and return when."""
+        at = float(int(time.time() + seconds))
+        self.facts["spot/instance-action"] = json.dumps({"action": "terminate", "time": _stamp(at)})
+        return at
+
+    def recommend(self, at: float) -> None:
+        """Recommend to rebalance."""
+        self.facts["events/recommendations/rebalance"] = json.dumps({"noticeTime": _stamp(at)})
+
+    def find(self, path: str) -> str | None:
+        if self.has_role and path == "iam/security-credentials/":
+            return ROLE
+        if self.has_role and path == f"iam/security-credentials/{ROLE}":
+            self.issued += 1
+            keys = {"AccessKeyId": f"ASIA{self.issued}", "SecretAccessKey": "secret", "Token": "token"}
+            return json.dumps({"Code": "Success", **keys, "Expiration": _stamp(time.time() + self.lasts)})
+        return self.facts.get(path)
+
+
+class _ImdsHandler(_Handler):
+    def do_PUT(self) -> None:
+        state: Imds = self.server.state  # type: ignore[attr-defined]
+        if self.path != "/latest/api/token" or "X-aws-ec2-metadata-token-ttl-seconds" not in self.headers:
+            return self.answer(400)
+        token = f"token-{len(state.tokens)}-{time.monotonic()}"
+        state.tokens.add(token)
+        return self.answer(200, token.encode())
+
+    def do_GET(self) -> None:
+        state: Imds = self.server.state  # type: ignore[attr-defined]
+        if self.headers.get("X-aws-ec2-metadata-token") not in state.tokens:
+            return self.answer(401)
+        found = state.find(self.path.removeprefix("/latest/meta-data/"))
+        return self.answer(404) if found is None else self.answer(200, found.encode())
+
+
+@dataclass
+class Fault:
+    """What happens to one request.
+
+    Attributes:
+        method: it must have.
+        contains: its path and query must hold this.
+        status: answered instead of asking S3, with `code` in the body.
+        cut_after: bytes of the answer's body after which the connection breaks.
+        lost: S3 does it, and the answer never comes.
+    """
+
+    method: str
+    contains: str = ""
+    status: int = 0
+    code: str = ""
+    cut_after: int = -1
+    lost: bool = False
+
+
+@dataclass
+class Gate:
+    """In front of S3: faults to come, in order, and what was asked.
+
+    Attributes:
+        refuses: an error code with which everything is answered, as long as it is set.
+    """
+
+    target: str
+    url: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    refuses: str = ""
+
+    def fault_for(self, method: str, path: str) -> Fault | None:
+        if self.refuses:
+            return Fault(method, status=403, code=self.refuses)
+        for fault in self.faults:
+            if fault.method == method and fault.contains in path:
+                self.faults.remove(fault)
+                return fault
+        return None
+
+
+class _GateHandler(_Handler):
+    def _pass_on(self) -> None:
+        gate: Gate = self.server.state  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        gate.asked.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
+        fault = gate.fault_for(self.command, self.path)
+        if fault and fault.status:
+            return self.answer(fault.status, f"<Error><Code>{fault.code}</Code></Error>".encode())
+        upstream = http.client.HTTPConnection(urlsplit(gate.target).netloc, timeout=30)
+        try:
+            upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
+            response = upstream.getresponse()
+            content = response.read()
+        finally:
+            upstream.close()
+        if fault and fault.lost:
+            self.close_connection = True
+            return None
+        hidden = ("content-length", "connection", "transfer-encoding", "date", "server")
+        self.send_response(response.status)
+        for name, text in response.getheaders():
+            if name.lower() not in hidden:
+                self.send_header(name, text)
+        told = response.headers["content-length"] if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", told or "0")
+        self.end_headers()
+        self.wfile.write(content[: fault.cut_after] if fault and fault.cut_after >= 0 else content)
+        self.close_connection = bool(fault)
+        return None
+
+    def do_GET(self) -> None:
+        self._pass_on()
+
+    def do_PUT(self) -> None:
+        self._pass_on()
+
+    def do_POST(self) -> None:
+        self._pass_on()
+
+    def do_DELETE(self) -> None:
+        self._pass_on()
+
+    def do_HEAD(self) -> None:
+        self._pass_on()
+
+
+class Aws:
+    """A bucket, its gate, and the metadata service."""
+
+    def __init__(self, moto: str, bucket: str, gate: Gate, imds: Imds) -> None:
+        self.bucket = bucket
+        self.gate = gate
+        self.imds = imds
+        self.s3 = boto3.client(
+            "s3", endpoint_url=moto, region_name=REGION, aws_access_key_id="laptop", aws_secret_access_key="secret"
+        )
+        self.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+    @property
+    def store_url(self) -> str:
+        return f"s3://{self.bucket}/runs?region={REGION}&endpoint={self.gate.url}"
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        except self.s3.exceptions.NoSuchKey:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=content)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
+    def unfinished(self) -> int:
+        """Uploads that were begun and neither completed nor aborted."""
+        return len(self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
+
+
+@contextmanager
+def running_moto() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def running_aws(moto: str, bucket: str) -> Iterator[Aws]:
+    gate, imds = Gate(moto), Imds()
+    with _serving(_GateHandler, gate) as gate.url, _serving(_ImdsHandler, imds) as imds.url:
+        aws = Aws(moto, bucket, gate, imds)
+        yield aws
+        aws.s3.close()
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -1,0 +1,61 @@
+"""A machine's folder on which sources are fetched within this process, and what is seen of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.errors import AgentError
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.sources.fetching import fetch_all
+from orchestrator.agent.wire import DataSource, MachineConfig, RunConfig
+
+
+class Machine:
+    """A machine's folder, on which sources are fetched within this process."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.layout.prepare()
+        self.store_url = ""
+        self.patience = 5.0
+
+    def fetch(self, source: str, target: str = "data/set", **settings: str) -> Path:
+        """Fetch one source, and return where it is."""
+        config = RunConfig(
+            run="r", job="j", mode="", command="", setup="", supervisor="nohup", restarts=0, restart_after=0, grace=0,
+            secrets=settings, data=(target,), sources=(DataSource(source, target),),
+        )  # fmt: skip
+        now = time.time()
+        root = str(self.layout.root)
+        machine = MachineConfig("m", "r", "local", root, now, now + 60, "0", store_url=self.store_url)
+        fetch_all(self.layout, machine, config, patience=self.patience)
+        return self.layout.data / target
+
+    def refuse(self, source: str, **settings: str) -> AgentError:
+        """Fetch one source that can't be had, and return why."""
+        with pytest.raises(AgentError) as caught:
+            self.fetch(source, **settings)
+        return caught.value
+
+    def record(self) -> dict[str, Any]:
+        [path] = (self.layout.data / ".fetched").iterdir()
+        return dict(json.loads(path.read_text()))
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()

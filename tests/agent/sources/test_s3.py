@@ -1,0 +1,101 @@
+"""Buckets of others: a prefix, or one object."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.sources import s3
+from orchestrator.agent.sources.draft import Draft
+from orchestrator.agent.sources.tally import Tally
+from orchestrator.agent.sources.task import Task
+from orchestrator.agent.wire import MachineConfig
+from tests.agent.aws import REGION, Aws, Fault
+from tests.agent.sources.machine import Machine, files_below
+
+LARGE = os.urandom(3_000_000)
+FACES = {"README.md": b"# faces", "data/a.bin": LARGE, "data/b.txt": b"b", "data/deep/c d#.txt": b"c", "x.txt": b""}
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": REGION}
+
+
+@pytest.fixture
+def bucket(aws: Aws, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """A bucket with a data set, where the machine's own store is."""
+    monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
+    machine.store_url = aws.store_url
+    for name, content in FACES.items():
+        aws.write(f"sets/faces/{name}", content)
+    aws.write("sets/faces/empty/", b"")
+    aws.write("sets/faces-other/x", b"x")
+    return aws
+
+
+def test_a_prefix_is_mirrored_with_the_machine_s_role(machine: Machine, bucket: Aws) -> None:
+    """What lies below it and nothing beside it."""
+    for address in (f"s3://{bucket.bucket}/sets/faces/", f"s3://{bucket.bucket}/sets/faces"):
+        assert files_below(machine.fetch(address)) == FACES
+    assert "ASIA" in bucket.gate.asked[-1][2]["authorization"]
+
+
+def test_a_listing_of_many_pages_is_complete(machine: Machine, bucket: Aws, tmp_path: Path) -> None:
+    """As with more than a thousand objects."""
+    draft = Draft(tmp_path / "draft")
+    draft.prepare()
+    record = MachineConfig("m", "r", "aws", "", 0, 0, "0", store_url=machine.store_url)
+    fetched = s3.fetch(Task(f"s3://{bucket.bucket}/sets/faces/", draft, Tally("x"), record), page=2)
+    assert files_below(fetched.path) == FACES
+
+
+def test_one_object_is_the_target_and_goes_on_where_it_broke_off(machine: Machine, bucket: Aws) -> None:
+    """With the keys among the secrets, which are stronger than the role."""
+    bucket.gate.faults.append(Fault("GET", "a.bin", cut_after=2_000_000))
+    address = f"s3://{bucket.bucket}/sets/faces/data/a.bin?region={REGION}&endpoint={bucket.gate.url}"
+    machine.store_url = ""
+    assert machine.fetch(address, **KEYS).read_bytes() == LARGE
+    assert all("AKIATEST" in headers["authorization"] for _, _, headers in bucket.gate.asked)
+    assert [headers.get("range") for method, _, headers in bucket.gate.asked if method == "GET"] == [
+        None,
+        "bytes=2000000-",
+    ]
+
+
+def test_an_object_that_is_replaced_in_between_is_not_patched_together(machine: Machine, bucket: Aws) -> None:
+    """Half of the old and half of the new would be neither."""
+    bucket.gate.faults.append(Fault("GET", "a.bin", status=412, code="PreconditionFailed"))
+    assert "was changed" in str(machine.refuse(f"s3://{bucket.bucket}/sets/faces/data/a.bin"))
+
+
+def test_an_attempt_on_a_prefix_fetches_only_what_is_missing(machine: Machine, bucket: Aws) -> None:
+    """What came whole stays, as long as the bucket has the same still."""
+    bucket.gate.faults += [Fault("GET", "a.bin", cut_after=2_000_000), Fault("GET", "a.bin", status=403, code="No")]
+    address = f"s3://{bucket.bucket}/sets/faces/"
+    machine.refuse(address)
+    bucket.gate.asked.clear()
+    assert files_below(machine.fetch(address)) == FACES
+    [(_, path, headers)] = [asked for asked in bucket.gate.asked if "list-type" not in asked[1]]
+    assert path.endswith("a.bin")
+    assert headers["range"] == "bytes=2000000-"
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "fix"),
+    [
+        ("AccessDenied", "is refused", "AWS_ACCESS_KEY_ID"),
+        ("NoSuchBucket", "there is no", "correct the address"),
+        ("AuthorizationHeaderMalformed", "another region", "?region="),
+    ],
+)
+def test_s3_s_refusals_say_what_to_do(machine: Machine, bucket: Aws, code: str, says: str, fix: str) -> None:
+    """At once: no patience changes them."""
+    bucket.gate.refuses = code
+    error = machine.refuse(f"s3://{bucket.bucket}/sets/faces/")
+    assert says in str(error)
+    assert fix in error.fix
+
+
+def test_a_prefix_without_objects_is_no_empty_data_set(machine: Machine, bucket: Aws) -> None:
+    """More likely the address is wrong."""
+    assert "nothing at" in str(machine.refuse(f"s3://{bucket.bucket}/sets/facets/"))

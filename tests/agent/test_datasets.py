@@ -1,0 +1,218 @@
+"""The machine mirrors a data set from what the store holds, and trusts nothing that it reads there."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.datasets import execute, open_data, pull
+from orchestrator.agent.errors import AgentError, RequestError
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.store import FolderStore
+from orchestrator.agent.wire import MachineConfig
+
+MTIME_NS = 1_700_000_000_123_456_789
+
+
+class Counting(FolderStore):
+    """A store that notes what is fetched."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.fetched: list[str] = []
+        self.asked = 0
+
+    def read(self, key: str) -> bytes | None:
+        self.asked += 1
+        return super().read(key)
+
+    def get(self, key: str) -> Iterator[bytes]:
+        self.fetched.append(key)
+        return super().get(key)
+
+
+class Shelf:
+    """A data set in a folder, and the folder that mirrors it."""
+
+    def __init__(self, root: Path) -> None:
+        self.place = root / "store" / "data" / "digits"
+        self.target = root / "machine" / "data" / "digits"
+        self.store = Counting(self.place)
+
+    def lay(self, files: dict[str, bytes], **more: Any) -> None:
+        """Write an index of one shard for each file, as the laptop does."""
+        rows = [
+            {"path": path, "mode": 0o644, "mtime_ns": MTIME_NS, "pieces": [self.shard(content)] if content else []}
+            for path, content in files.items()
+        ]
+        index = {"format": 1, "is_file": False, "files": rows, "links": {}, "folders": [], "shards": {}, **more}
+        self.store.write("index.json.gz", gzip.compress(json.dumps(index).encode()))
+
+    def shard(self, content: bytes) -> dict[str, object]:
+        name = hashlib.sha256(content).hexdigest()
+        self.store.write(f"shards/{name}", content)
+        return {"shard": name, "offset": 0, "bytes": len(content), "sha256": name}
+
+    def pull(self, known: str = "") -> None:
+        pull(self.store, self.target, known=known)
+
+    def digest(self) -> str:
+        """Return what the laptop says of the index."""
+        return hashlib.sha256((self.place / "index.json.gz").read_bytes()).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        paths = [path for path in self.target.rglob("*") if path.is_file() and ".kedge" not in path.parts]
+        return {str(path.relative_to(self.target)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def test_files_arrive_with_their_times_and_are_not_fetched_again(shelf: Shelf) -> None:
+    """Neither by the next pull nor by the first one of a new machine that has the volume."""
+    shelf.lay({"a/b.png": b"content", "empty": b""})
+    shelf.pull()
+    assert shelf.files() == {"a/b.png": b"content", "empty": b""}
+    assert (shelf.target / "a/b.png").stat().st_mtime_ns == MTIME_NS
+    shelf.store.fetched.clear()
+    shelf.pull()
+    assert shelf.store.fetched == []
+
+
+def test_an_index_that_is_here_and_known_to_be_the_newest_is_not_asked_for(shelf: Shelf) -> None:
+    """What it names is looked after all the same; another one is asked for."""
+    shelf.lay({"a.png": b"content"})
+    shelf.pull(shelf.digest())
+    shelf.store.asked = 0
+    shelf.pull(shelf.digest())
+    assert shelf.store.asked == 0
+    (shelf.target / "a.png").unlink()
+    shelf.pull(shelf.digest())
+    assert (shelf.files(), shelf.store.asked) == ({"a.png": b"content"}, 0)
+    shelf.lay({"a.png": b"newer content"})
+    shelf.pull(shelf.digest())
+    assert (shelf.files(), shelf.store.asked) == ({"a.png": b"newer content"}, 1)
+
+
+def test_a_file_that_a_run_has_changed_is_brought_back(shelf: Shelf) -> None:
+    """A mirror is what the data set is; a file of the run's own stays."""
+    shelf.lay({"a.png": b"content", "b.png": b"other"})
+    shelf.pull()
+    (shelf.target / "a.png").write_bytes(b"changed")
+    (shelf.target / "cache.bin").write_bytes(b"mine")
+    shelf.store.fetched.clear()
+    shelf.pull()
+    assert shelf.files() == {"a.png": b"content", "b.png": b"other", "cache.bin": b"mine"}
+    assert len(shelf.store.fetched) == 1
+
+
+def test_what_the_data_set_has_no_more_is_removed(shelf: Shelf) -> None:
+    """And folders that are empty then; one in which a run has put something stays."""
+    shelf.lay({"gone/a": b"a", "mixed/b": b"b", "kept": b"c"}, folders=["empty"])
+    shelf.pull()
+    (shelf.target / "mixed/mine").write_bytes(b"mine")
+    shelf.lay({"kept": b"c"})
+    shelf.pull()
+    assert shelf.files() == {"kept": b"c", "mixed/mine": b"mine"}
+    assert not (shelf.target / "gone").exists()
+    assert not (shelf.target / "empty").exists()
+
+
+@pytest.mark.parametrize("path", ["../out", "/tmp/kedge-out", "a/../../out", "", ".", "a//b", "a\0b", ".kedge/x"])
+def test_a_path_that_leads_elsewhere_is_refused(shelf: Shelf, path: str) -> None:
+    """Nothing at all of such an index is carried out."""
+    shelf.lay({"good": b"fine", path: b"evil"})
+    with pytest.raises(AgentError, match="index"):
+        shelf.pull()
+    assert shelf.files() == {}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../out", "a/../../out", ""])
+def test_a_link_that_leaves_the_data_set_is_refused(shelf: Shelf, target: str) -> None:
+    """The laptop sends what it leads to instead."""
+    shelf.lay({}, links={"link": target})
+    with pytest.raises(AgentError, match="index"):
+        shelf.pull()
+
+
+def test_nothing_is_written_through_a_link(shelf: Shelf, tmp_path: Path) -> None:
+    """A link where the data set has a folder gives way; what it led to stays as it was."""
+    (tmp_path / "elsewhere").mkdir()
+    shelf.target.mkdir(parents=True)
+    (shelf.target / "sub").symlink_to(tmp_path / "elsewhere")
+    (shelf.target / ".kedge").symlink_to(tmp_path / "elsewhere")
+    shelf.lay({"sub/a": b"a"})
+    shelf.pull()
+    assert shelf.files() == {"sub/a": b"a"}
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_folder_of_the_runs_own_in_the_way_is_told(shelf: Shelf) -> None:
+    """What it holds isn't removed."""
+    (shelf.target / "a").mkdir(parents=True)
+    (shelf.target / "a" / "mine").write_bytes(b"mine")
+    shelf.lay({"a": b"a file"})
+    with pytest.raises(AgentError, match="in the way"):
+        shelf.pull()
+    assert shelf.files() == {"a/mine": b"mine"}
+
+
+def test_a_mirror_on_a_volume_is_reached_through_the_folders_own_link(shelf: Shelf, tmp_path: Path) -> None:
+    """`data/<target>` may be a link to where a volume is mounted."""
+    (tmp_path / "volume").mkdir()
+    shelf.target.parent.mkdir(parents=True)
+    shelf.target.symlink_to(tmp_path / "volume")
+    shelf.lay({"a": b"a"})
+    shelf.pull()
+    assert (tmp_path / "volume" / "a").read_bytes() == b"a"
+    assert shelf.target.is_symlink()
+
+
+@pytest.mark.parametrize("raw", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b'{"format": 2}')])
+def test_an_index_that_is_none_is_told(shelf: Shelf, raw: bytes) -> None:
+    """It isn't taken for an empty data set, which would remove everything."""
+    shelf.lay({"a": b"a"})
+    shelf.pull()
+    shelf.store.write("index.json.gz", raw)
+    with pytest.raises(AgentError, match="index"):
+        shelf.pull()
+    assert shelf.files() == {"a": b"a"}
+
+
+def test_a_shard_that_is_gone_for_good_is_told(shelf: Shelf) -> None:
+    """The index hasn't changed meanwhile: waiting for another one would never end."""
+    shelf.lay({"a": b"a"})
+    next((shelf.place / "shards").iterdir()).unlink()
+    with pytest.raises(AgentError, match="damaged"):
+        shelf.pull()
+
+
+def test_the_verb_pulls_from_beside_the_runs(shelf: Shelf, tmp_path: Path) -> None:
+    """`data/<name>/` lies at the top of the machine's store; a name or a target that is a path elsewhere is refused."""
+    root = tmp_path / "machine"
+    root.mkdir()
+    config = {"machine": "m1", "run": "r", "provider": "t", "created": 0, "deadline": 0, "usd_per_hour": "0"}
+    config |= {"root": str(root), "store_url": (tmp_path / "store").as_uri()}
+    (root / "machine.json").write_text(json.dumps(config))
+    shelf.lay({"a": b"a"})
+    assert execute(Layout(root), argparse.Namespace(name="digits", target="digits", index="")) == 0
+    assert shelf.files() == {"a": b"a"}
+    for name, target in (("../runs", "digits"), ("digits", "../x"), ("digits", "/etc")):
+        with pytest.raises(RequestError):
+            execute(Layout(root), argparse.Namespace(name=name, target=target, index=""))
+
+
+def test_a_machine_without_a_store_says_so() -> None:
+    """With what to do instead."""
+    machine = MachineConfig("m1", "r", "t", "/", 0, 0, "0")
+    with pytest.raises(RequestError, match="no store"):
+        open_data(machine, "digits")

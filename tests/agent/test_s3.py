@@ -1,0 +1,218 @@
+"""S3 as the object store: what breaks off is gone on with, what fails for a moment is tried again, for a while."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.multipart import PART_BYTES, part_bytes, split
+from orchestrator.agent.s3 import S3Store
+from orchestrator.agent.s3client import Client, S3Error, parse_place
+from tests.agent.aws import REGION, Aws, Fault
+
+PREFIX = "runs/digits-1a2b"
+LARGE = 2 * PART_BYTES + 1000
+
+
+@pytest.fixture
+def client(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
+    client = Client(parse_place(aws.store_url), patience=4)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def store(client: Client) -> S3Store:
+    return S3Store(client, PREFIX, page=3)
+
+
+def chunks(content: bytes, size: int = 1 << 20) -> Iterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+def test_what_is_written_is_read_and_listed_and_deleted(aws: Aws, store: S3Store) -> None:
+    """Small objects, whatever their names; what isn't there is None, an OSError, and no error."""
+    names = ["blobs/a", "blobs/b c+d&é=?%2F.txt", "manifest.json"]
+    for name in names:
+        store.write(name, name.encode())
+    assert [store.read(name) for name in names] == [name.encode() for name in names]
+    assert store.keys("blobs/") == set(names[:2])
+    assert aws.read(f"{PREFIX}/{names[1]}") == names[1].encode()
+    store.delete(names[1])
+    store.delete(names[1])
+    assert store.read(names[1]) is None
+    with pytest.raises(FileNotFoundError):
+        next(store.get(names[1]))
+
+
+def test_a_listing_of_many_pages_is_complete_and_one_level_deep(aws: Aws, store: S3Store) -> None:
+    """More keys than one page holds are all there, and what lies deeper isn't."""
+    for number in range(8):
+        aws.write(f"{PREFIX}/blobs/{number}", b"")
+    aws.write(f"{PREFIX}/blobs/deeper/x", b"")
+    aws.write(f"{PREFIX}-other/blobs/x", b"")
+    assert store.keys("blobs/") == {f"blobs/{number}" for number in range(8)}
+
+
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, LARGE])
+def test_an_object_of_any_size_arrives_whole(aws: Aws, store: S3Store, size: int) -> None:
+    """In one piece or in parts; it is read back piece by piece."""
+    content = os.urandom(size)
+    store.put("blobs/x", chunks(content))
+    assert aws.read(f"{PREFIX}/blobs/x") == content
+    assert b"".join(store.get("blobs/x")) == content
+    assert aws.unfinished() == 0
+
+
+def test_an_upload_whose_source_breaks_off_leaves_nothing(aws: Aws, store: S3Store) -> None:
+    """Neither the object nor the parts that were there already."""
+
+    def breaks_off() -> Iterator[bytes]:
+        yield from chunks(os.urandom(LARGE))
+        raise ValueError("the file has changed")
+
+    with pytest.raises(ValueError, match="has changed"):
+        store.put("blobs/x", breaks_off())
+    assert (aws.keys(), aws.unfinished()) == ([], 0)
+    assert any("partNumber=2" in path for _, path, _ in aws.gate.asked)
+
+
+def test_a_part_that_is_refused_ends_the_whole_upload(aws: Aws, store: S3Store) -> None:
+    """An error that doesn't pass is told, and the upload thrown away."""
+    aws.gate.faults.append(Fault("PUT", "partNumber=2", status=403, code="AccessDenied"))
+    with pytest.raises(S3Error, match="AccessDenied"):
+        store.put("blobs/x", chunks(os.urandom(LARGE)))
+    assert (aws.keys(), aws.unfinished()) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault("PUT", "partNumber=2", status=503, code="SlowDown"), Fault("POST", "uploads", status=500)],
+        [Fault("PUT", "partNumber=1", lost=True)],
+        [Fault("POST", "uploadId", lost=True)],
+        [Fault("POST", "uploadId", status=200, code="InternalError")],
+        [Fault("PUT", "partNumber=2", status=400, code="RequestTimeout")],
+    ],
+    ids=["busy", "part lost", "completion lost", "error with status 200", "too slow"],
+)
+def test_an_upload_survives_what_passes(aws: Aws, store: S3Store, faults: list[Fault]) -> None:
+    """S3 is busy, answers get lost, or it changes its mind after it has said 200."""
+    aws.gate.faults += faults
+    content = os.urandom(LARGE)
+    store.put("blobs/x", chunks(content))
+    assert aws.read(f"{PREFIX}/blobs/x") == content
+    assert (aws.gate.faults, aws.unfinished()) == ([], 0)
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_did(aws: Aws, store: S3Store) -> None:
+    """With a range, and only of the object that was begun."""
+    content = os.urandom(LARGE)
+    aws.write(f"{PREFIX}/x", content)
+    aws.gate.faults += [Fault("GET", "/x", cut_after=3_000_000), Fault("GET", "/x", cut_after=1_500_000)]
+    assert b"".join(store.get("x")) == content
+    ranges = [headers.get("range", "") for _, _, headers in aws.gate.asked]
+    assert ranges[0] == ""
+    assert 0 < int(ranges[1][6:-1]) <= 3_000_000 < int(ranges[2][6:-1])
+
+
+def test_an_object_that_was_replaced_in_between_is_not_patched_together(aws: Aws, store: S3Store) -> None:
+    """Half of the old and half of the new would be neither."""
+    aws.write(f"{PREFIX}/x", os.urandom(LARGE))
+    aws.gate.faults.append(Fault("GET", "/x", cut_after=3_000_000))
+    pieces = store.get("x")
+    next(pieces)
+    aws.write(f"{PREFIX}/x", os.urandom(LARGE))
+    with pytest.raises(S3Error, match="412"):
+        list(pieces)
+
+
+def test_patience_has_an_end(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that keeps failing is an OSError, after growing pauses and within the time given."""
+    monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
+    client = Client(parse_place(aws.store_url), patience=1.5)
+    aws.gate.faults += [Fault("PUT", status=500)] * 100
+    began = time.monotonic()
+    with pytest.raises(OSError, match="500"):
+        S3Store(client, PREFIX).write("x", b"")
+    assert 0.5 < time.monotonic() - began < 3
+    assert 3 <= len(aws.gate.asked) < 10
+    client.close()
+
+
+def test_what_is_forbidden_is_told_at_once(aws: Aws, store: S3Store) -> None:
+    """No patience changes a policy."""
+    aws.gate.refuses = "AccessDenied"
+    began = time.monotonic()
+    with pytest.raises(S3Error, match="403 AccessDenied"):
+        store.read("x")
+    assert time.monotonic() - began < 1
+
+
+def test_a_bucket_that_is_gone_is_an_error_and_not_an_empty_store(client: Client, aws: Aws) -> None:
+    """Taken for emptiness, a run would begin from nothing."""
+    place = parse_place(aws.store_url)._replace(bucket="kedge-no-such-bucket")
+    elsewhere = Client(place, patience=0)
+    with pytest.raises(S3Error, match="NoSuchBucket"):
+        S3Store(elsewhere, PREFIX).read("manifest.json")
+    elsewhere.close()
+
+
+def test_credentials_that_have_expired_are_asked_for_anew(aws: Aws, store: S3Store) -> None:
+    """Before they expire, and where S3 says that they have."""
+    store.write("x", b"1")
+    store.write("x", b"2")
+    assert aws.imds.issued == 1
+    aws.gate.faults.append(Fault("PUT", status=400, code="ExpiredToken"))
+    store.write("x", b"3")
+    assert aws.imds.issued == 2
+    assert "ASIA2" in aws.gate.asked[-1][2]["authorization"]
+
+
+def test_connections_are_kept(aws: Aws, store: S3Store) -> None:
+    """A request costs one round trip: none is closed by who asked."""
+    for _ in range(3):
+        store.write("x", b"")
+    assert {headers.get("connection", "") for _, _, headers in aws.gate.asked} == {""}
+
+
+def test_no_object_is_too_large_for_the_number_of_parts() -> None:
+    """10,000 parts reach S3's limit of 5 TiB, and none is larger than a part may be."""
+    sizes = [part_bytes(number) for number in range(10_000)]
+    assert sum(sizes) > 5 << 40
+    assert max(sizes) <= 5 << 30
+    assert min(sizes) >= 5 << 20
+    assert all(first <= second for first, second in pairwise(sizes))
+
+
+def test_parts_are_whole_but_for_the_last() -> None:
+    """However the chunks are cut."""
+    content = os.urandom(LARGE)
+    for size in (1 << 16, PART_BYTES, 3 * PART_BYTES):
+        parts = list(split(chunks(content, size)))
+        assert [len(part) for part in parts] == [PART_BYTES, PART_BYTES, 1000]
+        assert b"".join(parts) == content
+
+
+def test_a_store_is_found_by_its_url() -> None:
+    """Bucket, prefix, region, and an endpoint where there is one."""
+    assert parse_place("s3://b/runs?region=eu-west-3") == ("b", "runs", "eu-west-3", "")
+    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == ("b", "", "r", "http://127.0.0.1:5000")
+    with pytest.raises(ValueError, match="no s3://"):
+        parse_place("https://b/runs")
+
+
+def test_the_region_is_the_machine_s_where_the_url_names_none(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata service tells it."""
+    monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
+    client = Client(parse_place(aws.store_url)._replace(region=""))
+    S3Store(client, PREFIX).write("x", b"")
+    assert f"/{REGION}/s3/" in aws.gate.asked[-1][2]["authorization"]
+    client.close()

@@ -1,0 +1,140 @@
+"""A spot machine is warned: what the command has done is in the store before the machine is gone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator.core.report import SPOT_NOTICE
+from tests.agent.aws import Aws, Fault
+from tests.agent.box import Box, wait_for
+from tests.agent.places import S3Place, manifest_of, shipped
+
+MakeBox = Callable[..., Box]
+TRAIN = """\
+trap 'sleep 0.3; echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 1' TERM
+echo up
+while true; do
+  if [ -e "$KEDGE_NOTICE_FILE" ]; then echo "noticed $(cat "$KEDGE_NOTICE_FILE")"; rm "$KEDGE_NOTICE_FILE"; fi
+  sleep 0.05
+done
+"""
+
+
+@pytest.fixture
+def place(aws: Aws) -> S3Place:
+    return S3Place(aws)
+
+
+@pytest.fixture
+def spot(make_box: MakeBox, place: S3Place) -> Box:
+    """A spot machine at work, which would not ship again for an hour."""
+    box = make_box(store_url=place.url, env=place.env, metadata="aws", ship_every=3600.0)
+    box.begin("watch")
+    box.start(TRAIN, restarts=3)
+    wait_for(lambda: " up\n" in box.log())
+    return box
+
+
+def report(box: Box) -> dict[str, Any]:
+    return dict(box.ask("report"))
+
+
+def test_a_notice_stops_the_command_and_ships_what_it_saves(aws: Aws, place: S3Place, spot: Box) -> None:
+    """Within seconds, whatever the interval; the reason tells it from a user's stop, the report says when it ends."""
+    began = time.monotonic()
+    at = aws.imds.warn()
+    wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
+    took = time.monotonic() - began
+    print(f"from the notice to the complete copy: {took:.1f} s")
+    assert shipped(place)["checkpoints/last.pt"] == b"saved\n"
+    assert took < 20
+    command = spot.command()
+    assert (command["state"], command["reason"]) == ("stopped", SPOT_NOTICE)
+    assert report(spot)["notice"] == at
+    assert manifest_of(place)["command"]["reason"] == SPOT_NOTICE
+    assert "spot notice: the machine will be taken away in 1" in spot.log()
+
+
+def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: S3Place, spot: Box) -> None:
+    """There is no next interval."""
+    aws.gate.faults += [Fault("PUT", "manifest.json", status=403, code="AccessDenied")] * 2
+    aws.imds.warn()
+    wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
+    assert aws.gate.faults == []
+    assert shipped(place)["checkpoints/last.pt"] == b"saved\n"
+
+
+def test_checkpoints_are_shipped_while_a_command_takes_its_time_to_stop(
+    aws: Aws, place: S3Place, make_box: MakeBox
+) -> None:
+    """What is complete is safe, even where the command never answers."""
+    box = make_box(store_url=place.url, env=place.env, metadata="aws", ship_every=3600.0)
+    box.begin("watch")
+    box.start(
+        """trap 'echo 1 > "$KEDGE_CHECKPOINT_DIR/a.pt"' TERM; echo up; while true; do sleep 0.05; done""", grace=100
+    )
+    wait_for(lambda: " up\n" in box.log())
+    aws.imds.warn()
+    wait_for(lambda: manifest_of(place).get("checkpoint") == "a.pt")
+    assert box.command()["state"] == "stopping"
+
+
+def test_a_command_that_is_started_on_a_machine_about_to_go_is_stopped(aws: Aws, spot: Box) -> None:
+    """The notice holds: whoever starts it again, or whatever brings a runner back."""
+    aws.imds.warn()
+    spot.await_state("stopped")
+    spot.start(TRAIN)
+    assert spot.await_state("stopped")["reason"] == SPOT_NOTICE
+
+
+def test_a_notice_that_is_withdrawn_holds_no_longer(aws: Aws, spot: Box) -> None:
+    """What is started after that goes on."""
+    aws.imds.warn()
+    spot.await_state("stopped")
+    del aws.imds.facts["spot/instance-action"]
+    wait_for(lambda: report(spot)["notice"] == 0)
+    spot.start("sleep 1; echo went on")
+    assert spot.await_state("stopped", "succeeded")["state"] == "succeeded"
+
+
+def test_a_user_s_stop_stays_a_user_s_stop(aws: Aws, make_box: MakeBox, place: S3Place) -> None:
+    """A notice that comes while the command is stopping doesn't make it go on elsewhere."""
+    box = make_box(store_url=place.url, env=place.env, metadata="aws")
+    box.begin("watch")
+    box.start("trap 'sleep 1.5; exit 0' TERM; echo up; while true; do sleep 0.05; done")
+    wait_for(lambda: " up\n" in box.log())
+    stop = box.begin("stop", "--reason", "enough")
+    box.await_state("stopping")
+    aws.imds.warn()
+    wait_for(lambda: report(box)["notice"])
+    assert stop.wait(timeout=30) == 0
+    assert box.command()["reason"] == "enough"
+
+
+def test_a_recommendation_means_checkpoint_and_go_on_once(aws: Aws, spot: Box) -> None:
+    """Once for each, also across a new watch; the command isn't stopped."""
+    aws.imds.recommend(1_000_000)
+    wait_for(lambda: "noticed rebalance recommendation" in spot.log())
+    time.sleep(0.7)
+    assert spot.log().count("noticed ") == 1
+    aws.imds.recommend(2_000_000)
+    wait_for(lambda: spot.log().count("noticed ") == 2)
+    assert spot.command()["state"] == "running"
+    assert report(spot)["notice"] == 0
+    assert json.loads((spot.root / "spot.json").read_text())["rebalance"] == "1970-01-24T03:33:20Z"
+
+
+def test_a_metadata_service_that_fails_disturbs_nothing(make_box: MakeBox) -> None:
+    """It is told once; heartbeat and deadline go on."""
+    env = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}
+    box = make_box(metadata="aws", env=env)
+    box.begin("watch")
+    wait_for(lambda: "watch, spot: ConnectionRefusedError" in box.log())
+    beat = wait_for(lambda: box.note("heartbeat"))
+    wait_for(lambda: box.note("heartbeat") != beat)
+    assert box.log().count("watch, spot:") == 1

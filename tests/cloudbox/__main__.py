@@ -1,0 +1,116 @@
+"""`python -m tests.cloudbox`: one box, which lives as long as its standard input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+from tests.cloudbox.nspawn_needs import prepare_machines
+
+# Moto reads these when it is imported: what a launch names has to exist.
+_MOTO = {
+    "MOTO_ENABLE_AMI_VALIDATION": "true",
+    "MOTO_ENABLE_KEYPAIR_VALIDATION": "true",
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "true",
+    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
+    "MOTO_IAM_LOAD_MANAGED_POLICIES": "true",
+    # Whatever moto asks AWS itself must not leave this computer.
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+_HELP = """\
+A cloud in a box. In another terminal, for kedge or any other client of AWS:
+
+{exports}
+
+Then, for example:
+
+kedge bootstrap --provider aws
+kedge launch --provider aws --gpu t4 --spot --job digits
+
+Orders (tests/cloudbox/README.md): {control}/control/...
+Ctrl-C ends it, with all that it runs."""
+
+
+def main() -> int:
+    """Run a box until standard input ends, the parent dies, or somebody interrupts."""
+    arguments = _parse()
+    if arguments.machines and (reason := prepare_machines()):
+        print(reason, file=sys.stderr)
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="kedge-cloudbox-", dir=arguments.folder))
+    tempfile.tempdir = str(folder)
+    logging.basicConfig(level=logging.WARNING)
+    # That it leaves out a bucket's policy and a budget, in two ways: they change nothing in the box.
+    warnings.filterwarnings("ignore", "Tried to parse AWS::")
+    logging.getLogger("moto").setLevel(logging.ERROR)
+    os.environ.update(_MOTO)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    try:
+        _run(folder, over, with_machines=arguments.machines)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.cloudbox", description=__doc__)
+    parser.add_argument("--folder", type=Path, help="where the box makes its own folder (default: the temporary one)")
+    parser.add_argument("--no-machines", dest="machines", action="store_false", help="the API only: no root, no Linux")
+    return parser.parse_args()
+
+
+def _run(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.cloud import Cloud
+    from tests.cloudbox.server import serve
+
+    cloud = Cloud(folder, with_machines=with_machines)
+    try:
+        endpoint, control = serve(cloud)
+        if sys.stdin.isatty():
+            _explain(endpoint, control, folder)
+        else:
+            print(json.dumps({"endpoint": endpoint, "control": control}), flush=True)
+            threading.Thread(target=_watch_input, args=(over,), daemon=True).start()
+        _wait(over)
+    finally:
+        cloud.close()
+
+
+def _wait(over: threading.Event) -> None:
+    # A parent that is killed closes the pipe, unless another child of its inherited it.
+    parent = os.getppid()
+    while not over.wait(0.5):
+        if os.getppid() != parent:
+            return
+
+
+def _watch_input(over: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    over.set()
+
+
+def _explain(endpoint: str, control: str, folder: Path) -> None:
+    from tests.cloudbox.box import environment
+
+    # What kedge remembers of the box's machines goes with the box.
+    own = {"KEDGE_STATE_DIR": f"{folder}/kedge", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    exports = [f"export {name}={value}" for name, value in {**environment(endpoint), **own}.items()]
+    print(_HELP.format(exports="\n".join(exports), control=control), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Public addresses of instances: loopback ones, each held by one box only."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+import threading
+
+from moto.ec2.models import elastic_network_interfaces
+
+_PORT = 8110
+"""A box that holds an address has this UDP port of it: the kernel lets go when the box dies, however it dies."""
+
+_POOL = [f"127.0.{block}.{host}" for block in range(1, 10) for host in range(1, 255)]
+
+
+class AddressPool:
+    """127.0.1.1 to 127.0.9.254, shared by all boxes of this computer."""
+
+    def __init__(self) -> None:
+        # Boxes that start together begin apart, and an address comes back late: known_hosts files remember them.
+        start = os.getpid() * 37 % len(_POOL)
+        self._next = itertools.cycle(_POOL[start:] + _POOL[:start])
+        self._lock = threading.Lock()
+        self._held: dict[str, socket.socket] = {}
+
+    def install(self) -> None:
+        """Make moto take its public addresses from here."""
+        elastic_network_interfaces.random_public_ip = self.take  # type: ignore[attr-defined]
+
+    def take(self) -> str:
+        """Return an address that nobody has."""
+        with self._lock:
+            for address in itertools.islice(self._next, len(_POOL)):
+                if self._hold(address):
+                    return address
+        raise RuntimeError("all loopback addresses are taken: end a few instances")
+
+    def keep_only(self, used: set[str]) -> None:
+        """Let go of the addresses that aren't used any more."""
+        with self._lock:
+            for address in self._held.keys() - used:
+                self._held.pop(address).close()
+
+    def _hold(self, address: str) -> bool:
+        if address in self._held:
+            return False
+        holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            holder.bind((address, _PORT))
+        except OSError as err:
+            # macOS has 127.0.0.1 alone: there are no machines there that could collide.
+            if err.errno == errno.EADDRINUSE:
+                holder.close()
+                return False
+        self._held[address] = holder
+        return True

@@ -1,0 +1,51 @@
+"""CloudFormation's change sets, where moto's fall short of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moto.cloudformation.models import ChangeSet, Stack
+from moto.iam.models import ManagedPolicy, iam_backends
+from moto.s3.models import FakeBucket, s3_backends
+
+Patch = Callable[[Any, str, Any], None]
+"""How an attribute of a class is replaced: `setattr`, or a test's MonkeyPatch.setattr, which takes it back."""
+
+_PARTITION = "aws"
+_apply_resources = ChangeSet.apply
+_create_bucket = FakeBucket.create_from_cloudformation_json
+
+
+def complete(patch: Patch = setattr) -> None:
+    """Let moto do in this process what CloudFormation does with account.yaml.
+
+    An executed change set gives its stack the new template, outputs and parameters; a bucket that is there already is
+    imported, as ImportExistingResources says; a managed policy goes with its stack; resources of kinds that moto has
+    never heard of are left out of lists, instead of being listed without a name.
+    """
+    patch(ChangeSet, "apply", _apply)
+    patch(FakeBucket, "create_from_cloudformation_json", _import_bucket)
+    patch(ManagedPolicy, "delete_from_cloudformation_json", _delete_policy)
+    patch(Stack, "stack_resources", property(_known_resources))
+
+
+def _apply(change_set: ChangeSet) -> None:
+    _apply_resources(change_set)
+    stack = change_set.stack
+    stack.template_dict = change_set.template_dict
+    stack.parameters = change_set.parameters
+    stack.output_map = stack._create_output_map()
+
+
+def _import_bucket(name: str, template: Any, account_id: str, region: str, **about: Any) -> FakeBucket:
+    buckets = s3_backends[account_id][_PARTITION].buckets
+    return buckets[name] if name in buckets else _create_bucket(name, template, account_id, region, **about)
+
+
+def _delete_policy(arn: str, _template: Any, account_id: str, _region: str) -> None:
+    iam_backends[account_id][_PARTITION].delete_policy(arn)
+
+
+def _known_resources(stack: Stack) -> list[Any]:
+    return [resource for resource in stack.resource_map.values() if resource is not None]

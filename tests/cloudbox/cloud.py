@@ -1,0 +1,49 @@
+"""The parts of one box, put together."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from moto.moto_api._internal.models import moto_api_backend
+
+from tests.cloudbox import identity
+from tests.cloudbox.calls import CallBook
+from tests.cloudbox.faults import FaultBook
+from tests.cloudbox.lifecycle import Lifecycle
+from tests.cloudbox.meter import Meter
+from tests.cloudbox.quotas import QuotaBook
+from tests.cloudbox.schedules import Scheduler
+from tests.cloudbox.spot import SpotMarket
+from tests.cloudbox.tokens import TokenBook
+
+
+class Cloud:
+    """The state of the box beside moto's own."""
+
+    def __init__(self, folder: Path, *, with_machines: bool) -> None:
+        identity.keep_few_managed_policies()
+        self.lock = threading.RLock()
+        self.calls = CallBook()
+        self.faults = FaultBook()
+        self.quotas = QuotaBook()
+        self.spot = SpotMarket()
+        self.tokens = TokenBook()
+        self.meter = Meter(self.spot)
+        self.lifecycle = Lifecycle(folder, self.meter, self.lock, with_machines=with_machines)
+        self.scheduler = Scheduler(self.lifecycle)
+
+    def reset(self) -> None:
+        """Start from nothing: an account in which nothing was ever made."""
+        with self.lock:
+            self.lifecycle.end_all()
+            moto_api_backend.reset()
+            identity.enforce(False)
+            for part in (self.faults, self.quotas, self.spot, self.tokens, self.meter, self.scheduler, self.calls):
+                part.reset()
+            self.lifecycle.settle()
+
+    def close(self) -> None:
+        """End whatever runs."""
+        self.scheduler.close()
+        self.lifecycle.close()

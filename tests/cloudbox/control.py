@@ -1,0 +1,70 @@
+"""How tests give the box orders: JSON over HTTP, on a port of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from werkzeug.wrappers import Request, Response
+
+from tests.cloudbox import identity
+from tests.cloudbox.aws_call import Environ
+from tests.cloudbox.cloud import Cloud
+from tests.cloudbox.faults import Fault
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+
+
+class Control:
+    """The WSGI application for orders; README.md lists them."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._orders: dict[tuple[str, str], Callable[[dict[str, Any]], Any]] = {
+            ("POST", "/control/reset"): lambda _: cloud.reset(),
+            ("GET", "/control/calls"): lambda _: cloud.calls.entries(),
+            ("DELETE", "/control/calls"): lambda _: cloud.calls.reset(),
+            ("GET", "/control/faults"): lambda _: cloud.faults.pending(),
+            ("POST", "/control/faults"): lambda order: cloud.faults.order(Fault(**order)),
+            ("DELETE", "/control/faults"): lambda _: cloud.faults.reset(),
+            ("GET", "/control/meter"): lambda _: cloud.meter.report(),
+            ("GET", "/control/billing"): lambda _: cloud.meter.billing(),
+            ("GET", "/control/machines"): lambda _: cloud.lifecycle.describe(),
+            ("POST", "/control/reclaim"): self._reclaim,
+            ("POST", "/control/rebalance"): lambda order: cloud.lifecycle.rebalance(order["instance_id"]),
+            ("POST", "/control/spot-price"): self._set_spot_price,
+            ("POST", "/control/quota"): lambda order: cloud.quotas.set(order["region"], order["code"], order["vcpus"]),
+            ("POST", "/control/schedules"): self._advance_schedules,
+            ("POST", "/control/iam"): lambda order: identity.enforce(order["enforce"]),
+        }
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Carry an order out; what can't be done is answered with 400 and a sentence."""
+        request = Request(environ)
+        order = self._orders.get((request.method, request.path))
+        if order is None:
+            return _json({"error": f"no such order: {request.method} {request.path}"}, 404)(environ, start_response)
+        try:
+            done = order(json.loads(request.get_data() or b"{}"))
+        except (LookupError, TypeError, ValueError) as err:
+            return _json({"error": str(err)}, 400)(environ, start_response)
+        return _json(done, 200)(environ, start_response)
+
+    def _reclaim(self, order: dict[str, Any]) -> None:
+        seconds = order.get("notice_seconds")
+        notice = None if seconds is None else timedelta(seconds=seconds)
+        self._cloud.lifecycle.reclaim(order["instance_id"], notice)
+
+    def _advance_schedules(self, order: dict[str, Any]) -> None:
+        self._cloud.scheduler.advance(timedelta(seconds=order["ahead_seconds"]))
+
+    def _set_spot_price(self, order: dict[str, Any]) -> None:
+        self._cloud.spot.set(order["instance_type"], order["zone"], Decimal(order["usd_per_hour"]))
+
+
+def _json(payload: Any, status: int) -> Response:
+    return Response(json.dumps(payload), status=status, content_type="application/json")

@@ -1,0 +1,101 @@
+"""What every call of an AWS API passes before and after moto."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from werkzeug.wrappers import Response
+
+from tests.cloudbox import images, launching, pricing_api, schedules
+from tests.cloudbox.answers import AwsError, error
+from tests.cloudbox.aws_call import Call, Environ, parse_call
+from tests.cloudbox.cloud import Cloud
+from tests.cloudbox.faults import Fault
+from tests.cloudbox.tokens import IDEMPOTENT
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+
+
+class Gate:
+    """The WSGI application of the box."""
+
+    def __init__(self, cloud: Cloud, moto: DomainDispatcherApplication) -> None:
+        self._cloud = cloud
+        self._moto = moto
+        self._own: dict[tuple[str, str], Callable[[Call], Response]] = {
+            ("pricing", "GetProducts"): pricing_api.get_products,
+            ("servicequotas", "GetServiceQuota"): cloud.quotas.get,
+            ("servicequotas", "ListServiceQuotas"): cloud.quotas.list,
+            ("ec2", "DescribeSpotPriceHistory"): cloud.spot.describe_history,
+        }
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request; a dropped answer is a connection that ends without a byte."""
+        call = parse_call(environ)
+        entry = self._cloud.calls.record(call)
+        fault = self._cloud.faults.take(call)
+        if fault:
+            entry["fault"] = fault.code if fault.effect == "error" else fault.effect
+            time.sleep(fault.delay_seconds)
+        if fault and fault.effect == "drop_before":
+            raise ConnectionAbortedError
+        answer = self._answer(call, fault, environ)
+        entry["status"] = answer.status_code
+        if fault and fault.effect == "drop":
+            answer.get_data()
+            raise ConnectionAbortedError
+        return answer(environ, start_response)
+
+    def _answer(self, call: Call, fault: Fault | None, environ: Environ) -> Response:
+        try:
+            if fault and fault.effect == "error":
+                raise fault.error()
+            return self._carry_out(call, environ)
+        except AwsError as problem:
+            return error(call, problem)
+
+    def _carry_out(self, call: Call, environ: Environ) -> Response:
+        if own := self._own.get((call.service, call.action)):
+            return own(call)
+        if call.service in ("ec2", "ssm", "cloudformation"):
+            images.publish(call.region)
+        if call.service == "cloudformation":
+            _complete_change_sets()
+        if call.action == "CreateSchedule":
+            schedules.check_schedule(call)
+        if call.changes_machines:
+            return self._change_machines(call, environ)
+        return self._forward(environ, call)
+
+    def _change_machines(self, call: Call, environ: Environ) -> Response:
+        """Let moto change machines, one call after the other, and have the rest of the box follow."""
+        with self._cloud.lock:
+            try:
+                if call.action in IDEMPOTENT:
+                    return self._cloud.tokens.once(call, lambda: self._launch(call, environ))
+                return self._forward(environ, call)
+            finally:
+                self._cloud.lifecycle.settle()
+
+    def _launch(self, call: Call, environ: Environ) -> Response:
+        if call.action == "RunInstances":
+            launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
+        return self._forward(environ, call)
+
+    def _forward(self, environ: Environ, call: Call) -> Response:
+        answer = Response.from_app(self._moto, environ)
+        if call.service == "ec2" and answer.status_code == 403:
+            # What EC2 calls a refusal by IAM; moto has one name for all services.
+            answer.set_data(answer.get_data().replace(b"<Code>AccessDenied<", b"<Code>UnauthorizedOperation<"))
+        return answer
+
+
+def _complete_change_sets() -> None:
+    # Imported by the first stack: moto's CloudFormation knows all its services, and takes a second to load.
+    from tests.cloudbox import change_sets
+
+    change_sets.complete()

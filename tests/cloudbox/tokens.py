@@ -1,0 +1,53 @@
+"""Client tokens: the same call twice has one effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from werkzeug.wrappers import Response
+
+from tests.cloudbox.answers import AwsError
+from tests.cloudbox.aws_call import Call
+
+IDEMPOTENT = frozenset({"RunInstances", "CreateVolume"})
+"""What moto does again when it is asked again."""
+
+
+class TokenBook:
+    """The tokens that were used, with what they were used for and what was answered."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, str, str], tuple[Mapping[str, str], Response]] = {}
+
+    def once(self, call: Call, act: Callable[[], Response]) -> Response:
+        """Act, unless this was done before: then answer as then.
+
+        A call that failed doesn't use its token up. Callers hold the box's lock.
+
+        Raises:
+            AwsError: IdempotentParameterMismatch, the token was used for something else.
+        """
+        token = call.params.get("ClientToken")
+        if not token:
+            return act()
+        key = (call.region, call.action, str(token))
+        if key in self._used:
+            params, answer = self._used[key]
+            if params != call.params:
+                raise AwsError(
+                    "IdempotentParameterMismatch",
+                    f"The client token {token} has already been used with other parameters",
+                )
+            return _copy(answer)
+        answer = act()
+        if answer.status_code < 300:
+            self._used[key] = (call.params, _copy(answer))
+        return answer
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self._used.clear()
+
+
+def _copy(answer: Response) -> Response:
+    return Response(answer.get_data(), status=answer.status_code, headers=answer.headers.to_wsgi_list())

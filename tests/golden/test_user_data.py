@@ -1,0 +1,217 @@
+"""User-data: its text, what cloud-init, systemd and shellcheck say of it, and what it must not hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.adapters.boot import plan_margin, read_bootstrap
+from orchestrator.adapters.providers.aws.userdata import (
+    LIMIT_BYTES,
+    BootSpec,
+    BootVolume,
+    render_cloud_config,
+    render_user_data,
+)
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.wire import BootOrder, MachineConfig
+
+GOLDEN = Path(__file__).parent / "user_data"
+SCHEMA = Path("/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json")
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFn8X5Cj/6orHR5/VFCM1r5Dx+I26k/tXQGWxY7y9LP2"
+HOST_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nthrown away\n-----END OPENSSH PRIVATE KEY-----\n"
+MACHINE = MachineConfig(
+    machine="digits-7f3a-1",
+    run="digits-7f3a",
+    provider="aws",
+    root="/opt/kedge",
+    created=0,
+    deadline=0,
+    usd_per_hour="0.526",
+    store_url="s3://kedge-123456789012/runs?region=us-east-1",
+    end_command=("sudo", "systemctl", "poweroff"),
+)
+PLAIN = BootSpec(
+    machine=MACHINE,
+    lifetime_seconds=3600,
+    boot=BootOrder(),
+    authorized_key=f"{KEY} kedge",
+    host_private_key=HOST_KEY,
+    host_public_key=KEY,
+    agent_sha256="a1" * 32,
+)
+FULL = replace(
+    PLAIN,
+    boot=BootOrder(code="c0de", start=True),
+    volumes=(
+        BootVolume(serial="vol0123456789abcdef0", target="imagenet/train", ours=True),
+        BootVolume(serial="vol0fedcba9876543210", target="it's old", ours=False, device="/dev/xvdf"),
+    ),
+)
+SPECS = {"plain": PLAIN, "full": FULL}
+# The agent's modules have tests of their own; here they would only make the files long.
+MODULES = {"__init__.py": '"""The agent."""\n', "bootstrap.py": "def main():\n\n    pass\n"}
+
+
+def config_of(spec: BootSpec, modules: Mapping[str, str] = MODULES) -> dict[str, Any]:
+    config = yaml.safe_load(render_cloud_config(spec, modules))
+    assert isinstance(config, dict)
+    return config
+
+
+def files_of(spec: BootSpec, modules: Mapping[str, str] = MODULES) -> dict[str, str]:
+    return {entry["path"]: entry["content"] for entry in config_of(spec, modules)["write_files"]}
+
+
+def unknown_keys(config: Mapping[str, Any], schema: Mapping[str, Any]) -> set[str]:
+    """Return the top-level keys that none of cloud-init's modules reads; its own check lets them pass."""
+    known = {key for part in schema["$defs"].values() for key in part.get("properties", {})}
+    return set(config) - known
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_user_data_is_the_one_that_was_read_by_a_person(name: str) -> None:
+    """A change of the templates shows as a change of these files."""
+    assert render_cloud_config(SPECS[name], MODULES) == (GOLDEN / f"{name}.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_cloud_init_finds_it_valid(tmp_path: Path, name: str) -> None:
+    """With the agent's real modules in it."""
+    path = tmp_path / "user-data"
+    path.write_text(render_cloud_config(SPECS[name], read_bootstrap()))
+    done = run(["cloud-init", "schema", "--config-file", str(path)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Valid" in done.stdout
+
+
+def test_every_key_is_one_that_cloud_init_knows() -> None:
+    """It passes over a misspelt key without a word, so that we look ourselves."""
+    schema = json.loads(SCHEMA.read_text())
+    assert unknown_keys(config_of(FULL), schema) == set()
+    assert unknown_keys({"boot_cmd": [], "runcmd": []}, schema) == {"boot_cmd"}
+
+
+def test_it_fits_what_ec2_takes_with_the_real_modules_and_many_volumes() -> None:
+    """With room left for the agent's modules to grow."""
+    many = tuple(BootVolume(serial=f"vol{i:017x}", target=f"data/{i}", ours=True) for i in range(20))
+    for spec in (PLAIN, FULL, replace(FULL, volumes=many)):
+        content = render_user_data(spec)
+        print(len(content), "bytes of", LIMIT_BYTES, "with", len(spec.volumes), "volumes")
+        assert len(content) < LIMIT_BYTES * 0.85
+        assert gzip.decompress(content).startswith(b"#cloud-config\n")
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    """Before EC2 refuses it, and with the figures."""
+    noise = "".join(
+        subprocess.run(
+            ["od", "-An", "-tx1", "-N60000", "/dev/urandom"], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+    with pytest.raises(KedgeError, match="too long") as caught:
+        render_user_data(replace(PLAIN, authorized_key=noise))
+    assert str(LIMIT_BYTES) in caught.value.why
+
+
+def test_the_same_machine_gets_the_same_bytes() -> None:
+    """RunInstances with the same ClientToken and other user-data is an error."""
+    assert render_user_data(FULL) == render_user_data(FULL)
+
+
+def test_the_deadline_comes_before_anything_else() -> None:
+    """Bootcmd is cloud-init's first module that acts, and this is all that it does."""
+    config = config_of(FULL)
+    assert len(config["bootcmd"]) == 1
+    assert next(iter(config)) == "bootcmd"
+    script = config["bootcmd"][0]
+    assert "kedge-deadline.timer" in script
+    assert not re.search(r"python|kedge-agent|curl|/opt/kedge", script)
+
+
+@pytest.mark.parametrize(("lifetime", "margin"), [(60, 3), (600, 30), (1200, 60), (86_400, 60)])
+def test_the_agent_ends_the_machine_before_the_timer_does(lifetime: int, margin: int) -> None:
+    """By a twentieth of the lifetime, and by a minute at most."""
+    assert plan_margin(lifetime) == margin
+
+
+def test_only_the_throw_away_host_key_is_private() -> None:
+    """Whoever can read the instance's attributes can read user-data."""
+    for text in (render_cloud_config(FULL, MODULES), *files_of(FULL).values()):
+        rest = text.replace(json.dumps(HOST_KEY), "")
+        assert not re.search(r"PRIVATE KEY|AKIA|ASIA|secret|token|password", rest, re.IGNORECASE), rest
+
+
+def test_nobody_logs_in_but_with_the_runs_key() -> None:
+    """The image's own user stays, without a key; passwords and root are refused."""
+    config = config_of(PLAIN)
+    assert config["users"][0] == "default"
+    assert config["users"][1]["ssh_authorized_keys"] == [PLAIN.authorized_key]
+    assert (config["users"][1]["name"], config["users"][1]["lock_passwd"]) == ("kedge", True)
+    assert (config["ssh_pwauth"], config["disable_root"], config["ssh_deletekeys"]) == (False, True, True)
+    assert "ssh_authorized_keys" not in config
+
+
+@pytest.mark.parametrize("name", ["it's", 'say "hi"', "a: b # c", "{{ x }}", "ünï", "- x", "&'<>"])
+def test_odd_values_come_out_as_they_went_in(name: str) -> None:
+    """Through YAML, and through JSON in it."""
+    spec = replace(PLAIN, authorized_key=f"{KEY} {name}", machine=replace(MACHINE, usd_per_hour=name))
+    assert config_of(spec)["users"][1]["ssh_authorized_keys"] == [f"{KEY} {name}"]
+    assert json.loads(files_of(spec)["/opt/kedge/boot/machine.json"])["usd_per_hour"] == name
+
+
+def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path) -> None:
+    """As they come out of the YAML, and with the system's python."""
+    modules = files_of(PLAIN, read_bootstrap())
+    folder = tmp_path / "kedge_agent"
+    folder.mkdir()
+    for path, text in modules.items():
+        if "/kedge_agent/" in path:
+            (folder / Path(path).name).write_text(text)
+    done = run(["/usr/bin/env", "python3", "-EsS", "-m", "kedge_agent.bootstrap", str(tmp_path), "00"], cwd=tmp_path)
+    assert done.returncode == 1
+    ready = json.loads((tmp_path / "ready").read_text())
+    assert "machine.json" in ready["phases"][0]["error"]
+
+
+def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
+    """As a machine gets them."""
+    scripts = {path: text for path, text in files_of(FULL).items() if path.endswith(".sh")}
+    assert len(scripts) == 3
+    for path, text in {**scripts, "/deadline.sh": "#!/bin/sh\n" + config_of(FULL)["bootcmd"][0]}.items():
+        script = tmp_path / Path(path).name
+        script.write_text(text)
+        done = run(["shellcheck", str(script)])
+        assert (done.returncode, done.stdout) == (0, ""), done.stdout
+
+
+def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
+    """Checked by `systemd-analyze verify`, with an agent that is there."""
+    root = tmp_path / "kedge"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "kedge-agent").write_text("#!/bin/sh\n")
+    (root / "bin" / "kedge-agent").chmod(0o755)
+    spec = replace(FULL, machine=replace(MACHINE, root=str(root)))
+    units = {Path(path).name: text for path, text in files_of(spec).items() if path.endswith(".service")}
+    assert sorted(units) == ["kedge-boot.service", "kedge-watch.service"]
+    for name, text in units.items():
+        (tmp_path / name).write_text(text)
+    done = verify(tmp_path / name for name in units)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def verify(units: Iterable[Path]) -> subprocess.CompletedProcess[str]:
+    return run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, units)])
+
+
+def run(argv: list[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
