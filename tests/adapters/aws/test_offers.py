@@ -356,7 +356,7 @@ def test_a_refreshed_snapshot_is_what_aws_sells_now(
     said = refresh_snapshot(session, clock, path=path, regions=("us-east-1",))
     assert (said["path"], said["regions"]) == (str(path), ["us-east-1"])
     kept = read_snapshot(path)
-    assert kept.basis == f"prices of {clock.now():%Y-%m-%d}"
+    assert kept.basis == f"a snapshot of {clock.now():%Y-%m-%d}"
     (price,) = (price for price in kept.prices if price.type == "g5.xlarge")
     assert price.usd_per_hour == Decimal("1.006")
     assert Decimal("0.123") in price.spot.values()

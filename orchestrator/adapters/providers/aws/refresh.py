@@ -112,4 +112,4 @@ def _zone_ids(session: AwsSession, region: str) -> dict[str, str]:
 
 
 def _basis(now: datetime) -> str:
-    return f"prices of {now:%Y-%m-%d}"
+    return f"a snapshot of {now:%Y-%m-%d}"
