@@ -177,7 +177,15 @@ def test_a_mirror_on_a_volume_is_reached_through_the_folders_own_link(shelf: She
     assert shelf.target.is_symlink()
 
 
-@pytest.mark.parametrize("raw", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b'{"format": 2}')])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no gzip", id="no gzip"),
+        pytest.param(gzip.compress(b"[]"), id="no object"),
+        pytest.param(gzip.compress(b'{"format": 2}'), id="another format"),
+    ],
+)
 def test_an_index_that_is_none_is_told(shelf: Shelf, raw: bytes) -> None:
     """It isn't taken for an empty data set, which would remove everything."""
     shelf.lay({"a": b"a"})
