@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -64,7 +65,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(rest)
     root: Path = getattr(arguments, "root", args.root)
     execute: Callable[[Layout, argparse.Namespace], int] = getattr(module, function_name)
-    return _execute(execute, Layout(root.absolute()), arguments)
+    exit_code = _execute(execute, Layout(root.absolute()), arguments)
+    # On its way out the interpreter would look for garbage, while somebody waits for the answer.
+    gc.freeze()
+    return exit_code
 
 
 def _parse_verb(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -22,7 +22,7 @@ from .errors import AgentError, RequestError
 from .files import locked
 from .layout import Layout
 from .links import apply_links
-from .member import Member
+from .tarstream import TarStream
 from .tree import Tree
 
 LOCK_SECONDS = 120.0
@@ -123,9 +123,9 @@ def _prune_behind(layout: Layout) -> None:
 
 def _unpack(tree: Tree, stream: IO[bytes]) -> None:
     try:
-        with tarfile.open(fileobj=stream, mode="r|", errorlevel=1, tarinfo=Member, bufsize=_BUFFER) as tar:
-            for member in tar:
-                tree.add(tar, member)
+        members = TarStream(stream)
+        for member in members:
+            tree.add(member, members.content())
         while stream.read(1 << 16):
             pass
     except (tarfile.TarError, EOFError, gzip.BadGzipFile) as err:
@@ -147,7 +147,7 @@ def _decoded(codec: str, raw: IO[bytes]) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _zstd(raw: IO[bytes]) -> Iterator[IO[bytes]]:
     try:
-        decoder = subprocess.Popen(["zstd", "-dcq"], stdin=raw, stdout=subprocess.PIPE)
+        decoder = subprocess.Popen(["zstd", "-dcq"], bufsize=_BUFFER, stdin=raw, stdout=subprocess.PIPE)
     except FileNotFoundError as err:
         raise RequestError("this machine has no zstd", fix="send gzip, or install the package zstd") from err
     with decoder:

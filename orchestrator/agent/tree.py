@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from .base import Base, Stamp, stamp
 from .errors import AgentError, RequestError
@@ -15,7 +16,6 @@ from .releases import remove
 
 MANIFEST = ".kedge-manifest.json"
 _MANIFEST_LIMIT_BYTES = 256 << 20
-_CHUNK = 1 << 20
 
 
 class Tree:
@@ -30,8 +30,8 @@ class Tree:
         self._files: set[str] = set()
         self._manifest: dict[str, Any] | None = None
 
-    def add(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Take one member.
+    def add(self, member: tarfile.TarInfo, content: Iterable[bytes]) -> None:
+        """Take one member, and its content in pieces.
 
         Raises:
             RequestError: it is absolute, leaves the tree, or is neither file, folder nor link.
@@ -39,13 +39,13 @@ class Tree:
         if self._manifest is not None:
             raise _refused(member.name, "nothing may come after the manifest")
         if member.name == MANIFEST and member.isreg():
-            self._manifest = _read_manifest(tar, member)
+            self._manifest = _read_manifest(member, content)
         elif member.isdir():
             return
         elif member.issym():
             self._links[_checked(member.name)] = member.linkname
-        elif member.isreg():
-            self._write(tar, member)
+        elif member.isreg() and not member.issparse():
+            self._write(member, content)
         else:
             raise _refused(member.name, "only files, folders and symbolic links can be code")
 
@@ -90,10 +90,9 @@ class Tree:
             self._check_link(entry["path"])
         return stamps
 
-    def _write(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def _write(self, member: tarfile.TarInfo, content: Iterable[bytes]) -> None:
         path = _checked(member.name)
         target = self._make_room(path)
-        content = cast("IO[bytes]", tar.extractfile(member))
         # Links are made last: until then nothing can be written through one.
         # System calls rather than a file object: this runs thousands of times in a command.
         try:
@@ -101,8 +100,8 @@ class Tree:
         except IsADirectoryError as err:
             raise _refused(path, "a folder is in the way") from err
         try:
-            while chunk := content.read(_CHUNK):
-                _write_all(file, chunk)
+            for piece in content:
+                _write_all(file, piece)
             os.fchmod(file, 0o755 if member.mode & 0o100 else 0o644)
         finally:
             os.close(file)
@@ -164,12 +163,11 @@ def _write_all(file: int, content: bytes) -> None:
         content = content[os.write(file, content) :]
 
 
-def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
-    content = tar.extractfile(member)
-    if content is None or member.size > _MANIFEST_LIMIT_BYTES:
+def _read_manifest(member: tarfile.TarInfo, content: Iterable[bytes]) -> dict[str, Any]:
+    if member.size > _MANIFEST_LIMIT_BYTES:
         raise _refused(MANIFEST, "it can't be read")
     try:
-        manifest = json.loads(content.read())
+        manifest = json.loads(b"".join(content))
     except ValueError as err:
         raise _refused(MANIFEST, "it is not JSON") from err
     if not isinstance(manifest, dict) or not NAME.fullmatch(str(manifest.get("hash"))):
