@@ -33,11 +33,11 @@ contracts:
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal
 
-cloud: setup tools ## AWS in a box, to play with by hand (root, Linux)
-	$(BIN)/python -m tests.cloudbox
+cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand (root, Linux)
+	$(BIN)/python -m tests.cloudbox $(ARGS)
 
 bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
-	for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+	for script in benchmarks/bench_*.py benchmarks/trainer/bench_*.py; do $(BIN)/python $$script; done
 
 setup: system $(READY)
 

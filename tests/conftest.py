@@ -15,6 +15,7 @@ from tests.laptop import TRAIN, Laptop
 
 if TYPE_CHECKING:
     from tests.cloudbox.box import Box
+    from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
 # A background job of a shell ignores SIGINT, and so does all that it starts: the programs under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -74,3 +75,44 @@ def box(box_process: Box) -> Iterator[Box]:
     box_process.reset()
     yield box_process
     box_process.reset()
+
+
+@pytest.fixture(scope="session")
+def do_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
+    """One DigitalOcean without machines for all tests of a worker; needs neither root nor Linux."""
+    from tests.cloudbox.digitalocean.box import start_box
+
+    with start_box(tmp_path_factory.mktemp("do-api")) as do:
+        yield do
+
+
+@pytest.fixture(scope="session")
+def do_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
+    """One DigitalOcean with machines for all tests of a worker; what they need is installed where that is possible."""
+    from tests.cloudbox.digitalocean.box import start_box
+    from tests.cloudbox.nspawn_needs import prepare_machines
+
+    if reason := prepare_machines():
+        pytest.skip(reason)
+    with start_box(tmp_path_factory.mktemp("do-box"), machines=True) as do:
+        yield do
+
+
+@pytest.fixture
+def do_api(do_api_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
+    """An account at DigitalOcean in which nothing was ever made."""
+    yield from _fresh(do_api_process)
+
+
+@pytest.fixture
+def do_box(do_box_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
+    """An account at DigitalOcean in which nothing was ever made, whose droplets are machines that boot."""
+    yield from _fresh(do_box_process)
+
+
+def _fresh(do: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
+    do.reset()
+    yield do
+    broken = do.broken
+    do.reset()
+    assert not broken, "the box made mistakes"

@@ -17,6 +17,9 @@ examples:
   python -m trainer digits
   python -m trainer digits --set epochs=3 --set optimizer.learning_rate=0.002 --output-dir runs/a
   torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
+  python -m trainer find-lr digits
+  python -m trainer find-batch digits
+  python -m trainer remap OLD.pth NEW.safetensors
 
 The same command goes on from the newest checkpoint. SIGTERM or Ctrl-C checkpoints and stops; a second
 Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
@@ -41,6 +44,10 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
         stop: who was told to stop; its handlers may have been installed before.
     """
     try:
+        if argv[:1] == ["remap"]:
+            return _remap(build_remap_parser().parse_args(argv[1:]), stop)
+        if argv[:1] in (["find-lr"], ["find-batch"]):
+            return _find(argv[0], build_find_parser(argv[0]).parse_args(argv[1:]), environ, stop)
         return _run(build_parser().parse_args(argv), environ, stop)
     except TrainerError as err:
         # Every process meets the same bad request; one of them says it.
@@ -60,14 +67,79 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("recipe", nargs="?", help="what to train; see --list")
     parser.add_argument("--list", action="store_true", help="list the recipes")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting (repeatable)")
-    parser.add_argument("--output-dir", type=Path, help="results (default: $KEDGE_OUTPUT_DIR, else ./output)")
+    _add_settings(parser)
     parser.add_argument(
         "--checkpoint-dir",
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
     return parser
+
+
+def build_find_parser(command: str) -> argparse.ArgumentParser:
+    """Describe `find-lr` or `find-batch`."""
+    what = {
+        "find-lr": "Find a learning rate: steps with a growing rate until the loss diverges. Draws lr-finder.png.",
+        "find-batch": "Find the largest micro-batch that fits on this device.",
+    }
+    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what[command]} Nothing is trained for good.")
+    parser.add_argument("recipe", help="what to train")
+    _add_settings(parser)
+    if command == "find-lr":
+        parser.add_argument("--lowest", type=float, default=1e-6, help="the first rate (default: 1e-6)")
+        parser.add_argument("--highest", type=float, default=1.0, help="the last rate (default: 1)")
+        parser.add_argument("--steps", type=int, default=200, help="how many rates (default: 200)")
+    else:
+        parser.add_argument("--most", type=int, default=4096, help="samples to try at most (default: 4096)")
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting (repeatable)")
+    parser.add_argument("--output-dir", type=Path, help="results (default: $KEDGE_OUTPUT_DIR, else ./output)")
+
+
+def build_remap_parser() -> argparse.ArgumentParser:
+    """Describe `remap`."""
+    parser = _Parser(
+        prog="python -m trainer remap",
+        description="Convert anybody's checkpoint to safetensors under the model's own names. No code in it is run.",
+    )
+    parser.add_argument(
+        "old", type=Path, help="a file of torch.save (weights, or a dict that holds them), or safetensors"
+    )
+    parser.add_argument("new", type=Path, help="the file to write, NAME.safetensors")
+    parser.add_argument("--key", help="where the weights lie in OLD, as KEY/KEY (default: the usual places)")
+    return parser
+
+
+def _remap(arguments: argparse.Namespace, stop: StopFlag) -> int:
+    from trainer.checkpoints.remap import remap  # noqa: PLC0415
+
+    stop.release()  # there is no step to finish: Ctrl-C may end it anywhere
+    sys.stdout.write(f"{remap(arguments.old, arguments.new, key=arguments.key)}\n")
+    return 0
+
+
+def _find(command: str, arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFlag) -> int:
+    from trainer.recipes import check_recipe_name, load_recipe  # noqa: PLC0415
+
+    contract = read_contract(environ, output_dir=arguments.output_dir)
+    check_recipe_name(arguments.recipe)
+    stop.release()  # nothing is kept that could be cut in two
+    from trainer.console import Console  # noqa: PLC0415
+    from trainer.finders import find_learning_rate, find_micro_batch  # noqa: PLC0415
+    from trainer.overrides import apply_overrides  # noqa: PLC0415
+
+    recipe = load_recipe(arguments.recipe)
+    recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
+    say = Console(speaks=contract.rank == 0).say
+    if command == "find-batch":
+        find_micro_batch(recipe, contract, say, most=arguments.most)
+    else:
+        rates = {"lowest": arguments.lowest, "highest": arguments.highest}
+        find_learning_rate(recipe, contract, say, steps=arguments.steps, **rates)
+    return 0
 
 
 def _run(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFlag) -> int:

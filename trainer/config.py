@@ -34,47 +34,131 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
-    """How weights are updated. `clip_norm` 0 leaves gradients as they are."""
+    """How weights are updated. `clip_norm` 0 leaves gradients as they are.
+
+    `learning_rate` belongs to a global batch of `base_batch`; `scaling` says how it follows another one. A step whose
+    gradient isn't finite is skipped; `most_skips` of them in a row end the run.
+    """
 
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = setting(1e-3, above=0)
+    scaling: Literal["none", "linear", "sqrt"] = "none"
+    base_batch: int = setting(0, minimum=0)
     weight_decay: float = setting(0.01, minimum=0)
     momentum: float = setting(0.9, minimum=0)
     clip_norm: float = setting(1.0, minimum=0)
+    most_skips: int = setting(20, minimum=1, may_change=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """How the learning rate moves. `final` is the last rate as a share of the peak."""
+    """How the learning rate moves. `final` is the last rate as a share of the peak.
 
-    name: Literal["cosine", "constant"] = "cosine"
+    `start` and `rise` are one_cycle's first rate as a share of the peak and its rise as a share of the run, unless
+    `warmup_steps` says how long that is. `gamma` is exponential's factor an epoch. warm_restarts begin anew after
+    `period_epochs`, each period `period_factor` times as long as the one before.
+    """
+
+    name: Literal["cosine", "constant", "one_cycle", "exponential", "warm_restarts"] = "cosine"
     warmup_steps: int = setting(0, minimum=0)
     final: float = setting(0.01, minimum=0)
+    start: float = setting(0.04, above=0)
+    rise: float = setting(0.3, above=0, below=1)
+    gamma: float = setting(0.95, above=0)
+    period_epochs: int = setting(10, minimum=1)
+    period_factor: int = setting(2, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeSettings:
+    """How a step is computed. What doesn't change what is learnt but for rounding may change on resuming."""
+
+    amp: Literal["off", "bf16", "fp16"] = "off"
+    tf32: bool = setting(default=False, may_change=True)
+    channels_last: bool = setting(default=False, may_change=True)
+    compile: bool = setting(default=False, may_change=True)
+    gradient_checkpointing: bool = setting(default=False, may_change=True)
+    sync_batchnorm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """When checkpoints are written besides at each epoch's end; 0 turns a trigger off."""
+    """When checkpoints are written, whichever comes first; 0 turns a trigger off. The last step always is one.
+
+    `expected_life_hours` is the machine's mean time to its loss: with it, they also come at Daly's interval, from the
+    measured time of a save. An epoch that is the best so far is kept whatever `every_epochs` says.
+    """
 
     every_steps: int = setting(0, minimum=0, may_change=True)
     every_seconds: float = setting(600.0, minimum=0, may_change=True)
+    every_epochs: int = setting(1, minimum=0, may_change=True)
+    expected_life_hours: float = setting(0.0, minimum=0, may_change=True)
     keep: int = setting(3, minimum=1, may_change=True)
+    keep_best: int = setting(1, minimum=1, may_change=True)
     deadline_margin_seconds: float = setting(20.0, minimum=0, may_change=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StallSettings:
+    """When a step counts as stalled: after `factor` times the median step, but `seconds` at least; `factor` 0: never.
+
+    Until the first epoch has ended, which compiles kernels and warms caches, only after `first_epoch_minutes`.
+    """
+
+    factor: float = setting(20.0, minimum=0, may_change=True)
+    seconds: float = setting(60.0, above=0, may_change=True)
+    first_epoch_minutes: float = setting(30.0, minimum=0, may_change=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackSettings:
+    """Where metrics go besides metrics.jsonl. `peak_tflops` is one device's, for MFU; 0 looks it up by its name."""
+
+    tensorboard: bool = setting(default=False, may_change=True)
+    wandb: bool = setting(default=False, may_change=True)
+    wandb_project: str = setting("kedge", may_change=True)
+    peak_tflops: float = setting(0.0, minimum=0, may_change=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """What is made of the best weights for others. Empty: not made.
+
+    `license` is the Hugging Face Hub's identifier (apache-2.0, mit, cc-by-4.0, ...), `hub_repo` OWNER/NAME there,
+    `kaggle_dataset` OWNER/SLUG.
+    """
+
+    license: str = setting("", may_change=True)
+    hub_repo: str = setting("", may_change=True)
+    hub_private: bool = setting(default=True, may_change=True)
+    kaggle_dataset: str = setting("", may_change=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What every recipe can be told. `batch_size` is global: over all processes."""
+    """What every recipe can be told. `batch_size` is global: over all processes.
+
+    `micro_batch` is how many samples a process computes at once, accumulating until its share is done; 0 is all of
+    them. `workers` are loader processes beside each process. `ema_decay` above 0 keeps an average of the weights,
+    which is then what is validated and exported.
+    """
 
     epochs: int = setting(10, minimum=1, may_change=True)
     batch_size: int = setting(64, minimum=1)
+    micro_batch: int = setting(0, minimum=0, may_change=True)
+    workers: int = setting(0, minimum=0, may_change=True)
+    ema_decay: float = setting(0.0, minimum=0, below=1)
     seed: int = setting(0, minimum=0)
     log_every_steps: int = setting(10, minimum=1, may_change=True)
     curves: bool = setting(default=True, may_change=True)
     onnx: bool = setting(default=True, may_change=True)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    compute: ComputeSettings = field(default_factory=ComputeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    stall: StallSettings = field(default_factory=StallSettings)
+    track: TrackSettings = field(default_factory=TrackSettings)
+    publish: PublishSettings = field(default_factory=PublishSettings)
 
 
 def flatten_settings(settings: Any, *, only_fixed: bool = False) -> dict[str, Any]:

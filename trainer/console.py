@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from trainer.batch import BatchPlan
+from trainer.batch import BatchPlan, render_split
+
+SECONDS_BETWEEN_PLAIN_LINES = 30.0
 
 
 class Console:
     """The main process's voice; the other processes keep quiet."""
 
-    def __init__(self, *, speaks: bool) -> None:
+    def __init__(self, *, speaks: bool, seconds_between_lines: float = SECONDS_BETWEEN_PLAIN_LINES) -> None:
         self._speaks = speaks
+        self._seconds_between_lines = seconds_between_lines
+        self._last_line = time.monotonic()
         self._bar: Progress | None = None
         if speaks and sys.stdout.isatty():
             self._bar = Progress(
@@ -22,15 +26,17 @@ class Console:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
+                TextColumn("{task.fields[figures]}"),
                 console=RichConsole(soft_wrap=True, highlight=False),
                 transient=True,
             )
-            self._task = self._bar.add_task("", visible=False)
+            self._task = self._bar.add_task("", visible=False, figures="")
 
     def say(self, line: str) -> None:
         """Print one line now."""
         if not self._speaks:
             return
+        self._last_line = time.monotonic()
         if self._bar is not None and self._bar.live.is_started:
             self._bar.console.print(line, markup=False)
             return
@@ -48,41 +54,29 @@ class Console:
         if self._bar is not None:
             self._bar.advance(self._task)
 
+    def show_figures(self, at: str, figures: str) -> None:
+        """Show how it goes: beside the bar, or in a log as a line, where there was none for half a minute.
+
+        Args:
+            at: how far it is; the bar says so itself.
+            figures: loss and speed.
+        """
+        if self._bar is not None:
+            self._bar.update(self._task, figures=figures)
+        elif time.monotonic() - self._last_line >= self._seconds_between_lines:
+            self.say(f"{at}  {figures}")
+
     def stop_bar(self) -> None:
         """Take the bar away."""
         if self._bar is not None:
             self._bar.stop()
 
 
-class Stopwatch:
-    """Throughput of the steps since it was last read."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what was counted; time starts now."""
-        self._began = time.perf_counter()
-        self._steps = 0
-
-    def count(self) -> None:
-        """Count one step."""
-        self._steps += 1
-
-    def seconds(self) -> float:
-        """Tell the time since the last restart, in seconds."""
-        return time.perf_counter() - self._began
-
-    def samples_per_second(self, batch_size: int) -> float:
-        """Tell the throughput since the last restart, for a global batch."""
-        return self._steps * batch_size / max(self.seconds(), 1e-9)
-
-
 def render_banner(name: str, *, device: str, parameters: int, plan: BatchPlan) -> str:
     """Say what is about to be trained."""
     return (
         f"{name} on {plan.world_size} x {device}  {parameters:,} parameters  "
-        f"batch {plan.batch_size} = {plan.world_size} x {plan.per_device}  "
+        f"{render_split(plan)}  "
         f"{plan.epochs} epochs x {plan.steps_per_epoch} steps = {plan.total_steps:,} steps"
     )
 
@@ -100,6 +94,13 @@ def render_epoch(
     parts = [f"epoch {epoch}/{epochs}", f"loss {loss:.4g}"]
     parts += [render_metric(name, value) for name, value in metrics.items()]
     return "  ".join([*parts, f"{samples_per_second:,.0f} samples/s", f"{seconds:.1f} s"])
+
+
+def render_figures(row: Mapping[str, float]) -> str:
+    """Say what a train row says: loss, rate, throughput, where the time goes."""
+    parts = [f"loss {row['loss']:.4g}", f"lr {row['lr']:.3g}", f"{row['samples_per_second']:,.0f} samples/s"]
+    parts += [f"data wait {row['data_wait']:.0%}", f"{row['memory_gib']:.1f} GiB"]
+    return "  ".join(parts + ([f"MFU {row['mfu']:.1%}"] if "mfu" in row else []))
 
 
 def render_metric(name: str, value: float) -> str:

@@ -4,17 +4,19 @@ The names are shared with the orchestrator by agreement (design, "The run contra
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.errors import BadRequestError
+from trainer.hub import HubAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContract:
     """Where this run lives, until when, and which of its processes this is.
 
-    `deadline` is in Unix seconds. `rank` counts over all machines, `local_rank` on this one.
+    `deadline` is in Unix seconds, `expected_life_hours` the machine's mean time to its loss. `rank`
+    counts over all machines, `local_rank` on this one.
     """
 
     run_id: str | None
@@ -23,9 +25,11 @@ class RunContract:
     deadline: float | None
     notice_file: Path | None
     gpus_per_node: int | None
+    expected_life_hours: float | None
     rank: int
     local_rank: int
     world_size: int
+    hub: HubAccess = field(default_factory=HubAccess)
 
 
 def read_contract(
@@ -48,9 +52,11 @@ def read_contract(
         deadline=deadline,
         notice_file=Path(notice) if notice else None,
         gpus_per_node=None if gpus is None else int(gpus),
+        expected_life_hours=_number(environ, "KEDGE_EXPECTED_LIFE_HOURS"),
         rank=int(_number(environ, "RANK") or 0),
         local_rank=int(_number(environ, "LOCAL_RANK") or 0),
         world_size=int(_number(environ, "WORLD_SIZE") or 1),
+        hub=HubAccess(token=environ.get("HF_TOKEN"), endpoint=environ.get("HF_ENDPOINT")),
     )
 
 

@@ -1,9 +1,12 @@
 """What is asked of a run from outside: stop, or checkpoint now. All processes agree on it between steps."""
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.checkpoints.intervals import daly_interval
 from trainer.config import CheckpointSettings
 from trainer.contract import RunContract
 from trainer.distributed import World
@@ -11,6 +14,8 @@ from trainer.signals import StopFlag
 
 SECONDS_BETWEEN_AGREEMENTS = 0.5
 MOST_POLLS_BETWEEN_AGREEMENTS = 64
+# What a save is taken to cost until the first has been measured: it only places the first one.
+UNMEASURED_SAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +30,26 @@ GO_ON = Decision()
 
 
 class Control:
-    """One process's view of signals, notice file, deadline and checkpoint clock."""
+    """One process's view of signals, notice file, deadline and checkpoint clock.
 
-    def __init__(self, world: World, stop: StopFlag, contract: RunContract, settings: CheckpointSettings) -> None:
+    `save_seconds` tells how long a save takes until it is durable, 0 where that isn't known yet; only the main process
+    knows, and only it watches the clock.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        stop: StopFlag,
+        contract: RunContract,
+        settings: CheckpointSettings,
+        save_seconds: Callable[[], float],
+    ) -> None:
         self._world = world
         self._stop = stop
         self._contract = contract
         self._settings = settings
-        self._save_seconds = 0.0
+        self._save_seconds = save_seconds
+        self._life_seconds = 3600 * (settings.expected_life_hours or contract.expected_life_hours or 0.0)
         self._last_save = self._last_agreement = time.monotonic()
         self._notice_handled_ns = 0
         self._polls = 0
@@ -54,10 +71,17 @@ class Control:
             return GO_ON
         return Decision(stop=(stop_reason or "another process was told to") if stop else None, save=bool(save))
 
-    def note_save(self, seconds: float) -> None:
-        """Remember how long a checkpoint takes, and that one was just written."""
-        self._save_seconds = max(seconds, 0.5 * self._save_seconds)
+    def note_save(self) -> None:
+        """Remember that a checkpoint was just begun."""
         self._last_save = time.monotonic()
+
+    def save_interval(self) -> float:
+        """Tell how many seconds there are between two checkpoints, as things are now; infinity for none by time."""
+        asked = self._settings.every_seconds or math.inf
+        if not self._life_seconds:
+            return asked
+        cost = self._save_seconds() or UNMEASURED_SAVE_SECONDS
+        return min(asked, daly_interval(cost_seconds=cost, life_seconds=self._life_seconds))
 
     def _stop_reason(self) -> str | None:
         if self._stop.reason:
@@ -66,15 +90,14 @@ class Control:
         if deadline is None:
             return None
         left = deadline - time.time()
-        if left < 2 * self._save_seconds + self._settings.deadline_margin_seconds:
+        if left < 2 * self._save_seconds() + self._settings.deadline_margin_seconds:
             return f"deadline in {max(0.0, left):.0f} s"
         return None
 
     def _wants_save(self) -> bool:
         if not self._world.is_main:
             return False
-        every = self._settings.every_seconds
-        return self._has_new_notice() or bool(every and time.monotonic() - self._last_save >= every)
+        return self._has_new_notice() or time.monotonic() - self._last_save >= self.save_interval()
 
     def _has_new_notice(self) -> bool:
         written_ns = _modified_ns(self._contract.notice_file)

@@ -1,6 +1,6 @@
-"""curves.png: loss, validation metrics and learning rate over training, on one page."""
+"""curves.png: loss, validation metrics, learning rate, throughput and memory over training, on one page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,18 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str, best_epoch: int)
     train = [row for row in rows if "val_loss" not in row]
     validation = [row for row in rows if "val_loss" in row]
     names = _metric_names(validation)
-    figure = Figure(figsize=(9.0, 3.0 * (2 + bool(names))), layout="constrained")
-    axes = list(figure.subplots(2 + bool(names), 1, sharex=True, squeeze=False)[:, 0])
+    panels: list[Callable[[Axes], None]] = [lambda ax: _draw_loss(ax, train, validation)]
+    panels += [lambda ax: _draw_metrics(ax, validation, names)] if names else []
+    panels += [
+        lambda ax: _draw_rate(ax, train),
+        lambda ax: _draw_throughput(ax, train),
+        lambda ax: _draw_memory(ax, train),
+    ]
+    figure = Figure(figsize=(9.0, 2.6 * len(panels)), layout="constrained")
+    axes = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     best_step = next((row["step"] for row in validation if row["epoch"] == best_epoch), None)
-    _draw_loss(axes[0], train, validation)
-    if names:
-        _draw_metrics(axes[1], validation, names)
-    _draw_rate(axes[-1], train)
+    for draw, ax in zip(panels, axes, strict=True):
+        draw(ax)
     for ax in axes:
         _finish(ax, best_step, best_epoch)
     axes[-1].set_xlabel("optimizer step")
@@ -71,6 +76,18 @@ def _draw_rate(ax: Axes, train: Sequence[Row]) -> None:
     _line(ax, train, "lr", color=_GREY, label="learning rate", linewidth=1.5)
     ax.set_ylabel("learning rate")
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    ax.set_ylim(bottom=0)
+
+
+def _draw_throughput(ax: Axes, train: Sequence[Row]) -> None:
+    _line(ax, train, "samples_per_second", color=_BLUE, label="throughput", linewidth=1.2)
+    ax.set_ylabel("samples / s")
+    ax.set_ylim(bottom=0)
+
+
+def _draw_memory(ax: Axes, train: Sequence[Row]) -> None:
+    _line(ax, train, "memory_gib", color=_GREEN, label="memory, most so far", linewidth=1.5)
+    ax.set_ylabel("GiB")
     ax.set_ylim(bottom=0)
 
 

@@ -4,6 +4,7 @@ So a run that was stopped inside an epoch goes on with the very same batches, au
 without any loader state to save.
 """
 
+import signal
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -65,22 +66,45 @@ class KeyedSampler(Sampler[list[Key]]):
         """Go through the batches that are left, in order."""
         for step in range(self._first_step, self._steps):
             start = step * self._batch_size + self._offset
-            yield [(self._epoch, int(index)) for index in self._order[start : start + self._per_device]]
+            yield [(self._epoch, index) for index in self._order[start : start + self._per_device].tolist()]
+
+
+class SampleRng:
+    """One generator that is set to any sample's own stream in a microsecond; making one anew takes nine.
+
+    Philox (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011) counts its output blocks: a sample's
+    place is the upper part of the count, so that each has 2^64 blocks of its own.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.Philox(key=seed)
+        self._start = self._bits.state
+        self._counter = self._start["state"]["counter"]
+        self._counter[:] = (0, 0, 0, _SAMPLE_STREAM)
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, epoch: int, index: int) -> np.random.Generator:
+        """Return the generator of one sample of one epoch, good until the next call."""
+        self._counter[1], self._counter[2] = index, epoch
+        self._bits.state = self._start
+        return self._generator
 
 
 def sample_rng(*, seed: int, epoch: int, index: int) -> np.random.Generator:
     """Make the random generator that belongs to one sample of one epoch."""
-    return np.random.default_rng((_SAMPLE_STREAM, seed, epoch, index))
+    return SampleRng(seed).at(epoch, index)
 
 
 def load_batches(
-    source: SampleSource, sampler: Sampler[list[Key]], *, seed: int, device: torch.device
+    source: SampleSource, sampler: Sampler[list[Key]], *, seed: int, device: torch.device, workers: int = 0
 ) -> Iterator[Batch]:
-    """Yield the sampler's batches on the device."""
+    """Yield the sampler's batches on the device, the same ones for any number of worker processes."""
     loader = DataLoader(
         _KeyedDataset(source, seed),
         batch_sampler=sampler,
-        collate_fn=_stack,
+        collate_fn=stack_samples,
+        num_workers=workers,
+        worker_init_fn=_leave_signals_to_the_parent,
         pin_memory=device.type == "cuda",
         # The loader draws from a generator at each start. From the global one, that would shift the
         # model's own randomness (dropout) in a resumed epoch.
@@ -88,6 +112,12 @@ def load_batches(
     )
     for batch in loader:
         yield tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+
+
+def _leave_signals_to_the_parent(_worker: int) -> None:
+    """Outlive a signal to the whole group: the trainer answers it, and ends its workers when it has saved."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class SliceSampler(Sampler[list[Key]]):
@@ -115,12 +145,17 @@ class SliceSampler(Sampler[list[Key]]):
 class _KeyedDataset(Dataset[Batch]):
     def __init__(self, source: SampleSource, seed: int) -> None:
         self._source = source
-        self._seed = seed
+        self._rng = SampleRng(seed)
 
     def __getitem__(self, key: Key) -> Batch:
-        epoch, index = key
-        return self._source.sample(index, sample_rng(seed=self._seed, epoch=epoch, index=index))
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: list[Key]) -> list[Batch]:
+        """Make a batch's samples; the loader asks for this where there is one, instead of one by one."""
+        sample, at = self._source.sample, self._rng.at
+        return [sample(index, at(epoch, index)) for epoch, index in keys]
 
 
-def _stack(samples: list[Batch]) -> Batch:
+def stack_samples(samples: list[Batch]) -> Batch:
+    """Put samples together into a batch."""
     return tuple(torch.stack(parts) for parts in zip(*samples, strict=True))

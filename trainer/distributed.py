@@ -3,17 +3,26 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from inspect import signature
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.contract import RunContract
 from trainer.errors import BadRequestError, TrainerError
+from trainer.rendezvous import open_group_store
 
 T = TypeVar("T")
+# The name from torch 2.13 on, and the one before.
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in signature(DistributedDataParallel.__init__).parameters
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +39,16 @@ class World:
         return self.rank == 0
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Make a model average its gradients over the processes."""
+        """Make a model average its gradients over the processes.
+
+        Its forward pass has no collectives: a process may do one again alone. Running statistics are the main
+        process's, from `copy_buffers` before each validation.
+        """
         if self.size == 1:
             return model
-        return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+        devices = [self.device] if self.device.type == "cuda" else None
+        options: dict[str, Any] = {_SYNC_BUFFERS: False}
+        return DistributedDataParallel(model, device_ids=devices, **options)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Add a tensor up over the processes."""
@@ -94,7 +109,13 @@ def joined_world(contract: RunContract) -> Iterator[World]:
     if world.size == 1:
         yield world
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    store, _, _ = next(rendezvous("env://"))
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=open_group_store(store, rank=world.rank, size=world.size),
+        rank=world.rank,
+        world_size=world.size,
+    )
     try:
         yield world
     finally:

@@ -1,14 +1,18 @@
 """Putting a run together, resuming it, training it, and saying how it ended."""
 
 import hashlib
+from contextlib import closing
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from trainer.batch import plan_batch
-from trainer.checkpoint import CheckpointStore, State
-from trainer.config import OptimizerSettings, Settings, flatten_settings
+from trainer.assembly import make_learner
+from trainer.batch import BatchPlan, find_batch_concern, plan_batch
+from trainer.checkpoints.saver import Saver
+from trainer.checkpoints.store import CheckpointStore
+from trainer.checkpoints.tree import State
+from trainer.config import Settings, flatten_settings
 from trainer.console import Console, render_banner
 from trainer.contract import RunContract
 from trainer.control import Control
@@ -21,13 +25,18 @@ from trainer.errors import (
     first_line,
 )
 from trainer.loop import train
-from trainer.outputs import write_outputs
+from trainer.memory import RESTART_FILE, is_out_of_memory
+from trainer.outputs import check_outputs, write_outputs
 from trainer.progress import new_progress, restore_progress
-from trainer.recipe import Recipe
+from trainer.recipe import Recipe, Workload
 from trainer.rng import restore_rng, seed_all
+from trainer.rows import make_meter
 from trainer.run import Run, describe_best
+from trainer.schedule import find_schedule_concern, scale_learning_rate
 from trainer.signals import StopFlag
+from trainer.stall import Stall, StallWatch
 from trainer.status import MetricsLog, StatusFile
+from trainer.trackers import open_trackers
 
 Outcome = Literal["succeeded", "stopped"]
 
@@ -47,7 +56,10 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
-            is_done = train(run)
+            with closing(run.saver), closing(run.metrics_log), closing(run.stall_watch):
+                _attach_watchers(name, run, contract)
+                is_done = train(run)
+                run.saver.wait()
         except Exception as err:
             failure = _explain(err, run)
             _record_failure(run, failure)
@@ -64,6 +76,7 @@ def _assemble(
     name: str, recipe: Recipe[Any], contract: RunContract, world: World, stop: StopFlag, console: Console
 ) -> Run:
     settings = recipe.settings
+    check_outputs(settings, contract)
     seed_all(seed=settings.seed, rank=0, step=0)  # the same first weights on every process
     workload = recipe.build(settings)
     plan = plan_batch(
@@ -71,45 +84,43 @@ def _assemble(
         world_size=world.size,
         samples=len(workload.train_data),
         epochs=settings.epochs,
+        micro_batch=settings.micro_batch,
     )
-    model = workload.model.to(world.device)
-    store = CheckpointStore(contract.checkpoint_dir, keep=settings.checkpoint.keep)
+    scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # refused before any folder is made
+    fingerprint = fingerprint_run(name, settings, workload.model)
+    store = CheckpointStore(
+        contract.checkpoint_dir,
+        keep=settings.checkpoint.keep,
+        keep_best=settings.checkpoint.keep_best,
+        fingerprint=fingerprint,
+    )
+    saver = Saver(store)
     status_file = StatusFile(contract.output_dir / "status.json")
-    fingerprint = fingerprint_run(name, settings, model)
     state = world.from_main(lambda: _open_folders(store, status_file, fingerprint, console))
+    _announce(name, workload, plan, world, contract, console)
+    _announce_rates(settings, plan, console)
+    learner = make_learner(
+        settings, workload, world, plan, restart_file=contract.checkpoint_dir / RESTART_FILE, say=console.say
+    )
     run = Run(
         settings=settings,
         workload=workload,
         world=world,
         plan=plan,
         fingerprint=fingerprint,
-        model=model,
-        wrapped=model,
-        optimizer=make_optimizer(settings.optimizer, model),
+        learner=learner,
         progress=new_progress(world.device),
         store=store,
+        saver=saver,
         status_file=status_file,
         metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
-        control=Control(world, stop, contract, settings.checkpoint),
+        control=Control(world, stop, contract, settings.checkpoint, lambda: saver.seconds),
         console=console,
+        meter=make_meter(workload, settings.track, world.device, batch_size=plan.batch_size, devices=world.size),
+        stall_watch=StallWatch(settings.stall),
     )
-    _announce(name, run, contract)
     _start_from(run, state)
-    run.wrapped = world.wrap(model)
     return run
-
-
-def make_optimizer(settings: OptimizerSettings, model: nn.Module) -> torch.optim.Optimizer:
-    """Make the optimizer that the settings name, over all parameters."""
-    if settings.name == "sgd":
-        return torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.momentum > 0,
-        )
-    return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
 def fingerprint_run(name: str, settings: Settings, model: nn.Module) -> dict[str, Any]:
@@ -149,14 +160,28 @@ def _check_fingerprint(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     )
 
 
-def _announce(name: str, run: Run, contract: RunContract) -> None:
-    parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    device = torch.cuda.get_device_name(run.world.device) if run.world.device.type == "cuda" else "cpu"
+def _announce(
+    name: str, workload: Workload, plan: BatchPlan, world: World, contract: RunContract, console: Console
+) -> None:
+    parameters = sum(parameter.numel() for parameter in workload.model.parameters())
+    device = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu"
     title = f"{name} ({contract.run_id})" if contract.run_id else name
-    run.console.say(render_banner(title, device=device, parameters=parameters, plan=run.plan))
+    console.say(render_banner(title, device=device, parameters=parameters, plan=plan))
     visible = torch.cuda.device_count()
     if contract.gpus_per_node is not None and contract.gpus_per_node > visible:
-        run.console.say(f"this machine should have {contract.gpus_per_node} GPUs, but {visible} are visible")
+        console.say(f"this machine should have {contract.gpus_per_node} GPUs, but {visible} are visible")
+
+
+def _announce_rates(settings: Settings, plan: BatchPlan, console: Console) -> None:
+    peak = scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)
+    if settings.optimizer.scaling != "none":
+        console.say(
+            f"learning rate {peak:.3g}: {settings.optimizer.learning_rate:.3g} at a batch of "
+            f"{settings.optimizer.base_batch}, scaled to {plan.batch_size} ({settings.optimizer.scaling})"
+        )
+    for concern in (find_batch_concern(plan), find_schedule_concern(settings.schedule, plan)):
+        if concern:
+            console.say(f"note: {concern}")
 
 
 def _start_from(run: Run, state: State | None) -> None:
@@ -169,12 +194,13 @@ def _start_from(run: Run, state: State | None) -> None:
 
 
 def _restore(run: Run, state: State) -> None:
-    run.model.load_state_dict(state["model"])
-    run.optimizer.load_state_dict(state["optimizer"])
+    run.learner.load(state)
     run.progress = restore_progress(state["progress"], run.world)
     run.saved_position = run.progress.position
     if len(state["rng"]) == run.world.size:
         restore_rng(state["rng"][run.world.rank], run.world.device)
+        if state.get("micro_batch") == run.settings.micro_batch:  # else another one was asked for since
+            run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.world.rank])
         return
     run.console.say(f"written by {len(state['rng'])} processes, now {run.world.size}: the same global batches follow")
     seed_all(seed=run.settings.seed, rank=run.world.rank, step=run.progress.step)
@@ -195,9 +221,29 @@ def _is_complete(run: Run) -> bool:
     return run.world.from_main(on_main)
 
 
+def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
+    if not run.world.is_main:
+        return
+
+    def report(stall: Stall | None) -> None:
+        run.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
+        run.console.say(f"stalled at step {run.progress.step}: {stall}" if stall else "the steps go on")
+
+    run.stall_watch.start(report)
+    trackers = open_trackers(
+        run.settings.track,
+        contract.output_dir,
+        name=name,
+        run_id=contract.run_id,
+        step=run.progress.step,
+        config=flatten_settings(run.settings),
+    )
+    run.metrics_log.follow_with(trackers)
+
+
 def _finish(name: str, run: Run, contract: RunContract) -> None:
     try:
-        write_outputs(name, run, contract.output_dir)
+        write_outputs(name, run, contract)
     except Exception as err:
         _record_failure(run, _explain(err, run))
         raise
@@ -220,15 +266,10 @@ def _record_failure(run: Run, failure: BaseException) -> None:
 
 def _explain(err: Exception, run: Run) -> Exception:
     """Turn what has a known cause into an error of ours; the rest stays what it is."""
-    if isinstance(err, TrainerError) or not _is_out_of_memory(err):
+    if isinstance(err, TrainerError) or not is_out_of_memory(err):
         return err
     return DeviceMemoryError(
         f"out of memory on {run.world.device} at step {run.progress.step}",
         why=first_line(err),
         fix=f"use a smaller global batch than --set batch_size={run.plan.batch_size}, or more processes",
     )
-
-
-def _is_out_of_memory(err: Exception) -> bool:
-    # The CPU's allocator raises a plain RuntimeError ("DefaultCPUAllocator: can't allocate memory").
-    return isinstance(err, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(err)

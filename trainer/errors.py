@@ -7,7 +7,8 @@ TrainerError                    exit 1
 ├── CheckpointWriteError        exit 1  a checkpoint could not be made durable
 ├── NonFiniteError              exit 1  the loss or the gradient became NaN or infinite
 ├── DeviceMemoryError           exit 1  the device or the machine has no memory left
-└── ExportError                 exit 1  the exported model computes something else than the trained one
+├── ExportError                 exit 1  the exported model computes something else than the trained one
+└── PublishError                exit 1  the results could not be handed to where they were to go
 """
 
 import re
@@ -65,6 +66,10 @@ class DeviceMemoryError(TrainerError):
 
 class ExportError(TrainerError):
     """The exported model differs from the trained one."""
+
+
+class PublishError(TrainerError):
+    """The results could not be published; they are complete where they are."""
 
 
 def first_line(err: BaseException) -> str:

@@ -70,7 +70,7 @@ def _export(model: nn.Module, inputs: Batch, path: Path) -> None:
         raise ExportError(
             "the model could not be exported to ONNX",
             why=first_line(err.__cause__ or err),
-            fix="use --set onnx=false: training is done, and the weights are safe in best.pt",
+            fix="use --set onnx=false: training is done, and the weights are safe in best-*.safetensors",
         ) from err
 
 
@@ -101,7 +101,7 @@ def _check(model: nn.Module, inputs: Batch, path: Path) -> float:
         raise ExportError(
             f"{path.name} computes something else than the trained model",
             why=f"outputs differ by up to {difference:.2e}, and {allowed:.2e} is allowed",
-            fix="use --set onnx=false, and report the recipe's model: its weights are safe in best.pt",
+            fix="use --set onnx=false, and report the recipe's model: its weights are safe in best-*.safetensors",
         )
     return difference
 

@@ -2,23 +2,32 @@
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY_SUFFIX = ".tmp"
+Open = Callable[[Path], AbstractContextManager[BinaryIO]]
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, durable: bool = True) -> None:
+def _open(path: Path) -> AbstractContextManager[BinaryIO]:
+    return path.open("wb")
+
+
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], object], *, durable: bool = True, open_stream: Open = _open
+) -> None:
     """Write a file aside, then rename it over `path`.
 
     Args:
         path: the final name; its folder exists.
         write: puts the content into the open stream.
         durable: fsync file and folder, so that the file outlives a power cut.
+        open_stream: opens the file aside.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
     try:
-        with temporary.open("wb") as stream:
+        with open_stream(temporary) as stream:
             write(stream)
             stream.flush()
             if durable:

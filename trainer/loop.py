@@ -3,12 +3,12 @@
 import math
 import time
 
-from torch.nn.utils import clip_grad_norm_
-
-from trainer.console import Stopwatch, render_epoch
+from trainer.console import render_epoch, render_figures
 from trainer.data import Batch, KeyedSampler, load_batches
-from trainer.run import Run, must_stop, save, save_best
-from trainer.schedule import learning_rate
+from trainer.progress import figures_of_step
+from trainer.run import Run, must_stop, reserve, save
+from trainer.schedule import learning_rate, scale_learning_rate
+from trainer.stopwatch import Stopwatch
 from trainer.validate import validate
 
 
@@ -40,6 +40,7 @@ def train(run: Run) -> bool:
             seconds=time.perf_counter() - began,
         )
         _finish_epoch(run, metrics)
+        run.stall_watch.end_epoch()
         run.console.say(line)
     return True
 
@@ -52,13 +53,14 @@ def _train_epoch(run: Run) -> float | None:
         _train_sampler(run),
         seed=run.settings.seed,
         device=run.world.device,
+        workers=run.settings.workers,
     )
-    run.wrapped.train()
+    run.model.train()
     run.stopwatch.restart()
     whole = Stopwatch()
     run.console.start_bar(f"epoch {progress.epoch + 1}", done=progress.step_in_epoch, total=run.plan.steps_per_epoch)
     try:
-        for batch in batches:
+        for batch in run.stall_watch.follow(run.stopwatch.waiting(batches)):
             if must_stop(run):
                 return None
             _train_step(run, batch)
@@ -82,26 +84,19 @@ def _train_sampler(run: Run) -> KeyedSampler:
 
 
 def _train_step(run: Run, batch: Batch) -> None:
-    rate = current_learning_rate(run)
-    for group in run.optimizer.param_groups:
-        group["lr"] = rate
-    loss = run.workload.loss(run.wrapped, batch)
-    run.optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    clip_norm = run.settings.optimizer.clip_norm
-    grad_norm = clip_grad_norm_(run.model.parameters(), clip_norm) if clip_norm else None
-    run.optimizer.step()
-    run.progress.window.add(loss.detach(), grad_norm)
-    run.progress.whole_epoch.add(loss.detach(), grad_norm)
+    result = run.learner.step(batch, rate=current_learning_rate(run), number=run.progress.step)
+    figures = figures_of_step(result.loss, result.grad_norm, result.skipped)
+    run.progress.window.add(figures)
+    run.progress.whole_epoch.add(figures)
 
 
 def current_learning_rate(run: Run) -> float:
     """Compute the rate of the step that comes next."""
     return learning_rate(
         run.settings.schedule,
-        peak=run.settings.optimizer.learning_rate,
+        peak=scale_learning_rate(run.settings.optimizer, batch_size=run.plan.batch_size),
         step=run.progress.step,
-        total_steps=run.plan.total_steps,
+        plan=run.plan,
     )
 
 
@@ -115,6 +110,7 @@ def _after_step(run: Run) -> None:
         _log_train(run, rate)
     if run.world.is_main:
         run.status_file.touch(run.status)
+    reserve(run)
     every = run.settings.checkpoint.every_steps
     is_last = run.progress.step_in_epoch == run.plan.steps_per_epoch
     if every and run.progress.step % every == 0 and not is_last:
@@ -122,7 +118,9 @@ def _after_step(run: Run) -> None:
 
 
 def _log_train(run: Run, rate: float) -> None:
+    run.learner.check_skips(run.settings.optimizer.most_skips, step=run.progress.step)
     loss = run.progress.window.mean(run.world, step=run.progress.step)
+    skipped = _note_skips(run)
     run.progress.window.reset()
     run.progress.metrics["loss"] = loss
     if run.world.is_main:
@@ -131,10 +129,23 @@ def _log_train(run: Run, rate: float) -> None:
             "epoch": run.progress.epoch + 1,
             "loss": loss,
             "lr": rate,
-            "samples_per_second": run.stopwatch.samples_per_second(run.plan.batch_size),
+            **skipped,
+            **run.meter.read(run.stopwatch),
         }
         run.metrics_log.append(row)
+        at = f"epoch {run.progress.epoch + 1}/{run.settings.epochs}  step {run.progress.step}/{run.plan.total_steps}"
+        run.console.show_figures(at, render_figures(row))
     run.stopwatch.restart()
+
+
+def _note_skips(run: Run) -> dict[str, float]:
+    """Count the steps since the last row whose gradient wasn't finite; empty where there are none."""
+    skipped = run.progress.window.skipped
+    if not skipped:
+        return {}
+    run.progress.metrics["skipped_steps"] = run.progress.metrics.get("skipped_steps", 0) + skipped
+    run.console.say(f"{skipped} steps up to step {run.progress.step} skipped: their gradients were not finite")
+    return {"skipped": skipped}
 
 
 def _finish_epoch(run: Run, metrics: dict[str, float]) -> None:
@@ -145,12 +156,16 @@ def _finish_epoch(run: Run, metrics: dict[str, float]) -> None:
         progress.best, progress.best_epoch = metrics[f"val_{run.workload.best}"], progress.epoch + 1
     if run.world.is_main:
         run.metrics_log.append({"step": progress.step, "epoch": progress.epoch + 1, **metrics})
-        if is_best:  # before the step checkpoint, which says that this best exists
-            save_best(run)
     progress.finish_epoch()
-    save(run)
+    if is_best or _is_epoch_to_save(run):
+        save(run, metrics=metrics)
     if run.world.is_main:
         run.status_file.write("running", run.status())
+
+
+def _is_epoch_to_save(run: Run) -> bool:
+    every, epoch = run.settings.checkpoint.every_epochs, run.progress.epoch
+    return epoch == run.settings.epochs or bool(every and epoch % every == 0)
 
 
 def _is_best(run: Run, metrics: dict[str, float]) -> bool:

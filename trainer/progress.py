@@ -1,5 +1,6 @@
 """How far a run is: its position, its running means, its best result so far. All of it is in checkpoints."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +14,21 @@ from trainer.errors import NonFiniteError
 class LossMeter:
     """A mean that is added up on the device: adding doesn't wait for it.
 
-    `totals` is (2,): the sum of losses and the sum of gradient norms over `steps` steps.
+    `totals` is (3,): losses, gradient norms and skipped steps, summed over `steps` steps.
     """
 
     totals: torch.Tensor
     steps: int = 0
 
-    def add(self, loss: torch.Tensor, grad_norm: torch.Tensor | None) -> None:
-        """Add one step's loss and gradient norm, both scalars."""
-        self.totals[0] += loss
-        if grad_norm is not None:
-            self.totals[1] += grad_norm
+    def add(self, figures: torch.Tensor) -> None:
+        """Add one step's figures (3,)."""
+        self.totals += figures
         self.steps += 1
+
+    @property
+    def skipped(self) -> int:
+        """Steps that left the weights as they were, the same on every process."""
+        return int(self.totals[2])
 
     def reset(self) -> None:
         """Start a new mean."""
@@ -32,20 +36,25 @@ class LossMeter:
         self.steps = 0
 
     def mean(self, world: World, *, step: int) -> float:
-        """Average the loss over steps and processes; collective. 0 where there was no step yet.
+        """Average the loss over the steps that were not skipped and over processes; collective.
+
+        0 where there was no step yet, NaN where all were skipped.
 
         Raises:
             NonFiniteError: a loss or a gradient norm was NaN or infinite.
         """
         totals = world.sum(self.totals)
-        loss, norm = totals.tolist()
+        loss, norm, skipped = map(float, totals.tolist())
         if not torch.isfinite(totals).all():
             raise NonFiniteError(
                 f"training diverged: the loss or the gradient is not finite at or before step {step}",
                 why=f"summed over {self.steps} steps: loss {loss}, gradient norm {norm}",
                 fix="lower optimizer.learning_rate or optimizer.clip_norm; the last checkpoint is sound",
             )
-        return float(loss) / (self.steps * world.size) if self.steps else 0.0
+        counted = self.steps * world.size - round(skipped)
+        if not counted:
+            return math.nan if self.steps else 0.0
+        return loss / counted
 
 
 @dataclass(slots=True)
@@ -75,6 +84,12 @@ class Progress:
         self.epoch += 1
         self.step_in_epoch = 0
         self.whole_epoch.reset()
+
+
+def figures_of_step(loss: torch.Tensor, grad_norm: torch.Tensor, skipped: torch.Tensor) -> torch.Tensor:
+    """Put one step's figures, scalars, together as a meter adds them; a skipped step's loss doesn't count."""
+    is_counted = skipped == 0
+    return torch.stack((torch.where(is_counted, loss, 0.0), torch.where(is_counted, grad_norm, 0.0), skipped))
 
 
 def new_progress(device: torch.device) -> Progress:
@@ -112,7 +127,7 @@ def restore_progress(content: dict[str, Any], world: World) -> Progress:
 
 
 def _new_meter(device: torch.device) -> LossMeter:
-    return LossMeter(totals=torch.zeros(2, dtype=torch.float64, device=device))
+    return LossMeter(totals=torch.zeros(3, dtype=torch.float64, device=device))
 
 
 def _dump_meter(meter: LossMeter, world: World) -> dict[str, Any]:
@@ -122,6 +137,7 @@ def _dump_meter(meter: LossMeter, world: World) -> dict[str, Any]:
 
 def _restore_meter(content: dict[str, Any], world: World) -> LossMeter:
     meter = _new_meter(world.device)
-    meter.totals += torch.tensor(content["totals"], dtype=torch.float64, device=world.device)
+    totals = torch.tensor(content["totals"], dtype=torch.float64, device=world.device)
+    meter.totals[: len(totals)] += totals  # format 1 knew no skipped steps
     meter.steps = int(content["steps"])
     return meter

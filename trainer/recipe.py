@@ -5,7 +5,7 @@ def recipe() -> Recipe[MySettings]:
     return Recipe(settings=MySettings(epochs=12), build=build_workload)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -26,7 +26,11 @@ class Workload:
     `loss` returns the batch's mean, a scalar. `metrics` returns per-sample values by name, each (B,);
     one of them is called "loss". `best` is the metric that chooses the best weights, and
     `best_is` its direction. `export_inputs` are the model's inputs for ONNX with batch first, at least
-    two samples; None where the model isn't to be exported.
+    two samples; None where the model isn't to be exported. `flops_per_sample` are the operations of one
+    sample's forward and backward pass, for the utilisation that is shown; None where they aren't known
+    (`trainer.flops` counts them). `blocks` are the model's parts, in order, that gradient checkpointing computes again
+    in the backward pass instead of keeping what is in them. `data` is a line for the model card: what the data are,
+    and whose.
     """
 
     model: nn.Module
@@ -37,6 +41,9 @@ class Workload:
     best: str = "loss"
     best_is: Literal["min", "max"] = "min"
     export_inputs: Batch | None = None
+    flops_per_sample: float | None = None
+    blocks: Sequence[nn.Module] = ()
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

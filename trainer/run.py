@@ -1,44 +1,55 @@
 """One run with all of its parts, and what can be done to it at any point: checkpoint it, stop it."""
 
-import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-import torch
 from torch import nn
 
 from trainer.batch import BatchPlan
-from trainer.checkpoint import CheckpointStore
+from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.checkpoints.store import CheckpointStore, Rating
+from trainer.checkpoints.tree import State
 from trainer.config import Settings
-from trainer.console import Console, Stopwatch, render_metric
+from trainer.console import Console, render_metric
 from trainer.control import Control
 from trainer.distributed import World
+from trainer.learner import Learner
 from trainer.progress import Progress, dump_progress
 from trainer.recipe import Workload
 from trainer.rng import capture_rng
+from trainer.rows import Meter
+from trainer.stall import StallWatch
 from trainer.status import MetricsLog, Status, StatusFile
+from trainer.stopwatch import Stopwatch
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """All parts of one run. `model` is bare; `wrapped` averages gradients over processes."""
+    """All parts of one run."""
 
     settings: Settings
     workload: Workload
     world: World
     plan: BatchPlan
     fingerprint: dict[str, object]
-    model: nn.Module
-    wrapped: nn.Module
-    optimizer: torch.optim.Optimizer
+    learner: Learner
     progress: Progress
     store: CheckpointStore
+    saver: Saver
     status_file: StatusFile
     metrics_log: MetricsLog
     control: Control
     console: Console
+    meter: Meter
+    stall_watch: StallWatch
     saved_position: tuple[int, int] = (0, 0)
     stop_reason: str | None = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def model(self) -> nn.Module:
+        """The bare model in training."""
+        return self.learner.model
 
     def status(self) -> Status:
         """Tell where the run is."""
@@ -52,47 +63,49 @@ class Run:
         )
 
 
-def save(run: Run) -> bool:
-    """Checkpoint the run as it is; collective. Returns False where this very point was saved before."""
-    if run.progress.position == run.saved_position:
-        return False
-    began = time.perf_counter()
-    progress = dump_progress(run.progress, run.world)
-    rng = run.world.gather(capture_rng(run.world.device))
-    if run.world.is_main:
-        run.metrics_log.sync()
-        state = {
-            "fingerprint": run.fingerprint,
-            "progress": progress,
-            "rng": rng,
-            "model": run.model.state_dict(),
-            "optimizer": run.optimizer.state_dict(),
-        }
-        run.store.save(state, step=run.progress.step)
-        run.status_file.touch(run.status)
-    run.saved_position = run.progress.position
-    run.control.note_save(time.perf_counter() - began)
-    return True
+def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool = False) -> bool:
+    """Checkpoint the run as it is; collective. Returns False where this very point was saved before.
+
+    Args:
+        run: the run, between two steps.
+        metrics: what a validation just said of these weights; they are kept where they are among the best.
+        durable: return only once the checkpoint is on disk; else a thread writes it meanwhile.
+
+    Raises:
+        CheckpointWriteError: it, or the one before, could not be written.
+        NonFiniteError: the loss or the gradient diverged; nothing was saved.
+    """
+    is_new = run.progress.position != run.saved_position
+    if is_new:
+        run.learner.check_skips(run.settings.optimizer.most_skips, step=run.progress.step)
+        progress = dump_progress(run.progress, run.world)
+        ranks = run.world.gather(_rank_state(run))
+        if run.world.is_main:
+            run.saver.save(_snapshot(run, progress, ranks, metrics))
+        run.saved_position = run.progress.position
+        run.control.note_save()
+    if durable:
+        run.saver.wait()
+    return is_new
 
 
-def save_best(run: Run) -> None:
-    """Keep the current weights as the best ones."""
-    state = {
-        "fingerprint": run.fingerprint,
-        "epoch": run.progress.epoch + 1,
-        "step": run.progress.step,
-        "metrics": dict(run.progress.metrics),
-        "model": run.model.state_dict(),
-    }
-    run.store.save_best(state)
+def reserve(run: Run) -> None:
+    """Have the memory that a save copies to made ready beside the training, once the optimizer has its state."""
+    if run.world.is_main and not run.saver.is_reserved:
+        run.saver.reserve({**run.learner.state(), "ranks": [_rank_state(run)] * run.world.size})
 
 
 def must_stop(run: Run) -> bool:
-    """Do what is asked from outside: checkpoint, and return True where the run has to end. Collective."""
+    """Do what is asked from outside: checkpoint, and return True where the run has to end. Collective.
+
+    Raises:
+        CheckpointWriteError: a checkpoint that was being written could not be.
+    """
+    run.saver.check()
     decision = run.control.poll()
     if decision.stop:
         run.stop_reason = decision.stop
-    is_new = (decision.stop is not None or decision.save) and save(run)
+    is_new = (decision.stop is not None or decision.save) and save(run, durable=decision.stop is not None)
     if is_new and not decision.stop:
         run.console.say(f"checkpoint at step {run.progress.step}; going on")
     return decision.stop is not None
@@ -104,3 +117,33 @@ def describe_best(run: Run) -> str:
         return "not validated"
     best = render_metric(f"val_{run.workload.best}", run.progress.best)
     return f"best {best} (epoch {run.progress.best_epoch})"
+
+
+def _rank_state(run: Run) -> State:
+    """Take what every process has of its own."""
+    return {"rng": capture_rng(run.world.device), "micro_batch": run.learner.micro_batch}
+
+
+def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[str, float] | None) -> Snapshot:
+    state = {
+        "fingerprint": run.fingerprint,
+        "progress": progress,
+        "micro_batch": run.settings.micro_batch,
+        "rng": [rank["rng"] for rank in ranks],
+        "micro_batches": [rank["micro_batch"] for rank in ranks],
+        **run.learner.state(),
+    }
+    snapshot = Snapshot(step=run.progress.step, state=state, before=run.metrics_log.sync)
+    if metrics is None:
+        return snapshot
+    name = f"val_{run.workload.best}"
+    rating = Rating(metric=name, value=metrics[name], best_is=run.workload.best_is)
+    best = {
+        "fingerprint": run.fingerprint,
+        "epoch": run.progress.epoch,
+        "step": run.progress.step,
+        "metrics": dict(metrics),
+        "rating": rating.dump(),
+        "model": run.learner.evaluated.state_dict(),
+    }
+    return replace(snapshot, best=best, rating=rating)

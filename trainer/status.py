@@ -3,13 +3,15 @@
 import json
 import math
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from trainer.files import remove_temporaries, write_atomically
+from trainer.trackers import Tracker
 
 State = Literal["running", "stopped", "succeeded", "failed"]
 SECONDS_BETWEEN_UPDATES = 1.0
@@ -33,6 +35,8 @@ class StatusFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._next_update = 0.0
+        self._warning: str | None = None
+        self._writing = threading.Lock()
 
     def prepare(self) -> None:
         """Create the folder, and clear away what a killed process left half-written."""
@@ -48,7 +52,7 @@ class StatusFile:
         return content if isinstance(content, dict) else {}
 
     def write(self, state: State, status: Status, *, error: str | None = None) -> None:
-        """Write the status now; `error` is one line, for a failed run."""
+        """Write the status now; `error` is one line, for a failed run. From any thread."""
         content = {
             "state": state,
             "epoch": status.epoch,
@@ -61,9 +65,17 @@ class StatusFile:
         }
         if error is not None:
             content["error"] = error
+        if self._warning is not None and state == "running":
+            content["warning"] = self._warning
         text = json.dumps(content, allow_nan=False, indent=1) + "\n"
-        write_atomically(self._path, lambda stream: stream.write(text.encode()), durable=state != "running")
+        with self._writing:
+            write_atomically(self._path, lambda stream: stream.write(text.encode()), durable=state != "running")
         self._next_update = time.monotonic() + SECONDS_BETWEEN_UPDATES
+
+    def warn(self, warning: str | None, status: Status) -> None:
+        """Write "running" with a warning, which stays until it is taken back with None."""
+        self._warning = warning
+        self.write("running", status)
 
     def touch(self, status: Callable[[], Status]) -> None:
         """Write "running" if the last update is a second old; the status is only made when needed."""
@@ -72,10 +84,24 @@ class StatusFile:
 
 
 class MetricsLog:
-    """metrics.jsonl, one JSON object a line. Train rows have `loss`, validation rows `val_loss`."""
+    """metrics.jsonl, one JSON object a line. Train rows have `loss`, validation rows `val_loss`.
+
+    Trackers that follow it get the same rows.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._trackers: Sequence[Tracker] = ()
+
+    def follow_with(self, trackers: Sequence[Tracker]) -> None:
+        """Hand each row that comes to these as well."""
+        self._trackers = trackers
+
+    def close(self) -> None:
+        """Let the trackers finish."""
+        for tracker in self._trackers:
+            tracker.close()
+        self._trackers = ()
 
     def rewind(self, *, step: int, epochs_validated: int) -> None:
         """Drop the rows that a run resumed at this point will write again.
@@ -94,6 +120,8 @@ class MetricsLog:
         clean = {name: finite_or_none(value) for name, value in row.items()}
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(clean, allow_nan=False) + "\n")
+        for tracker in self._trackers:
+            tracker.log(row)
 
     def sync(self) -> None:
         """Make the rows durable: called before a checkpoint that counts on them."""

@@ -11,20 +11,28 @@ from trainer.run import Run, must_stop
 
 @torch.no_grad()
 def validate(run: Run) -> dict[str, float] | None:
-    """Measure the bare model over all validation samples; None where told to stop meanwhile."""
-    run.world.copy_buffers(run.model)
-    run.model.eval()
+    """Measure the bare model, or its average, over all validation samples; None where told to stop meanwhile."""
+    run.learner.prepare_evaluation()
     samples = len(run.workload.validation_data)
     sampler = SliceSampler(
-        samples=samples, per_device=run.plan.per_device, rank=run.world.rank, world_size=run.world.size
+        samples=samples, per_device=run.learner.smallest_micro_batch(), rank=run.world.rank, world_size=run.world.size
     )
     sums: dict[str, torch.Tensor] = {}
-    for batch in load_batches(run.workload.validation_data, sampler, seed=run.settings.seed, device=run.world.device):
+    batches = load_batches(
+        run.workload.validation_data,
+        sampler,
+        seed=run.settings.seed,
+        device=run.world.device,
+        workers=run.settings.workers,
+    )
+    for batch in run.stall_watch.follow(batches):
         if must_stop(run):
             return None
         if batch:  # the last share of a process may be empty
-            for name, values_B in run.workload.metrics(run.model, batch).items():
-                sums[name] = sums.get(name, torch.zeros((), device=run.world.device)) + values_B.sum()
+            with run.learner.precision.autocast():
+                measured = run.workload.metrics(run.learner.evaluated, batch)
+            for name, values_B in measured.items():
+                sums[name] = sums.get(name, torch.zeros((), device=run.world.device)) + values_B.float().sum()
     return _average(run, sums, samples)
 
 

@@ -34,11 +34,11 @@ elif command -v sudo >/dev/null 2>&1; then
 	sudo=(sudo)
 fi
 
-# Machines in the tests' box of AWS are containers of systemd: they need Linux, root and Debian's packages, and tests
+# Machines in the tests' boxes are containers of systemd: they need Linux, root and Debian's packages, and tests
 # that use them are skipped elsewhere.
 if [ "${1:-}" = tests ] && [ "$(uname -s)" = Linux ] && [ "$root" = yes ] && command -v apt-get >/dev/null 2>&1; then
-	for package in ca-certificates cloud-init dbus debootstrap e2fsprogs libpam-systemd openssh-client openssh-server \
-		sudo systemd systemd-container systemd-sysv tmux util-linux; do
+	for package in ca-certificates cloud-init curl dbus debootstrap e2fsprogs libpam-systemd openssh-client \
+		openssh-server sudo systemd systemd-container systemd-sysv tmux util-linux; do
 		need_package "$package"
 	done
 fi

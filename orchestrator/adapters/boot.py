@@ -2,7 +2,9 @@
 
 Order: the deadline's timer (bootcmd, at every boot, in plain sh), the user and the host key (sshd answers from here
 on), prepare.sh (machine.json, torch), then kedge-boot.service: the agent, the volumes, and what the agent does by
-itself. Each step says in `<root>/boot.jsonl` how it went, and `<root>/ready` is written last.
+itself. A machine that has no role to fetch the agent with waits in between until it is brought: supply.sh. One whose
+agent doesn't run in time ends itself: unready.sh. Each step says in `<root>/boot.jsonl` how it went, and
+`<root>/ready` is written last.
 """
 
 from __future__ import annotations
@@ -20,12 +22,20 @@ from orchestrator.core.wire import BootOrder, MachineConfig
 USER = "kedge"
 """Whom the machine's user-data makes, and who owns the machine's folder."""
 
+STATE = "/var/lib/kedge"
+"""A folder of root's: the deadline, and secrets that only root reads."""
+
+END_UNIT = "kedge-deadline.service"
+"""Ends the machine, at the deadline or when somebody starts it before."""
+
+UNREADY_SECONDS = 600
+"""How long a machine stays whose agent doesn't come: time enough for somebody to look."""
+
 DISK_WAIT_SECONDS = 180
 """How long a boot waits for a volume to be attached."""
 
 _AGENT = Path(__file__).resolve().parent.parent / "agent"
 _UNITS = "/etc/systemd/system"
-_STATE = "/var/lib/kedge"
 _MARGIN_SHARE = 20
 _MARGIN_MOST_SECONDS = 60
 
@@ -53,12 +63,15 @@ class BootSpec:
 
     Attributes:
         machine: its `created` and `deadline` are filled in on the machine, at its first boot.
-        lifetime_seconds: from the first boot until the machine powers itself off, whatever happens. The deadline in
+        lifetime_seconds: from the first boot until the machine ends itself, whatever happens. The deadline in
             machine.json comes before that by a margin (see `plan_margin`).
         authorized_key: a line of authorized_keys.
-        host_private_key: ed25519, in OpenSSH's format.
+        host_private_key: ECDSA, in OpenSSH's format.
         host_public_key: its line of a .pub file.
-        agent_sha256: of the archive that lies at `agent/<sha256>.tar.gz` under the run's prefix of the store.
+        agent_sha256: of the archive that lies at `agent/<sha256>.tar.gz` under the run's prefix of the store; empty
+            where the agent is brought over SSH.
+        unready_seconds: from each boot on; a machine on which the agent doesn't run by then ends itself.
+        end_script: tried before the machine is powered off, by root; empty where powering off ends it.
     """
 
     machine: MachineConfig
@@ -67,12 +80,14 @@ class BootSpec:
     authorized_key: str
     host_private_key: str
     host_public_key: str
-    agent_sha256: str
+    agent_sha256: str = ""
+    unready_seconds: int = UNREADY_SECONDS
+    end_script: str = ""
     volumes: tuple[BootVolume, ...] = ()
 
 
 def plan_margin(lifetime_seconds: int) -> int:
-    """Return the seconds by which the agent's deadline precedes the timer that powers the machine off.
+    """Return the seconds by which the agent's deadline precedes the timer that ends the machine.
 
     The timer keeps the promise of what a machine can cost at most; until then the agent has had the command
     checkpoint, has shipped the results, and has itself asked for the end.
@@ -86,33 +101,48 @@ def read_bootstrap() -> dict[str, str]:
     return {f"{name}.py": (_AGENT / f"{name}.py").read_text() for name in names}
 
 
-def render_files(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_model: str) -> dict[str, str]:
-    """Render the files that cloud-init writes: path -> text.
+def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_model: str) -> str:
+    """Render the cloud-config: plain text, the same for the same machine.
 
     Args:
         spec: the machine.
-        bootstrap: as `read_bootstrap` returns it.
+        bootstrap: the agent's modules that fetch the rest of it, as `read_bootstrap` returns them; none where it is
+            brought.
         disk_model: of a volume's disk, as udev writes it into the names in /dev/disk/by-id.
 
     Raises:
         TemplateError: a value can't be written where it is needed.
     """
+    files = _render_files(spec, bootstrap, disk_model)
+    return render(
+        "boot/user-data.yaml.j2",
+        spec=spec,
+        user=USER,
+        deadline=_render_deadline(spec).rstrip("\n"),
+        files={path: text.rstrip("\n") for path, text in files.items()},
+    )
+
+
+def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disk_model: str) -> dict[str, str]:
+    """Render the files that cloud-init writes: path -> text."""
     root = spec.machine.root
     return {
         **{f"{root}/boot/kedge_agent/{name}": text for name, text in bootstrap.items()},
         f"{root}/boot/machine.json": _machine_form(spec.machine),
         f"{root}/boot.json": json.dumps(asdict(spec.boot)) + "\n",
         **{f"{root}/boot/{name}.sh": text for name, text in _render_scripts(spec, disk_model).items()},
-        **{f"{_UNITS}/{name}.service": text for name, text in _render_units(spec).items()},
+        **{f"{_UNITS}/{name}": text for name, text in _render_units(spec).items()},
     }
 
 
-def render_deadline(spec: BootSpec) -> str:
+def _render_deadline(spec: BootSpec) -> str:
     """Render the script that arms the deadline; it may run again and again."""
     return render(
         "boot/deadline.sh.j2",
         deadline_file=_deadline_file(spec.machine),
+        end_file=f"{STATE}/end.sh",
         lifetime=spec.lifetime_seconds,
+        end=spec.end_script.rstrip("\n"),
         units=_UNITS,
     )
 
@@ -126,7 +156,10 @@ def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
         margin=plan_margin(spec.lifetime_seconds),
         **whose,
     )
-    scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare}
+    unready = render("boot/unready.sh.j2", unready_seconds=spec.unready_seconds, end_unit=END_UNIT, **whose)
+    scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare, "unready": unready}
+    if not spec.agent_sha256:
+        scripts["supply"] = render("boot/supply.sh.j2", state=STATE, **whose)
     if spec.volumes:
         scripts["mount-volumes"] = render(
             "boot/mount-volumes.sh.j2",
@@ -142,12 +175,15 @@ def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
 
 def _render_units(spec: BootSpec) -> dict[str, str]:
     values = {"root": spec.machine.root, "user": USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
-    return {name: render(f"boot/{name}.service.j2", **values) for name in ("kedge-boot", "kedge-watch")}
+    units = {name: render(f"boot/{name}.j2", **values) for name in ("kedge-boot.service", "kedge-watch.service")}
+    units["kedge-unready.service"] = render("boot/kedge-unready.service.j2", root=spec.machine.root)
+    units["kedge-unready.timer"] = render("boot/kedge-unready.timer.j2", unready_seconds=spec.unready_seconds)
+    return units
 
 
 def _deadline_file(machine: MachineConfig) -> str:
     """Return where the first boot remembers the deadline: by name, since an image may be made of a machine."""
-    return f"{_STATE}/{machine.machine}.deadline"
+    return f"{STATE}/{machine.machine}.deadline"
 
 
 def _machine_form(machine: MachineConfig) -> str:

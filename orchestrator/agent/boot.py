@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from . import releases, state
 from .bootstrap import await_role
+from .burn_in import require_burn_in
 from .errors import AgentError, RequestError
 from .files import write_json
 from .launch import start
@@ -20,9 +21,11 @@ from .layout import Layout
 from .parse import build, parse_run_config, read_boot_order, read_machine_config
 from .pull import pull
 from .store import open_store
-from .wire import IDLE, BootOrder, BootPhase, Readiness, to_json
+from .torchenv import NO_TORCH, ensure_torch
+from .wire import BURN_IN, IDLE, BootOrder, BootPhase, Readiness, to_json
 
 START = "start.json"
+_OWN = ("torch", BURN_IN, "code", "start")
 
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
@@ -45,6 +48,7 @@ class Boot:
         """Go through them."""
         done = (
             self._phase("agent", self._prepare)
+            and self._check_gpus()
             and self._phase("code", self._pull)
             and self._phase("start", self._start)
         )
@@ -54,6 +58,20 @@ class Boot:
         self._layout.prepare()
         read_machine_config(self._layout)
         self._order = read_boot_order(self._layout)
+
+    def _check_gpus(self) -> bool:
+        """Before anything is fetched: a machine that fails this is given up for another."""
+        order = self._order
+        if order.gpus <= 0 or order.torch_wheel == NO_TORCH or state.load(self._layout).command.state != IDLE:
+            # Without GPUs there is nothing to check, and beside a command that uses them nothing can be.
+            return True
+        return self._phase("torch", self._find_torch) and self._phase(BURN_IN, self._burn_in)
+
+    def _find_torch(self) -> None:
+        ensure_torch(self._layout, read_machine_config(self._layout), self._order.torch_wheel)
+
+    def _burn_in(self) -> None:
+        require_burn_in(self._layout, self._order.gpus)
 
     def _pull(self) -> None:
         # Code that is here already may be newer than the order: `sync-code` has sent it since.
@@ -98,4 +116,4 @@ def _earlier(layout: Layout) -> list[BootPhase]:
         phases = [build(BootPhase, json.loads(line)) for line in layout.boot_log.read_text().splitlines()]
     except (OSError, ValueError, TypeError, RequestError):
         return []
-    return list({phase.phase: phase for phase in phases if phase.phase not in ("code", "start")}.values())
+    return list({phase.phase: phase for phase in phases if phase.phase not in _OWN}.values())

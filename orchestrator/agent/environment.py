@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
+from .accelerators import find_architectures
+from .gpuenv import CACHES, render_gpu_environment
 from .layout import Layout
 from .processes import MARK
-from .wire import MachineConfig, RunConfig
+from .torchenv import Torch, read_torch
+from .wire import LOCAL, MachineConfig, RunConfig
 
 # Of the terminal or unit that keeps the runner alive: none of the command's business.
 _INTERNALS = ("TMUX", "TMUX_PANE", "STY", "WINDOW", "NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+def make_environment(
+    layout: Layout, machine: MachineConfig, config: RunConfig, mark: str
+) -> tuple[dict[str, str], list[str]]:
+    """Return the command's whole environment on this machine, and what the log should tell of how it was made."""
+    torch = read_torch(layout)
+    env = render_environment(os.environ, layout, machine, config, mark)
+    if torch is not None and shutil.which("python3", path=env["PATH"]) != f"{torch.folder}/python3":
+        # Another Python comes first, whose torch was not what drives the GPUs.
+        env["PATH"] = _prefixed([torch.folder], env["PATH"])
+    env, remarks = render_gpu_environment(
+        env,
+        _architectures(torch),
+        own={**config.envs, **config.secrets},
+        cache=cache_folder(layout, torch),
+        mode=config.mode,
+        is_local=machine.provider == LOCAL,
+    )
+    for name in CACHES:
+        if Path(env.get(name, "")).is_relative_to(layout.cache):
+            Path(env[name]).mkdir(parents=True, exist_ok=True)
+    return env, remarks
+
+
+def cache_folder(layout: Layout, torch: Torch | None) -> Path:
+    """Return where compiled kernels are kept that are of use to this architecture and this torch."""
+    return layout.cache / (torch.key if torch else "any")
+
+
 def render_environment(
     inherited: Mapping[str, str], layout: Layout, machine: MachineConfig, config: RunConfig, mark: str
 ) -> dict[str, str]:
-    """Return the command's whole environment; the contract wins over the job's own variables."""
+    """Return the command's environment but for GPUs; the contract wins over the job's own variables."""
     env = {name: text for name, text in inherited.items() if not _is_internal(name)}
     env.update(config.envs)
     env.update(config.secrets)
@@ -28,6 +61,13 @@ def render_environment(
         env["PYTHONPATH"] = _prefixed(folders, env.get("PYTHONPATH", ""))
     env[MARK] = mark
     return env
+
+
+def _architectures(torch: Torch | None) -> tuple[str, ...]:
+    """Ask torch, where it was asked at boot, which sees what the driver does; else the kernel."""
+    if torch is None:
+        return find_architectures()
+    return tuple(arch for arch in torch.archs if arch.startswith("gfx"))
 
 
 def _contract(layout: Layout, machine: MachineConfig, config: RunConfig) -> dict[str, str]:

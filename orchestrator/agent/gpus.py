@@ -46,30 +46,48 @@ def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
             power_w=_number(row[-1]),
         )
         for row in rows
-        if len(row) >= 7
+        if len(row) >= 7 and _is_index(row[0].strip())
     )
 
 
 def parse_amd_smi(text: str) -> tuple[Gpu, ...]:
     """Parse `amd-smi metric --json`: a list, or {gpu_data: [...]}; leaves are values or {value, unit}."""
-    content = json.loads(text)
-    rows = content.get("gpu_data", []) if isinstance(content, dict) else content
+    content = _load(text)
+    rows = content.get("gpu_data") if isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        return ()
     return tuple(_amd_gpu(number, row) for number, row in enumerate(rows) if isinstance(row, dict))
 
 
 def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
     """Parse `rocm-smi --showuse --showmeminfo vram --json`: {card0: {label: text}}; memory is in bytes."""
-    content = json.loads(text)
-    cards = [(name, row) for name, row in content.items() if name.startswith("card") and isinstance(row, dict)]
+    content = _load(text)
+    if not isinstance(content, dict):
+        return ()
+    cards = [(name.removeprefix("card"), row) for name, row in content.items() if name.startswith("card")]
     return tuple(
         Gpu(
-            index=int(name.removeprefix("card")),
+            index=int(number),
             use_percent=_number(row.get("GPU use (%)")) or 0.0,
             memory_used_mib=(_number(row.get("VRAM Total Used Memory (B)")) or 0.0) / _MIB,
             memory_total_mib=(_number(row.get("VRAM Total Memory (B)")) or 0.0) / _MIB,
         )
-        for name, row in cards
+        for number, row in cards
+        if _is_index(number) and isinstance(row, dict)
     )
+
+
+def _load(text: str) -> object:
+    """Parse JSON, or what follows the warnings that a tool has printed before it; None for anything else."""
+    start = min((at for at in (text.find("["), text.find("{")) if at >= 0), default=0)
+    try:
+        return json.loads(text[start:])
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _amd_gpu(number: int, row: dict[str, Any]) -> Gpu:
@@ -123,6 +141,5 @@ def _ask(argv: tuple[str, ...], parse: Callable[[str], tuple[Gpu, ...]]) -> tupl
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS, check=True
         )
         return parse(answer.stdout.decode(errors="replace"))
-    except (OSError, subprocess.SubprocessError, ValueError, AttributeError):
-        # A tool that answers with something else is as good as none.
+    except (OSError, subprocess.SubprocessError):
         return ()

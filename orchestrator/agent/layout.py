@@ -81,6 +81,11 @@ class Layout(NamedTuple):
         return self.results / "samples.jsonl"
 
     @property
+    def cache(self) -> Path:
+        """Compiled kernels, which go from machine to machine but are no results."""
+        return self.root / "cache"
+
+    @property
     def notice_file(self) -> Path:
         """KEDGE_NOTICE_FILE."""
         return self.root / "notice"

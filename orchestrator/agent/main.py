@@ -30,6 +30,7 @@ class Verb(NamedTuple):
 VERBS = {
     "install": Verb("install:execute", "write the launchers"),
     "boot": Verb("boot:execute", "do what boot.json says, and say that the machine is ready"),
+    "burn-in": Verb("burn_in:execute", "check that the GPUs compute and remember what they should", "configure"),
     "watch": Verb("watch:execute", "be the machine's daemon: heartbeat, samples, shipping, deadline"),
     "start": Verb("launch:execute", "start the run that standard input describes"),
     "run": Verb("runner:execute", "run the command to its end, in the foreground"),
@@ -46,7 +47,7 @@ VERBS = {
     "manifest": Verb("results:execute", "list the results, as JSON"),
     "attach": Verb("attach:execute", "show the command's terminal"),
     "cost": Verb("cost:execute", "print time and money since the machine was created"),
-    "rekey": Verb("rekey:execute", "replace the SSH host key and print the new one", "configure"),
+    "rekey": Verb("rekey:execute", "make an SSH host key and print it, or retire the first one", "configure"),
     "end": Verb("ending:execute", "end the machine now"),
 }
 

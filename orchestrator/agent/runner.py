@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import processes, releases, state
+from .caches import restore_caches
 from .config import read_run_config
-from .environment import render_environment
+from .environment import make_environment
 from .errors import AgentError
 from .files import read_json, try_lock, write_atomically, write_json
 from .layout import Layout
@@ -144,6 +145,8 @@ class Runner:
                     is_told = True
                     self._await_store(str(err).replace("\n", ";"))
             self._signals.wait(_STORE_AGAIN_SECONDS)
+        if not self._signals.stop:
+            restore_caches(self._layout, self._machine, self._log)
 
     def _await_store(self, why: str) -> None:
         self._remark(f"what the store has can't be restored yet: {why}")
@@ -174,9 +177,12 @@ class Runner:
     def _script(self, name: str, text: str, release: Path, turned_to: str) -> int:
         path = self._layout.root / f"{name}.sh"
         write_atomically(path, text.encode(errors="surrogateescape"), mode=0o600)
-        env = render_environment(os.environ, self._layout, self._machine, self._config, self._state.mark)
+        env, remarks = make_environment(self._layout, self._machine, self._config, self._state.mark)
         if self._signals.stop:
             return 0
+        if turned_to == RUNNING:
+            for remark in remarks:
+                self._remark(remark)
         script = Script(path, folder=release.resolve(), env=env, log=self._log, echo=self._echo)
         identity = processes.identify(script.group)
         self._state = replace(self._state, group=script.group, group_identity=identity)

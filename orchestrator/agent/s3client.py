@@ -29,12 +29,13 @@ _PASSING = (*_EXPIRED, "RequestTimeout", "SlowDown", "OperationAborted", "Incomp
 
 
 class Place(NamedTuple):
-    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL]`."""
+    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE]`; without keys the role opens it."""
 
     bucket: str
     prefix: str
     region: str
     endpoint: str
+    keys: str = ""
 
 
 class Answer(NamedTuple):
@@ -84,6 +85,10 @@ class Client:
     def __init__(self, place: Place, *, patience: float = PATIENCE_SECONDS) -> None:
         metadata = Metadata()
         self._role = Role(metadata)
+        if place.keys:
+            from .keysfile import KeysFile  # noqa: PLC0415 - user-data does without
+
+            self._role = KeysFile(place.keys)
         self._region = place.region or metadata.region()
         self._patience = patience
         self._tls: ssl.SSLContext | None = None
@@ -168,7 +173,7 @@ class Client:
 
     def _passes(self, err: Exception) -> bool:
         if not isinstance(err, S3Error):
-            return True
+            return not isinstance(err, FileNotFoundError)
         if err.code in _EXPIRED:
             self._role.forget()
         return err.status >= 500 or err.status == 429 or err.code in _PASSING
@@ -196,7 +201,8 @@ def parse_place(url: str) -> Place:
     if parts.scheme != "s3" or not parts.netloc:
         raise ValueError(f"{url} is no s3://BUCKET/PREFIX")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    return Place(parts.netloc, parts.path.strip("/"), query.get("region", ""), query.get("endpoint", ""))
+    names = ("region", "endpoint", "keys")
+    return Place(parts.netloc, parts.path.strip("/"), *(query.get(name, "") for name in names))
 
 
 def _refuse_errors(response: http.client.HTTPResponse, what: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from . import state
+from .caches import ship_caches
 from .checkpoints import Completeness, newest
 from .config import peek_run_config
 from .errors import AgentError
@@ -24,6 +25,8 @@ from .wire import FAILED, SUCCEEDED, Command, MachineConfig, Shipped, to_json
 _HASTE_SECONDS = 1.0
 _FOLLOWED_SECONDS = 60.0
 _ALONE_SECONDS = 30.0
+_CACHES_EVERY = 10
+"""Compiled kernels are copied once in so many times that results are: most are made in a run's first minutes."""
 
 
 class ShipLoop:
@@ -50,6 +53,7 @@ class ShipLoop:
         self._over_since = 0.0
         self._done_at: float | None = None
         self._last_is_shipped = False
+        self._next_caches = self._tried_at + _CACHES_EVERY * machine.ship_every
 
     @property
     def round_seconds(self) -> float:
@@ -85,6 +89,9 @@ class ShipLoop:
             self._ship_end(command)
         elif self._is_due() or self._is_last():
             self._ship(command, final=command.is_over)
+        if time.monotonic() >= self._next_caches and not self._in_haste():
+            self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
+            ship_caches(self._layout, self._machine)
 
     def _look(self) -> None:
         if time.monotonic() < self._next_look:

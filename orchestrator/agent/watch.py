@@ -25,7 +25,7 @@ from .ships import ShipLoop
 from .spot import POLL_SECONDS, SpotLoop
 from .timetable import Timetable, plan_timetable
 from .unready import Unready
-from .wire import AWS, MachineConfig
+from .wire import AWS, DEADLINE, MachineConfig
 from .workers import Isolated, Worker
 
 _ROUND_SECONDS = 1.0
@@ -103,7 +103,7 @@ class Watch:
         return bool(self._isolated.call("boot", lambda: self._unready.is_abandoned(now)))
 
     def _stop(self) -> None:
-        request_stop(self._layout, "deadline")
+        request_stop(self._layout, DEADLINE)
 
     def _end(self) -> None:
         now = time.monotonic()

@@ -20,7 +20,11 @@ SUCCEEDED = "succeeded"
 FAILED = "failed"
 
 SPOT_NOTICE = "spot notice"
+DEADLINE = "deadline"
+BURN_IN = "burn-in"
+TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
 AWS = "aws"
+LOCAL = "local"
 
 LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
 OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
@@ -86,6 +90,8 @@ class BootOrder:
 
     code: str = ""
     start: bool = False
+    gpus: int = 0
+    torch_wheel: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
-from orchestrator.core.plan import Plan, plan_restart, plan_teardown
+from orchestrator.core.machine import Machine
+from orchestrator.core.plan import Plan
+from orchestrator.core.planning.restart import plan_restart
+from orchestrator.core.planning.teardown import plan_teardown
 from orchestrator.core.report import Command
+from orchestrator.core.units import format_usd
 from orchestrator.engine import agent_client
 from orchestrator.engine.observe import observe_run
 
@@ -38,7 +45,23 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
 
 def stop_plan(app: App, record: RunRecord) -> Plan:
     """Plan to stop the command."""
-    return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=app.machine(record).id),))
+    machine = app.machine(record)
+    notes = (*stop_notes(machine), *app.world(machine.provider).provider.caveats)
+    return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=machine.id),), notes=notes)
+
+
+def stop_notes(machine: Machine) -> tuple[str, ...]:
+    """Say that a machine whose command is stopped goes on billing, and whether powering it off would change that."""
+    if not machine.usd_per_hour:
+        return ()
+    entry = PROVIDERS.get(machine.provider)
+    off = (
+        f"; powering it off would save nothing: {machine.provider} bills a machine until it is deleted"
+        if entry is not None and entry.bills_when_off
+        else ""
+    )
+    price = format_usd(machine.usd_per_hour)
+    return (f"the machine stays, and bills {price} an hour until `kedge teardown` or its deadline ends it{off}",)
 
 
 def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
@@ -66,6 +89,11 @@ def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     destination = record.spec.results if fetch and record.spec.job.run else None
     return plan_teardown(record.run_id, observed, destination=destination)
+
+
+def ended_spec(record: RunRecord) -> LaunchSpec:
+    """Return a run's specification once somebody wants its end: no machine is replaced from then on."""
+    return replace(record.spec, recover=False, until=None)
 
 
 def kill(app: App, record: RunRecord) -> Command:

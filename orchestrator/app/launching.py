@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -16,11 +17,12 @@ from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.app.root import RESULTS, App
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.offer import Offer
-from orchestrator.core.plan import Ending, Plan, plan_launch
+from orchestrator.core.plan import Ending, Plan
+from orchestrator.core.planning.launch import plan_launch
 from orchestrator.core.ports import Provider
 from orchestrator.engine.observe import observe_run
 from orchestrator.engine.run_config import read_secrets
@@ -28,12 +30,17 @@ from orchestrator.engine.run_config import read_secrets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a flag may change of a run that goes on."""
+    """What a flag may change of a run that goes on.
+
+    Attributes:
+        recover: None leaves it as it is.
+    """
 
     deadline: timedelta | None = None
     budget_usd: Decimal | None = None
     keep: bool = False
-    recover: bool = False
+    recover: bool | None = None
+    ssh_from: str = ""
 
 
 def new_launch(
@@ -43,7 +50,7 @@ def new_launch(
     overrides: Overrides,
     *,
     keep: bool = False,
-    recover: bool = False,
+    recover: bool | None = None,
 ) -> LaunchSpec:
     """Read the job, lay mode and flags over it, and give the run its id. Nothing is contacted.
 
@@ -51,6 +58,7 @@ def new_launch(
         BadRequestError: anything in it is wrong.
     """
     job = read_launch_job(app, job_name, mode, overrides)
+    recover = job.recover if recover is None else recover
     if recover and not job.run:
         raise BadRequestError("a machine without a command can't be recovered", fix="leave --recover out")
     now = app.clock.now()
@@ -65,6 +73,7 @@ def new_launch(
         keep=keep,
         recover=recover,
         until=now + job.deadline if recover else None,
+        ssh_from=app.settings.ssh_from,
     )
 
 
@@ -103,14 +112,26 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
     return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
 
 
-def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, new_deadline: bool = False) -> Plan:
+def launch_plan(
+    app: App, spec: LaunchSpec, *, follow: bool, new_deadline: bool = False, avoided: Collection[Offer] = ()
+) -> Plan:
     """Plan what is missing between what there is of the run and a run that is done.
+
+    Args:
+        app: the composition root.
+        spec: the run.
+        follow: the plan goes on to the end of the command.
+        new_deadline: somebody has just asked for one.
+        avoided: what isn't to be rented, since it turned out to be unfit; only their places and types count.
 
     Raises:
         BadRequestError: a new deadline for a machine that is there: it keeps the one that it was born with.
+        NoCapacityError: there is no offer, or none but what is to be avoided.
+        OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
     """
     read_secrets(spec.job.secrets, app.settings.environ)
     observed = observe_run(app.world(spec.provider), spec)
+    observed = replace(observed, offers=_leave_out(spec, observed.offers, avoided))
     if new_deadline and not observed.offers and observed.machines:
         raise BadRequestError(
             f"run {spec.run_id} has a machine, which keeps the deadline that it was born with",
@@ -121,14 +142,28 @@ def launch_plan(app: App, spec: LaunchSpec, *, follow: bool, new_deadline: bool 
     return plan_launch(spec, observed, ending)
 
 
+def _leave_out(spec: LaunchSpec, offers: tuple[Offer, ...], avoided: Collection[Offer]) -> tuple[Offer, ...]:
+    unfit = {(offer.place, offer.instance_type): f"{offer.place} {offer.instance_type}" for offer in avoided}
+    fit = tuple(offer for offer in offers if (offer.place, offer.instance_type) not in unfit)
+    if offers and not fit:
+        raise NoCapacityError(
+            f"no other offer for {spec.run_id} is left",
+            why=f"rented and found unfit: {', '.join(unfit.values())}",
+            fix=f"try them again with `kedge resume {spec.run_id}`, or launch anew with other types or regions",
+        )
+    return fit
+
+
 def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSpec:
-    """Take a run up again, with what flags change; one that is recovered stays so."""
+    """Take a run up again, with what flags change; all else stays as it is."""
     job = record.spec.job
+    recover = record.spec.recover if changes.recover is None else changes.recover
     return replace(
         record.spec,
         keep=changes.keep or record.spec.keep,
-        recover=changes.recover or record.spec.recover,
-        until=_until(record, changes, now),
+        recover=recover,
+        until=_until(record, changes, now) if recover else None,
+        ssh_from=changes.ssh_from or record.spec.ssh_from,
         job=replace(
             job,
             deadline=changes.deadline or job.deadline,
@@ -137,10 +172,8 @@ def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSp
     )
 
 
-def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime | None:
+def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime:
     """A new deadline counts from now; a run that begins to be recovered has its job's."""
-    if not (changes.recover or record.spec.recover):
-        return None
     if changes.deadline is None and record.spec.until is not None:
         return record.spec.until
     return now + (changes.deadline or record.spec.job.deadline)

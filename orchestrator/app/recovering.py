@@ -6,17 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from orchestrator.app.launching import launch_plan
 from orchestrator.app.root import App
-from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, OverBudgetError, RunFailedError
+from orchestrator.core.errors import (
+    BadRequestError,
+    KedgeError,
+    NoCapacityError,
+    OverBudgetError,
+    RunFailedError,
+    UnfitMachineError,
+)
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan, usable_machine
+from orchestrator.core.ports import Clock
+from orchestrator.core.recovery import describe_end, is_loss
 from orchestrator.core.report import RunState
-from orchestrator.engine.apply import Progress
-from orchestrator.engine.observe import ask, latest_command
+from orchestrator.engine.observe import ask, latest_command, why_ended
+from orchestrator.engine.performing import Progress
 
 _FIRST_PAUSE = timedelta(seconds=15)
 _LONGEST_PAUSE = timedelta(minutes=5)
@@ -43,50 +54,104 @@ def apply_until_done(
         BadRequestError: the run's time is over.
         KedgeError: something else went wrong than the loss of a machine.
     """
-    pause = _FIRST_PAUSE
+    patience = _Patience(app.clock, say)
     while True:
         try:
             progress = carry_out(plan)
         except (BadRequestError, OverBudgetError, RunFailedError):
             raise
         except KedgeError as err:
-            if not is_lost(app, app.named_run(spec.run_id)):
+            if not is_lost(app, app.named_run(spec.run_id), say):
                 raise
-            say(f"{err.what}; the machine is replaced")
+            _bear(err, patience, say)
         else:
             if not progress.command.was_reclaimed:
                 return progress
+            patience.restore()
             say("the machine is being taken away; it is replaced")
-        replanned = None
-        while replanned is None:
-            replanned, pause = _plan_anew(app, spec, pause, say)
-        plan = replanned
+        plan = _plan_anew(app, spec, patience)
 
 
-def _plan_anew(app: App, spec: LaunchSpec, pause: timedelta, say: Say) -> tuple[Plan | None, timedelta]:
-    """Plan again; where nothing is to be had, wait, longer each time."""
-    app.settle(app.named_run(spec.run_id))
-    try:
-        return launch_plan(app, spec, follow=True), _FIRST_PAUSE
-    except NoCapacityError as err:
-        say(f"{err.what}; looking again in {pause.total_seconds():.0f} s")
-    app.clock.sleep(pause)
-    return None, min(pause * 2, _LONGEST_PAUSE)
+def apply_past_unfit(
+    app: App, spec: LaunchSpec, plan: Plan, carry_out: Callable[[Plan], Progress], *, follow: bool, say: Say
+) -> Progress:
+    """Carry out a plan, and new ones with other offers for as long as what was rented turns out to be unfit.
+
+    Each new plan is held to the run's budget, what the unfit machines have cost included.
+
+    Raises:
+        NoCapacityError: no other offer is left.
+        OverBudgetError: another machine may cost more than what is left.
+        UnfitMachineError: one that an earlier command rented is unfit.
+    """
+    avoided: list[Offer] = []
+    while True:
+        try:
+            return carry_out(plan)
+        except UnfitMachineError as err:
+            if err.offer is None:
+                raise
+            avoided.append(err.offer)
+            say(f"{err.what} ({err.why}): it is gone; another offer is taken where there is one")
+        plan = launch_plan(app, spec, follow=follow, avoided=avoided)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """Waits where nothing is to be had, longer each time."""
+
+    clock: Clock
+    say: Say
+    pause: timedelta = _FIRST_PAUSE
+
+    def wait(self, err: NoCapacityError) -> None:
+        self.say(f"{err.what}; looking again in {self.pause.total_seconds():.0f} s")
+        self.clock.sleep(self.pause)
+        self.pause = min(self.pause * 2, _LONGEST_PAUSE)
+
+    def restore(self) -> None:
+        self.pause = _FIRST_PAUSE
+
+
+def _bear(err: KedgeError, patience: _Patience, say: Say) -> None:
+    if isinstance(err, NoCapacityError):
+        patience.wait(err)
+        return
+    patience.restore()
+    say(f"{err.what}; the machine is replaced")
+
+
+def _plan_anew(app: App, spec: LaunchSpec, patience: _Patience) -> Plan:
+    while True:
+        app.settle(app.named_run(spec.run_id))
+        try:
+            return launch_plan(app, spec, follow=True)
+        except NoCapacityError as err:
+            patience.wait(err)
 
 
 def recoverable_runs(app: App) -> tuple[RunRecord, ...]:
-    """List the live runs that are to be recovered, should they need it."""
-    return tuple(record for record in app.ledger.runs(live_only=True) if record.spec.recover)
+    """List the live runs that are to be recovered, should they need it, and whose time isn't over."""
+    now = app.clock.now()
+    runs = (record for record in app.ledger.runs(live_only=True) if record.spec.recover)
+    return tuple(record for record in runs if record.spec.until is None or now < record.spec.until)
 
 
-def is_lost(app: App, record: RunRecord) -> bool:
-    """Tell whether a run that had a machine, and isn't over, has none any more on which its command is or was.
+def is_lost(app: App, record: RunRecord, say: Say) -> bool:
+    """Tell whether a run that is to be recovered has lost its machine to nobody's wish, and isn't over.
+
+    Args:
+        app: the composition root.
+        record: the run, as the ledger had it.
+        say: tells what was found.
 
     Raises:
         ConflictError: another command is at work on it, and will see for itself.
     """
-    app.settle(record)
-    if app.named_run(record.run_id).stage is not RunStage.LIVE or not app.ledger.machines(record.run_id):
+    for finding in app.settle(record):
+        say(finding)
+    record = app.named_run(record.run_id)
+    if record.stage is not RunStage.LIVE or not record.spec.recover or not app.ledger.machines(record.run_id):
         return False
     world = app.world(record.spec.provider)
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == record.run_id)
@@ -94,10 +159,19 @@ def is_lost(app: App, record: RunRecord) -> bool:
     if usable_machine(machines, report) is not None:
         # Whoever made it has died before the command was started.
         return report is not None and report.command.state is RunState.IDLE and not report.command.started
-    last = report.command if report else latest_command(world, record.run_id)
-    return last is None or not last.state.is_over or last.was_reclaimed
+    last = (machines or app.ledger.machines(record.run_id))[-1]
+    end = why_ended(world, last) if machines else last.end
+    lost = is_loss(report.command if report else latest_command(world, record.run_id), end)
+    if end is not None and not lost:
+        say(f"machine {last.id} is not replaced: {describe_end(world.provider.name, end)}")
+    return lost
 
 
-def recovery_plan(app: App, record: RunRecord) -> Plan:
+def recovered_spec(app: App, record: RunRecord) -> LaunchSpec:
+    """Return what a run is to go on with: what it began with, but for the range that this command's user gave."""
+    return replace(record.spec, ssh_from=app.settings.ssh_from or record.spec.ssh_from)
+
+
+def recovery_plan(app: App, spec: LaunchSpec) -> Plan:
     """Plan what a lost run needs, without following it."""
-    return launch_plan(app, record.spec, follow=False)
+    return launch_plan(app, spec, follow=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.jobfile.find import nearest_job
 from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.providers import PROVIDERS, STAGED
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.settings import Settings, parse_address_range, read_settings
 from orchestrator.core.errors import BadRequestError, UnreachableError
@@ -23,10 +23,11 @@ from orchestrator.core.machine import Machine, SshAddress
 
 if TYPE_CHECKING:
     from orchestrator.adapters.remote.places import SshPlaces
+    from orchestrator.adapters.remote.reopening import ReopeningConnector
     from orchestrator.core.plan import Plan
-    from orchestrator.core.ports import CodeSource, Connector, Remote, Stage
-    from orchestrator.engine.apply import Progress
+    from orchestrator.core.ports import Clock, CodeSource, Remote, Stage
     from orchestrator.engine.events import Events
+    from orchestrator.engine.performing import Progress
     from orchestrator.engine.world import World
 
 _LOOKERS = timedelta(seconds=5)
@@ -44,7 +45,7 @@ class App:
         self.settings = settings or read_settings()
         if ssh_from is not None:
             self.settings = replace(self.settings, ssh_from=parse_address_range(ssh_from))
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self._worlds: dict[str, World] = {}
 
     @cached_property
@@ -53,7 +54,7 @@ class App:
         return SqliteLedger(self.settings.state_dir, self.clock)
 
     @cached_property
-    def connector(self) -> Connector:
+    def connector(self) -> ReopeningConnector:
         """The way into machines; where one doesn't answer, its provider is asked to let this computer in."""
         from orchestrator.adapters.remote.connector import SshConnector
         from orchestrator.adapters.remote.reopening import ReopeningConnector
@@ -113,7 +114,12 @@ class App:
 
     def remote(self, machine: Machine) -> Remote:
         """Open a way into a machine."""
-        return self.connector.connect(address_of(machine))
+        return self.connector.connect(machine.require_address())
+
+    def let_in(self, record: RunRecord) -> None:
+        """Open the run's machines to the range that the user has given."""
+        for machine in self.ledger.machines(record.run_id, live_only=True):
+            self._reopen_machine(machine)
 
     def settle(self, record: RunRecord) -> tuple[str, ...]:
         """Bring the ledger into agreement with the provider before a run is planned again."""
@@ -206,8 +212,14 @@ class App:
         machines = self.ledger.machines(live_only=True)
         there = [machine for machine in machines if machine.address and _same_place(machine.address, address)]
         candidates = there or [machine for machine in machines if machine.address is None]
-        changed = [self.world(machine.provider).provider.reopen(machine.id) for machine in candidates]
+        changed = [self._reopen_machine(machine) for machine in candidates]
         return any(changed)
+
+    def _reopen_machine(self, machine: Machine) -> bool:
+        """Keep to the range that the user gave, for this command or for the run."""
+        record = self.ledger.run(machine.run_id)
+        ssh_from = self.settings.ssh_from or (record.spec.ssh_from if record else "")
+        return self.world(machine.provider).provider.reopen(machine.id, ssh_from)
 
     def _of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
         """Return the runs of the nearest job file upward, and those that were launched in this very folder."""
@@ -217,7 +229,7 @@ class App:
 
     def sender(self, record: RunRecord) -> CodeSource | None:
         """Return the source of a run's code; where machines are sent it directly, no provider is loaded for it."""
-        if record.spec.provider in STAGED:
+        if PROVIDERS[record.spec.provider].stages:
             return self.world(record.spec.provider).code(record.spec.job)
         return self.code_source(record.spec.job, None)
 
@@ -239,17 +251,6 @@ class App:
         from orchestrator.adapters.code.bucket import BucketCodeSource
 
         return BucketCodeSource(workdir, state=state, clock=self.clock, extras=extras, stage=stage)
-
-
-def address_of(machine: Machine) -> SshAddress:
-    """Return a machine's address.
-
-    Raises:
-        UnreachableError: it has none yet.
-    """
-    if machine.address is None:
-        raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
-    return machine.address
 
 
 def _same_place(one: SshAddress, other: SshAddress) -> bool:

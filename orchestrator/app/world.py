@@ -32,7 +32,6 @@ def make_world(
         runtime_dir=settings.runtime_dir,
         clock=clock,
         key_file=key_file,
-        ssh_from=settings.ssh_from,
         environ=settings.environ,
     )
     backing = open_backing(provider, context)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from orchestrator.app.acting import teardown_plan
+from orchestrator.app.acting import ended_spec, teardown_plan
 from orchestrator.app.root import App
 from orchestrator.cli import plans, render
 from orchestrator.cli.ask import confirm
@@ -18,7 +18,7 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.plan import Plan
 from orchestrator.core.report import Command, RunState
-from orchestrator.engine.apply import Progress
+from orchestrator.engine.performing import Progress
 
 
 def carry_out(
@@ -29,7 +29,6 @@ def carry_out(
     findings: Sequence[str] = (),
     dry_run: bool = False,
     yes: bool = False,
-    detached: bool = False,
     as_json: bool = False,
 ) -> None:
     """Show a plan and, unless it is a rehearsal, carry it out.
@@ -49,7 +48,7 @@ def carry_out(
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
             confirm("Go ahead?", yes=yes)
-        progress = _apply(app, spec, plan, console, recovers=spec.recover and not detached)
+        progress = _apply(app, spec, plan, console)
     except BadRequestError:
         raise
     except (KedgeError, KeyboardInterrupt):
@@ -58,8 +57,11 @@ def carry_out(
     _conclude(app, spec, plan, progress, console, as_json=as_json)
 
 
-def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, recovers: bool) -> Progress:
-    from orchestrator.app.recovering import apply_until_done
+def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console) -> Progress:
+    from orchestrator.app.recovering import apply_past_unfit, apply_until_done
+
+    def say(text: str) -> None:
+        console.print(text, markup=False)
 
     def carry_out_one(plan: Plan) -> Progress:
         if plan is not first:
@@ -67,9 +69,17 @@ def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, recover
         with Watcher(console, spec, plan) as watcher:
             return app.apply(spec, plan, watcher)
 
-    if not recovers:
-        return carry_out_one(first)
-    return apply_until_done(app, spec, first, carry_out_one, lambda text: console.print(text, markup=False))
+    def carry_out_with_next(plan: Plan) -> Progress:
+        return apply_past_unfit(app, spec, plan, carry_out_one, follow=_follows(first), say=say)
+
+    # Only who follows a run is there to see that it loses its machine.
+    if not (spec.recover and _follows(first)):
+        return carry_out_with_next(first)
+    return apply_until_done(app, spec, first, carry_out_with_next, say)
+
+
+def _follows(plan: Plan) -> bool:
+    return any(isinstance(action, FollowCommand) for action in plan.actions)
 
 
 def make_console(*, stderr: bool) -> Console:
@@ -105,7 +115,7 @@ def _end_machines(
 ) -> None:
     """Carry a teardown out; one that fails leaves something that may bill."""
     try:
-        carry_out(app, record.spec, plan, findings=findings, yes=yes, as_json=as_json)
+        carry_out(app, ended_spec(record), plan, findings=findings, yes=yes, as_json=as_json)
     except (BadRequestError, StillBillingError):
         raise
     except KedgeError as err:
@@ -117,12 +127,11 @@ def _end_machines(
 
 
 def _conclude(app: App, spec: LaunchSpec, plan: Plan, progress: Progress, console: Console, *, as_json: bool) -> None:
-    followed = any(isinstance(action, FollowCommand) for action in plan.actions)
     fetched = [action.destination for action in plan.actions if isinstance(action, FetchResults)]
     plans.conclusion(console, app, spec, progress, fetched if progress.finished else [])
     if as_json:
         render.print_json(plans.run_as_data(app, spec, progress.command, finished=progress.finished))
-    if followed and progress.command.state is RunState.FAILED:
+    if _follows(plan) and progress.command.state is RunState.FAILED:
         raise RunFailedError(
             f"the command of {spec.run_id} failed",
             why=progress.command.reason or f"it exited with {progress.command.exit_code}",

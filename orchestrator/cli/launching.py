@@ -28,6 +28,7 @@ _LAUNCH_HELP = {
     "detach": "return when the command has started, and leave it running",
     "keep": "leave the machine to its deadline when the command is over",
     "recover": "replace a machine that is taken away, for as long as this command runs",
+    "no-recover": "replace none, though the job says `recover: true`",
     "dry-run": "print the plan and do nothing",
     "yes": "don't ask",
     "json": "print one JSON document for scripts; what happens meanwhile goes to standard error",
@@ -78,6 +79,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,
+    no_recover: bool = False,
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
@@ -99,7 +101,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.cli.carry_out import carry_out
 
     app = App(ssh_from=ssh_from)
-    spec = new_launch(app, job, mode, overrides, keep=keep, recover=recover)
+    spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
     plan = launch_plan(app, spec, follow=not detach)
     carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
 
@@ -131,6 +133,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,
+    no_recover: bool = False,
     json: bool = False,
 ) -> None:
     """Print what `launch` with the same flags would do, with its price, time and worst case.
@@ -145,7 +148,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.cli.carry_out import carry_out
 
     app = App(ssh_from=ssh_from)
-    spec = new_launch(app, job, mode, overrides, keep=keep, recover=recover)
+    spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
     carry_out(app, spec, launch_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
 
 
@@ -157,6 +160,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         "detach": "return when the command has started, and leave it running",
         "keep": "leave the machine to its deadline when the command is over",
         "recover": "replace a machine that is taken away, for as long as this command runs",
+        "no-recover": "replace no machine of this run any more",
+        "ssh-from": "who may reach the machine from now on, as 198.51.100.0/24; as before when left out",
         "dry-run": "print the plan and do nothing",
         "yes": "don't ask",
         "json": "print one JSON document for scripts",
@@ -171,6 +176,8 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,
+    no_recover: bool = False,
+    ssh_from: str | None = None,
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
@@ -186,18 +193,29 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.core.units import parse_duration, parse_usd
 
-    app = App()
+    app = App(ssh_from=ssh_from)
     changes = Changes(
         deadline=parse_duration(ttl) if ttl else None,
         budget_usd=parse_usd(budget) if budget else None,
         keep=keep,
-        recover=recover,
+        recover=_either(recover, no_recover),
+        ssh_from=app.settings.ssh_from,
     )
     record = app.choose_run(run, live_only=False)
     findings = (*app.settle(record), *changed_job(record))
+    if ssh_from and not dry_run:
+        app.let_in(record)
     spec = resumed_spec(record, changes, app.clock.now())
     plan_ = launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None)
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
+
+
+def _either(recover: bool, no_recover: bool) -> bool | None:
+    from orchestrator.core.errors import BadRequestError
+
+    if recover and no_recover:
+        raise BadRequestError("--recover and --no-recover contradict each other", fix="say one of them")
+    return recover if recover or no_recover else None
 
 
 @task(

@@ -15,10 +15,12 @@ from orchestrator.cli.render import shorten
 from orchestrator.core.actions import describe, sign
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.job import LaunchSpec
+from orchestrator.core.ledger import RunStage
+from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
 from orchestrator.core.report import Command
 from orchestrator.core.units import format_duration, format_usd
-from orchestrator.engine.apply import Progress
+from orchestrator.engine.performing import Progress
 
 
 def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
@@ -87,24 +89,25 @@ def _price_lines(plan: Plan) -> tuple[str, str]:
 
 def standing(console: Console, app: App, spec: LaunchSpec) -> None:
     """Say what exists of a run, what it costs, and the two commands that go on or clean up."""
-    now = app.clock.now()
     machines = app.ledger.machines(spec.run_id, live_only=True)
     unsure = {intent.subject for intent in app.ledger.open_intents(spec.run_id)} - {m.id for m in machines}
     if not machines and not unsure:
         console.print(f"Run {spec.run_id} has no machine; it has cost {_spent(app, spec)}.", markup=False)
-    if app.ledger.run(spec.run_id) is None:
+    record = app.ledger.run(spec.run_id)
+    if record is None:
         return
     for machine in machines:
-        left = format_duration(machine.deadline_at - now)
         console.print(
             f"Machine {machine.id} exists at {spec.provider}: {format_usd(machine.usd_per_hour)}/h, "
-            f"{_spent(app, spec)} so far, gone by itself in {left}.",
+            f"{_spent(app, spec)} so far, {_end_of(app, machine)}.",
             markup=False,
         )
+    _warn(console, app, machines)
     for name in sorted(unsure):
         console.print(f"Machine {name} may exist: its creation was interrupted.", markup=False)
     console.print(f"  go on:    kedge resume {spec.run_id}", markup=False)
-    console.print(f"  clean up: kedge teardown {spec.run_id}", markup=False)
+    if record.stage is RunStage.LIVE:
+        console.print(f"  clean up: kedge teardown {spec.run_id}", markup=False)
 
 
 def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress, fetched: list[str]) -> None:
@@ -116,12 +119,26 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
         console.print(f"Results: {shorten(folder)}", markup=False)
     console.print(f"Cost: {_spent(app, spec)}", markup=False)
     for machine in machines:
-        left = format_duration(machine.deadline_at - app.clock.now())
         console.print(
-            f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, gone by itself in {left}; "
+            f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, {_end_of(app, machine)}; "
             f"`kedge teardown {spec.run_id}` ends it, `ssh {spec.run_id}` or `kedge ssh` opens a shell.",
             markup=False,
         )
+    _warn(console, app, machines)
+
+
+def _end_of(app: App, machine: Machine) -> str:
+    left = format_duration(machine.deadline_at - app.clock.now())
+    return f"its deadline in {left}" if _caveats(app, machine) else f"gone by itself in {left}"
+
+
+def _warn(console: Console, app: App, machines: Sequence[Machine]) -> None:
+    for line in dict.fromkeys(line for machine in machines for line in _caveats(app, machine)):
+        console.print(f"  note: {line}", markup=False)
+
+
+def _caveats(app: App, machine: Machine) -> tuple[str, ...]:
+    return app.world(machine.provider).provider.caveats
 
 
 def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool) -> dict[str, Any]:

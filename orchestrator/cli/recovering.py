@@ -66,11 +66,12 @@ def _recover_all(app: App, *, as_json: bool) -> int:
 
 
 def _recover(app: App, record: RunRecord, *, as_json: bool) -> None:
-    from orchestrator.app.recovering import is_lost, recovery_plan
+    from orchestrator.app.recovering import is_lost, recovered_spec, recovery_plan
     from orchestrator.cli import render
     from orchestrator.cli.carry_out import carry_out
 
-    if is_lost(app, record):
-        carry_out(app, record.spec, recovery_plan(app, record), yes=True, detached=True, as_json=as_json)
+    if is_lost(app, record, render.problem if as_json else render.said):
+        spec = recovered_spec(app, record)
+        carry_out(app, spec, recovery_plan(app, spec), yes=True, as_json=as_json)
     elif not as_json:
         render.said(f"Run {record.run_id} needs no other machine.")

@@ -15,16 +15,18 @@ import msgspec
 from orchestrator.cli.standing_line import load_words, progress_words
 from orchestrator.cli.table import Table
 from orchestrator.core.cost import spent_usd
+from orchestrator.core.ledger import RunStage
 from orchestrator.core.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
     from orchestrator.adapters.doctor import Check
     from orchestrator.adapters.jobfile.listing import JobListing
     from orchestrator.app.looking import RunCost
+    from orchestrator.core.job import LaunchSpec
     from orchestrator.core.ledger import RunRecord
     from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
-    from orchestrator.core.report import Command
+    from orchestrator.core.report import Command, MachineReport
     from orchestrator.engine.recorded import RunStatus
 
 
@@ -148,7 +150,19 @@ def _status_row(status: RunStatus) -> list[str]:
 
 
 def _status_details(status: RunStatus) -> list[str]:
-    report = status.report
+    spec, is_live = status.record.spec, status.record.stage is RunStage.LIVE
+    recovery = [_recovery_line(spec)] if is_live and spec.job.run else []
+    return [*recovery, *_report_lines(status.report)]
+
+
+def _recovery_line(spec: LaunchSpec) -> str:
+    if not spec.recover:
+        return f"  recovery: none; `kedge resume {spec.run_id} --recover` begins it"
+    until = f", until {spec.until:%F %H:%M} UTC" if spec.until else ""
+    return f"  recovery: lost machines are replaced{until}; `kedge resume {spec.run_id} --no-recover` ends that"
+
+
+def _report_lines(report: MachineReport | None) -> list[str]:
     if report is None:
         return []
     command = report.command
@@ -172,6 +186,8 @@ def _status_as_data(status: RunStatus) -> dict[str, Any]:
         "mode": status.record.spec.job.mode,
         "stage": status.record.stage,
         "state": status.state,
+        "recover": status.record.spec.recover,
+        "until": status.record.spec.until,
         "created_at": status.record.created_at,
         "spent_usd": status.spent_usd,
         "machines": status.machines,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from typing import TextIO
 
 _GAP = "  "
 
@@ -18,13 +19,14 @@ class Table:
         """Add a row, with a cell for each column."""
         self._rows.append(cells)
 
-    def print(self) -> None:
-        """Print the columns' names, then the rows."""
+    def print(self, *, stderr: bool = False) -> None:
+        """Print the columns' names, then the rows: on standard error beside what is printed for scripts."""
         lines = self._lines()
-        if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
-            self._print_folded()
+        file = sys.stderr if stderr else sys.stdout
+        if file.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
+            self._print_folded(file)
         else:
-            print("\n".join(lines))
+            print("\n".join(lines), file=file)
 
     def _lines(self) -> list[str]:
         widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
@@ -32,7 +34,7 @@ class Table:
             _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in self._rows
         ]
 
-    def _print_folded(self) -> None:
+    def _print_folded(self, file: TextIO) -> None:
         from rich.console import Console
         from rich.table import Table as FoldedTable
         from rich.text import Text
@@ -43,4 +45,4 @@ class Table:
             table.add_column(name, overflow="fold")
         for row in rows:
             table.add_row(*map(Text, row))
-        Console(highlight=False).print(table)
+        Console(highlight=False, file=file).print(table)

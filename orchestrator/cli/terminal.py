@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
-from orchestrator.app.root import App, address_of
+from orchestrator.app.root import App
 from orchestrator.core.machine import Machine
 
 
@@ -22,7 +22,7 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
     Returns:
         The command's exit code; 255 where the connection failed.
     """
-    argv = app.connector.ssh_argv(address_of(machine), *(["-t"] if tty else []))
+    argv = app.connector.terminal_argv(machine.require_address(), *(["-t"] if tty else []))
     script = 'cd "$0" 2>/dev/null; ' + ('exec "$@"' if words else 'exec "${SHELL:-sh}" -l')
     return subprocess.run(
         [*argv, shlex.join(["sh", "-c", script, f"{machine.root}/code", *words])], check=False

@@ -6,6 +6,7 @@ KedgeError                 exit 1   something failed
 ├── OverBudgetError        exit 4   the worst case costs more than the cap
 ├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
 ├── UnreachableError       exit 1   a machine doesn't answer; it may come back
+├── UnfitMachineError      exit 1   a machine can't do what it was rented for
 ├── ConflictError          exit 1   another command is at work on the same run
 └── RunFailedError         exit 1   the user's command failed for good
 
@@ -77,6 +78,16 @@ class StillBillingError(KedgeError):
 
 class UnreachableError(KedgeError):
     """A machine doesn't answer; it may come back."""
+
+
+class UnfitMachineError(KedgeError):
+    """A machine can't do what it was rented for, as a GPU that computes wrongly shows; another may.
+
+    Attributes:
+        offer: what it was rented as; None where an earlier command rented it.
+    """
+
+    offer: Offer | None = None
 
 
 class ConflictError(KedgeError):

@@ -147,6 +147,7 @@ class Job:
             commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
         budget_usd: the cap on the worst case; None for no cap.
         start: who starts the command on a new machine.
+        recover: its runs are to be recovered, unless a flag says otherwise.
         bundled_trainer: the run command is kedge's own trainer, which travels with the code.
     """
 
@@ -167,6 +168,7 @@ class Job:
     budget_usd: Decimal | None = None
     supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)
     start: StartFrom = StartFrom.SSH
+    recover: bool = False
     expect: Expect = field(default_factory=Expect)
     bundled_trainer: bool = False
 
@@ -188,6 +190,7 @@ class LaunchSpec:
         keep: leave the machine to its deadline when the command is over.
         recover: a machine that is taken away is replaced, by the command that launches or by `recover`.
         until: when a run that is recovered must be over, whatever machines it has; None for no such instant.
+        ssh_from: who may reach its machines over SSH, as CIDR; empty for the present address of whoever acts on it.
     """
 
     run_id: str
@@ -199,3 +202,4 @@ class LaunchSpec:
     keep: bool = False
     recover: bool = False
     until: datetime | None = None
+    ssh_from: str = ""

@@ -7,7 +7,8 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from orchestrator.core.job import VolumeSpec
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.job import DataMount, VolumeSpec
 from orchestrator.core.wire import BootOrder
 
 CLOUD_ROOT = "/opt/kedge"
@@ -26,6 +27,31 @@ class MachineState(StrEnum):
     READY = "ready"
     ENDING = "ending"
     GONE = "gone"
+
+
+class EndedBy(StrEnum):
+    """Who ended a machine: whether the run is to go on on another depends on it."""
+
+    PROVIDER = "provider"
+    """It was taken away: the provider reclaimed it, or its hardware failed."""
+    ITSELF = "itself"
+    """It was switched off from inside, or couldn't start."""
+    DEADLINE = "deadline"
+    """Its deadline had come, out of band."""
+    SOMEBODY = "somebody"
+    """Whoever may, in the provider's console for example."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineEnd:
+    """How a machine ended.
+
+    Attributes:
+        says: the provider's own words.
+    """
+
+    by: EndedBy
+    says: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +85,10 @@ class Machine:
         created_at: when billing began, aware UTC.
         deadline_at: when it must be gone, aware UTC.
         usd_per_hour: of the machine and its disks.
+        region: where it is, as the provider calls it; empty where there are none.
         gpus: how many.
         zstd: it can unpack zstd; else gzip is sent.
+        end: how it ended, where it did so without a command of kedge's and its provider remembers.
     """
 
     id: str
@@ -73,13 +101,25 @@ class Machine:
     deadline_at: datetime
     usd_per_hour: Decimal
     address: SshAddress | None = None
+    region: str = ""
     gpus: int = 0
     zstd: bool = False
+    end: MachineEnd | None = None
 
     @property
     def agent(self) -> str:
         """The agent's launcher on the machine."""
         return f"{self.root}/bin/kedge-agent"
+
+    def require_address(self) -> SshAddress:
+        """Return its address.
+
+        Raises:
+            UnreachableError: it has none yet.
+        """
+        if self.address is None:
+            raise UnreachableError(f"machine {self.id} has no address yet", fix="wait until it has booted")
+        return self.address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +135,9 @@ class MachineOrder:
         boot: what the machine does by itself once it has booted.
         disk_gib: of the root disk.
         volumes: data volumes to make or to use again.
+        data: what the run's job mounts; its machines need no other data set of the object store's.
         max_usd_per_hour: above it a spot machine is given up.
+        ssh_from: who may reach it over SSH, as CIDR; empty for this computer's present address.
     """
 
     id: str
@@ -113,4 +155,6 @@ class MachineOrder:
     image_id: str | None = None
     disk_gib: int | None = None
     volumes: tuple[VolumeSpec, ...] = ()
+    data: tuple[DataMount, ...] = ()
     max_usd_per_hour: Decimal | None = None
+    ssh_from: str = ""

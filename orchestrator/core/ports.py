@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 # Named in signatures only: a port costs nothing to import.
 if TYPE_CHECKING:
     from orchestrator.core.job import DataMount, Resources
-    from orchestrator.core.machine import Machine, MachineOrder, SshAddress
+    from orchestrator.core.machine import Machine, MachineEnd, MachineOrder, SshAddress
     from orchestrator.core.offer import Offer
     from orchestrator.core.report import Command, ResultFile
+    from orchestrator.core.sweep import Sweep
     from orchestrator.core.wire import RunConfig
 
 
@@ -26,6 +27,18 @@ class Clock(Protocol):
         """Let time pass."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supplies:
+    """What a machine is brought over its first connection, for want of a role to fetch it with; it holds secrets.
+
+    Attributes:
+        argv: takes the content on standard input; cut off it leaves what was there, and given again it is no error.
+    """
+
+    argv: tuple[str, ...]
+    content: bytes = field(repr=False)
+
+
 class Provider(Protocol):
     """Somebody who rents machines. One contract suite (tests/contract) runs over all of them."""
 
@@ -34,6 +47,8 @@ class Provider(Protocol):
     """Its machines can take code from the object store and start the command by themselves."""
     offers_basis: str
     """Where the prices of the last `offers` come from, `live` or a date, and what else to know about them."""
+    caveats: tuple[str, ...]
+    """What to know of its machines before renting one, a line each, such as what is left to end a forgotten one."""
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
         """List what is for sale now and fits the wishes, in the order in which to try it.
@@ -53,6 +68,17 @@ class Provider(Protocol):
     def machines(self) -> Sequence[Machine]:
         """List every machine that carries kedge's mark and isn't gone, as the provider sees it."""
 
+    def sweep(self) -> Sweep:
+        """List everything that carries kedge's mark, in every region of the account: `kedge reap` goes by it.
+
+        `destroy`, `describe` and `release` of this object find what its sweep has found. What all runs share, such as
+        the laptop's SSH key or what `bootstrap` has made, is nothing that a run has.
+
+        Raises:
+            BadRequestError: there are no credentials.
+            KedgeError: the provider doesn't answer, or doesn't accept them.
+        """
+
     def create(self, order: MachineOrder) -> Machine:
         """Create the machine, or return the one that already carries the order's id.
 
@@ -62,6 +88,16 @@ class Provider(Protocol):
 
     def describe(self, machine_id: str) -> Machine | None:
         """Look one machine up; None when the provider confirms that it is gone."""
+
+    def why_ended(self, machine_id: str) -> MachineEnd | None:
+        """Say what has ended a machine, or is ending it; None where the provider doesn't know, or no longer.
+
+        Raises:
+            KedgeError: it doesn't answer.
+        """
+
+    def supplies(self, machine_id: str) -> Supplies | None:
+        """Say what a machine must be brought before it can go on booting; None where it fetches all by itself."""
 
     def pin(self, machine_id: str, host_key: str) -> None:
         """Remember the host key that has replaced a machine's provisional one."""
@@ -75,8 +111,8 @@ class Provider(Protocol):
             KedgeError: it can't be told, or can't be made: a later call may.
         """
 
-    def reopen(self, machine_id: str) -> bool:
-        """Let this computer's present address in, in place of the one before; True when that changed something.
+    def reopen(self, machine_id: str, ssh_from: str) -> bool:
+        """Let a range of addresses in (empty: this computer's own), not the one before; True when that changed it.
 
         Raises:
             KedgeError: the address can't be found out, or the provider doesn't allow it.

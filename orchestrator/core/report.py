@@ -15,6 +15,12 @@ from orchestrator.core.errors import KedgeError
 
 SPOT_NOTICE = "spot notice"
 """Why a command was stopped whose machine is about to be taken away: it is no operator's stop."""
+DEADLINE = "deadline"
+"""Why one was stopped whose machine's time is over."""
+
+
+BURN_IN = "burn-in"
+"""The phase of a boot in which every GPU is tried."""
 
 
 class RunState(StrEnum):
@@ -64,6 +70,11 @@ class Command:
     def was_reclaimed(self) -> bool:
         """It was stopped because its machine is taken away, not because anybody wanted it to."""
         return self.state is RunState.STOPPED and self.reason == SPOT_NOTICE
+
+    @property
+    def met_deadline(self) -> bool:
+        """It was stopped because its machine's time is over: nobody can go on with it there."""
+        return self.state is RunState.STOPPED and self.reason == DEADLINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

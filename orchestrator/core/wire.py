@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 MIRRORED = "kedge-data://"
 """Begins the address of a data set of the laptop's in the machine's store; its name follows."""
 
+TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
+"""The variable in a job's `envs` that says which torch a machine installs (see BootOrder.torch_wheel)."""
+
+SUPPLIED = "supplied"
+"""The last word of a machine that has taken what it was brought (see ports.Supplies)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
@@ -72,8 +78,8 @@ class MachineConfig:
         created: Unix seconds, when billing began.
         deadline: Unix seconds.
         usd_per_hour: a decimal number as text.
-        store_url: `file:///folder` for the local provider, `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL]` on AWS;
-            empty for nowhere.
+        store_url: `file:///folder` for the local provider, `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE]`
+            on clouds, with the file of a machine that has no role; empty for nowhere.
         end_command: argv that ends the machine.
         sockets: a short path of a private folder for tmux's and screen's sockets.
         path: folders put before PATH for the command.
@@ -107,7 +113,12 @@ class BootOrder:
     Attributes:
         code: content hash of the code that it pulls from the run's prefix, `code/<hash>.tar.gz`; empty for none.
         start: start the command that the prefix's `start.json` describes: a RunConfig without secrets.
+        gpus: how many the machine is sold with: so many must pass a burn-in before anything else; 0 for none.
+        torch_wheel: where a torch has to be installed, the tag of its wheel, such as rocm6.4, or the address of an
+            index; empty for what suits the machine; `none`: the job needs no torch, and there is no burn-in.
     """
 
     code: str = ""
     start: bool = False
+    gpus: int = 0
+    torch_wheel: str = ""

@@ -28,14 +28,23 @@ _HASHING = timedelta(minutes=30)
 _STARTING = timedelta(minutes=2)
 
 
-def rekey(remote: Remote, machine: Machine) -> str:
-    """Let the machine make itself a new host key, and return its public half.
+def make_host_key(remote: Remote, machine: Machine) -> str:
+    """Let the machine make itself a host key beside the one it was born with, and return its public half.
 
     Raises:
         KedgeError: it couldn't.
     """
-    done = _checked(remote.run([machine.agent, "rekey"], timeout=_SOON), "change its host key")
+    done = _checked(remote.run([machine.agent, "rekey"], timeout=_SOON), "make itself a host key")
     return done.stdout.decode().strip()
+
+
+def retire_host_key(remote: Remote, machine: Machine) -> None:
+    """Let the machine forget the host key that it was born with.
+
+    Raises:
+        KedgeError: it couldn't.
+    """
+    _checked(remote.run([machine.agent, "rekey", "--retire"], timeout=_SOON), "forget its first host key")
 
 
 def report(remote: Remote, machine: Machine) -> MachineReport:

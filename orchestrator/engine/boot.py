@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
 from orchestrator.core.machine import Machine, MachineState
-from orchestrator.core.ports import Remote
-from orchestrator.core.report import MachineReport, parse_ready
+from orchestrator.core.ports import Completed, Remote
+from orchestrator.core.report import BURN_IN, MachineReport, Readiness, parse_ready
 from orchestrator.core.units import format_duration
+from orchestrator.core.wire import SUPPLIED
 from orchestrator.engine import agent_client
 from orchestrator.engine.waiting import wait_for
 from orchestrator.engine.world import World
 
-_BOOT = timedelta(minutes=15)
+_log = logging.getLogger(__name__)
+
+# Where its image has no torch a machine fetches gigabytes.
+_BOOT = timedelta(minutes=30)
 _ASKING = timedelta(seconds=30)
+_SUPPLYING = timedelta(minutes=5)
+_READY = ("sh", "-c", 'if [ -e "$0" ]; then cat "$0"; else echo "not yet"; fi')
+_NOT_YET = b"not yet\n"
 
 
 def await_boot(world: World, run_id: str, machine_id: str) -> tuple[Machine, MachineReport]:
-    """Wait until a machine's agent answers, and replace a host key that came with its user-data.
+    """Wait until a machine's agent answers; bring it what it needs, and replace a host key that came with user-data.
 
     Returns:
         The machine, with the host key that it has now, and what its agent says.
 
     Raises:
         UnreachableError: it doesn't answer, or was gone before it did.
+        UnfitMachineError: its GPUs don't pass the burn-in.
         KedgeError: its boot went wrong.
     """
     boot = _Boot(world, run_id, machine_id)
@@ -46,6 +55,7 @@ class _Boot:
         self._world = world
         self._run_id = run_id
         self._id = machine_id
+        self._supplied = False
         self.last_seen = "nothing"
 
     def look(self) -> tuple[Machine, MachineReport] | None:
@@ -68,30 +78,80 @@ class _Boot:
     def _greet(self, machine: Machine) -> tuple[Machine, MachineReport]:
         assert machine.address is not None  # noqa: S101 - as look has seen
         remote = self._world.connector.connect(machine.address)
-        if self._world.provider.boots_alone:
-            _require_ready(remote, machine)
         if machine.address.provisional:
-            machine = _rekey(self._world, remote, machine)
+            self._require_ready(remote, machine)
+            machine, remote = _rekey(self._world, remote, machine)
         return machine, agent_client.report(remote, machine)
 
+    def _require_ready(self, remote: Remote, machine: Machine) -> None:
+        """The sentinel, not an open port, says that a boot is over."""
+        seen = remote.run([*_READY, f"{machine.root}/ready"], timeout=_ASKING)
+        if seen.stdout == _NOT_YET:
+            self._supply(remote, machine)
+            raise UnreachableError(f"machine {machine.id} answers, and is still booting")
+        if seen.exit_code != 0 or not seen.stdout.startswith(b"{"):
+            raise self._not_itself(machine, seen)
+        ready = parse_ready(seen.stdout)
+        if not ready.ok:
+            raise _boot_error(machine, ready)
 
-def _require_ready(remote: Remote, machine: Machine) -> None:
-    """The sentinel, not an open port, says that a boot is over."""
-    seen = remote.run(["cat", f"{machine.root}/ready"], timeout=_ASKING)
-    if seen.exit_code != 0:
-        raise UnreachableError(f"machine {machine.id} answers, and is still booting")
-    ready = parse_ready(seen.stdout)
-    if not ready.ok:
-        raise KedgeError(
-            f"the boot of machine {machine.id} went wrong",
-            why="; ".join(f"{phase.phase}: {phase.error}" for phase in ready.phases if not phase.ok),
-            fix=f"look at {machine.root}/boot.jsonl with `kedge ssh`, or end it with `kedge teardown`",
+    def _supply(self, remote: Remote, machine: Machine) -> None:
+        """Bring what the machine needs to go on, once; only its own answer says that it has it."""
+        if self._supplied:
+            return
+        supplies = self._world.provider.supplies(machine.id)
+        if supplies is not None:
+            done = remote.run(supplies.argv, stdin=supplies.content, timeout=_SUPPLYING)
+            if done.exit_code != 0 or done.stdout.split()[-1:] != [SUPPLIED.encode()]:
+                raise self._not_itself(machine, done)
+        self._supplied = True
+
+    def _not_itself(self, machine: Machine, done: Completed) -> UnreachableError:
+        """Say that something else than what was asked for was done; it may be otherwise in a moment.
+
+        While they boot some images answer every command with a text of their own, for as long as a connection lasts.
+        """
+        assert machine.address is not None  # noqa: S101 - as look has seen
+        self._world.connector.forget(machine.address)
+        return UnreachableError(f"machine {machine.id} answers, and is still booting: {_last_words(done)}")
+
+
+def _boot_error(machine: Machine, ready: Readiness) -> KedgeError:
+    failed = [phase for phase in ready.phases if not phase.ok]
+    why = "; ".join(f"{phase.phase}: {phase.error}" for phase in failed)
+    if any(phase.phase == BURN_IN for phase in failed):
+        return UnfitMachineError(
+            f"machine {machine.id} fails its burn-in",
+            why=why,
+            fix=f"rent another one with `kedge resume {machine.run_id}`",
         )
+    return KedgeError(
+        f"the boot of machine {machine.id} went wrong",
+        why=why,
+        fix=f"look at {machine.root}/boot.jsonl with `kedge ssh`, or end it with `kedge teardown`",
+    )
 
 
-def _rekey(world: World, remote: Remote, machine: Machine) -> Machine:
-    """Replace the host key that others may have read, over the connection that it has verified."""
+def _last_words(done: Completed) -> str:
+    said = (done.stderr or done.stdout).decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(said) if line.strip()), f"exit code {done.exit_code}")
+
+
+def _rekey(world: World, remote: Remote, machine: Machine) -> tuple[Machine, Remote]:
+    """Replace the host key that others may have read, over the connection that it has verified.
+
+    Machine and laptop can be parted at any instant: the machine shows both keys until the laptop has seen the new one
+    and has remembered it. Whoever asks for one of them isn't content with the other, so that an old one that stays
+    for want of a connection opens nothing.
+    """
     assert machine.address is not None  # noqa: S101 - as look has seen
-    host_key = agent_client.rekey(remote, machine)
+    host_key = agent_client.make_host_key(remote, machine)
+    address = replace(machine.address, host_key=host_key, provisional=False)
+    renewed = world.connector.connect(address)
     world.provider.pin(machine.id, host_key)
-    return replace(machine, address=replace(machine.address, host_key=host_key, provisional=False))
+    try:
+        agent_client.retire_host_key(renewed, machine)
+    except KedgeError as err:
+        _log.warning("the host key that machine %s was born with is still there: %s", machine.id, err.what)
+    world.connector.forget(machine.address)
+    return replace(machine, address=address), renewed

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine
+from orchestrator.core.recovery import describe_end
 from orchestrator.core.report import Command, FollowEvent, RunState
 from orchestrator.engine import agent_client
+from orchestrator.engine.observe import why_ended
 from orchestrator.engine.world import World
 
 _PAUSE = timedelta(seconds=1)
@@ -44,7 +46,7 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
                 yield event
         except UnreachableError:
             if world.provider.describe(machine.id) is None:
-                raise _lost(machine) from None
+                raise _lost(machine, world) from None
             if world.clock.now() - reached_at > _PATIENCE:
                 raise
             world.clock.sleep(_PAUSE)
@@ -61,16 +63,16 @@ def _restarts(command: Command, now: datetime) -> bool:
 
 
 def _follow_once(world: World, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
-    address = machine.address
-    if address is None:
-        raise UnreachableError(f"machine {machine.id} has no address yet", fix="wait until it has booted")
-    remote = world.connector.connect(address)
+    remote = world.connector.connect(machine.require_address())
     yield from agent_client.follow(remote, machine, offset, until_over=until_over)
 
 
-def _lost(machine: Machine) -> MachineLostError:
+def _lost(machine: Machine, world: World) -> MachineLostError:
+    end = why_ended(world, machine)
     return MachineLostError(
         f"machine {machine.id} is gone",
-        why="its deadline passed, it ended itself, or somebody ended it",
+        why=describe_end(machine.provider, end)
+        if end
+        else "its deadline passed, it ended itself, or somebody ended it",
         fix=f"see `kedge status {machine.run_id}`; go on with `kedge resume {machine.run_id}`",
     )

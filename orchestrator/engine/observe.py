@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import Machine, MachineEnd, MachineState
 from orchestrator.core.plan import Observed, usable_machine
 from orchestrator.core.report import Command, MachineReport, RunState
 from orchestrator.engine import agent_client
@@ -39,6 +39,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
         offers_basis=world.provider.offers_basis,
         boots_alone=world.provider.boots_alone,
         keeps_results=world.store is not None,
+        caveats=world.provider.caveats,
         results=world.has_results(spec.run_id),
         outcome=_last_outcome(world, spec.run_id),
         mark=mark,
@@ -52,6 +53,14 @@ def ask(world: World, machine: Machine) -> MachineReport | None:
     try:
         return agent_client.report(world.connector.connect(machine.address), machine)
     except (UnreachableError, KedgeError):
+        return None
+
+
+def why_ended(world: World, machine: Machine) -> MachineEnd | None:
+    """Ask the provider what has ended a machine, or is ending it; None where it doesn't know or doesn't answer."""
+    try:
+        return world.provider.why_ended(machine.id)
+    except KedgeError:
         return None
 
 

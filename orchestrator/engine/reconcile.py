@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
 
-from orchestrator.core.actions import CreateMachine
+from orchestrator.core.actions import CreateMachine, DestroyMachine
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.job import AtEnd
 from orchestrator.core.ledger import Intent, IntentState, RunStage
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineState
+from orchestrator.core.recovery import describe_end, is_loss
 from orchestrator.core.report import Command, RunState
-from orchestrator.engine.observe import latest_command
+from orchestrator.engine.observe import latest_command, why_ended
 from orchestrator.engine.world import World
 
 _SILENCE = timedelta(minutes=10)
@@ -122,11 +124,27 @@ def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tu
     known = {machine.id: machine for machine in world.ledger.machines(run_id, live_only=True)}
     for name, machine in known.items():
         if name not in there and world.provider.describe(name) is None:
-            world.ledger.end_machine(name, _ended_at(world, machine))
-            findings.append(f"machine {name} is gone; it ended without a kedge command")
+            findings.append(_note_end(world, machine))
     for name in sorted(there.keys() - known.keys()):
         findings += _take_in(world, there[name], f"machine {name} was not in the ledger")
     return tuple(findings)
+
+
+def _note_end(world: World, machine: Machine) -> str:
+    """Record that a machine is gone, and how it ended: its provider forgets that within the hour."""
+    ended_at = _ended_at(world, machine)
+    asked = any(
+        intent.kind == DestroyMachine.__name__ and intent.subject == machine.id
+        for intent in world.ledger.intents(machine.run_id)
+    )
+    end = None if asked else why_ended(world, machine)
+    world.ledger.put_machine(replace(machine, end=end))
+    world.ledger.end_machine(machine.id, ended_at)
+    if asked:
+        return f"machine {machine.id} is gone, as a command that was interrupted had asked"
+    if end is None:
+        return f"machine {machine.id} is gone; it ended without a kedge command"
+    return f"machine {machine.id} is gone: {describe_end(world.provider.name, end)}"
 
 
 def _take_in(world: World, machine: Machine, found: str, intent: Intent | None = None) -> list[str]:
@@ -143,8 +161,12 @@ def _guard(world: World, machine: Machine) -> list[str]:
     try:
         world.provider.guard(machine.id)
     except KedgeError as err:
-        return [f"machine {machine.id} has only its own deadline: {'; '.join(filter(None, (err.what, err.why)))}"]
+        return [f"machine {machine.id} lacks what its creation would have given it: {_in_one_line(err)}"]
     return []
+
+
+def _in_one_line(err: KedgeError) -> str:
+    return "; ".join(filter(None, (err.what, err.why)))
 
 
 def _ended_at(world: World, machine: Machine) -> datetime:
@@ -165,24 +187,36 @@ def _reopen(world: World, run_id: str) -> None:
 
 
 def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
-    """A run whose machine ended by itself when it was done has left its outcome in the store.
-
-    It is closed, unless that would delete or copy its data: looking does neither.
-    """
+    """Close a run without machines that is over, unless that would delete or copy its data: looking does neither."""
     record = world.ledger.run(run_id)
-    command = latest_command(world, run_id)
+    command = _last_word(world, run_id)
     if record is None or record.stage is RunStage.ENDED or command is None:
-        return ()
-    if command.state not in (RunState.SUCCEEDED, RunState.FAILED):
         return ()
     if record.outcome != command.state:
         note_outcome(world, run_id, command)
     if any(volume.at_end is not AtEnd.KEEP for volume in record.spec.job.resources.volumes):
         return (f"its data volumes are settled, as `at_end` says, by `kedge teardown {run_id}`",)
     try:
-        return _end_run(world, run_id)
+        kept = _end_run(world, run_id)
     except KedgeError as err:
-        return (f"not closed yet: {err.what}: {err.why}",)
+        return (f"not closed yet: {_in_one_line(err)}",)
+    return kept if command.state is not RunState.STOPPED else (*kept, f"run {run_id} is closed: {command.reason}")
+
+
+def _last_word(world: World, run_id: str) -> Command | None:
+    """Return how a run without machines ended for good; None for one that may go on.
+
+    A machine that ended by itself when it was done has left it in the store; who ends a machine in the provider's
+    console wants no other.
+    """
+    command = latest_command(world, run_id)
+    if command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED):
+        return command
+    machines = world.ledger.machines(run_id)
+    end = machines[-1].end if machines else None
+    if end is None or end.by is not EndedBy.SOMEBODY or is_loss(command, end):
+        return None
+    return Command(state=RunState.STOPPED, reason=f"somebody ended its machine at {world.provider.name}")
 
 
 def _end_run(world: World, run_id: str) -> tuple[str, ...]:

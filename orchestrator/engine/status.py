@@ -28,7 +28,7 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
         machines=machines,
         spent_usd=recorded.spent_usd,
         report=reports[0] if reports else None,
-        findings=(*findings, *silent, *_stale(reports)),
+        findings=(*findings, *silent, *_stale(reports), *(world.provider.caveats if machines else ())),
     )
 
 

@@ -55,6 +55,11 @@ class Scratch:
         path.chmod(0o755)
 
     @property
+    def path(self) -> str:
+        """Where programs are looked for."""
+        return f"{self._programs}:{SYSTEM_PATH}"
+
+    @property
     def asked_of_systemctl(self) -> list[str]:
         log = self.folder / "systemctl.log"
         return log.read_text().splitlines() if log.exists() else []
@@ -64,7 +69,7 @@ class Scratch:
         path.write_text(script)
         return subprocess.run(
             [*shell, str(path)],
-            env={"PATH": f"{self._programs}:{SYSTEM_PATH}", "TZ": "Asia/Kathmandu"},
+            env={"PATH": self.path, "TZ": "Asia/Kathmandu"},
             capture_output=True,
             text=True,
             timeout=60,
@@ -89,6 +94,8 @@ def arm(scratch: Scratch, shell: str = "sh") -> tuple[int, int]:
     script = render(
         "boot/deadline.sh.j2",
         deadline_file=str(kept(scratch)),
+        end_file=str(scratch.state / "end.sh"),
+        end="echo $0 ended 'by\\nme'",
         lifetime=LIFETIME,
         units=str(scratch.units),
     )
@@ -200,7 +207,7 @@ def find_torch(scratch: Scratch) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("place", ["opt/pytorch", "opt/conda/envs/pytorch", "opt/conda", "opt/venv"])
+@pytest.mark.parametrize("place", ["opt/pytorch", "opt/conda/envs/pytorch", "opt/miniforge3", "opt/venv"])
 def test_the_torch_of_the_image_is_found(scratch: Scratch, place: str) -> None:
     """In each of the places where images have it, without importing it."""
     expected = make_environment(scratch.folder / place, torch=True)
@@ -274,7 +281,13 @@ def test_the_machine_learns_what_only_it_can_tell(
     }
     assert [phase["phase"] for phase in scratch.phases()] == ["machine", "owner", "units"]
     assert all(phase["ok"] and phase["began"] <= phase["ended"] for phase in scratch.phases())
-    assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-boot.service"
+    assert scratch.asked_of_systemctl[-5:] == [
+        "daemon-reload",
+        "--no-reload enable kedge-unready.timer",
+        "--no-block start kedge-unready.timer",
+        "--no-reload enable kedge-watch.service kedge-boot.service",
+        "--no-block start kedge-boot.service",
+    ]
     assert not (scratch.root / "ready").exists()
 
 
@@ -285,7 +298,7 @@ def test_a_machine_that_cannot_be_prepared_says_so(scratch: Scratch) -> None:
     ready = parse_ready((scratch.root / "ready").read_bytes())
     assert not ready.ok
     assert "No such file" in ready.phases[-1].error
-    assert scratch.asked_of_systemctl == []
+    assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-unready.timer"
 
 
 def test_odd_words_of_an_error_are_readable(scratch: Scratch) -> None:
@@ -295,6 +308,51 @@ def test_odd_words_of_an_error_are_readable(scratch: Scratch) -> None:
     assert prepare(scratch, form=FORM).returncode == 1
     ready = parse_ready((scratch.root / "ready").read_bytes())
     assert ready.phases[-1].error.split() == ["a", '"b"', "\\", "c", "[1m"]
+
+
+# A machine whose agent doesn't come.
+
+
+def look_after(scratch: Scratch, *answers: int) -> subprocess.CompletedProcess[str]:
+    """Run what the timer runs, while systemd answers with these statuses whether the watch runs; 3 after them."""
+    left = scratch.folder / "answers"
+    left.write_text("".join(f"{answer}\n" for answer in answers))
+    look = f"status=$(head -n 1 {left}); sed -i 1d {left}; exit ${{status:-3}}"
+    log = f'echo "$*" >>{scratch.folder}/systemctl.log'
+    scratch.replace_program("systemctl", f"case $* in *is-active*) {look} ;; esac\n{log}")
+    scratch.replace_program("sleep", ":")
+    script = render("boot/unready.sh.j2", root=str(scratch.root), unready_seconds=600, end_unit="kedge-end.service")
+    return scratch.sh(script)
+
+
+def test_a_machine_whose_agent_does_not_run_is_ended_and_says_so(scratch: Scratch) -> None:
+    """In the sentinel, whatever phase it was that went wrong before, and in boot.jsonl."""
+    earlier = {"phase": "agent", "began": 1.0, "ended": 2.0, "ok": False, "error": "S3Error: 404"}
+    (scratch.root / "boot.jsonl").write_text(json.dumps(earlier) + "\n")
+    look_after(scratch)
+    ready = parse_ready((scratch.root / "ready").read_bytes())
+    assert not ready.ok
+    assert [phase.phase for phase in ready.phases] == ["agent", "watch"]
+    assert ready.phases[-1].error.strip() == "the agent doesn't run 600 s after the boot: the machine ends itself"
+    assert scratch.phases()[-1]["phase"] == "watch"
+    assert scratch.asked_of_systemctl == ["--no-block start kedge-end.service"]
+
+
+@pytest.mark.parametrize("answers", [(0,), (3, 3, 0)])
+def test_a_machine_whose_agent_runs_is_left_to_it(scratch: Scratch, answers: tuple[int, ...]) -> None:
+    """Also when the watch was on its way up again at the first look."""
+    assert look_after(scratch, *answers).returncode == 0
+    assert scratch.asked_of_systemctl == []
+    assert not (scratch.root / "boot.jsonl").exists()
+    assert not (scratch.root / "ready").exists()
+
+
+def test_a_machine_whose_disk_is_full_is_ended_all_the_same(scratch: Scratch) -> None:
+    """It can't say why."""
+    shutil.rmtree(scratch.root)
+    scratch.root.write_text("a file in the folder's place: nothing can be written there")
+    look_after(scratch)
+    assert scratch.asked_of_systemctl == ["--no-block start kedge-end.service"]
 
 
 # Volumes.

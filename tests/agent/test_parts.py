@@ -1,8 +1,7 @@
-"""The agent's pure parts: lines, times, money, and what vendors' tools print."""
+"""The agent's pure parts: lines, samples, times and money."""
 
 from __future__ import annotations
 
-import json
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -12,38 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.cost import render_cost
-from orchestrator.agent.gpus import parse_amd_smi, parse_nvidia_smi, parse_rocm_smi
 from orchestrator.agent.runlog import LineSplitter, RunLog
 from orchestrator.agent.sampling import append_bounded
 from orchestrator.agent.timetable import plan_timetable
-
-NVIDIA = """\
-0, NVIDIA H100 80GB HBM3, 97, 71234, 81559, 64, 612.35
-1, NVIDIA H100 80GB HBM3, [N/A], 12, 81559, [Not Supported], [N/A]
-"""
-AMD_ROW = {
-    "gpu": 0,
-    "usage": {"gfx_activity": {"value": 88, "unit": "%"}, "umc_activity": {"value": 31, "unit": "%"}},
-    "power": {"socket_power": {"value": 553, "unit": "W"}, "gfx_voltage": "N/A"},
-    "temperature": {"edge": "N/A", "hotspot": {"value": 61, "unit": "C"}, "mem": {"value": 49, "unit": "C"}},
-    "mem_usage": {
-        "total_vram": {"value": 196592, "unit": "MB"},
-        "used_vram": {"value": 101376, "unit": "MB"},
-        "free_vram": {"value": 95216, "unit": "MB"},
-    },
-}
-AMD_BARE_ROW = {
-    "gpu": 1,
-    "usage": {"gfx_activity": 5},
-    "power": "N/A",
-    "temperature": {"hotspot": "N/A", "edge": 40},
-    "mem_usage": {"total_vram": {"value": 192, "unit": "GiB"}, "used_vram": 287},
-}
-ROCM = {
-    "card0": {"GPU use (%)": "42", "VRAM Total Memory (B)": "206141652992", "VRAM Total Used Memory (B)": "298049536"},
-    "card1": {"GPU use (%)": "N/A", "VRAM Total Memory (B)": "206141652992", "VRAM Total Used Memory (B)": "N/A"},
-    "system": {"Driver version": "6.8.5"},
-}
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
@@ -91,33 +61,6 @@ def test_samples_never_fill_the_disk(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["samples.1.jsonl", "samples.jsonl"]
     kept = (tmp_path / "samples.1.jsonl").read_text() + (tmp_path / "samples.jsonl").read_text()
     assert kept.splitlines() == [f"{number:04d}" for number in range(80, 100)]
-
-
-def test_nvidia_smi_is_read() -> None:
-    """Memory in MiB; what a card doesn't know is None or zero."""
-    first, second = parse_nvidia_smi(NVIDIA)
-    assert (first.name, first.use_percent, first.memory_used_mib) == ("NVIDIA H100 80GB HBM3", 97, 71234)
-    assert (first.memory_total_mib, first.temperature_c, first.power_w) == (81559, 64, 612.35)
-    assert (second.index, second.use_percent, second.temperature_c, second.power_w) == (1, 0, None, None)
-
-
-@pytest.mark.parametrize("shape", ["list", "gpu_data"])
-def test_amd_smi_is_read_in_both_shapes(shape: str) -> None:
-    """A list or an object, and leaves with or without their unit."""
-    rows = [AMD_ROW, AMD_BARE_ROW]
-    first, second = parse_amd_smi(json.dumps(rows if shape == "list" else {"gpu_data": rows}))
-    assert (first.index, first.use_percent, first.memory_used_mib, first.memory_total_mib) == (0, 88, 101376, 196592)
-    assert (first.temperature_c, first.power_w) == (61, 553)
-    assert (second.index, second.use_percent, second.memory_used_mib, second.memory_total_mib) == (1, 5, 287, 196608)
-    assert (second.temperature_c, second.power_w) == (40, None)
-
-
-def test_rocm_smi_is_read() -> None:
-    """Text in bytes becomes MiB; what isn't a card is left out."""
-    first, second = parse_rocm_smi(json.dumps(ROCM))
-    assert (first.index, first.use_percent) == (0, 42)
-    assert (round(first.memory_used_mib), round(first.memory_total_mib)) == (284, 196592)
-    assert (second.index, second.use_percent, second.memory_used_mib) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The host key that came with user-data is replaced by one that nobody else has seen."""
+"""The host key that came with user-data is joined, then replaced, by one that nobody else has seen."""
 
 from __future__ import annotations
 
@@ -8,66 +8,86 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.adapters.remote.sshd import Sshd, running_sshd, wait_until
+from tests.adapters.remote.sshd import wait_until
 from tests.agent.box import Box
+from tests.newborn import NewbornSshd
 
 
 @pytest.fixture
-def sshd() -> Iterator[Sshd]:
-    with tempfile.TemporaryDirectory(prefix="kg-") as folder, running_sshd(Path(folder) / "sshd") as server:
-        yield server
+def sshd() -> Iterator[NewbornSshd]:
+    with tempfile.TemporaryDirectory(prefix="kg-") as folder:
+        server = NewbornSshd(Path(folder) / "sshd")
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
-def seen_key(sshd: Sshd) -> str:
-    """The host key that a stranger is shown: type and key."""
-    shown = subprocess.run(
-        ["ssh-keyscan", "-t", "ed25519", "-p", str(sshd.port), "127.0.0.1"],
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-    return " ".join(shown.stdout.decode().split()[1:3])
+def rekey(
+    box: Box, sshd: NewbornSshd, *more: str, reload: str = "", folder: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    place = folder or str(sshd.keys)
+    return box.call("rekey", "--folder", place, "--reload", reload or sshd.reload, *more)
 
 
-def rekey(box: Box, sshd: Sshd, reload: str) -> subprocess.CompletedProcess[bytes]:
-    return box.call("rekey", "--file", str(sshd.folder / "host/id_ed25519"), "--reload", reload)
-
-
-def test_sshd_shows_the_new_key_and_the_old_one_is_gone(box: Box, sshd: Sshd) -> None:
-    """What is printed is what sshd shows from then on; connections go on working with it."""
-    old = seen_key(sshd)
-    done = rekey(box, sshd, f"kill -HUP {sshd_pid(sshd)}")
+def printed(done: subprocess.CompletedProcess[bytes]) -> str:
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.decode().strip()
-    assert printed.startswith("ssh-ed25519 ")
-    wait_until(lambda: seen_key(sshd) == printed)
-    assert printed != old
-    key = sshd.folder / "host/id_ed25519"
+    return done.stdout.decode().strip()
+
+
+def test_sshd_shows_both_keys_until_the_old_one_is_retired(box: Box, sshd: NewbornSshd) -> None:
+    """Whoever has pinned either of them gets in meanwhile; afterwards only the new one is left."""
+    own = printed(rekey(box, sshd))
+    assert own.startswith("ssh-ed25519 ")
+    wait_until(lambda: sshd.shown("ed25519") == own)
+    assert sshd.shown("ecdsa") == sshd.host_key
+    assert printed(rekey(box, sshd, "--retire")) == ""
+    wait_until(lambda: sshd.shown("ecdsa") == "")
+    assert sshd.shown("ed25519") == own
+    key = sshd.keys / "ssh_host_ed25519_key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert (sshd.folder / "host/id_ed25519.pub").read_text().strip() == printed
-    assert {path.name for path in key.parent.iterdir()} == {"id_ed25519", "id_ed25519.pub"}
+    assert {path.name for path in sshd.keys.iterdir()} == {key.name, f"{key.name}.pub"}
 
 
-def test_a_reload_that_fails_is_told(box: Box, sshd: Sshd) -> None:
-    """The key was printed before: the caller knows both."""
-    done = rekey(box, sshd, "false")
-    assert (done.returncode, done.stdout.startswith(b"ssh-ed25519 ")) == (1, True)
+def test_a_caller_who_was_cut_off_asks_again_and_is_told_the_same(box: Box, sshd: NewbornSshd) -> None:
+    """Before the old key is retired, and after; retiring it twice is no error."""
+    own = printed(rekey(box, sshd))
+    assert printed(rekey(box, sshd)) == own
+    assert printed(rekey(box, sshd, "--retire")) == printed(rekey(box, sshd, "--retire")) == ""
+    assert printed(rekey(box, sshd)) == own
+
+
+def test_a_reload_that_fails_is_told_and_the_key_is_made_only_once(box: Box, sshd: NewbornSshd) -> None:
+    """Nobody is told of a key that sshd may not show yet."""
+    done = rekey(box, sshd, reload="false")
+    assert (done.returncode, done.stdout) == (1, b"")
     assert b"false ... failed" in done.stderr
+    made = (sshd.keys / "ssh_host_ed25519_key").read_bytes()
+    printed(rekey(box, sshd))
+    assert (sshd.keys / "ssh_host_ed25519_key").read_bytes() == made
 
 
-def test_a_key_that_cannot_be_replaced_leaves_the_old_one(box: Box, sshd: Sshd) -> None:
+def test_a_public_half_whose_private_half_never_came_is_made_anew(box: Box, sshd: NewbornSshd) -> None:
+    """A machine that was killed in between has no key yet."""
+    (sshd.keys / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 HALF\n")
+    own = printed(rekey(box, sshd))
+    assert own != "ssh-ed25519 HALF"
+    wait_until(lambda: sshd.shown("ed25519") == own)
+
+
+def test_the_only_key_is_not_retired(box: Box, sshd: NewbornSshd) -> None:
+    """Nobody would get in any more."""
+    done = rekey(box, sshd, "--retire")
+    assert done.returncode == 2
+    assert sshd.shown("ecdsa") == sshd.host_key
+
+
+def test_a_key_that_cannot_be_put_in_place_leaves_the_old_one(box: Box, sshd: NewbornSshd) -> None:
     """And no private key lies about."""
-    old = seen_key(sshd)
-    done = box.call("rekey", "--file", str(sshd.folder / "nowhere/key"), "--reload", "true")
-    assert done.returncode == 1
-    assert seen_key(sshd) == old
+    done = rekey(box, sshd, folder=str(sshd.folder / "nowhere"))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert sshd.shown("ecdsa") == sshd.host_key
     assert not list(box.root.glob(".rekey-*"))
-
-
-def sshd_pid(sshd: Sshd) -> int:
-    """The one that listens, which shows its configuration."""
-    children = psutil.Process().children()
-    return next(child.pid for child in children if f"{sshd.folder}/config" in " ".join(child.cmdline()))

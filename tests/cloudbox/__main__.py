@@ -29,14 +29,13 @@ _MOTO = {
 
 
 _HELP = """\
-A cloud in a box. In another terminal, for kedge or any other client of AWS:
+A cloud in a box. In another terminal, for kedge or any other client of {cloud}:
 
 {exports}
 
 Then, for example:
 
-kedge bootstrap --provider aws
-kedge launch --provider aws --gpu t4 --spot --job digits
+{examples}
 
 Orders (tests/cloudbox/README.md): {control}/control/...
 Ctrl-C ends it, with all that it runs."""
@@ -59,7 +58,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     try:
-        _run(folder, over, with_machines=arguments.machines)
+        run = _run_digitalocean if arguments.digitalocean else _run_aws
+        run(folder, over, with_machines=arguments.machines)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -68,25 +68,47 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.cloudbox", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the box makes its own folder (default: the temporary one)")
+    parser.add_argument("--digitalocean", action="store_true", help="DigitalOcean instead of AWS")
     parser.add_argument("--no-machines", dest="machines", action="store_false", help="the API only: no root, no Linux")
     return parser.parse_args()
 
 
-def _run(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+def _run_aws(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.box import environment
     from tests.cloudbox.cloud import Cloud
     from tests.cloudbox.server import serve
 
     cloud = Cloud(folder, with_machines=with_machines)
     try:
         endpoint, control = serve(cloud)
+        examples = "kedge bootstrap --provider aws\nkedge launch --provider aws --gpu t4 --spot --job digits"
         if sys.stdin.isatty():
-            _explain(endpoint, control, folder)
-        else:
-            print(json.dumps({"endpoint": endpoint, "control": control}), flush=True)
-            threading.Thread(target=_watch_input, args=(over,), daemon=True).start()
-        _wait(over)
+            _explain("AWS", environment(endpoint), examples, control, folder)
+        _live({"endpoint": endpoint, "control": control}, over)
     finally:
         cloud.close()
+
+
+def _run_digitalocean(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.digitalocean.box import start_box
+    from tests.cloudbox.digitalocean.control import Control
+
+    with start_box(folder, machines=with_machines) as do:
+        control = Control(do)
+        try:
+            if sys.stdin.isatty():
+                launch = "kedge launch --provider do --gpu mi300x --job digits"
+                _explain("DigitalOcean", do.environ, launch, control.url, folder)
+            _live({"environ": do.environ, "control": control.url}, over)
+        finally:
+            control.close()
+
+
+def _live(ready: dict[str, object], over: threading.Event) -> None:
+    if not sys.stdin.isatty():
+        print(json.dumps(ready), flush=True)
+        threading.Thread(target=_watch_input, args=(over,), daemon=True).start()
+    _wait(over)
 
 
 def _wait(over: threading.Event) -> None:
@@ -103,13 +125,11 @@ def _watch_input(over: threading.Event) -> None:
     over.set()
 
 
-def _explain(endpoint: str, control: str, folder: Path) -> None:
-    from tests.cloudbox.box import environment
-
+def _explain(cloud: str, environ: dict[str, str], examples: str, control: str, folder: Path) -> None:
     # What kedge remembers of the box's machines goes with the box.
     own = {"KEDGE_STATE_DIR": f"{folder}/kedge", "KEDGE_SSH_FROM": "127.0.0.1/32"}
-    exports = [f"export {name}={value}" for name, value in {**environment(endpoint), **own}.items()]
-    print(_HELP.format(exports="\n".join(exports), control=control), flush=True)
+    exports = "\n".join(f"export {name}={value}" for name, value in {**environ, **own}.items())
+    print(_HELP.format(cloud=cloud, exports=exports, examples=examples, control=control), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Public addresses of instances: loopback ones, each held by one box only."""
+"""Public addresses of machines: loopback ones, each held by one box only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import itertools
 import os
 import socket
 import threading
-
-from moto.ec2.models import elastic_network_interfaces
 
 _PORT = 8110
 """A box that holds an address has this UDP port of it: the kernel lets go when the box dies, however it dies."""
@@ -25,10 +23,6 @@ class AddressPool:
         self._next = itertools.cycle(_POOL[start:] + _POOL[:start])
         self._lock = threading.Lock()
         self._held: dict[str, socket.socket] = {}
-
-    def install(self) -> None:
-        """Make moto take its public addresses from here."""
-        elastic_network_interfaces.random_public_ip = self.take  # type: ignore[attr-defined]
 
     def take(self) -> str:
         """Return an address that nobody has."""

@@ -124,10 +124,13 @@ class Box:
         fault = {"action": action, "code": code, "times": times, "status": status, "message": message, "where": where}
         self.order("POST", "faults", fault)
 
-    def drop_next(self, action: str, *, times: int | None = 1, before_effect: bool = False, **where: str) -> None:
-        """Break the connection instead of answering: after the call was carried out, or before."""
+    def drop_next(
+        self, action: str, *, times: int | None = 1, before_effect: bool = False, seconds: float = 0, **where: str
+    ) -> None:
+        """Break the connection instead of answering, after some seconds: after the call was carried out, or before."""
         effect = "drop_before" if before_effect else "drop"
-        self.order("POST", "faults", {"action": action, "effect": effect, "times": times, "where": where})
+        fault = {"action": action, "effect": effect, "delay_seconds": seconds, "times": times, "where": where}
+        self.order("POST", "faults", fault)
 
     def delay_next(self, action: str, seconds: float, *, times: int | None = 1, **where: str) -> None:
         """Let the next calls of an action take longer."""
@@ -164,6 +167,18 @@ class Box:
     def reclaim(self, instance_id: str, *, notice_seconds: float | None = 120) -> None:
         """Take a spot machine back, after a notice or (None) at once."""
         self.order("POST", "reclaim", {"instance_id": instance_id, "notice_seconds": notice_seconds})
+
+    def set_states(self, *, pending_seconds: float, ending_seconds: float) -> None:
+        """Set how long instances are `pending` and `shutting-down`, until reset."""
+        self.order("POST", "states", {"pending_seconds": pending_seconds, "ending_seconds": ending_seconds})
+
+    def finish_states(self) -> None:
+        """Let every state between others be over now."""
+        self.order("DELETE", "states")
+
+    def break_gpu(self, fault: str = "matmul:0") -> None:
+        """Let a GPU of the next machine that has any be faulty; gpus.py says which faults there are."""
+        self.order("POST", "gpu-fault", {"fault": fault})
 
     def rebalance(self, instance_id: str) -> None:
         """Recommend that a spot machine's work moves."""

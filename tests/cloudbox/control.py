@@ -14,6 +14,7 @@ from tests.cloudbox import identity
 from tests.cloudbox.aws_call import Environ
 from tests.cloudbox.cloud import Cloud
 from tests.cloudbox.faults import Fault
+from tests.cloudbox.states import Durations
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -35,10 +36,13 @@ class Control:
             ("GET", "/control/billing"): lambda _: cloud.meter.billing(),
             ("GET", "/control/machines"): lambda _: cloud.lifecycle.describe(),
             ("POST", "/control/reclaim"): self._reclaim,
+            ("POST", "/control/states"): self._set_states,
+            ("DELETE", "/control/states"): lambda _: cloud.lifecycle.finish_states(),
             ("POST", "/control/rebalance"): lambda order: cloud.lifecycle.rebalance(order["instance_id"]),
             ("POST", "/control/spot-price"): self._set_spot_price,
             ("POST", "/control/quota"): lambda order: cloud.quotas.set(order["region"], order["code"], order["vcpus"]),
             ("POST", "/control/schedules"): self._advance_schedules,
+            ("POST", "/control/gpu-fault"): lambda order: cloud.lifecycle.gpu_faults.order(order["fault"]),
             ("POST", "/control/iam"): lambda order: identity.enforce(order["enforce"]),
         }
 
@@ -58,6 +62,10 @@ class Control:
         seconds = order.get("notice_seconds")
         notice = None if seconds is None else timedelta(seconds=seconds)
         self._cloud.lifecycle.reclaim(order["instance_id"], notice)
+
+    def _set_states(self, order: dict[str, Any]) -> None:
+        pending, ending = (timedelta(seconds=order[name]) for name in ("pending_seconds", "ending_seconds"))
+        self._cloud.lifecycle.states.durations = Durations(pending=pending, ending=ending)
 
     def _advance_schedules(self, order: dict[str, Any]) -> None:
         self._cloud.scheduler.advance(timedelta(seconds=order["ahead_seconds"]))

@@ -65,6 +65,8 @@ class Gate:
             images.publish(call.region)
         if call.service == "cloudformation":
             _complete_change_sets()
+        if call.action == "AttachVolume":
+            launching.check_attachment(call)
         if call.action == "CreateSchedule":
             schedules.check_schedule(call)
         if call.changes_machines:

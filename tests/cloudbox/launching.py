@@ -38,6 +38,21 @@ def check_launch(call: Call, quotas: QuotaBook, spot: SpotMarket) -> None:
         _check_bid(call, spot, instance_type, zone or f"{call.region}a")
 
 
+def check_attachment(call: Call) -> None:
+    """Refuse a volume to an instance that doesn't run yet, or no longer.
+
+    Raises:
+        AwsError: It doesn't.
+    """
+    instance_id = call.params.get("InstanceId", "")
+    try:
+        _, instance = moto_state.find_instance(instance_id)
+    except LookupError:
+        return
+    if instance.state in {"pending", *moto_state.GONE}:
+        raise AwsError("IncorrectState", f"Instance '{instance_id}' is not 'running'.")
+
+
 def _check_user_data(call: Call) -> None:
     try:
         size = len(b64decode(call.params.get("UserData", "")))

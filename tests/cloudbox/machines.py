@@ -11,7 +11,7 @@ import json
 import logging
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
@@ -34,13 +34,18 @@ class MachineSpec:
     address: str
     """A loopback address of its own: sshd listens on its port 22."""
     user_data: bytes
-    metadata_url: str
     region: str
     zone: str
+    environment: Mapping[str, str]
+    """Variables of every login and service: what tells a machine where its cloud's metadata is."""
     base: str = "host"
     """"host", a copy of this computer, or "bare", a Debian that has nothing of ours."""
     disks: tuple[tuple[str, str], ...] = ()
-    """(image file, serial number) of each."""
+    """(image file, name in /dev/disk/by-id) of each."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """More files of the image, by absolute path."""
+    services: tuple[str, ...] = ()
+    """Units among `files` in /etc/systemd/system that start at boot."""
 
 
 @dataclass(slots=True)
@@ -89,7 +94,7 @@ class Machines:
             _send(machine, _order(spec).encode())
         threading.Thread(target=self._watch, args=(spec.name, machine, on_exit), name=spec.name, daemon=True).start()
 
-    def attach(self, name: str, image: str, serial: str) -> None:
+    def attach(self, name: str, image: str, by_id: str) -> None:
         """Attach an image file to a machine as a disk, and wait until it is there.
 
         Raises:
@@ -98,7 +103,7 @@ class Machines:
         """
         machine = self._machines[name]
         with machine.talking:
-            _send(machine, json.dumps([image, serial]))
+            _send(machine, json.dumps([image, by_id]))
             answer = cast("IO[str]", machine.keeper.stdout).readline().strip()
         if answer != "attached":
             raise OSError(answer or f"{name} ended before the disk was attached")
@@ -152,9 +157,11 @@ def _order(spec: MachineSpec) -> Order:
         name=spec.name,
         address=spec.address,
         user_data=spec.user_data,
-        metadata_url=spec.metadata_url,
         region=spec.region,
         zone=spec.zone,
+        environment=dict(spec.environment),
+        files=dict(spec.files),
+        services=spec.services,
     )
     return Order(seed=seed, base=spec.base, disks=spec.disks)
 

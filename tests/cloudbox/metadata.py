@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from typing import cast
+
+from tests.cloudbox.http_server import LoopbackServer, QuietHandler
 
 Credentials = Callable[[], Mapping[str, str] | None]
 
@@ -73,16 +72,13 @@ class MetadataService:
             "meta-data/placement/region": region.encode(),
             "dynamic/instance-identity/document": json.dumps({**identity, "privateIp": address}).encode(),
         }
-        self._server = _Server((address, 0), self)
-        self.url = f"http://{address}:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        self._server = _Server(address, self)
+        self.url = f"http://{self._server.authority}"
+        self._server.start()
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
     def make_token(self, ttl_s: int) -> str:
         """Return a new session token, good for `ttl_s` seconds."""
@@ -118,64 +114,46 @@ class MetadataService:
         return _encode({"Code": "Success", "LastUpdated": _iso(datetime.now(UTC)), "Type": "AWS-HMAC", **keys})
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], service: MetadataService) -> None:
+class _Server(LoopbackServer):
+    def __init__(self, address: str, service: MetadataService) -> None:
         super().__init__(address, _Handler)
         self.service = service
 
-    def server_bind(self) -> None:
-        """Bind, without asking the name service for this address's name as http.server does."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = cast("tuple[str, int]", self.server_address)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    # A whole answer is one packet: unbuffered, each line waits for the acknowledgement of the one before.
-    wbufsize = 65536
-    timeout = 30
-
+class _Handler(QuietHandler):
     @property
     def _service(self) -> MetadataService:
         return cast("_Server", self.server).service
 
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+    def respond(self) -> None:
+        self.read_body()
+        if self.command == "PUT":
+            self._make_token()
+        else:
+            self._show()
+
+    def _make_token(self) -> None:
         ttl = self.headers.get(f"{_HEADER}-ttl-seconds", "")
         if self.path != _TOKEN_PATH:
-            self._answer(HTTPStatus.NOT_FOUND)
+            self.answer(HTTPStatus.NOT_FOUND)
         # A hop limit of one: a request that came through a proxy gets no token.
         elif "X-Forwarded-For" in self.headers:
-            self._answer(HTTPStatus.FORBIDDEN)
+            self.answer(HTTPStatus.FORBIDDEN)
         elif not ttl.isdecimal() or not 1 <= int(ttl) <= _MAX_TTL_S:
-            self._answer(HTTPStatus.BAD_REQUEST)
+            self.answer(HTTPStatus.BAD_REQUEST)
         else:
             token = self._service.make_token(int(ttl))
-            self._answer(HTTPStatus.OK, token.encode(), {f"{_HEADER}-ttl-seconds": ttl})
+            self.answer(HTTPStatus.OK, token.encode(), {f"{_HEADER}-ttl-seconds": ttl})
 
-    def do_GET(self) -> None:
+    def _show(self) -> None:
         if not self._service.accepts(self.headers.get(_HEADER)):
-            self._answer(HTTPStatus.UNAUTHORIZED)
+            self.answer(HTTPStatus.UNAUTHORIZED)
             return
         value = self._service.find(self.path.removeprefix("/latest/"))
         if value is None:
-            self._answer(HTTPStatus.NOT_FOUND)
+            self.answer(HTTPStatus.NOT_FOUND)
         else:
-            self._answer(HTTPStatus.OK, value)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Keep quiet: tests look at what the machine does, not at its requests."""
-
-    def _answer(self, status: HTTPStatus, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "text/plain")
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+            self.answer(HTTPStatus.OK, value)
 
 
 def _encode(value: Mapping[str, str]) -> bytes:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.exceptions import InvalidSubnetIdError
-from moto.ec2.models import EC2Backend, ec2_backends
+from moto.ec2.models import EC2Backend, ec2_backends, elastic_network_interfaces
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
-from moto.ec2.models.instances import Instance, StateReason
+from moto.ec2.models.instances import Instance, InstanceState, StateReason
 
 from tests.cloudbox.aws_call import Call
 
@@ -18,6 +19,9 @@ ACCOUNT = DEFAULT_ACCOUNT_ID
 
 RUNNING = frozenset({"pending", "running"})
 GONE = frozenset({"terminated", "shutting-down"})
+
+_CODES = {"pending": 0, "running": 16, "shutting-down": 32}
+_END = Instance.terminate
 
 
 def ec2(region: str) -> EC2Backend:
@@ -28,6 +32,11 @@ def ec2(region: str) -> EC2Backend:
 def regions() -> list[tuple[str, EC2Backend]]:
     """Return the regions that somebody has called."""
     return list(ec2_backends[ACCOUNT].items())
+
+
+def take_addresses(take: Callable[[], str]) -> None:
+    """Give instances public addresses from elsewhere."""
+    elastic_network_interfaces.random_public_ip = take  # type: ignore[attr-defined]
 
 
 def instances() -> Iterator[tuple[str, Instance]]:
@@ -47,6 +56,38 @@ def find_instance(instance_id: str) -> tuple[str, Instance]:
         if instance.id == instance_id:
             return region, instance
     raise LookupError(f"no instance {instance_id}")
+
+
+def take_ends(begin: Callable[[Instance], InstanceState]) -> None:
+    """Have instances ended by somebody else, who says in which state they were before."""
+
+    def terminate(self: Instance) -> InstanceState:
+        return begin(self)
+
+    Instance.terminate = terminate  # type: ignore[method-assign]
+
+
+def show(instance: Instance, state: str) -> None:
+    """Have an instance seen in another state."""
+    instance._state.name, instance._state.code = state, _CODES[state]
+
+
+def begin_end(instance: Instance) -> InstanceState:
+    """Begin to end an instance as a call does, if nobody has; returns the state before."""
+    before = copy.copy(instance._state)
+    if instance.state not in GONE:
+        show(instance, "shutting-down")
+        _explain(instance, "Client.UserInitiatedShutdown", "User initiated shutdown")
+    return before
+
+
+def finish_end(instance: Instance) -> None:
+    """Terminate an instance whose end was begun, if nobody has; the reason stays."""
+    if instance.state != "shutting-down":
+        return
+    why = instance.state_reason, instance._reason
+    _END(instance)
+    instance.state_reason, instance._reason = why
 
 
 def end_instance(instance: Instance, reason: str, message: str) -> None:
@@ -70,6 +111,12 @@ def vcpus(instance_type: str) -> int:
     """Return the virtual CPUs of a type; 0 where it is unknown."""
     facts: dict[str, Any] = INSTANCE_TYPES.get(instance_type, {})
     return int(facts.get("VCpuInfo", {}).get("DefaultVCpus", 0))
+
+
+def gpus(instance_type: str) -> int:
+    """Return how many GPUs a type has."""
+    facts: dict[str, Any] = INSTANCE_TYPES.get(instance_type, {})
+    return sum(int(gpu["Count"]) for gpu in facts.get("GpuInfo", {}).get("Gpus", []))
 
 
 def zones_of(instance_type: str, region: str) -> list[str]:

@@ -2,9 +2,9 @@
 
     python -m tests.cloudbox.nspawn FOLDER
 
-Its stdin is the machine's plug. The first line is its `Order`; each further one, `[image, serial]`, attaches a disk and
-is answered by a line. The end of stdin, which is also what the death of the parent looks like, ends the machine. The
-status is POWERED_OFF when the machine has ended by itself, else ENDED.
+Its stdin is the machine's plug. The first line is its `Order`; each further one, `[image, name in /dev/disk/by-id]`,
+attaches a disk and is answered by a line. The end of stdin, which is also what the death of the parent looks like, ends
+the machine. The status is POWERED_OFF when the machine has ended by itself, else ENDED.
 
 It runs in a mount namespace of its own (`keeper_argv`): the machine's root folder is an overlay over a tmpfs that only
 this process and the machine see, and that is gone with them.
@@ -69,7 +69,7 @@ class Keeper:
     def _run(self, group: str) -> int:
         self._mount()
         groups = make_groups(group)
-        self._disks = [Disk(Path(image), serial) for image, serial in self._order.disks]
+        self._disks = [Disk(Path(image), by_id) for image, by_id in self._order.disks]
         status = _REBOOT
         while status == _REBOOT:
             argv = self._nspawn_argv()
@@ -103,9 +103,9 @@ class Keeper:
             disk.show(_root_of(pid))
 
     def _attach(self, pid: int, line: str) -> None:
-        image, serial = json.loads(line)
+        image, by_id = json.loads(line)
         try:
-            disk = Disk(Path(image), serial)
+            disk = Disk(Path(image), by_id)
             self._disks.append(disk)
             disk.show(_root_of(pid))
         except OSError as err:

@@ -1,4 +1,4 @@
-"""Disks of a machine: an image file as a loop device, found by its serial number like an EBS volume.
+"""Disks of a machine: an image file as a loop device, found by its name in /dev/disk/by-id.
 
 Every loop device is made with the kernel's autoclear mark, in the same call that ties it to its file: it lets go of
 the file when nobody holds it any longer, however its holders ended.
@@ -23,15 +23,14 @@ _LOOP_MAJOR = 7
 # reserved.
 _CONFIG = struct.Struct("=II 5Q 4I 64s 64s 32s 2Q 8Q")
 
-_BY_ID = "nvme-Amazon_Elastic_Block_Store_{serial}"
 _ATTEMPTS = 20
 
 
 class Disk:
-    """A loop device, held until `close`."""
+    """A loop device, held until `close`; `by_id` is its name in /dev/disk/by-id."""
 
-    def __init__(self, image: Path, serial: str) -> None:
-        self.serial = serial
+    def __init__(self, image: Path, by_id: str) -> None:
+        self.by_id = by_id
         self.number, self._fd = _open_loop(image)
 
     def show(self, root: Path) -> None:
@@ -39,7 +38,7 @@ class Disk:
         node = root / f"dev/loop{self.number}"
         if not node.exists():
             os.mknod(node, stat.S_IFBLK | 0o660, os.makedev(_LOOP_MAJOR, self.number))
-        link = root / "dev/disk/by-id" / _BY_ID.format(serial=self.serial)
+        link = root / "dev/disk/by-id" / self.by_id
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(f"../../loop{self.number}")

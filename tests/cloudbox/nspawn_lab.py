@@ -103,9 +103,9 @@ def make_spec(user_data: bytes, *, base: str = "host", disks: tuple[tuple[str, s
         name=f"i-{secrets.token_hex(6)}",
         address=address,
         user_data=user_data,
-        metadata_url=METADATA_URL,
         region="us-east-1",
         zone="us-east-1a",
+        environment={"AWS_EC2_METADATA_SERVICE_ENDPOINT": METADATA_URL},
         base=base,
         disks=disks,
     )

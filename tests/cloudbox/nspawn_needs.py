@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-_PROGRAMS = ("systemd-nspawn", "cloud-init", "sshd", "dbus-daemon", "unshare", "debootstrap", "sudo", "tmux")
+_PROGRAMS = ("systemd-nspawn", "cloud-init", "sshd", "dbus-daemon", "unshare", "debootstrap", "sudo", "tmux", "curl")
 _INSTALL = ("bash", "infra/setup/system.sh", "tests")
 _ROOT = Path(__file__).parents[2]
 

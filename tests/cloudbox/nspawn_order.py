@@ -37,8 +37,11 @@ class Order:
         """Read an order that `encode` made."""
         fields = json.loads(line)
         user_data = bytes.fromhex(fields["seed"].pop("user_data"))
-        disks = tuple((image, serial) for image, serial in fields["disks"])
-        return cls(seed=Seed(user_data=user_data, **fields["seed"]), base=fields["base"], disks=disks)
+        disks = tuple((image, by_id) for image, by_id in fields["disks"])
+        services = tuple(fields["seed"].pop("services"))
+        return cls(
+            seed=Seed(user_data=user_data, services=services, **fields["seed"]), base=fields["base"], disks=disks
+        )
 
 
 def keeper_argv(folder: Path) -> list[str]:

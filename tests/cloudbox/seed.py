@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # The kernel's marks in an upper folder: https://docs.kernel.org/filesystems/overlayfs.html, "whiteouts and opaque
@@ -46,9 +46,11 @@ class Seed:
     name: str
     address: str
     user_data: bytes
-    metadata_url: str
     region: str
     zone: str
+    environment: dict[str, str]
+    files: dict[str, str] = field(default_factory=dict)
+    services: tuple[str, ...] = ()
 
 
 def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...] = ()) -> None:
@@ -59,6 +61,10 @@ def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...]
     _write_identity(upper, seed)
     _write_cloud_init(upper, lower, seed)
     _write_services(upper, lower, seed)
+    for name, text in seed.files.items():
+        file = upper / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 def _write_emptied(upper: Path, lower: Path) -> None:
@@ -114,13 +120,12 @@ def _write_identity(upper: Path, seed: Seed) -> None:
     (etc / "hostname").write_text(f"{seed.name}\n")
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{seed.address} {seed.name}\n")
     (etc / "fstab").write_text("")
-    variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": seed.metadata_url}
-    assignments = [f"{name}={value}" for name, value in variables.items()]
+    assignments = [f"{name}={value}" for name, value in seed.environment.items()]
     (etc / "environment").write_text("\n".join(assignments) + "\n")
     exports = [f"export {assignment}" for assignment in assignments]
     (etc / "profile.d/box.sh").write_text("\n".join(exports) + "\n")
     sudoers = etc / "sudoers.d/box"
-    sudoers.write_text(f'Defaults env_keep += "{" ".join(variables)}"\n')
+    sudoers.write_text(f'Defaults env_keep += "{" ".join(seed.environment)}"\n')
     sudoers.chmod(0o440)
     quoted = " ".join(f'"{assignment}"' for assignment in assignments)
     (etc / "systemd/system.conf.d/box.conf").write_text(f"[Manager]\nDefaultEnvironment={quoted}\n")
@@ -148,6 +153,8 @@ def _write_services(upper: Path, lower: Path, seed: Seed) -> None:
     wants.mkdir(parents=True, exist_ok=True)
     for unit in ("ssh.service", "cloud-init.target"):
         (wants / unit).symlink_to(f"/lib/systemd/system/{unit}")
+    for unit in seed.services:
+        (wants / unit).symlink_to(f"../{unit}")
 
 
 def _copy(upper: Path, lower: Path, name: str) -> None:

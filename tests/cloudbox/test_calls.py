@@ -7,6 +7,7 @@ Measured here, with the spot machine of a job that starts at boot; `docs/aws-cal
 | a run's first machine | 9 | 12 | 37 |
 | another machine of the run | 3 | 3 | 18 |
 | teardown | 3 | 3 | 7 |
+| the run's end | 6 | | |
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.aws.world import set_up
-from tests.cloudbox.box import Box
+from tests.cloudbox.box import Box, Seen
+from tests.cloudbox.launches import instances
 from tests.laptop import TRAIN, Laptop
+from tests.waiting import wait_until
 
 TABLE = Path(__file__).parents[2] / "docs" / "aws-calls.md"
 JOB = """
@@ -80,14 +83,19 @@ def count(box: Box, laptop: Laptop, run: str, begun: float) -> Counted:
     confirmed_at = min(at for intent in ledger.intents(run) if (at := intent.at.timestamp()) >= begun)
     ledger.close()
     seen = [one for one in box.calls() if one.at >= confirmed_at and one.service != "s3"]
-    first_of_release = next((number for number, one in enumerate(seen) if one.action == "ListSchedules"), len(seen))
+    first_of_release = next((number for number, one in enumerate(seen) if is_release(one)), len(seen))
     actions = [one.action for one in seen[:first_of_release]]
     acts = Counter(action for action in actions if action not in OBSERVATIONS | {LOOKING})
     return Counted(
         acts=acts + Counter({LOOKING: 1 if LOOKING in actions else 0}),
         observations=Counter(action for action in actions if action in OBSERVATIONS),
-        release=Counter(one.action for one in seen[first_of_release:]),
+        release=Counter(one.action for one in seen[first_of_release + 1 :]),
     )
+
+
+def is_release(one: Seen) -> bool:
+    """Tell the last look for a run's machines, by the run's own tag, after which what the run has besides them goes."""
+    return one.action == LOOKING and one.params.get("Filter.1.Name") == "tag:kedge-run"
 
 
 def counted(box: Box, laptop: Laptop, *words: str, run: str | None = None) -> tuple[str, Counted]:
@@ -99,19 +107,25 @@ def counted(box: Box, laptop: Laptop, *words: str, run: str | None = None) -> tu
     return name, count(box, laptop, name, begun)
 
 
-def end_outside(box: Box) -> None:
-    """End the run's machine behind kedge's back, as a reclaim does."""
-    client = box.client("ec2")
-    reservations = client.describe_instances()["Reservations"]
-    client.terminate_instances(InstanceIds=[one["InstanceId"] for each in reservations for one in each["Instances"]])
+def take_away(box: Box) -> None:
+    """Reclaim the run's machine without a notice, and see it off."""
+    (machine,) = box.machines()
+    box.reclaim(machine["instance_id"], notice_seconds=None)
+    wait_until(lambda: states(box) == ["terminated"])
+
+
+def states(box: Box) -> list[str]:
+    """Return the states of all instances."""
+    return [str(one["State"]["Name"]) for one in instances(box)]
 
 
 def test_a_launch_and_its_end_take_few_calls(box: Box, laptop: Laptop) -> None:
     """A role and a firewall are made once for each run; everything else of a machine is in one request."""
     run, first = counted(box, laptop, "launch", "--detach")
-    end_outside(box)
+    take_away(box)
     _, another = counted(box, laptop, "resume", run, "--detach", run=run)
     _, end = counted(box, laptop, "teardown", run, "--no-fetch", run=run)
+    assert states(box) == ["terminated", "terminated"], "gone was said before AWS confirmed it"
 
     launching = Counter(["RunInstances", "CreateSchedule", LOOKING])
     role = Counter(["CreateRole", "PutRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile"])
@@ -121,6 +135,9 @@ def test_a_launch_and_its_end_take_few_calls(box: Box, laptop: Laptop) -> None:
     assert first.observations.total() <= 2
     assert (another.observations, end.observations) == (Counter(), Counter())
     assert (first.release, another.release) == (Counter(), Counter())
+    leaving = ["DeleteSecurityGroup", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile", "DeleteRolePolicy"]
+    # The first machine has ended by itself: its schedule is still there.
+    assert end.release == Counter(["DeleteSchedule", *leaving, "DeleteRole"])
     assert figures() == [acts.total() for acts in (first.acts, another.acts, end.acts, end.release)]
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from tests.adapters.aws.world import set_up
-from tests.cloudbox.box import Box
+from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.leftovers import leftovers
 from tests.laptop import TRAIN, Laptop
 from tests.waiting import wait_until
 
+ELSEWHERE = "us-west-2"
 CRASHING = Path(__file__).parents[1] / "chaos" / "crashing_launch.py"
 JOB = """
     name: toy
@@ -51,9 +52,9 @@ def write_job(
     laptop.write_job(JOB.format(steps=steps, start=start, spot=str(spot).lower(), supervisor=supervisor))
 
 
-def instances(box: Box) -> list[dict[str, Any]]:
-    """List all instances that there were."""
-    answer = box.client("ec2").describe_instances()
+def instances(box: Box, region: str = REGION) -> list[dict[str, Any]]:
+    """List all instances of a region that there were."""
+    answer = box.client("ec2", region).describe_instances()
     return [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
 
 
@@ -82,17 +83,21 @@ def assert_counted(box: Box, laptop: Laptop) -> None:
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
-    """The machine's own user-data pulls the code from S3; results come home; the meter agrees with `cost`."""
+    """The machine's own user-data pulls the code from S3; results come home; the meter agrees with `cost`.
+
+    No machine of the box has GPUs that the real torch would find: its burn-in is left out.
+    """
     laptop.kedge(
         *("launch", "--provider", "aws", "--gpu", "t4", "--spot", "--job", "digits", "--mode", "validate"),
-        *("--supervisor", "systemd", "--env", "EPOCHS=2", "--yes"),
+        *("--supervisor", "systemd", "--env", "EPOCHS=2", "--env", "KEDGE_TORCH_WHEEL=none", "--yes"),
     )
     (instance,) = instances(box)
     assert instance["State"]["Name"] == "terminated"
     assert instance["InstanceLifecycle"] == "spot"
     (results,) = (laptop.home / "kedge-results").glob("digits-*")
     assert {"curves.png", "model.onnx", "metrics.jsonl"} <= {path.name for path in (results / "output").iterdir()}
-    assert (results / "checkpoints" / "best.pt").stat().st_size > 0
+    (best,) = (results / "checkpoints").glob("best-*.safetensors")
+    assert best.stat().st_size > 0
     assert_counted(box, laptop)
     assert leftovers(box) == []
 
@@ -158,6 +163,58 @@ def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop, notice_seco
     assert len(done) - len(set(done)) <= (20 if notice_seconds else 250)
     assert_counted(box, laptop)
     assert leftovers(box) == []
+
+
+def test_a_reclaimed_run_goes_on_by_hand(box: Box, laptop: Laptop) -> None:
+    """`kedge resume` finds that the machine was taken away, and goes on from the checkpoint on another."""
+    write_job(laptop, steps=150)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
+    box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=None)
+    said = laptop.kedge("resume", run, "--yes")
+    assert f"found: machine {run}-m1 is gone: aws took it away (Server.SpotInstanceTermination" in said
+    assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
+    assert sorted(set(steps(laptop, run, "home"))) == list(range(1, 151))
+    # The log is the run's: what its first machine wrote is in it too.
+    log = (laptop.home / "home" / "run.log").read_text()
+    assert (log.count("a fresh start"), log.count("going on from step")) == (1, 1)
+    assert_counted(box, laptop)
+    assert leftovers(box) == []
+
+
+def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, laptop: Laptop) -> None:
+    """`launch --recover` ends with it and says why; nothing is left, and the timer's command finds nothing to do."""
+    write_job(laptop)
+    launch = laptop.start("launch", "--recover", "--yes")
+    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
+    run = laptop.json("status", "--ledger")[0]["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
+    box.client("ec2").terminate_instances(InstanceIds=[instances(box)[0]["InstanceId"]])
+    said, errors = launch.communicate(timeout=120)
+    assert launch.returncode == 1, said + errors
+    assert "somebody ended it at aws (Client.UserInitiatedShutdown" in said + errors
+    assert f"run {run} is closed" in said
+    assert "No live run" in laptop.kedge("recover")
+    assert len(instances(box)) == 1
+    (status,) = laptop.json("status", "--all")
+    assert (status["state"], status["stage"]) == ("stopped", "ended")
+    assert leftovers(box) == []
+
+
+def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box: Box, laptop: Laptop) -> None:
+    """No zone of the first has a machine; the run trains in the second, and what was made in the first is removed."""
+    write_job(laptop, steps=3)
+    box.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, region=REGION)
+    said = laptop.kedge("launch", "--region", f"{REGION},{ELSEWHERE}", "--yes")
+    assert f"aws/{REGION}/{REGION}a g4dn.xlarge: " in said
+    assert instances(box) == []
+    (instance,) = instances(box, ELSEWHERE)
+    assert instance["State"]["Name"] == "terminated"
+    (status,) = laptop.json("status", "--all")
+    assert (status["state"], status["stage"]) == ("succeeded", "ended")
+    assert steps(laptop, status["run"], "home") == [1, 2, 3]
+    assert_counted(box, laptop)
+    assert leftovers(box) == leftovers(box, ELSEWHERE) == []
 
 
 def test_new_code_reaches_a_machine_through_s3(box: Box, laptop: Laptop) -> None:

@@ -75,7 +75,7 @@ def test_launched_machine_answers_ssh_and_terminated_one_does_not(box: Box) -> N
 
     wait_until(lambda: not answers_ssh(where))
     assert box.machines() == []
-    assert box.billing() == []
+    wait_until(lambda: box.billing() == [])
 
 
 @pytest.mark.parametrize(("behavior", "after", "billing"), [("terminate", "terminated", 0), ("stop", "stopped", 1)])
@@ -127,6 +127,7 @@ def test_attached_volume_is_a_disk_of_the_machine(box: Box) -> None:
     instance = launch(box, UserData=user_data, InstanceInitiatedShutdownBehavior="terminate")
     ec2, zone = box.client("ec2"), instances(box)[0]["Placement"]["AvailabilityZone"]
     volume = ec2.create_volume(AvailabilityZone=zone, Size=1, VolumeType="gp3")["VolumeId"]
+    wait_until(lambda: state(box) == "running")
     ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device="/dev/sdf")
 
     wait_until(lambda: state(box) == "terminated", seconds=60)

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cloudbox.disks import by_id
 from tests.cloudbox.machines import Machines, MachineSpec
 from tests.cloudbox.nspawn_lab import METADATA_URL, Keys, Lab, traces
 from tests.cloudbox.nspawn_needs import prepare_machines
 from tests.cloudbox.nspawn_order import REPOSITORY
 from tests.cloudbox.rootfs import find_mirror
 from tests.waiting import wait_until
-
-_BY_ID = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,16 +175,16 @@ def test_a_bare_debian_has_nothing_of_ours(lab: Lab) -> None:
     assert lab.run(spec, "python3 -c 'import sys; print(sys.version_info >= (3, 10))'") == "True"
 
 
-def test_a_disk_is_found_by_its_serial_and_keeps_its_data_for_the_next_machine(lab: Lab, image: Path) -> None:
+def test_a_disk_is_found_by_its_name_and_keeps_its_data_for_the_next_machine(lab: Lab, image: Path) -> None:
     """A volume attached to a running machine is formatted there, and the next machine mounts it by UUID."""
     first = lab.boot_up()
-    lab.machines.attach(first.name, str(image), "vol0abc")
-    device = f"{_BY_ID}vol0abc"
+    lab.machines.attach(first.name, str(image), by_id("vol-0abc"))
+    device = f"/dev/disk/by-id/{by_id('vol-0abc')}"
     format_and_write = "mkfs.ext4 -q $D && mount $D /mnt && echo weights > /mnt/file && blkid -o value -s UUID $D"
     uuid = lab.run(first, f"sudo sh -ec 'D={device}; {format_and_write}'")
     lab.machines.end(first.name)
     lab.exits.get(timeout=10)
-    second = lab.boot_up(disks=((str(image), "vol0abc"),))
+    second = lab.boot_up(disks=((str(image), by_id("vol-0abc")),))
     assert lab.run(second, f"sudo sh -ec 'mount UUID={uuid} /mnt; cat /mnt/file'") == "weights"
     assert lab.run(second, "findmnt -n -o SOURCE /mnt") == lab.run(second, f"readlink -f {device}")
 
@@ -194,7 +193,7 @@ def test_a_disk_that_is_not_there_is_refused(resident: tuple[Lab, MachineSpec], 
     """The caller hears why, and the machine runs on."""
     lab, spec = resident
     with pytest.raises(OSError, match="No such file"):
-        lab.machines.attach(spec.name, str(tmp_path / "none.img"), "vol1")
+        lab.machines.attach(spec.name, str(tmp_path / "none.img"), "none")
     assert lab.run(spec, "echo up") == "up"
 
 

@@ -123,6 +123,10 @@ def test_a_machine_makes_itself_ready(account: Account, image: str, torch: list[
     assert int(elapses) == machine["created"] + LIFETIME
     report = json.loads(account.run(address, "/opt/kedge/bin/kedge-agent report"))
     assert report["deadline"] == machine["deadline"]
+    looked = account.run(
+        address, "sudo systemctl start kedge-unready.service && systemctl is-active kedge-watch.service"
+    )
+    assert looked == "active", "the agent runs, and its machine is not to be ended by anything else"
     account.run(address, "/opt/kedge/bin/kedge-agent end")
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated")
 
@@ -159,3 +163,12 @@ def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) ->
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated", seconds=40)
     assert time.time() - began < 40
     assert account.describe(instance)["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+def test_a_machine_whose_agent_never_comes_ends_long_before_its_deadline(account: Account) -> None:
+    """Its object isn't in the bucket: nobody would look after the machine, so that it doesn't wait to be forgotten."""
+    spec = replace(account.spec(), agent_sha256="0" * 64, unready_seconds=3)
+    instance = account.launch(spec)
+    wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated", seconds=60)
+    assert account.describe(instance)["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    wait_until(lambda: not account.box.billing())

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.clock import SystemClock
 from orchestrator.core.machine import MachineOrder
 from orchestrator.core.ports import Provider
 from tests.adapters.aws.conftest import aws
 from tests.adapters.aws.world import AwsWorld
+from tests.adapters.digitalocean.world import DoWorld
 from tests.adapters.local.box import make_box
 
 __all__ = ["aws"]
@@ -55,7 +57,31 @@ def aws_world(request: pytest.FixtureRequest) -> World:
     return World(name="aws", again=account.provider, order=order, leftovers=leftovers)
 
 
-PROVIDERS_UNDER_TEST = {"local": local_world, "aws": aws_world}
+def digitalocean_world(request: pytest.FixtureRequest) -> World:
+    """An account at DigitalOcean or at the AMD Developer Cloud, in the box's API; no droplet boots."""
+    name = request.node.callspec.params["world"]
+    account = DoWorld(
+        api=request.getfixturevalue("do_api"),
+        folder=request.getfixturevalue("tmp_path"),
+        name=name,
+        clock=SystemClock(),
+    )
+
+    def order(machine_id: str) -> MachineOrder:
+        return account.order(id=machine_id, run_id=machine_id.rpartition("-m")[0])
+
+    def leftovers() -> list[str]:
+        return [f"droplet {droplet.id}" for droplet in account.api.droplets()]
+
+    return World(name=name, again=account.provider, order=order, leftovers=leftovers)
+
+
+PROVIDERS_UNDER_TEST = {
+    "local": local_world,
+    "aws": aws_world,
+    "do": digitalocean_world,
+    "amd": digitalocean_world,
+}
 
 
 @pytest.fixture(params=PROVIDERS_UNDER_TEST)

@@ -79,7 +79,7 @@ def test_a_machine_is_made_as_ordered(world: World) -> None:
     assert machine.deadline_at - machine.created_at == timedelta(seconds=order.lifetime_seconds)
     ready = wait_ready(world.again(), "run-1a2b-m1")
     assert ready.address is not None
-    assert ready.address.host_key.startswith("ssh-ed25519 ")
+    assert ready.address.host_key.startswith(("ssh-ed25519 ", "ecdsa-sha2-nistp256 "))
 
 
 def test_a_machine_is_found_by_the_next_command(world: World) -> None:
@@ -145,9 +145,24 @@ def test_guarding_a_machine_changes_nothing_of_it(world: World) -> None:
 def test_a_machine_is_not_opened_again_to_the_address_that_it_is_open_to(world: World) -> None:
     """Nothing changes for a computer that is where it was, nor for a machine that never was."""
     provider = world.again()
-    provider.create(world.order("run-1a2b-m1"))
-    assert not world.again().reopen("run-1a2b-m1")
-    assert not world.again().reopen("run-1a2b-m7")
+    order = world.order("run-1a2b-m1")
+    provider.create(order)
+    assert not world.again().reopen("run-1a2b-m1", order.ssh_from)
+    assert not world.again().reopen("run-1a2b-m7", order.ssh_from)
+
+
+def test_a_sweep_finds_what_a_run_has_until_it_is_released(world: World) -> None:
+    """A command that never heard of the run finds its machine; once it is gone and released, nothing is found."""
+    world.again().create(world.order("run-1a2b-m1"))
+    found = world.again().sweep()
+    assert [machine.id for machine in found.machines] == ["run-1a2b-m1"]
+    assert {left.run_id for left in found.leftovers} <= {"run-1a2b"}
+    provider = world.again()
+    provider.destroy("run-1a2b-m1")
+    wait_gone(provider, "run-1a2b-m1")
+    provider.release("run-1a2b")
+    left = world.again().sweep()
+    assert (left.machines, left.leftovers, left.unseen) == ((), (), ())
 
 
 @pytest.mark.parametrize("machine_id", ["", "..", "../state", "a/b", "a b", "-x"])

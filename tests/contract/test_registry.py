@@ -35,4 +35,13 @@ def test_naming_the_providers_imports_none_of_them() -> None:
     code = "import sys, orchestrator.adapters.providers; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     loaded = set(done.stdout.split())
-    assert not loaded & {*PROVIDERS.values(), "psutil", "jinja2", "msgspec", "pydantic"}
+    modules = {f"orchestrator.adapters.providers.{entry.module}" for entry in PROVIDERS.values()}
+    assert not loaded & {*modules, "boto3", "psutil", "pydo", "jinja2", "msgspec", "pydantic"}
+
+
+def test_the_amd_developer_cloud_is_another_line_over_the_same_module() -> None:
+    """What tells it from DigitalOcean is where its API is, and the variables of its own."""
+    do, amd = PROVIDERS["do"], PROVIDERS["amd"]
+    assert do.module == amd.module
+    assert do.options.keys() == amd.options.keys()
+    assert all(do.options[name] != amd.options[name] for name in do.options)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from orchestrator.adapters.jobfile.names import parse_torch_wheel
 from orchestrator.agent import parse as agent_parse
 from orchestrator.agent import wire as agent
+from orchestrator.agent.accelerators import Accelerators
+from orchestrator.agent.errors import RequestError
+from orchestrator.agent.wheels import choose_index
 from orchestrator.core import report, wire
+from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import RunState
 
 PAIRS = [
@@ -105,6 +112,30 @@ def test_both_sides_have_the_same_states() -> None:
     assert {state.value for state in RunState if state.is_live} == agent.LIVE
     assert {state.value for state in RunState if state.is_over} == agent.OVER
     assert report.SPOT_NOTICE == agent.SPOT_NOTICE
+    assert report.DEADLINE == agent.DEADLINE
+
+
+def test_both_sides_call_the_burn_in_and_the_torch_for_it_the_same() -> None:
+    """The phase by whose name a machine is given up, and the variable in which a job says which torch it wants."""
+    assert report.BURN_IN == agent.BURN_IN
+    assert wire.TORCH_WHEEL == agent.TORCH_WHEEL
+
+
+@pytest.mark.parametrize(
+    "wheel", ["rocm6.4", "cpu", "https://wheels.example/rocm", "", "rocm 6.4", "../x", "ROCM", "-e"]
+)
+def test_both_sides_take_the_same_wheels(wheel: str) -> None:
+    """What the agent would refuse on a machine that is paid for, the laptop refuses before."""
+
+    def takes(parse: Callable[[str], str], refusal: type[Exception]) -> bool:
+        try:
+            parse(wheel)
+        except refusal:
+            return False
+        return True
+
+    ours = takes(parse_torch_wheel, BadRequestError)
+    assert ours == takes(partial(choose_index, Accelerators(cuda="12.8")), RequestError)
 
 
 def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
@@ -113,7 +144,7 @@ def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
     assert _plain(CONFIG) == _plain(read)
     machine = agent_parse.build(agent.MachineConfig, json.loads(msgspec.json.encode(MACHINE)))
     assert _plain(MACHINE) == _plain(machine)
-    order = wire.BootOrder(code="hash0001", start=True)
+    order = wire.BootOrder(code="hash0001", start=True, gpus=8, torch_wheel="rocm6.4")
     assert _plain(order) == _plain(agent_parse.build(agent.BootOrder, json.loads(msgspec.json.encode(order))))
 
 

@@ -169,6 +169,16 @@ def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop
     assert laptop.json("status", "--all")[0]["stage"] == "ended"
 
 
+def test_a_launch_that_follows_a_command_to_its_deadline_ends_the_machine(laptop: Laptop) -> None:
+    """Somebody is there to do it, and a machine that only powers off may bill on; the results are home before."""
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
+    said = laptop.json("launch", "--yes", "--env", "STEPS=100000")
+    assert (said["state"], said["finished"], said["machines"]) == ("stopped", True, [])
+    assert laptop.processes() == []
+    assert laptop.json("status", "--all")[0]["stage"] == "ended"
+    assert sorted((laptop.home / "kedge-results" / said["run"] / "checkpoints").iterdir())
+
+
 def test_help_explains_every_flag(laptop: Laptop) -> None:
     """The flag, what it is for, and an example."""
     said = laptop.kedge("--help", "launch")

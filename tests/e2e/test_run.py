@@ -202,6 +202,52 @@ def test_recover_leaves_alone_what_somebody_stopped(laptop: Laptop) -> None:
     assert laptop.json("status") == []
 
 
+def test_a_run_that_recovers_can_be_told_not_to(laptop: Laptop) -> None:
+    """While its command is at work, where nothing else is to be done; `status` shows it."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    assert laptop.json("status", run)[0]["recover"] is True
+    assert "recovery: lost machines are replaced, until 20" in laptop.kedge("status", run)
+    laptop.kedge("resume", "--recover", "--no-recover", "--detach", code=2)
+    laptop.kedge("resume", "--no-recover", "--detach")
+    assert laptop.json("status", run)[0]["recover"] is False
+    assert "recovery: none" in laptop.kedge("status", run)
+    kill_machine(laptop, run)
+    assert "No live run" in laptop.kedge("recover")
+    assert laptop.json("status", run)[0]["machines"] == []
+    laptop.kedge("teardown", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "recovers"),
+    [((), True), (("--no-recover",), False), (("--recover",), True)],
+    ids=["no flag", "--no-recover", "--recover"],
+)
+def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
+    laptop: Laptop, words: tuple[str, ...], recovers: bool
+) -> None:
+    """The plan's notes say which; so does the run, together with who may reach its machines."""
+    laptop.write_job(JOB % "nohup" + "    recover: true\n")
+    notes = " ".join(laptop.json("plan", *words)["notes"])
+    assert ("a machine that is lost is replaced" in notes) is recovers
+    run = laptop.json("launch", "--yes", "--detach", "--ssh-from", "198.51.100.0/24", *words)["run"]
+    record = laptop.ledger().run(run)
+    assert record is not None
+    assert (record.spec.recover, record.spec.ssh_from) == (recovers, "198.51.100.0/24")
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+
+
+@pytest.mark.parametrize("words", [("stop",), ("teardown", "--yes", "--no-fetch")], ids=["stop", "teardown"])
+def test_only_who_follows_a_run_replaces_its_machine(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Another command that comes upon the loss rents nothing, though the run was launched with --recover."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    kill_machine(laptop, run)
+    laptop.kedge(*words, code=None)
+    assert [machine.id for machine in laptop.ledger().machines(run)] == [f"{run}-m1"]
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+
+
 def test_ctrl_c_twice_leaves_the_log_and_not_the_run(laptop: Laptop) -> None:
     """The first asks, the second leaves; what exists, what it costs, and the two commands are printed."""
     laptop.write_job(JOB % "nohup")

@@ -11,9 +11,10 @@ from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import Resources
-from orchestrator.core.machine import Machine, MachineOrder, MachineState
+from orchestrator.core.machine import Machine, MachineEnd, MachineOrder, MachineState
 from orchestrator.core.offer import Offer
-from orchestrator.core.ports import Connector, DataMover
+from orchestrator.core.ports import Connector, DataMover, Supplies
+from orchestrator.core.sweep import Sweep
 from orchestrator.engine.world import World
 
 
@@ -29,16 +30,21 @@ class FakeProvider:
         there: what `machines` lists.
         unguarded: why no machine can be guarded; None where each can.
         guarded: which machines were.
+        ends: what it says of machines that have ended.
+        unexplained: why it says nothing of them; None where it does.
     """
 
     refuse: Callable[[MachineOrder], KedgeError | None] = nothing_refused
     name: str = "fake"
     boots_alone: bool = False
     offers_basis: str = "live"
+    caveats: tuple[str, ...] = ()
     orders: list[MachineOrder] = field(default_factory=list)
     there: tuple[Machine, ...] = ()
     unguarded: KedgeError | None = None
     guarded: list[str] = field(default_factory=list)
+    ends: dict[str, MachineEnd] = field(default_factory=dict)
+    unexplained: KedgeError | None = None
 
     def create(self, order: MachineOrder) -> Machine:
         self.orders.append(order)
@@ -66,8 +72,19 @@ class FakeProvider:
     def machines(self) -> Sequence[Machine]:
         return self.there
 
+    def sweep(self) -> Sweep:
+        return Sweep(machines=tuple(self.machines()))
+
     def describe(self, machine_id: str) -> Machine | None:
         return next((machine for machine in self.there if machine.id == machine_id), None)
+
+    def why_ended(self, machine_id: str) -> MachineEnd | None:
+        if self.unexplained is not None:
+            raise self.unexplained
+        return self.ends.get(machine_id)
+
+    def supplies(self, machine_id: str) -> Supplies | None:
+        raise AssertionError(machine_id)
 
     def pin(self, machine_id: str, host_key: str) -> None:
         raise AssertionError(machine_id, host_key)
@@ -77,8 +94,8 @@ class FakeProvider:
             raise self.unguarded
         self.guarded.append(machine_id)
 
-    def reopen(self, machine_id: str) -> bool:
-        raise AssertionError(machine_id)
+    def reopen(self, machine_id: str, ssh_from: str) -> bool:
+        raise AssertionError(machine_id, ssh_from)
 
     def destroy(self, machine_id: str) -> None:
         raise AssertionError(machine_id)

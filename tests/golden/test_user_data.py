@@ -186,7 +186,7 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
 def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
     """As a machine gets them."""
     scripts = {path: text for path, text in files_of(FULL).items() if path.endswith(".sh")}
-    assert len(scripts) == 3
+    assert len(scripts) == 4
     for path, text in {**scripts, "/deadline.sh": "#!/bin/sh\n" + config_of(FULL)["bootcmd"][0]}.items():
         script = tmp_path / Path(path).name
         script.write_text(text)
@@ -201,8 +201,13 @@ def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
     (root / "bin" / "kedge-agent").write_text("#!/bin/sh\n")
     (root / "bin" / "kedge-agent").chmod(0o755)
     spec = replace(FULL, machine=replace(MACHINE, root=str(root)))
-    units = {Path(path).name: text for path, text in files_of(spec).items() if path.endswith(".service")}
-    assert sorted(units) == ["kedge-boot.service", "kedge-watch.service"]
+    units = {Path(path).name: text for path, text in files_of(spec).items() if "/systemd/" in path}
+    assert sorted(units) == [
+        "kedge-boot.service",
+        "kedge-unready.service",
+        "kedge-unready.timer",
+        "kedge-watch.service",
+    ]
     for name, text in units.items():
         (tmp_path / name).write_text(text)
     done = verify(tmp_path / name for name in units)

@@ -12,7 +12,10 @@ import yaml
 from orchestrator.core.actions import describe, sign
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.plan import Ending, Observed, Plan, plan_launch, plan_restart, plan_teardown
+from orchestrator.core.plan import Ending, Observed, Plan
+from orchestrator.core.planning.launch import plan_launch
+from orchestrator.core.planning.restart import plan_restart
+from orchestrator.core.planning.teardown import plan_teardown
 
 
 def laid_over(base: Any, change: Any) -> Any:

@@ -1,5 +1,6 @@
 """Runs the trainer as users do: as a process of its own, or through its main function."""
 
+import copy
 import json
 import os
 import signal
@@ -14,11 +15,12 @@ from typing import Any
 import psutil
 import torch
 
-from trainer.checkpoint import load_checkpoint
+from trainer.checkpoints.store import load_checkpoint
 from trainer.cli import main
 from trainer.signals import StopFlag
 
 ROOT = Path(__file__).resolve().parents[2]
+CPU = torch.device("cpu")
 # A net so small that a run takes a second: 2 epochs of 89 steps. Shift and dropout use both kinds of
 # randomness, and batch norm has buffers to restore.
 SMALL = (
@@ -31,7 +33,8 @@ SMALL = (
     "curves=false",
 )
 STEPS_PER_EPOCH = 89
-TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d")
+# Standalone: a rendezvous of its own, at a free port. The default port would join whoever else tests on this machine.
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TIMEOUT_SECONDS = 90
 
 
@@ -110,6 +113,20 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
             continue
 
 
+def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
+    """Find the process of one rank under torchrun."""
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if child.environ().get("RANK") == str(rank):
+            return child
+    raise AssertionError(f"no rank {rank}")
+
+
+def rank_process_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """Find the only rank under one of several torchruns."""
+    (rank,) = (child for child in psutil.Process(process.pid).children() if "RANK" in child.environ())
+    return rank
+
+
 def wait_until(is_true: Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_true():
@@ -142,35 +159,57 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def rows_without_speed(folder: Path) -> list[dict[str, Any]]:
-    return [{name: row[name] for name in row if name != "samples_per_second"} for row in read_rows(folder)]
+    speed = {"samples_per_second", "data_wait", "memory_gib", "mfu"}
+    return [{name: row[name] for name in row if name not in speed} for row in read_rows(folder)]
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    return max((folder / "checkpoints").glob("step-*.pt"))
+    return max((folder / "checkpoints").glob("step-*.safetensors"))
+
+
+def best_checkpoint(folder: Path) -> Path:
+    (best,) = (folder / "checkpoints").glob("best-*.safetensors")
+    return best
 
 
 def assert_same_run(folder: Path, reference: Path) -> None:
     """Weights, optimizer, random states, best weights and metrics agree to the bit."""
     ours, theirs = newest_checkpoint(folder), newest_checkpoint(reference)
     assert ours.name == theirs.name
-    _assert_equal(load_checkpoint(ours), load_checkpoint(theirs), ours.name)
-    best = [load_checkpoint(place / "checkpoints" / "best.pt") for place in (folder, reference)]
-    _assert_equal(best[0], best[1], "best.pt")
+    assert_equal(load_checkpoint(ours), load_checkpoint(theirs), ours.name)
+    best = [load_checkpoint(best_checkpoint(place)) for place in (folder, reference)]
+    assert_equal(best[0], best[1], "best weights")
     assert rows_without_speed(folder) == rows_without_speed(reference)
 
 
-def _assert_equal(ours: Any, theirs: Any, where: str) -> None:
+def copy_state(state: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(state)
+
+
+def under_address_limit(*, extra_bytes: int, call: str) -> str:
+    """Write a program that loads the trainer, limits its address space, and calls; `code` is how it ends."""
+    return (
+        "import resource, sys, trainer.engine, trainer.finders, trainer.recipes.digits\n"
+        "size = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmSize'))\n"
+        f"limit = size * 1024 + {extra_bytes}\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        f"{call}\n"
+        "sys.exit(code)\n"
+    )
+
+
+def assert_equal(ours: Any, theirs: Any, where: str) -> None:
     assert type(ours) is type(theirs), where
     if isinstance(ours, torch.Tensor):
         assert torch.equal(ours, theirs), f"{where} differs"
     elif isinstance(ours, dict):
         assert ours.keys() == theirs.keys(), where
         for key in ours:
-            _assert_equal(ours[key], theirs[key], f"{where}/{key}")
+            assert_equal(ours[key], theirs[key], f"{where}/{key}")
     elif isinstance(ours, (list, tuple)):
         assert len(ours) == len(theirs), where
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            _assert_equal(one, other, f"{where}/{number}")
+            assert_equal(one, other, f"{where}/{number}")
     else:
         assert ours == theirs, where
 

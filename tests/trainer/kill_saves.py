@@ -1,4 +1,7 @@
-"""Kills a process that saves all the time, at random moments; exits 0 if no file was ever half there."""
+"""Ends processes that save all the time, at random moments; exits 0 if no file was ever half there.
+
+python -m tests.trainer.kill_saves FOLDER KILLS SEED [MEGABYTES]
+"""
 
 import os
 import random
@@ -9,41 +12,87 @@ from pathlib import Path
 
 import torch
 
-from trainer.checkpoint import CheckpointStore, load_checkpoint
+from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
+from trainer.signals import StopFlag
+
+KEEP = 3
+FINGERPRINT = {"recipe": "kills"}
+DEADLINE_SECONDS = 60.0
 
 
-def save_forever(folder: Path, first_step: int) -> None:
-    store = CheckpointStore(folder, keep=3)
-    for step in range(first_step, first_step + 10_000):
-        state = {"model": {"weight": torch.full((200_000,), float(step))}, "step": step}
-        store.save(state, step=step)
-        store.save_best(state)
+def open_store(folder: Path) -> CheckpointStore:
+    return CheckpointStore(folder, keep=KEEP, keep_best=2, fingerprint=FINGERPRINT)
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
+def save_forever(folder: Path, first_step: int, elements: int) -> None:
+    stop = StopFlag()
+    stop.install()
+    saver = Saver(open_store(folder))
+    parent = os.getppid()
+    for step in range(first_step, first_step + 100_000):
+        if os.getppid() != parent:  # nobody is left to end this
+            os._exit(1)
+        weight = torch.full((elements,), float(step))
+        rating = Rating(metric="val_loss", value=1 / step, best_is="min")
+        best = {"fingerprint": FINGERPRINT, "rating": rating.dump(), "step": step, "model": {"weight": weight}}
+        state = {"step": step, "model": {"weight": weight}}
+        saver.save(Snapshot(step=step, state=state, best=best, rating=rating))
+
+
+def end_at_random(child: int, chance: random.Random) -> None:
+    """Wait until the child saves, then SIGKILL it, or have a person press Ctrl-C twice."""
+    time.sleep(chance.random() * 0.15)
+    if chance.random() < 0.8:
+        os.kill(child, signal.SIGKILL)
+    else:
+        os.kill(child, signal.SIGINT)
+        time.sleep(0.02)
+        os.kill(child, signal.SIGINT)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (-signal.SIGKILL, -signal.SIGINT, 128 + signal.SIGINT), status
+
+
+def check(folder: Path) -> int:
+    """Load every file under a final name; return the newest step."""
+    store = open_store(folder)
+    for path in (*store.list_steps(), *store.list_best()):
+        state = load_checkpoint(path)
+        assert bool((state["model"]["weight"] == float(state["step"])).all()), path
+        assert int(path.stem.partition("-")[2]) == state["step"], path
+    assert len(list(folder.glob("best-*"))) == len(store.list_best())
+    return max((int(path.stem.removeprefix("step-")) for path in store.list_steps()), default=0)
+
+
+def await_litter(folder: Path) -> None:
+    """Wait until a save has begun, so that short runs also hit some."""
+    give_up_at = time.monotonic() + DEADLINE_SECONDS
+    while not list(folder.glob(".*.tmp")):
+        assert time.monotonic() < give_up_at, "the child saves nothing"
+        time.sleep(0.0005)
+
+
+def main(folder: Path, kills: int, seed: int, elements: int) -> None:
     chance = random.Random(seed)
     leftovers = newest = 0
     for _ in range(kills):
-        store = CheckpointStore(folder, keep=3)
+        store = open_store(folder)
         store.prepare()
         assert not list(folder.glob(".*")), "litter after a start"
         child = os.fork()
         if child == 0:
-            save_forever(folder, newest + 1)
-        time.sleep(0.02 + chance.random() * 0.05)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        leftovers += len(list(folder.glob(".*.tmp")))
-        for path in (*store.list_steps(), *folder.glob("best.pt")):
-            state = load_checkpoint(path)
-            assert bool((state["model"]["weight"] == float(state["step"])).all()), path
-        steps = [int(path.stem.removeprefix("step-")) for path in store.list_steps()]
-        assert len(steps) <= 4, steps
-        newest = max([newest, *steps])
-    sys.stdout.write(f"{kills} kills, {leftovers} inside a save, {newest} saves\n")
+            save_forever(folder, newest + 1, elements)
+        await_litter(folder)
+        end_at_random(child, chance)
+        leftovers += bool(list(folder.glob(".*.tmp")))
+        found = check(folder)
+        assert found >= newest, f"step {newest} was there, and is {found}"
+        newest = found
+    sys.stdout.write(f"{kills} kills, {leftovers} inside a save, {newest} saves, no file unreadable\n")
     assert leftovers, "no kill hit a save: the test proves nothing"
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    megabytes = float(sys.argv[4]) if len(sys.argv) > 4 else 0.8
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(megabytes * 250_000))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.trainer import harness
-from trainer.checkpoint import load_checkpoint
+from trainer.checkpoints.store import load_checkpoint
 from trainer.errors import ExportError
 from trainer.export import export_onnx
 from trainer.recipes.digits import SmallResNet, load_split
@@ -28,9 +28,9 @@ def test_default_run_reaches_97_percent(default_run: DefaultRun) -> None:
 
 
 def test_best_checkpoint_holds_the_weights_of_the_best_epoch(default_run: DefaultRun) -> None:
-    """best.pt, measured anew on the held-out images, gives the best accuracy in metrics.jsonl."""
+    """The best weights, measured anew on the held-out images, gives the best accuracy in metrics.jsonl."""
     folder, _ = default_run
-    best = load_checkpoint(folder / "checkpoints" / "best.pt")
+    best = load_checkpoint(harness.best_checkpoint(folder))
     model = SmallResNet(width=24, dropout=0.1).eval()
     model.load_state_dict(best["model"])
     _, validation = load_split()
@@ -48,9 +48,11 @@ def test_console_has_a_banner_a_line_per_epoch_and_a_last_word(default_run: Defa
     lines = result.out.splitlines()
     assert lines[0].startswith("digits on 1 x cpu")
     assert "batch 64 = 1 x 64" in lines[0]
-    for epoch, line in enumerate(lines[1 : 1 + EPOCHS], start=1):
+    epochs = [line for line in lines if "val_loss" in line]
+    for epoch, line in enumerate(epochs, start=1):
         assert line.startswith(f"epoch {epoch}/{EPOCHS}  loss ")
         assert all(word in line for word in ("val_loss", "val_accuracy", "%", "samples/s"))
+    assert len(epochs) == EPOCHS
     assert lines[-1].startswith("succeeded: 264 steps")
     assert result.err == ""
 
@@ -75,7 +77,9 @@ def test_metrics_rows_have_their_fields(default_run: DefaultRun) -> None:
     validation = [row for row in rows if "val_loss" in row]
     assert [row["step"] for row in train] == list(range(10, STEPS, 10))
     assert [row["epoch"] for row in validation] == list(range(1, EPOCHS + 1))
-    assert all(set(row) == {"step", "epoch", "loss", "lr", "samples_per_second"} for row in train)
+    speed = {"samples_per_second", "data_wait", "memory_gib"}
+    assert all(set(row) == {"step", "epoch", "loss", "lr"} | speed for row in train)
+    assert all(0 <= row["data_wait"] <= 1 and 0 < row["memory_gib"] < 1024 for row in train)
     assert all(set(row) == {"step", "epoch", "val_loss", "val_accuracy"} for row in validation)
 
 
@@ -83,14 +87,15 @@ def test_only_the_newest_three_checkpoints_and_the_best_are_kept(default_run: De
     """One for each of the last three epochs, the best, and no temporary file."""
     folder, _ = default_run
     names = sorted(path.name for path in (folder / "checkpoints").iterdir())
-    assert names == ["best.pt", "step-00000220.pt", "step-00000242.pt", "step-00000264.pt"]
+    best = harness.best_checkpoint(folder).name
+    assert names == [best, "step-00000220.safetensors", "step-00000242.safetensors", "step-00000264.safetensors"]
 
 
 def test_onnx_model_computes_what_the_best_weights_compute(default_run: DefaultRun) -> None:
-    """Onnxruntime on model.onnx agrees with torch on best.pt, for batches of 1, 5 and all 360 images."""
+    """Onnxruntime on model.onnx agrees with torch on the best weights, for batches of 1, 5 and all 360 images."""
     folder, result = default_run
     model = SmallResNet(width=24, dropout=0.1).eval()
-    model.load_state_dict(load_checkpoint(folder / "checkpoints" / "best.pt")["model"])
+    model.load_state_dict(load_checkpoint(harness.best_checkpoint(folder))["model"])
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     _, validation = load_split()
     for size in (1, 5, 360):

@@ -55,7 +55,7 @@ def test_two_ranks_terminated_and_then_killed_end_with_the_same_bits(small_run_o
     assert "Traceback" not in stopped.out
     status = harness.read_status(folder)
     assert status["state"] == "stopped"
-    assert status["checkpoint"] == f"step-{status['step']:08d}.pt"
+    assert status["checkpoint"] == f"step-{status['step']:08d}.safetensors"
 
     process = harness.start(folder, *SMALL, processes=2)
     harness.wait_for_step(folder, STEPS_PER_EPOCH + 20, process)
@@ -92,7 +92,7 @@ def test_sigterm_several_times_checkpoints_the_step_it_stopped_at(tmp_path: Path
     assert status["state"] == "stopped"
     assert status["step"] >= 20
     assert status["step"] == harness.read_rows(folder)[-1]["step"]
-    assert status["checkpoint"] == f"step-{status['step']:08d}.pt" == harness.newest_checkpoint(folder).name
+    assert status["checkpoint"] == f"step-{status['step']:08d}.safetensors" == harness.newest_checkpoint(folder).name
     assert "stopped by SIGTERM" in ended.out
 
 
@@ -131,7 +131,7 @@ def test_deadline_near_checkpoints_and_stops_before_it(tmp_path: Path) -> None:
     status = harness.read_status(folder)
     assert status["state"] == "stopped"
     assert status["step"] > 0
-    assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.pt" == status["checkpoint"]
+    assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.safetensors" == status["checkpoint"]
 
 
 def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
@@ -143,16 +143,18 @@ def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
     process = harness.start(folder, *settings, "epochs=3", "checkpoint.keep=9", KEDGE_NOTICE_FILE=str(notice))
     for step in (20, STEPS_PER_EPOCH + 20):
         harness.wait_for_step(folder, step, process)
-        notice.write_text("rebalance")
+        # In one move: seen between its making and its filling, it would count twice.
+        (tmp_path / "new").write_text("rebalance")
+        (tmp_path / "new").replace(notice)
     ended = harness.finish(process)
     assert ended.code == 0, ended.err
     asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); going on", ended.out)]
     assert len(asked) == 2
     assert asked[0] >= 20
     assert asked[1] >= STEPS_PER_EPOCH + 20
-    names = {path.name for path in (folder / "checkpoints").glob("step-*.pt")}
+    names = {path.name for path in (folder / "checkpoints").glob("step-*.safetensors")}
     epoch_ends = {STEPS_PER_EPOCH * epoch for epoch in (1, 2, 3)}
-    assert names == {f"step-{step:08d}.pt" for step in {*asked, *epoch_ends}}
+    assert names == {f"step-{step:08d}.safetensors" for step in {*asked, *epoch_ends}}
     assert harness.read_status(folder)["state"] == "succeeded"
 
 
@@ -163,7 +165,7 @@ def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
 
     The third is resumed, both are named and set aside, and the run ends with the same bits.
     """
-    newest, second, third = sorted((finished / "checkpoints").glob("step-*.pt"), reverse=True)
+    newest, second, third = sorted((finished / "checkpoints").glob("step-*.safetensors"), reverse=True)
     newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
     content = bytearray(second.read_bytes())
     content[len(content) // 2] ^= 1
@@ -179,7 +181,7 @@ def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
 
 def test_no_sound_checkpoint_starts_from_the_beginning(small_run: Path, finished: Path) -> None:
     """All step checkpoints unreadable: trained anew to the same bits, without doubled metrics rows."""
-    for path in (finished / "checkpoints").glob("step-*.pt"):
+    for path in (finished / "checkpoints").glob("step-*.safetensors"):
         path.write_bytes(b"no checkpoint")
     assert harness.call(finished, *SMALL) == 0
     harness.assert_same_run(finished, small_run)
@@ -216,7 +218,7 @@ def test_checkpoints_of_another_configuration_are_refused(finished: Path, capsys
 
 def test_leftovers_of_a_killed_save_are_cleared_away_at_the_next_start(finished: Path) -> None:
     """Half-written files of ours go; a user's own hidden file stays."""
-    ours = [finished / "checkpoints" / ".step-00000999.pt.tmp", finished / ".status.json.tmp"]
+    ours = [finished / "checkpoints" / ".step-00000999.safetensors.tmp", finished / ".status.json.tmp"]
     theirs = finished / "checkpoints" / ".notes.tmp"
     for path in (*ours, theirs):
         path.write_bytes(b"half")

@@ -63,8 +63,9 @@ def build_workload(settings: DigitsSettings) -> Workload:
     """Make the model and the data that the settings describe."""
     train, validation = load_split()
     images_BCHW = torch.stack([validation.sample(index, np.random.default_rng(0))[0] for index in range(8)])
+    model = SmallResNet(width=settings.model.width, dropout=settings.model.dropout)
     return Workload(
-        model=SmallResNet(width=settings.model.width, dropout=settings.model.dropout),
+        model=model,
         train_data=ShiftedDigits(train, shift_pixels=settings.data.shift_pixels),
         validation_data=validation,
         loss=mean_cross_entropy,
@@ -72,6 +73,8 @@ def build_workload(settings: DigitsSettings) -> Workload:
         best="accuracy",
         best_is="max",
         export_inputs=(images_BCHW,),
+        blocks=list(model.blocks),
+        data="UCI Optical Recognition of Handwritten Digits (CC BY 4.0), the 1,797 images that scikit-learn carries",
     )
 
 

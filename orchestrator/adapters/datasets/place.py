@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
+from orchestrator.adapters.aws_sdk import code_of
 from orchestrator.adapters.datasets.index import INDEX, SHARDS
 from orchestrator.adapters.objects.s3_folder import S3Folder, explained
-from orchestrator.adapters.providers.aws.sdk import code_of
 from orchestrator.core.errors import ConflictError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
 from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart
-from orchestrator.adapters.jobfile.names import fit_name
+from orchestrator.adapters.jobfile.names import fit_name, parse_torch_wheel
 from orchestrator.adapters.jobfile.paths import (
     expand_variables,
     find_overlap,
@@ -34,6 +34,7 @@ from orchestrator.core.job import (
     SupervisorSpec,
     VolumeSpec,
 )
+from orchestrator.core.wire import TORCH_WHEEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ class _Builder:
             budget_usd=self._last("budget"),
             supervisor=SupervisorSpec(**self._merged("supervisor")),
             start=self._last("start") or StartFrom.SSH,
+            recover=self._last("recover") or False,
             expect=Expect(**self._merged("expect")),
             bundled_trainer=runs_bundled_trainer(run, workdir),
         )
@@ -126,7 +128,10 @@ class _Builder:
         merged: dict[str, str | None] = {}
         for layer in self._layers:
             merged |= layer.envs or {}
-        return {name: self._looked_up("envs", name) if value is None else value for name, value in merged.items()}
+        envs = {name: self._looked_up("envs", name) if value is None else value for name, value in merged.items()}
+        if TORCH_WHEEL in envs:
+            self._written.at(("envs", TORCH_WHEEL), partial(parse_torch_wheel, envs[TORCH_WHEEL]))
+        return envs
 
     def _secrets(self) -> tuple[str, ...]:
         names = dict.fromkeys(name for layer in self._layers for name in layer.secrets or ())

@@ -233,6 +233,10 @@ class ModePart(_Part, title="mode"):
     supervisor: Supervisor | None = Field(
         default=None, description="What keeps the command alive: a name, or a mapping.", examples=["tmux"]
     )
+    recover: bool | None = Field(
+        default=None,
+        description="Replace a machine that is taken away, as `launch --recover` does; default: false.",
+    )
     expect: ExpectPart | None = Field(default=None, description="What you expect of a run.")
 
 

@@ -1,4 +1,4 @@
-"""Names of jobs, of modes and of variables."""
+"""Names of jobs, of modes, of variables and of wheels."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 
 from orchestrator.adapters.jobfile.problems import quoted
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.wire import TORCH_WHEEL
 
 NAME_LENGTH = 30
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?$"
 
 _MODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,29}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_WHEEL = re.compile(r"[a-z][a-z0-9.]*", re.ASCII)
 
 
 def fit_name(text: str) -> str:
@@ -58,8 +60,25 @@ def parse_variable_name(name: str) -> str:
         raise BadRequestError(
             f"{quoted(name)} can't be a variable's name", fix="use letters, digits and _, and no digit first"
         )
-    if name.startswith("KEDGE_"):
+    if name.startswith("KEDGE_") and name != TORCH_WHEEL:
         raise BadRequestError(
-            f"{quoted(name)} is kedge's own", why="kedge sets KEDGE_ variables", fix="choose another name"
+            f"{quoted(name)} is kedge's own",
+            why=f"kedge sets KEDGE_ variables; {TORCH_WHEEL} alone is a job's to set",
+            fix="choose another name",
         )
     return name
+
+
+def parse_torch_wheel(text: str) -> str:
+    """Return where a machine is to take torch from (see core.wire.BootOrder).
+
+    Raises:
+        BadRequestError: no machine could: better said before one is paid for.
+    """
+    if text and "://" not in text and not _WHEEL.fullmatch(text):
+        raise BadRequestError(
+            f"{quoted(text)} is no tag of torch's wheels",
+            why="where its image has none, a machine takes torch from there",
+            fix="write for example rocm6.4, cu128 or cpu, the address of an index, or none for a job without torch",
+        )
+    return text

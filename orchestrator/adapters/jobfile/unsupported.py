@@ -31,7 +31,7 @@ _RESOURCES = {
     "disk_tier": "leave it out: the root disk is the provider's standard one",
     "ephemeral_storage": "use `disk_size`",
     "gpus": "use `accelerators`",
-    "job_recovery": "use `supervisor.restarts`; `kedge resume` gives a lost run a new machine",
+    "job_recovery": "use `recover: true` for lost machines, and `supervisor.restarts` for commands that fail",
     "labels": "leave it out: kedge tags what it creates with the run",
     "local_disk": "use `instance_type`",
     "memory": "use `instance_type`; `kedge offers` lists types with their memory",
@@ -40,7 +40,7 @@ _RESOURCES = {
     "ports": "leave it out: only SSH is open; forward a port with `kedge ssh RUN -- -L 8081:localhost:8081`",
     "priority": "leave it out: there is no queue",
     "priority_class": "leave it out: there is no queue",
-    "spot_recovery": "use `supervisor.restarts`; `kedge resume` gives a lost run a new machine",
+    "spot_recovery": "use `recover: true` for lost machines, and `supervisor.restarts` for commands that fail",
     "volumes": _STORAGE,
 }
 

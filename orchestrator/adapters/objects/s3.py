@@ -19,17 +19,19 @@ _OF_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 class S3Store(Results):
     """The results of runs, in a bucket."""
 
-    def __init__(self, client: S3Client, bucket: str, prefix: str = "runs") -> None:
+    def __init__(self, client: S3Client, bucket: str, prefix: str = "runs", *, keys_file: str = "") -> None:
         """Name the place; nothing is contacted.
 
         Args:
             client: of the bucket's region.
             bucket: its name.
             prefix: what the keys of all runs begin with, without a slash at its end.
+            keys_file: where the machine has its keys to the bucket; empty where it has a role.
         """
         self._client = client
         self._bucket_name = bucket
         self._prefix = prefix
+        self._keys_file = keys_file
         super().__init__(S3Folder(client=client, bucket=bucket, prefix=prefix), workers=_WORKERS)
 
     @property
@@ -39,4 +41,6 @@ class S3Store(Results):
         endpoint = self._client.meta.endpoint_url
         if not (urlsplit(endpoint).hostname or "").endswith(_OF_AMAZON):
             where["endpoint"] = endpoint
+        if self._keys_file:
+            where["keys"] = self._keys_file
         return f"s3://{self._bucket_name}/{quote(self._prefix)}?{urlencode(where, safe=':/')}"

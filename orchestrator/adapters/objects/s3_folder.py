@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 
+from orchestrator.adapters.aws_sdk import REFUSED, SIGN_IN, code_of, translate
 from orchestrator.adapters.objects.tally import Tally
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
 from orchestrator.core.errors import KedgeError, UnreachableError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _CHUNK = 1 << 20
 _CUTS = 4
 """How often in a row a download may break before a single byte has come."""
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_MAKE = "make it with `kedge bootstrap --provider aws`; for Spaces see KEDGE_SPACES_BUCKET"
+_OPEN = f"{SIGN_IN}; for Spaces set SPACES_ACCESS_KEY_ID and SPACES_SECRET_ACCESS_KEY"
 _PAST_THE_END = frozenset({"416", "InvalidRange"})
 # The `crt` client would silently go to Amazon whatever endpoint is set.
 _TRANSFER = TransferConfig(preferred_transfer_client="classic", multipart_chunksize=16 << 20)
@@ -147,9 +149,9 @@ def explained(what: str) -> Iterator[None]:
         if code_of(err) in _MISSING:
             raise FileNotFoundError(what) from err
         if code_of(err) == "NoSuchBucket":
-            raise KedgeError(
-                what, why="there is no such bucket", fix="make it with `kedge bootstrap --provider aws`"
-            ) from err
+            raise KedgeError(what, why="there is no such bucket", fix=_MAKE) from err
+        if code_of(err) in REFUSED:
+            raise KedgeError(what, why=f"the object store doesn't accept the keys ({code_of(err)})", fix=_OPEN) from err
         raise translate(err, what) from err
     except IncompleteReadError as err:
         raise UnreachableError(

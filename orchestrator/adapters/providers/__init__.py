@@ -1,6 +1,7 @@
 """Providers by name; each is imported when it is asked for, and no other.
 
-A new provider is a module whose `make(context)` returns a Backing, and one line here.
+A new provider is a module whose `make(context, **options)` returns a Backing, and one line here. Where several speak
+the same API, their lines share a module, and their options tell them apart.
 """
 
 from __future__ import annotations
@@ -18,13 +19,49 @@ if TYPE_CHECKING:
 
     from orchestrator.core.ports import Clock, DataStage, Provider, ResultStore, Stage
 
-PROVIDERS = {
-    "local": "orchestrator.adapters.providers.local.provider",
-    "aws": "orchestrator.adapters.providers.aws.provider",
-}
 
-STAGED = frozenset({"aws"})
-"""Those whose machines take code from an object store; told without importing any."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A line of the registry, and what is told without importing the module.
+
+    Attributes:
+        module: below this package.
+        options: keyword arguments of the module's `make`.
+        stages: its machines may take code from an object store.
+        bills_when_off: a machine that is powered off costs as much as one that runs.
+    """
+
+    module: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    stages: bool = False
+    bills_when_off: bool = False
+
+
+def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str) -> Entry:
+    """Enter a site that speaks DigitalOcean's API; the names of its own variables begin with the prefix."""
+    return Entry(
+        module="digitalocean.provider",
+        options={
+            "name": name,
+            "endpoint": endpoint,
+            "endpoint_name": f"{prefix}_ENDPOINT",
+            "token_names": token_names,
+            "delete_token_name": f"{prefix}_DELETE_TOKEN",
+        },
+        stages=True,
+        # https://docs.digitalocean.com/products/droplets/details/pricing/, read in November 2026.
+        bills_when_off=True,
+    )
+
+
+PROVIDERS = {
+    "local": Entry(module="local.provider"),
+    "aws": Entry(module="aws.provider", stages=True),
+    "do": _digitalocean(
+        "do", "https://api.digitalocean.com", "KEDGE_DIGITALOCEAN", "DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN"
+    ),
+    "amd": _digitalocean("amd", "https://api.devcloud.amd.com", "KEDGE_AMD", "AMD_DEVCLOUD_TOKEN"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +72,6 @@ class Context:
         state_dir: where a provider keeps what it must find again after a crash.
         runtime_dir: a short private path for sockets.
         key_file: the private key that machines are reached with.
-        ssh_from: the address range that may reach machines over SSH, as CIDR; empty to find this computer's own.
         environ: the user's environment.
     """
 
@@ -43,7 +79,6 @@ class Context:
     runtime_dir: Path
     clock: Clock
     key_file: Path
-    ssh_from: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,12 +87,13 @@ class Backing:
     """A provider, and the object store that its machines use.
 
     Attributes:
+        store: None where results wait on the machine.
         stage: None where machines can't start by themselves.
         data: where machines take the laptop's data from; None where that goes to them directly.
     """
 
     provider: Provider
-    store: ResultStore
+    store: ResultStore | None
     stage: Stage | None
     data: DataStage | None = None
 
@@ -68,12 +104,22 @@ def open_backing(name: str, context: Context) -> Backing:
     Raises:
         BadRequestError: there is none of this name.
     """
-    module = PROVIDERS.get(name)
-    if module is None:
+    entry = find_entry(name)
+    return cast("Backing", importlib.import_module(f"{__name__}.{entry.module}").make(context, **entry.options))
+
+
+def find_entry(name: str) -> Entry:
+    """Look a provider up; nothing is imported.
+
+    Raises:
+        BadRequestError: there is none of this name.
+    """
+    entry = PROVIDERS.get(name)
+    if entry is None:
         near = difflib.get_close_matches(name.lower(), PROVIDERS, n=1)
         raise BadRequestError(
             f"there is no provider {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
             why=f"kedge knows: {', '.join(PROVIDERS)}",
             fix="choose one of those with --provider, or in the job file under resources: infra",
         )
-    return cast("Backing", importlib.import_module(module).make(context))
+    return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import subprocess
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,6 +20,10 @@ _log = logging.getLogger(__name__)
 
 # sh starts its arguments in the background and ends: nobody waits for them, and nobody's Ctrl-C ends them.
 _DETACHED = ("sh", "-c", '"$@" &', "sh")
+
+
+_KNOCK = timedelta(seconds=4)
+"""A firewall drops what it doesn't let in; this is time for a packet to be sent thrice (RFC 6298: after 1 s, 2 s)."""
 
 
 class _Way(Remote, Protocol):
@@ -42,6 +47,16 @@ class SshConnector:
         if way is None or not way.usable:
             way = self._ways[address] = self._open(address, self._within if within is None else within)
         return way
+
+    def reaches(self, address: SshAddress) -> bool:
+        """Tell whether anybody listens at the address; nothing is said to them."""
+        if answers(self._places.control_socket(address)):
+            return True
+        try:
+            socket.create_connection((address.host, address.port), _KNOCK.total_seconds()).close()
+        except OSError:
+            return False
+        return True
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         """Return the OpenSSH client's argv up to the host, which stands last; options given here win."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from orchestrator.adapters.remote.failures import HostKeyError, place
 from orchestrator.core.errors import KedgeError, UnreachableError
@@ -15,15 +16,21 @@ _log = logging.getLogger(__name__)
 
 _EVERY = timedelta(minutes=1)
 """How often it is looked whether the address has changed: a machine that boots is called every few seconds."""
-
 Reopen = Callable[[SshAddress], bool]
 """Has whoever rents a machine out let this computer in; True when that changed something."""
+
+
+class KnockingConnector(Connector, Protocol):
+    """A connector that can also tell whether anybody is there."""
+
+    def reaches(self, address: SshAddress) -> bool:
+        """Tell whether anybody listens at the address."""
 
 
 class ReopeningConnector:
     """Implements `core.ports.Connector` over another one: tries once more after this computer was let in."""
 
-    def __init__(self, connector: Connector, reopen: Reopen, clock: Clock) -> None:
+    def __init__(self, connector: KnockingConnector, reopen: Reopen, clock: Clock) -> None:
         self._connector = connector
         self._reopen = reopen
         self._clock = clock
@@ -42,6 +49,12 @@ class ReopeningConnector:
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         """Return the OpenSSH client's argv up to and including the host."""
+        return self._connector.ssh_argv(address, *options)
+
+    def terminal_argv(self, address: SshAddress, *options: str) -> list[str]:
+        """Return the same for a client that connects by itself: this computer is let in first where nobody answers."""
+        if not self._connector.reaches(address):
+            self._let_in(address)
         return self._connector.ssh_argv(address, *options)
 
     def forget(self, address: SshAddress) -> None:

@@ -81,10 +81,10 @@ def test_a_machine_whose_creator_died_gets_its_deadline_from_the_next_command(
 
 
 def test_a_deadline_that_aws_does_not_take_is_tried_again(aws: AwsWorld, ledger: SqliteLedger) -> None:
-    """The finding says that the machine has only its own until then."""
+    """The finding says that the machine lacks it until then."""
     die_before_the_schedule(aws)
     aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", status=402)
-    assert any("only its own deadline" in finding for finding in look(aws, ledger))
+    assert any("lacks what its creation would have given it" in finding for finding in look(aws, ledger))
     assert aws.schedules() == []
     look(aws, ledger)
     assert aws.schedules() == [M1]

@@ -1,4 +1,4 @@
-"""What a run's machines may do at AWS: their own run's objects, and nothing else."""
+"""What a run's machines may do at AWS: their own run's objects, its job's data sets, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from orchestrator.adapters.providers.aws.identity import write_policy
+from orchestrator.adapters.datasets.push import data_name
 from orchestrator.adapters.providers.aws.naming import role_name
+from orchestrator.adapters.providers.aws.policy import data_sets, write_policy
+from orchestrator.core.job import DataMount
 from tests.adapters.aws.world import RUN, AwsWorld
 
 BUCKET = "kedge-test"
 OTHER = "digits-1121-ab2cx"
+SCANS = DataMount(source="/home/ada/scans", target="scans")
+DATA = data_name(SCANS.source, SCANS.target)
 
 MAY = [
     ("s3:GetObject", f"{BUCKET}/runs/{RUN}/manifest.json", {}),
@@ -23,14 +27,19 @@ MAY = [
     ("s3:DeleteObject", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
     ("s3:AbortMultipartUpload", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
     ("s3:ListMultipartUploadParts", f"{BUCKET}/runs/{RUN}/blobs/0a", {}),
-    ("s3:GetObject", f"{BUCKET}/data/scans/index.json", {}),
+    ("s3:GetObject", f"{BUCKET}/data/{DATA}/index.json.gz", {}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": f"data/{DATA}/shards/"}),
     ("s3:ListBucket", BUCKET, {"s3:prefix": f"runs/{RUN}/blobs/"}),
 ]
 MAY_NOT = [
     ("s3:GetObject", f"{BUCKET}/runs/{OTHER}/manifest.json", {}),
     ("s3:PutObject", f"{BUCKET}/runs/{OTHER}/manifest.json", {}),
-    ("s3:PutObject", f"{BUCKET}/data/scans/index.json", {}),
-    ("s3:DeleteObject", f"{BUCKET}/data/scans/index.json", {}),
+    ("s3:PutObject", f"{BUCKET}/data/{DATA}/index.json.gz", {}),
+    ("s3:DeleteObject", f"{BUCKET}/data/{DATA}/index.json.gz", {}),
+    ("s3:GetObject", f"{BUCKET}/data/{DATA}x/index.json.gz", {}),
+    ("s3:GetObject", f"{BUCKET}/data/maps/index.json.gz", {}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": "data/"}),
+    ("s3:ListBucket", BUCKET, {"s3:prefix": "data/maps/"}),
     ("s3:GetObject", f"someone-else/runs/{RUN}/manifest.json", {}),
     ("s3:ListBucket", BUCKET, {}),
     ("s3:ListBucket", BUCKET, {"s3:prefix": ""}),
@@ -72,19 +81,43 @@ def allows(document: Mapping[str, Any], action: str, resource: str, context: Map
 
 @pytest.mark.parametrize(("action", "resource", "context"), MAY)
 def test_a_machine_may_use_its_own_run(action: str, resource: str, context: dict[str, str]) -> None:
-    """What the agent does: ship, restore, fetch data sets."""
-    assert allows(write_policy(BUCKET, RUN), action, resource, context)
+    """What the agent does: ship, restore, fetch the job's data sets."""
+    assert allows(write_policy(BUCKET, RUN, [DATA]), action, resource, context)
 
 
 @pytest.mark.parametrize(("action", "resource", "context"), MAY_NOT)
 def test_a_machine_may_do_nothing_else(action: str, resource: str, context: dict[str, str]) -> None:
-    """Not even with a run whose id begins like its own."""
-    assert not allows(write_policy(BUCKET, RUN), action, resource, context)
+    """Not even with a run or a data set whose name begins like its own."""
+    assert not allows(write_policy(BUCKET, RUN, [DATA]), action, resource, context)
+
+
+def test_a_job_without_data_sets_reads_none() -> None:
+    """Neither the objects nor their names."""
+    assert "data/" not in json.dumps(write_policy(BUCKET, RUN))
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (f"s3://{BUCKET}/data/maps/", "maps"),
+        (f"s3://{BUCKET}/data/maps/europe/north.tif?region=eu-north-1", "maps"),
+        (f"s3://{BUCKET}/data/", None),
+        (f"s3://{BUCKET}/data/*/", None),
+        (f"s3://{BUCKET}/data/ma?s/", None),
+        (f"s3://{BUCKET}/runs/{OTHER}/", None),
+        (f"s3://{BUCKET}/runs/{OTHER}/data/maps/", None),
+        ("s3://someone-else/data/maps/", None),
+        (f"https://{BUCKET}/data/maps/", None),
+    ],
+)
+def test_an_address_in_the_bucket_names_a_data_set(source: str, name: str | None) -> None:
+    """One data set, and never more: not a pattern, and nothing of a run's."""
+    assert data_sets([DataMount(source=source, target="maps")], BUCKET) == ([name] if name else [])
 
 
 def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> None:
     """Whatever policy somebody attaches to it later, the account's boundary stays above it."""
-    aws.provider().create(aws.order())
+    aws.provider().create(aws.order(data=(SCANS,)))
     iam = aws.api.client("iam")
     role = iam.get_role(RoleName=role_name(RUN))["Role"]
     assert role["PermissionsBoundary"]["PermissionsBoundaryArn"].endswith(":policy/kedge-run-boundary")
@@ -94,7 +127,7 @@ def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> N
     assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
     (name,) = iam.list_role_policies(RoleName=role["RoleName"])["PolicyNames"]
     written = iam.get_role_policy(RoleName=role["RoleName"], PolicyName=name)["PolicyDocument"]
-    assert json.dumps(written, sort_keys=True) == json.dumps(write_policy(BUCKET, RUN), sort_keys=True)
+    assert json.dumps(written, sort_keys=True) == json.dumps(write_policy(BUCKET, RUN, [DATA]), sort_keys=True)
     assert iam.list_attached_role_policies(RoleName=role["RoleName"])["AttachedPolicies"] == []
 
 
@@ -110,12 +143,14 @@ def test_everything_that_a_run_may_do_is_within_the_boundary(aws: AwsWorld) -> N
 @pytest.fixture
 def as_machine(aws: AwsWorld) -> Iterator[dict[str, str]]:
     """Credentials of a run's role, in an account that checks them."""
-    aws.provider().create(aws.order())
+    aws.provider().create(aws.order(data=(SCANS,)))
     role = aws.api.client("iam").get_role(RoleName=role_name(RUN))["Role"]
     said = aws.api.client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="machine")["Credentials"]
     s3 = aws.api.client("s3")
     for run in (RUN, OTHER):
         s3.put_object(Bucket=BUCKET, Key=f"runs/{run}/manifest.json", Body=b"{}")
+    for name in (DATA, "maps"):
+        s3.put_object(Bucket=BUCKET, Key=f"data/{name}/index.json.gz", Body=b"{}")
     aws.api.enforce_iam()
     yield {
         "aws_access_key_id": said["AccessKeyId"],
@@ -126,16 +161,19 @@ def as_machine(aws: AwsWorld) -> Iterator[dict[str, str]]:
 
 
 def test_a_machine_tries_in_vain_to_leave_its_run(aws: AwsWorld, as_machine: dict[str, str]) -> None:
-    """It reads and writes its own run; another run, the account and new machines are refused by AWS."""
+    """It uses its own run and reads its job's data; other runs and data, the account and new machines are refused."""
     s3 = aws.api.client("s3", **as_machine)
     ec2 = aws.api.client("ec2", **as_machine)
     own = f"runs/{RUN}/manifest.json"
     assert s3.get_object(Bucket=BUCKET, Key=own)["Body"].read() == b"{}"
     s3.put_object(Bucket=BUCKET, Key=own, Body=b"[]")
+    assert s3.get_object(Bucket=BUCKET, Key=f"data/{DATA}/index.json.gz")["Body"].read() == b"{}"
     iam = aws.api.client("iam", **as_machine)
     tries: list[Callable[[], object]] = [
         lambda: s3.get_object(Bucket=BUCKET, Key=f"runs/{OTHER}/manifest.json"),
         lambda: s3.put_object(Bucket=BUCKET, Key=f"runs/{OTHER}/manifest.json", Body=b""),
+        lambda: s3.get_object(Bucket=BUCKET, Key="data/maps/index.json.gz"),
+        lambda: s3.put_object(Bucket=BUCKET, Key=f"data/{DATA}/index.json.gz", Body=b""),
         s3.list_buckets,
         lambda: ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1),
         ec2.describe_instances,

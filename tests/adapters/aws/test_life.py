@@ -123,7 +123,7 @@ def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> Non
     assert found.state is MachineState.READY
     assert found.address is not None
     assert (found.address.user, found.address.port, found.address.provisional) == ("kedge", 22, True)
-    assert found.address.host_key.startswith("ssh-ed25519 ")
+    assert found.address.host_key.startswith("ecdsa-sha2-nistp256 ")
     assert made.created_at == found.created_at
     assert found.deadline_at - found.created_at == timedelta(hours=1)
     assert list(aws.provider().machines()) == [found]
@@ -143,7 +143,7 @@ def test_the_private_host_key_is_nowhere_on_the_laptop(aws: AwsWorld) -> None:
     """Its public half is all that the laptop needs."""
     aws.provider().create(aws.order())
     files = [path for path in aws.folder.rglob("*") if path.is_file()]
-    assert any(b"ssh-ed25519" in path.read_bytes() for path in files)
+    assert any(b"ecdsa-sha2-nistp256" in path.read_bytes() for path in files)
     assert not any(b"PRIVATE KEY" in path.read_bytes() for path in files)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.adapters.providers.aws.provider import AwsProvider
 from orchestrator.core.errors import BadRequestError
-from tests.adapters.aws.world import RUN, AwsWorld
+from tests.adapters.aws.world import HOME, RUN, AwsWorld
 
 M1 = f"{RUN}-m1"
 OTHER = "111111111111"
@@ -30,7 +30,7 @@ ASKS: tuple[Callable[[AwsProvider, AwsWorld], object], ...] = (
     lambda provider, _: provider.describe(M1),
     lambda provider, _: provider.destroy(M1),
     lambda provider, _: provider.guard(M1),
-    lambda provider, _: provider.reopen(M1),
+    lambda provider, _: provider.reopen(M1, HOME),
     lambda provider, _: provider.release(RUN),
     lambda provider, world: provider.create(world.order(1)),
     lambda provider, world: provider.create(world.order(2)),

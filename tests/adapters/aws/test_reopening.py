@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.root import App
+from orchestrator.cli.terminal import run_in_terminal
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine
@@ -31,11 +32,10 @@ def open_to(aws: AwsWorld) -> list[str]:
 def test_a_machine_is_opened_to_the_present_address_alone(aws: AwsWorld) -> None:
     """Two calls, and none the next time."""
     aws.provider().create(aws.order())
-    aws.ssh_from = AWAY
     aws.api.reset_calls()
-    assert aws.provider().reopen(M1)
+    assert aws.provider().reopen(M1, AWAY)
     assert aws.actions() == Counter(["AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress"])
-    assert not aws.provider().reopen(M1)
+    assert not aws.provider().reopen(M1, AWAY)
     assert aws.actions().total() == 2
     assert open_to(aws) == [AWAY]
 
@@ -44,60 +44,75 @@ def test_an_address_that_has_not_changed_costs_no_call(aws: AwsWorld) -> None:
     """A machine that doesn't answer isn't always the firewall's fault."""
     aws.provider().create(aws.order())
     aws.api.reset_calls()
-    assert not aws.provider().reopen(M1)
+    assert not aws.provider().reopen(M1, HOME)
     assert aws.actions() == Counter()
 
 
 def test_a_machine_of_another_laptop_is_not_opened_to_this_one(aws: AwsWorld) -> None:
     """Its host key isn't known here: there is nothing to reach."""
     aws.provider().create(aws.order())
-    other = AwsWorld(api=aws.api, folder=aws.folder / "other", ssh_from=AWAY)
-    assert not other.provider().reopen(M1)
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
+    assert not other.provider().reopen(M1, AWAY)
     assert open_to(aws) == [HOME]
+
+
+def test_a_range_of_several_addresses_stays_until_somebody_wants_another(aws: AwsWorld) -> None:
+    """It was the user's choice: it isn't even asked where this computer is now."""
+    aws.provider().create(aws.order(ssh_from="198.51.100.0/24"))
+    aws.api.reset_calls()
+    assert not aws.provider().reopen(M1, "")
+    assert aws.actions() == Counter()
+    assert open_to(aws) == ["198.51.100.0/24"]
+    assert aws.provider().reopen(M1, "203.0.113.0/28")
+    assert open_to(aws) == ["203.0.113.0/28"]
 
 
 def test_a_machine_is_never_reopened_to_everybody(aws: AwsWorld) -> None:
     """The same addresses are refused as at its creation."""
     aws.provider().create(aws.order())
-    aws.ssh_from = "0.0.0.0/0"
     with pytest.raises(BadRequestError, match="everybody"):
-        aws.provider().reopen(M1)
+        aws.provider().reopen(M1, "0.0.0.0/0")
     assert open_to(aws) == [HOME]
 
 
 def test_a_firewall_that_is_gone_says_so(aws: AwsWorld) -> None:
     """What the laptop remembers of it isn't changed by a call that failed."""
     aws.provider().create(aws.order())
-    aws.ssh_from = AWAY
     aws.api.fail_next("AuthorizeSecurityGroupIngress", "InvalidGroup.NotFound", status=400)
     with pytest.raises(KedgeError, match="can't be opened"):
-        aws.provider().reopen(M1)
-    assert aws.provider().reopen(M1)
+        aws.provider().reopen(M1, AWAY)
+    assert aws.provider().reopen(M1, AWAY)
 
 
-@pytest.mark.parametrize("in_ledger", ["with its address", "without one, while it boots"])
-def test_a_command_that_is_not_let_in_reopens_its_machine(
-    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch, in_ledger: str
-) -> None:
-    """App and engine use the same way in: where nobody answers, the machine's firewall is looked after."""
+@dataclass(frozen=True)
+class Desk:
+    """The next command of a laptop, whose machine turns callers away."""
+
+    app: App
+    machine: Machine
+
+    def record(self, machine: Machine, ssh_from: str = "") -> None:
+        """Have the ledger know the machine, of a run that was launched for a range of addresses."""
+        spec = LaunchSpec(run_id=RUN, provider="aws", job=Job(name="digits"), ssh_from=ssh_from)
+        self.app.ledger.open_run(spec, datetime.now(UTC))
+        self.app.ledger.put_machine(machine)
+
+    def call(self) -> None:
+        """Do what every command does."""
+        with pytest.raises(UnreachableError, match="doesn't answer"):
+            self.app.remote(self.machine)
+
+
+@pytest.fixture
+def desk(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A command that is given at another address."""
     machine = aws.provider().create(aws.order())
     with short_folder() as runtime:
-        app = _laptop(aws.folder, runtime, monkeypatch)
-        reached = _at_a_closed_port(aws, machine)
-        app.ledger.open_run(LaunchSpec(run_id=RUN, provider="aws", job=Job(name="digits")), datetime.now(UTC))
-        app.ledger.put_machine(reached if "with its" in in_ledger else replace(reached, address=None))
-        with pytest.raises(UnreachableError, match="doesn't answer"):
-            app.remote(reached)
+        monkeypatch.setenv("KEDGE_STATE_DIR", str(aws.folder))
+        monkeypatch.setenv("KEDGE_RUNTIME_DIR", str(runtime))
+        app = App(replace(read_settings(), ssh_from=AWAY))
+        yield Desk(app=app, machine=_at_a_closed_port(aws, machine))
         app.ledger.close()
-    assert open_to(aws) == [AWAY]
-
-
-def _laptop(state: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> App:
-    """Start the next command, at another address."""
-    monkeypatch.setenv("KEDGE_STATE_DIR", str(state))
-    monkeypatch.setenv("KEDGE_RUNTIME_DIR", str(runtime))
-    monkeypatch.setenv("KEDGE_SSH_FROM", AWAY)
-    return App(read_settings())
 
 
 def _at_a_closed_port(aws: AwsWorld, machine: Machine) -> Machine:
@@ -106,3 +121,28 @@ def _at_a_closed_port(aws: AwsWorld, machine: Machine) -> Machine:
     assert found is not None
     assert found.address is not None
     return replace(found, address=replace(found.address, host="127.0.0.1", port=free_port()))
+
+
+@pytest.mark.parametrize("in_ledger", ["with its address", "without one, while it boots"])
+def test_a_command_that_is_not_let_in_reopens_its_machine(aws: AwsWorld, desk: Desk, in_ledger: str) -> None:
+    """App and engine use the same way in: where nobody answers, the machine's firewall is looked after."""
+    desk.record(desk.machine if "with its" in in_ledger else replace(desk.machine, address=None))
+    desk.call()
+    assert open_to(aws) == [AWAY]
+
+
+def test_a_terminal_that_is_not_let_in_reopens_its_machine(aws: AwsWorld, desk: Desk) -> None:
+    """`ssh`, `exec` and `attach` hand over to the OpenSSH client, which knows nothing of firewalls."""
+    desk.record(desk.machine)
+    assert run_in_terminal(desk.app, desk.machine, ["true"], tty=False) == 255
+    assert open_to(aws) == [AWAY]
+
+
+def test_a_range_that_the_user_gave_is_remembered_and_a_later_one_wins(aws: AwsWorld, desk: Desk) -> None:
+    """The run's range holds for every command that says none."""
+    desk.record(desk.machine, ssh_from="192.0.2.0/24")
+    desk.call()
+    assert open_to(aws) == [AWAY]
+    desk.app.settings = replace(desk.app.settings, ssh_from="")
+    desk.app.let_in(desk.app.named_run(RUN))
+    assert open_to(aws) == ["192.0.2.0/24"]

@@ -17,7 +17,7 @@ from botocore.exceptions import (
     ProfileNotFound,
 )
 
-from orchestrator.adapters.providers.aws.sdk import translate
+from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from tests.adapters.aws.account_moto import REGION, environment

@@ -10,7 +10,7 @@ from orchestrator.core.errors import KedgeError, NoCapacityError, StillBillingEr
 from orchestrator.core.job import VolumeSpec
 from orchestrator.core.machine import MachineState
 from tests.adapters.aws.killing import kill_when
-from tests.adapters.aws.world import RUN, AwsWorld
+from tests.adapters.aws.world import RUN, AwsWorld, set_up
 from tests.cloudbox.box import REGION
 from tests.waiting import wait_until
 
@@ -160,6 +160,33 @@ def test_a_machine_that_was_just_asked_for_counts_as_unknown(aws: AwsWorld) -> N
     wait_until(lambda: bool(aws.instances()))
 
 
+def test_a_command_killed_within_the_request_counts_as_long_as_an_answer_that_was_lost(aws: AwsWorld) -> None:
+    """Nobody has read an answer: for a quarter of an hour it may be billing, and no other machine is made."""
+    aws.api.drop_next("RunInstances", before_effect=True, seconds=3)
+    kill_when(aws, "RunInstances")
+    aws.clock.sleep(timedelta(minutes=13))
+    (machine,) = aws.provider().machines()
+    assert (machine.id, machine.state) == (M1, MachineState.UNKNOWN)
+    for order in (aws.order(1), aws.order(2)):
+        with pytest.raises(StillBillingError, match=M1):
+            aws.provider().create(order)
+    aws.clock.sleep(timedelta(minutes=3))
+    assert list(aws.provider().machines()) == []
+    aws.provider().create(aws.order(2))
+    assert len(aws.instances()) == 1
+
+
+def test_an_answer_ends_the_uncertainty(aws: AwsWorld) -> None:
+    """A machine of which AWS has told is gone as soon as AWS no longer lists it, and stands in nobody's way."""
+    aws.provider().create(aws.order())
+    aws.provider().destroy(M1)
+    aws.api.reset()
+    set_up(aws.api)
+    aws.clock.sleep(timedelta(minutes=2))
+    assert list(aws.provider().machines()) == []
+    aws.provider().create(aws.order(2))
+
+
 def test_a_command_killed_right_after_the_request_leaves_all_that_is_needed(aws: AwsWorld) -> None:
     """The next one finds the machine, knows its host key, and gives it its schedule; there is only one."""
     aws.api.delay_next("CreateSchedule", 3)
@@ -167,7 +194,7 @@ def test_a_command_killed_right_after_the_request_leaves_all_that_is_needed(aws:
     (found,) = aws.provider().machines()
     assert found.id == M1
     assert found.address is not None
-    assert found.address.host_key.startswith("ssh-ed25519 ")
+    assert found.address.host_key.startswith("ecdsa-sha2-nistp256 ")
     again = aws.provider().create(aws.order())
     assert again.address == found.address
     assert len(aws.instances()) == 1

@@ -15,6 +15,7 @@ from orchestrator.adapters.providers import Context
 from orchestrator.adapters.providers.aws.provider import AwsProvider, make
 from orchestrator.adapters.resources import resource
 from orchestrator.core.machine import MachineOrder
+from orchestrator.core.ports import Clock
 from tests.cloudbox.box import REGION, Box
 
 RUN = "digits-1121-ab2c"
@@ -48,11 +49,11 @@ def set_up(api: Box) -> None:
 
 @dataclass
 class AwsWorld:
-    """One account, and the state folder of one laptop."""
+    """One account, and the state folder of one laptop; `ssh_from` is where the laptop is."""
 
     api: Box
     folder: Path
-    clock: QuickClock = field(default_factory=QuickClock)
+    clock: Clock = field(default_factory=QuickClock)
     ssh_from: str = HOME
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -63,7 +64,6 @@ class AwsWorld:
             runtime_dir=self.folder,
             clock=self.clock,
             key_file=self.folder / "key",
-            ssh_from=self.ssh_from,
             environ=self.environ,
         )
         provider = make(context).provider
@@ -84,6 +84,7 @@ class AwsWorld:
             authorized_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ kedge",
             agent_archive=agent_archive(),
             store_url=f"s3://kedge-test/runs?region={REGION}",
+            ssh_from=self.ssh_from,
         )
         return replace(order, **changes)
 

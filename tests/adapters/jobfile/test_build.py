@@ -51,6 +51,7 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
         deadline: 1h30m
         budget: $0.10
         supervisor: {kind: screen, restarts: 5, restart_after: 1m, grace: 2m}
+        recover: true
         expect: {duration: 45m, first_step: 30s}
         """,
         environ={"HF_TOKEN": "hf_x"},
@@ -87,6 +88,7 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
             restart_after=timedelta(minutes=1),
             grace=timedelta(minutes=2),
         ),
+        recover=True,
         expect=Expect(duration=timedelta(minutes=45), first_step=timedelta(seconds=30)),
     )
 
@@ -163,6 +165,11 @@ def test_a_variable_without_a_value_takes_the_laptops(read: Read) -> None:
     assert job.envs == (("USER_NAME", "ada"), ("B", "x"))
 
 
+def test_a_job_may_choose_its_torch(read: Read) -> None:
+    """The one variable of kedge's that is a job's to set."""
+    assert read("envs: {KEDGE_TORCH_WHEEL: none}").envs == (("KEDGE_TORCH_WHEEL", "none"),)
+
+
 def test_only_the_names_of_secrets_are_kept(read: Read) -> None:
     """A list of names, and SkyPilot's mapping to null or to nothing, are the same."""
     environ = {"A": "hunter2", "B": "hunter3"}
@@ -188,9 +195,11 @@ supervisor: screen
 deadline: 2h
 run: long
 outputs: [a]
+recover: true
 expect: {duration: 1h, first_step: 1m}
 modes:
   fast:
+    recover: false
     resources: {accelerators: {MI300X: 8}}
     envs: {B: bb, C: c}
     secrets: [T]
@@ -212,6 +221,7 @@ def test_a_mode_is_laid_over_the_job(read: Read) -> None:
     assert job.secrets == ("S", "T")
     assert job.supervisor == SupervisorSpec(kind=SupervisorKind.SCREEN, restarts=0)
     assert (job.run, job.outputs, job.deadline) == ("short", ("b", "c"), timedelta(hours=2))
+    assert not job.recover
     assert job.expect == Expect(duration=timedelta(minutes=5), first_step=timedelta(minutes=1))
     assert job.resources.accelerators == Accelerators(name="mi300x", count=8)
     assert (job.resources.zone, job.resources.disk_gib) == ("us-east-1a", 100)

@@ -24,7 +24,7 @@ from orchestrator.adapters.remote.openssh import OpenSshRemote
 from orchestrator.adapters.remote.places import SshPlaces, answers
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.machine import SshAddress
-from tests.adapters.remote.sshd import Sshd, wait_until
+from tests.adapters.remote.sshd import Sshd, free_port, wait_until
 
 SLOW_IMPORTS = ("fabric", "paramiko", "cryptography", "tenacity", "jinja2", "pydantic")
 
@@ -112,6 +112,19 @@ def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshPlaces, c
     with pytest.raises(UnreachableError):
         connector.connect(sshd.address).run(["true"])
     assert time.monotonic() - begun < 5
+
+
+def test_a_machine_is_reached_where_its_port_or_a_kept_socket_answers(
+    sshd: Sshd, places: SshPlaces, connector: SshConnector
+) -> None:
+    """A closed port alone says that it isn't; an open connection passes a firewall that has been closed since."""
+    address = sshd.address
+    assert connector.reaches(address)
+    leave_master(connector, places, address)
+    moved = replace(address, port=free_port())
+    assert not connector.reaches(moved)
+    places.control_socket(address).rename(places.control_socket(moved))
+    assert connector.reaches(moved)
 
 
 def test_a_machine_that_still_boots_is_waited_for(sshd: Sshd, connector: SshConnector) -> None:

@@ -34,6 +34,10 @@ class FakeConnector:
             raise self.error
         return WAY
 
+    def reaches(self, address: SshAddress) -> bool:
+        assert address.port == 22
+        return self.firewall.is_open
+
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         return ["ssh", *options, address.host]
 
@@ -134,7 +138,28 @@ def test_a_refused_opening_hides_nothing() -> None:
         connector.connect(ADDRESS)
 
 
-def test_the_way_of_terminals_is_the_same_as_before() -> None:
-    """Only connecting is different."""
-    connector, _, _ = make(Firewall())
+def test_the_argv_of_clients_within_a_command_is_the_same_as_before() -> None:
+    """They use a way that is open already."""
+    firewall = Firewall()
+    connector, _, _ = make(firewall)
     assert connector.ssh_argv(ADDRESS, "-t") == ["ssh", "-t", "203.0.113.5"]
+    assert firewall.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("is_open", "opens", "asked"),
+    [(False, True, 1), (False, False, 1), (True, False, 0)],
+    ids=["it lets this computer in", "nothing has changed", "it is open"],
+)
+def test_a_terminal_is_let_in_before_its_client_connects(is_open: bool, opens: bool, asked: int) -> None:
+    """The client says by itself what goes wrong then; nobody is asked where somebody listens."""
+    firewall = Firewall(is_open=is_open, opens=opens)
+    connector, inner, _ = make(firewall)
+    assert connector.terminal_argv(ADDRESS, "-t") == ["ssh", "-t", "203.0.113.5"]
+    assert (firewall.asked, inner.calls) == (asked, 0)
+
+
+def test_a_terminal_opens_though_letting_in_is_refused() -> None:
+    """The client tells the user that the machine doesn't answer."""
+    connector, _, _ = make(Firewall(error=KedgeError("the address can't be found out")))
+    assert connector.terminal_argv(ADDRESS) == ["ssh", "203.0.113.5"]

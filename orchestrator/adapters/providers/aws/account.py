@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.providers.aws.account_stack import Stack, find_stack
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -34,6 +34,11 @@ class Account:
     boundary_arn: str
     scheduler_role_arn: str
     region: str = ""
+
+    @property
+    def partition(self) -> str:
+        """Of AWS: `aws`, `aws-cn` or `aws-us-gov`."""
+        return self.boundary_arn.split(":")[1]
 
 
 def read_account(client: CloudFormationClient) -> Account | None:

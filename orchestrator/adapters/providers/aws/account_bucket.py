@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from botocore.exceptions import ClientError
 
-from orchestrator.adapters.providers.aws.sdk import code_of
+from orchestrator.adapters.aws_sdk import code_of
 from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.providers.aws.account import Account, account_of, home_region
 from orchestrator.adapters.providers.aws.account_bucket import default_bucket, look_at_bucket
 from orchestrator.adapters.providers.aws.account_changes import Change, list_changes
@@ -25,7 +26,6 @@ from orchestrator.adapters.providers.aws.account_stack import (
     failure_reason,
     find_stack,
 )
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError
 
 if TYPE_CHECKING:

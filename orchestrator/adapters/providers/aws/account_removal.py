@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.account_bucket import (
     bucket_versions,
     default_bucket,
@@ -15,7 +16,6 @@ from orchestrator.adapters.providers.aws.account_bucket import (
 )
 from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
 from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
-from orchestrator.adapters.providers.aws.sdk import translate
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.units import format_bytes
 

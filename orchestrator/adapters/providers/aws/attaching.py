@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.boot import BootVolume
-from orchestrator.adapters.providers.aws.patience import APPEARS_IN, ask_again, wait_until
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.patience import ask_again, wait_until
+from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.tags import AT_END, RUN, read_tags, tag_list
 from orchestrator.core.errors import ConflictError, KedgeError
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.identity import make_identity, remove_identity
+from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.own_address import ask_own_address, parse_network
+from orchestrator.adapters.providers.aws.identity import make_identity
 from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.network import make_group, open_to, remove_groups
-from orchestrator.adapters.providers.aws.schedule import disarm_run
-from orchestrator.adapters.providers.aws.sdk import translate
-from orchestrator.adapters.providers.aws.volume_ends import end_volumes
+from orchestrator.adapters.providers.aws.network import make_group, open_to
+from orchestrator.adapters.providers.aws.policy import data_sets, write_policy
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.account import Account
     from orchestrator.adapters.providers.aws.record import Group
     from orchestrator.adapters.providers.aws.tools import Tools
+    from orchestrator.core.machine import MachineOrder
 
 _log = logging.getLogger(__name__)
 
-_LET_GO_IN = timedelta(minutes=2)
-"""How long AWS may take to take a group from a machine that has ended."""
 
-
-def ensure_belongings(tools: Tools, run_id: str, region: str, account: Account, ssh_from: str) -> tuple[Group, bool]:
-    """Make what is missing, and open port 22 to the caller's present address.
+def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tuple[Group, bool]:
+    """Make what is missing of what the order's run needs, and open port 22 to whom the order says.
 
     No call where the record says that everything is there.
 
@@ -39,10 +35,13 @@ def ensure_belongings(tools: Tools, run_id: str, region: str, account: Account, 
     Raises:
         KedgeError: AWS doesn't allow it.
     """
+    ssh_from = _network(order.ssh_from)
+    run_id, region = order.run_id, order.region
     record = tools.records.run(run_id)
     is_new = not record.role or region not in record.groups
     if not record.role:
-        make_identity(tools.session.client("iam"), run_id, account, tools.clock)
+        policy = write_policy(account.bucket, run_id, data_sets(order.data, account.bucket), account.partition)
+        make_identity(tools.session.client("iam"), run_id, policy, account, tools.clock)
         _log.info("made role %s", role_name(run_id))
         record = replace(record, role=True, account=tools.account_id())
         tools.records.keep_run(record)
@@ -52,17 +51,20 @@ def ensure_belongings(tools: Tools, run_id: str, region: str, account: Account, 
     return group, is_new
 
 
-def reopen(tools: Tools, run_id: str, region: str, ssh_from: str) -> bool:
-    """Open port 22 of a run's machines to another address than the one that its record has; True when it was another.
+def reopen(tools: Tools, run_id: str, region: str, wanted: str) -> bool:
+    """Open port 22 of a run's machines to another range than the one that its record has; True when it was another.
 
-    No call where the record has this one. A range of several addresses was somebody's choice, and stays.
+    No call where the record has this one. Without a wish, a range of several addresses stays: it was somebody's choice.
 
     Raises:
         KedgeError: AWS doesn't allow it, or the group is gone.
     """
     record = tools.records.run(run_id)
     known = record.groups.get(region)
-    if known is None or known.ssh_from == ssh_from or not known.ssh_from.endswith(("/32", "/128")):
+    if known is None or not (wanted or known.is_single):
+        return False
+    ssh_from = _network(wanted)
+    if known.ssh_from == ssh_from:
         return False
     group = _group(tools, run_id, region, known, ssh_from)
     tools.records.keep_run(replace(record, groups={**record.groups, region: group}))
@@ -77,25 +79,8 @@ def note_volumes(tools: Tools, run_id: str, region: str) -> None:
         tools.records.keep_run(replace(record, volumes=(*record.volumes, region), account=tools.account_id()))
 
 
-def remove_belongings(tools: Tools, run_id: str, regions: Sequence[str]) -> Sequence[str]:
-    """Remove it all, and settle the run's data volumes; what is gone already is no error.
-
-    Returns:
-        What was removed or kept, one line each.
-
-    Raises:
-        KedgeError: AWS doesn't allow it; the rest is tried again by the next call.
-    """
-    lines: list[str] = []
-    for region in regions:
-        ec2 = tools.session.client("ec2", region)
-        schedules = disarm_run(tools.session.client("scheduler", region), run_id)
-        lines += [f"removed schedule {name} in {region}" for name in schedules]
-        lines += end_volumes(ec2, run_id, tools.clock)
-        lines += remove_groups(ec2, run_id, tools.clock, _LET_GO_IN)
-    if remove_identity(tools.session.client("iam"), run_id):
-        lines.append(f"removed role {role_name(run_id)}")
-    return lines
+def _network(wanted: str) -> str:
+    return parse_network(wanted or ask_own_address())
 
 
 def _group(tools: Tools, run_id: str, region: str, known: Group | None, ssh_from: str) -> Group:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.host_key import HostKey, make_host_key
+from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.attaching import DataVolume, attach_volumes
 from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes
-from orchestrator.adapters.providers.aws.host_key import HostKey, make_host_key
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
     Disk,
@@ -28,13 +30,10 @@ from orchestrator.adapters.providers.aws.launch import (
 )
 from orchestrator.adapters.providers.aws.market import RegionReader
 from orchestrator.adapters.providers.aws.naming import token
-from orchestrator.adapters.providers.aws.network import parse_network
 from orchestrator.adapters.providers.aws.ordered import boot_spec, offer_of
 from orchestrator.adapters.providers.aws.ownership import refuse_other_account
-from orchestrator.adapters.providers.aws.patience import wait_until
 from orchestrator.adapters.providers.aws.record import MachineRecord
 from orchestrator.adapters.providers.aws.refusals import translate_refusal
-from orchestrator.adapters.providers.aws.sdk import translate
 from orchestrator.adapters.providers.aws.sweep import Found, find_instances, of_machine
 from orchestrator.adapters.providers.aws.tags import CREATED, machine_tags
 from orchestrator.adapters.providers.aws.userdata import render_user_data
@@ -129,7 +128,7 @@ class _Creation:
             if self._is_new or not is_unknown_yet(err):
                 raise translate_refusal(err, offer_of(self._order), what) from err
             _log.info("what run %s had is gone at AWS: it is made anew", self._order.run_id)
-            self._tools.records.forget_run(self._order.run_id)
+            self._forget_belongings()
         try:
             return self._ask(kind, volumes)
         except (ClientError, BotoCoreError) as err:
@@ -139,9 +138,7 @@ class _Creation:
     def _ask(self, kind: InstanceType, volumes: tuple[DataVolume, ...]) -> InstanceTypeDef:
         tools, order = self._tools, self._order
         account = tools.account()
-        group, self._is_new = ensure_belongings(
-            tools, order.run_id, order.region, account, parse_network(tools.ssh_from())
-        )
+        group, self._is_new = ensure_belongings(tools, order, account)
         image = find_image(order, tools.session, order.region, kind.accelerators, cache=tools.cache)
         tools.stage().put_agent(order.run_id, order.agent_archive)
         key = make_host_key()
@@ -157,8 +154,8 @@ class _Creation:
                 token=record.token,
             ),
         )
-        tools.records.keep_machine(record)
         once = tools.session.client("ec2", order.region, single_shot=True)
+        tools.records.keep_machine(record)
         try:
             return launch(once, request, tools.clock, is_new=self._is_new)
         except UnclearOutcomeError as err:
@@ -170,13 +167,16 @@ class _Creation:
         order = self._order
         # Each offer is a request of its own: AWS refuses a token that comes back with other parameters.
         place = (order.region, order.zone, order.instance_type, "spot" if order.spot else "on-demand")
+        now = self._tools.clock.now()
         return MachineRecord(
             id=order.id,
             run_id=order.run_id,
             region=order.region,
             token=token(order.id, *place, group_id),
             host_key=key.public,
-            asked_at=self._tools.clock.now(),
+            asked_at=now,
+            # Until an answer has been read: this process may be gone before one comes.
+            unclear_since=now,
             lifetime_seconds=order.lifetime_seconds,
             usd_per_hour=order.usd_per_hour,
             account=self._tools.account_id(),
@@ -203,6 +203,12 @@ class _Creation:
             # An earlier command made it: it shows that command's host key.
             self._restore_record()
         return found[0].instance
+
+    def _forget_belongings(self) -> None:
+        """Drop what a launch needs from the run's record; what it has elsewhere is still to be removed at its end."""
+        record = self._tools.records.run(self._order.run_id)
+        groups = {region: group for region, group in record.groups.items() if region != self._order.region}
+        self._tools.records.keep_run(replace(record, role=False, groups=groups))
 
     def _restore_record(self) -> None:
         if self._earlier is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -36,12 +37,13 @@ def guard_machine(tools: Tools, machine_id: str, found: Sequence[Found]) -> None
         KedgeError: AWS doesn't list it yet, doesn't take the schedule, or doesn't attach a volume.
     """
     living = next((each for each in found if not each.is_gone), None)
+    record = tools.records.machine(machine_id)
     if living is not None:
         machine = see_machine(living.instance, None, tools.key_file)
         _arm(tools, machine_id, living.region, machine.provider_id, machine.deadline_at)
         if living.instance["State"]["Name"] in _YOUNG:
-            _attach(tools, living.region, machine.provider_id, tools.records.machine(machine_id))
-    elif not found and (record := tools.records.machine(machine_id)) is not None:
+            _attach(tools, living.region, machine.provider_id, record)
+    elif not found and record is not None:
         _guard_unlisted(tools, record)
 
 
@@ -65,5 +67,7 @@ def _attach(tools: Tools, region: str, instance_id: str, record: MachineRecord |
 
 def _arm(tools: Tools, machine_id: str, region: str, instance_id: str, deadline: datetime) -> None:
     client = tools.session.client("scheduler", region)
+    if record := tools.records.machine(machine_id):
+        tools.records.keep_machine(replace(record, armed=True))
     at_earliest = tools.clock.now() + _SOONEST - schedule.LATER
     schedule.arm(client, machine_id, instance_id, max(deadline, at_earliest), tools.account().scheduler_role_arn)

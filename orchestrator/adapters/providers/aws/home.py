@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.adapters.providers.aws.cache import Cache
     from orchestrator.adapters.providers.aws.session import AwsSession
-    from orchestrator.core.job import DataMount
-    from orchestrator.core.ports import Clock, CodeSource, Progress, StagedData
-    from orchestrator.core.report import Command, ResultFile
-    from orchestrator.core.wire import RunConfig
+    from orchestrator.core.ports import Clock
 
 _WHOSE = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 
@@ -90,65 +86,3 @@ class Home:
     def _ask(self) -> dict[str, str] | None:
         account = find_account(self._session)
         return asdict(account) if account else None
-
-
-class HomeStore:
-    """Implements `core.ports.ResultStore` over a bucket that is looked for when it is first used."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    @property
-    def url(self) -> str:
-        """Where it is; what the agent is told."""
-        return self._home.store.url
-
-    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
-        """List the results that were shipped."""
-        return self._home.store.manifest(run_id)
-
-    def command(self, run_id: str) -> Command | None:
-        """Return the command's state as it was last shipped."""
-        return self._home.store.command(run_id)
-
-    def shipper(self, run_id: str) -> str:
-        """Return the machine that shipped last."""
-        return self._home.store.shipper(run_id)
-
-    def shipped_at(self, run_id: str) -> datetime | None:
-        """Return when the agent last shipped."""
-        return self._home.store.shipped_at(run_id)
-
-    def read_text(self, run_id: str, path: str) -> str:
-        """Return one shipped text file."""
-        return self._home.store.read_text(run_id, path)
-
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
-        """Copy the shipped results into a folder, and verify them."""
-        self._home.store.fetch(run_id, destination, progress)
-
-
-class HomeStage:
-    """Implements `core.ports.Stage` likewise."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
-        """Bring the code there, and return the content hash."""
-        return self._home.stage.put_code(run_id, source, progress)
-
-    def put_start(self, run_id: str, config: RunConfig) -> None:
-        """Leave the command's configuration there."""
-        self._home.stage.put_start(run_id, config)
-
-
-class HomeData:
-    """Implements `core.ports.DataStage` likewise."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def put_data(self, mount: DataMount, progress: Progress, *, delete: bool = False) -> StagedData:
-        """Bring the copy of a mount's source to the source's state."""
-        return self._home.data.put_data(mount, progress, delete=delete)

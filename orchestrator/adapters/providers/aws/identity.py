@@ -1,18 +1,20 @@
-"""Who a run's machines are: one role for each run, which reaches its own objects and nothing else."""
+"""Who a run's machines are: one role for each run, under the account's boundary, with one policy (policy.py)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.patience import ask_again
+from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.patience import APPEARS_IN, ask_again
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
-from orchestrator.adapters.providers.aws.tags import iam_tags, run_tags
+from orchestrator.adapters.providers.aws.policy import Document
+from orchestrator.adapters.providers.aws.tags import RUN, iam_tags, run_tags
 
 if TYPE_CHECKING:
     from mypy_boto3_iam import IAMClient
@@ -22,58 +24,36 @@ if TYPE_CHECKING:
 
 _PATH = "/kedge/"
 _POLICY = "own-objects"
-_OBJECT_ACTIONS = (
-    "s3:GetObject",
-    "s3:PutObject",
-    "s3:DeleteObject",
-    "s3:AbortMultipartUpload",
-    "s3:ListMultipartUploadParts",
-)
-
-Document = Mapping[str, Any]
-"""An IAM policy."""
 
 
-def write_policy(bucket: str, run_id: str, partition: str = "aws") -> Document:
-    """Write what a run's machines may do: their own run's objects, and reading data sets."""
-    arn = f"arn:{partition}:s3:::{bucket}"
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Action": list(_OBJECT_ACTIONS), "Resource": f"{arn}/runs/{run_id}/*"},
-            {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{arn}/data/*"},
-            {
-                "Effect": "Allow",
-                "Action": "s3:ListBucket",
-                "Resource": arn,
-                "Condition": {"StringLike": {"s3:prefix": [f"runs/{run_id}/*", "data/*"]}},
-            },
-        ],
-    }
-
-
-def make_identity(iam: IAMClient, run_id: str, account: Account, clock: Clock) -> None:
+def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Account, clock: Clock) -> None:
     """Make a run's role and instance profile, or what is missing of them: five calls at most.
+
+    Args:
+        iam: the way to IAM.
+        run_id: whose.
+        policy: what its machines may do.
+        account: its boundary holds the role.
+        clock: lets time pass.
 
     Raises:
         KedgeError: IAM doesn't allow it.
     """
     name = role_name(run_id)
-    partition = account.boundary_arn.split(":")[1]
     tags = iam_tags(run_tags(run_id))
     steps: tuple[Callable[[], object], ...] = (
         lambda: iam.create_role(
             RoleName=name,
             Path=_PATH,
             Description=f"kedge: the machines of run {run_id}",
-            AssumeRolePolicyDocument=json.dumps(_trust(partition)),
+            AssumeRolePolicyDocument=json.dumps(_trust(account.partition)),
             PermissionsBoundary=account.boundary_arn,
             Tags=tags,
         ),
         lambda: iam.put_role_policy(
             RoleName=name,
             PolicyName=_POLICY,
-            PolicyDocument=json.dumps(write_policy(account.bucket, run_id, partition)),
+            PolicyDocument=json.dumps(policy),
         ),
         lambda: iam.create_instance_profile(InstanceProfileName=name, Path=_PATH, Tags=tags),
         lambda: iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name),
@@ -100,6 +80,22 @@ def remove_identity(iam: IAMClient, run_id: str) -> bool:
         lambda: iam.delete_role(RoleName=name),
     )
     return _take(steps, "NoSuchEntity", what=f"the role of run {run_id} can't be removed")
+
+
+def list_roles(iam: IAMClient) -> Sequence[tuple[str, str]]:
+    """List the roles of runs, each with its run; a run's role is the last of its identity that goes.
+
+    Raises:
+        KedgeError: IAM doesn't tell.
+    """
+    try:
+        pages = iam.get_paginator("list_roles").paginate(PathPrefix=_PATH)
+        names = [role["RoleName"] for page in pages for role in page["Roles"]]
+        tagged = [(name, iam.list_role_tags(RoleName=name)["Tags"]) for name in names]
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the roles of runs can't be listed") from err
+    runs = [(name, {tag["Key"]: tag["Value"] for tag in tags}.get(RUN, "")) for name, tags in tagged]
+    return [(name, run_id) for name, run_id in runs if run_id]
 
 
 def _take(steps: tuple[Callable[[], object], ...], *fine: str, what: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:

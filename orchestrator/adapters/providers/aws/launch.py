@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
+from orchestrator.adapters.aws_sdk import code_of, message_of
+from orchestrator.adapters.patience import ask_again
 from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.patience import ask_again
 from orchestrator.adapters.providers.aws.refusals import Reaction, refusal_of
-from orchestrator.adapters.providers.aws.sdk import code_of, message_of
 from orchestrator.adapters.providers.aws.tags import tag_specifications
 
 if TYPE_CHECKING:

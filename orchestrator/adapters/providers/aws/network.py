@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.patience import ask_again
+from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import group_name
-from orchestrator.adapters.providers.aws.patience import APPEARS_IN, ask_again
 from orchestrator.adapters.providers.aws.record import Group
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
 from orchestrator.adapters.providers.aws.tags import RUN, run_tags, tag_specifications
-from orchestrator.core.errors import BadRequestError, UnreachableError
+from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,43 +23,6 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import IpPermissionTypeDef
 
     from orchestrator.core.ports import Clock
-
-_ASK = "https://checkip.amazonaws.com"
-_ASK_SECONDS = 5
-
-
-def ask_own_address() -> str:
-    """Ask AWS from which address it sees us.
-
-    Raises:
-        UnreachableError: it doesn't answer.
-    """
-    try:
-        with urllib.request.urlopen(_ASK, timeout=_ASK_SECONDS) as answer:
-            return str(answer.read(64).decode("ascii", "replace")).strip()
-    except (urllib.error.URLError, OSError) as err:
-        raise UnreachableError(
-            "the address from which machines are reached can't be found out",
-            why=f"{_ASK}: {err}",
-            fix="say it with --ssh-from 203.0.113.7/32",
-        ) from err
-
-
-def parse_network(text: str) -> str:
-    """Return an address or a network as a network.
-
-    Raises:
-        BadRequestError: it is neither, or it is everybody.
-    """
-    try:
-        network = ip_network(text.strip(), strict=False)
-    except ValueError as err:
-        raise BadRequestError(f"{text!r} is no address", why=str(err), fix="say --ssh-from 203.0.113.7/32") from err
-    if network.prefixlen == 0:
-        raise BadRequestError(
-            f"{text!r} is everybody", why="machines are closed by default", fix="say your own address with --ssh-from"
-        )
-    return str(network)
 
 
 def make_group(ec2: EC2Client, run_id: str, ssh_from: str, clock: Clock) -> Group:
@@ -99,8 +61,10 @@ def open_to(ec2: EC2Client, group: Group, ssh_from: str) -> Group:
     return Group(id=group.id, ssh_from=ssh_from)
 
 
-def remove_groups(ec2: EC2Client, run_id: str, clock: Clock, patience: timedelta) -> Sequence[str]:
-    """Remove a run's security groups of a region; return a line for each.
+def remove_groups(
+    ec2: EC2Client, run_id: str, clock: Clock, patience: timedelta, *, known: Group | None = None
+) -> Sequence[str]:
+    """Remove a run's security groups of a region, or the one that is known; return a line for each.
 
     AWS keeps a group for as long as a network interface of a machine that ends still has it.
 
@@ -109,13 +73,12 @@ def remove_groups(ec2: EC2Client, run_id: str, clock: Clock, patience: timedelta
     """
     what = f"the security group of run {run_id} can't be removed"
     try:
-        found = _find(ec2, run_id)
+        found = [known.id] if known else _find(ec2, run_id)
         again = ask_again(clock, patience, _is_still_used)
-        for group_id in found:
-            again(_delete, ec2, group_id)
+        removed = [group_id for group_id in found if again(_delete, ec2, group_id)]
     except (ClientError, BotoCoreError) as err:
         raise translate(err, what) from err
-    return [f"removed security group {group_id} in {ec2.meta.region_name}" for group_id in found]
+    return [f"removed security group {group_id} in {ec2.meta.region_name}" for group_id in removed]
 
 
 def _make_or_find(ec2: EC2Client, run_id: str) -> str:
@@ -157,12 +120,15 @@ def _close(ec2: EC2Client, group: Group) -> None:
             raise
 
 
-def _delete(ec2: EC2Client, group_id: str) -> None:
+def _delete(ec2: EC2Client, group_id: str) -> bool:
+    """Delete a group; False when there was none."""
     try:
         ec2.delete_security_group(GroupId=group_id)
     except ClientError as err:
         if code_of(err) != "InvalidGroup.NotFound":
             raise
+        return False
+    return True
 
 
 def _is_still_used(err: BaseException) -> bool:

@@ -22,11 +22,11 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.catalog import wanted_patterns
 from orchestrator.adapters.providers.aws.market import RegionMarket, RegionReader
 from orchestrator.adapters.providers.aws.planning import plan_offers
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
 from orchestrator.adapters.providers.aws.snapshot import read_snapshot, snapshot_path
 from orchestrator.core.errors import BadRequestError
 

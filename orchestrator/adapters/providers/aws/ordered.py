@@ -12,8 +12,8 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.wire import MachineConfig
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.host_key import HostKey
     from orchestrator.adapters.providers.aws.attaching import DataVolume
-    from orchestrator.adapters.providers.aws.host_key import HostKey
     from orchestrator.core.machine import MachineOrder
 
 _POWER_OFF = ("sudo", "systemctl", "poweroff")

@@ -9,31 +9,37 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.ids import check_id
+from orchestrator.adapters.objects.late import LateData, LateStage, LateStore
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.aws import schedule
-from orchestrator.adapters.providers.aws.belongings import remove_belongings, reopen
+from orchestrator.adapters.providers.aws.belongings import reopen
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.creation import create_instance
+from orchestrator.adapters.providers.aws.endings import why_ended
+from orchestrator.adapters.providers.aws.everywhere import find_everything
 from orchestrator.adapters.providers.aws.guard import guard_machine
-from orchestrator.adapters.providers.aws.home import Home, HomeData, HomeStage, HomeStore, cache_name
-from orchestrator.adapters.providers.aws.naming import check_id
-from orchestrator.adapters.providers.aws.network import ask_own_address, parse_network
+from orchestrator.adapters.providers.aws.home import Home, cache_name
 from orchestrator.adapters.providers.aws.offers import list_offers
 from orchestrator.adapters.providers.aws.ownership import refuse_other_account, refuse_other_account_of
 from orchestrator.adapters.providers.aws.record import Records
 from orchestrator.adapters.providers.aws.refresh import refresh_snapshot
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.providers.aws.release import remove_belongings
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_instances, of_machine, of_run
+from orchestrator.adapters.providers.aws.tags import RUN
 from orchestrator.adapters.providers.aws.tools import Tools
 from orchestrator.adapters.providers.aws.view import NAME, see_machine, see_unlisted
 from orchestrator.adapters.providers.aws.volumes import place_volumes
 from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.sweep import Sweep
 
 if TYPE_CHECKING:
     from orchestrator.core.job import Resources
-    from orchestrator.core.machine import Machine, MachineOrder
+    from orchestrator.core.machine import Machine, MachineEnd, MachineOrder
     from orchestrator.core.offer import Offer
+    from orchestrator.core.ports import Supplies
 
 _log = logging.getLogger(__name__)
 
@@ -57,10 +63,14 @@ def make(context: Context) -> Backing:
         key_file=context.key_file,
         account=lambda: home.account,
         stage=lambda: home.stage,
-        ssh_from=lambda: context.ssh_from or ask_own_address(),
         regions=tuple(name.strip() for name in context.environ.get(_REGIONS, "").split(",") if name.strip()),
     )
-    return Backing(provider=AwsProvider(tools), store=HomeStore(home), stage=HomeStage(home), data=HomeData(home))
+    return Backing(
+        provider=AwsProvider(tools),
+        store=LateStore(lambda: home.store),
+        stage=LateStage(lambda: home.stage),
+        data=LateData(lambda: home.data),
+    )
 
 
 class AwsProvider:
@@ -68,6 +78,7 @@ class AwsProvider:
 
     name = NAME
     boots_alone = True
+    caveats: tuple[str, ...] = ()
 
     def __init__(self, tools: Tools) -> None:
         self.offers_basis = "live"
@@ -103,11 +114,22 @@ class AwsProvider:
         Raises:
             KedgeError: a region doesn't answer.
         """
-        found = find_instances(self._tools.session, self._tools.known_regions(), EVERY_MACHINE)
-        listed = {each.machine_id for each in found}
-        living = [self._see(each) for each in found if not each.is_gone]
-        unlisted = (see_unlisted(record, self._tools.clock.now()) for record in self._tools.records.machines())
-        return [*living, *(machine for machine in unlisted if machine and machine.id not in listed)]
+        return self._see_all(find_instances(self._tools.session, self._tools.known_regions(), EVERY_MACHINE))
+
+    def sweep(self) -> Sweep:
+        """List all that carries kedge's tags, in every region that is enabled for the account.
+
+        Raises:
+            BadRequestError: there are no credentials, or no region was said.
+            KedgeError: AWS doesn't list its regions.
+        """
+        tools = self._tools
+        found = find_everything(tools.session, sorted({*tools.session.regions(), *tools.known_regions()}))
+        for instance in found.instances:
+            tools.swept.setdefault(instance.tags.get(RUN, ""), set()).add(instance.region)
+        for leftover in found.leftovers:
+            tools.swept.setdefault(leftover.run_id, set()).update({leftover.region} - {""})
+        return Sweep(machines=tuple(self._see_all(found.instances)), leftovers=found.leftovers, unseen=found.unseen)
 
     def create(self, order: MachineOrder) -> Machine:
         """Create the machine, or return the one that already carries the order's id.
@@ -139,6 +161,18 @@ class AwsProvider:
         refuse_other_account_of(self._tools, record)
         return see_unlisted(record, self._tools.clock.now())
 
+    def why_ended(self, machine_id: str) -> MachineEnd | None:
+        """Say who has ended a machine, for as long as AWS lists it.
+
+        Raises:
+            KedgeError: AWS doesn't tell.
+        """
+        return why_ended(self._tools, check_id(machine_id))
+
+    def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002 - the port's name
+        """Return None: an instance fetches its agent and its credentials with its role."""
+        return None
+
     def pin(self, machine_id: str, host_key: str) -> None:
         """Remember the host key that has replaced a machine's provisional one."""
         record = self._tools.records.machine(machine_id)
@@ -154,8 +188,8 @@ class AwsProvider:
         """
         guard_machine(self._tools, machine_id, self._find_own(machine_id))
 
-    def reopen(self, machine_id: str) -> bool:
-        """Let this computer's present address reach port 22 of the machine's run; AWS is asked only where it is new.
+    def reopen(self, machine_id: str, ssh_from: str) -> bool:
+        """Let a range, or this computer's present address, reach port 22 of the run; AWS is asked only where it is new.
 
         Raises:
             KedgeError: the address can't be found out, or AWS doesn't allow it.
@@ -164,7 +198,7 @@ class AwsProvider:
         record = tools.records.machine(check_id(machine_id))
         # Without a record nobody here knows its host key: an open port would be of no use.
         refuse_other_account_of(tools, record)
-        return record is not None and reopen(tools, record.run_id, record.region, parse_network(tools.ssh_from()))
+        return record is not None and reopen(tools, record.run_id, record.region, ssh_from)
 
     def destroy(self, machine_id: str) -> None:
         """Ask for a machine's end, of every instance that carries its id, and take its schedule away.
@@ -193,7 +227,7 @@ class AwsProvider:
         record = tools.records.run(run_id)
         mine = {*record.groups, *record.volumes}
         machines = [item for item in tools.records.machines() if item.run_id == run_id]
-        regions = mine | {item.region for item in machines} or tools.known_regions()
+        regions = mine | {item.region for item in machines} | tools.swept.get(run_id, set()) or tools.known_regions()
         left = [each for each in find_instances(tools.session, regions, of_run(run_id)) if not each.is_gone]
         if left:
             names = ", ".join(sorted(each.machine_id for each in left))
@@ -219,6 +253,13 @@ class AwsProvider:
             refuse_other_account_of(self._tools, self._tools.records.machine(machine_id))
         return found
 
+    def _see_all(self, found: Sequence[Found]) -> list[Machine]:
+        """Describe instances, and machines that were asked for and aren't among them."""
+        listed = {each.machine_id for each in found}
+        living = [self._see(each) for each in found if not each.is_gone]
+        unlisted = (see_unlisted(record, self._tools.clock.now()) for record in self._tools.records.machines())
+        return [*living, *(machine for machine in unlisted if machine and machine.id not in listed)]
+
     def _see(self, found: Found) -> Machine:
         record = self._tools.records.machine(found.machine_id)
         return see_machine(found.instance, record, self._tools.key_file)
@@ -236,6 +277,8 @@ class AwsProvider:
     def _disarm(self, machine_id: str, region: str) -> None:
         try:
             schedule.disarm(self._tools.session.client("scheduler", region), machine_id)
+            if record := self._tools.records.machine(machine_id):
+                self._tools.records.keep_machine(replace(record, armed=False))
         except KedgeError as err:
             # It would only end what has ended, and then remove itself; `release` tries again.
             _log.warning("%s", err.what)

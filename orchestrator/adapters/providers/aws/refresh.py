@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.catalog import ALL_PATTERNS
 from orchestrator.adapters.providers.aws.market import RegionReader
-from orchestrator.adapters.providers.aws.sdk import translate
 from orchestrator.adapters.providers.aws.snapshot import (
     Price,
     Snapshot,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.adapters.providers.aws.sdk import SIGN_IN
+from orchestrator.adapters.aws_sdk import SIGN_IN
 
 
 class Reaction(StrEnum):

@@ -12,9 +12,9 @@ from typing import assert_never
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NotConnectedError
 
+from orchestrator.adapters.aws_sdk import code_of, message_of, translate
 from orchestrator.adapters.providers.aws.quotas import ALL_QUOTAS, console_url, covered_by, quota_of
 from orchestrator.adapters.providers.aws.refusal_table import LOST, REFUSALS, UNKNOWN, UNSENT, Reaction, Refusal
-from orchestrator.adapters.providers.aws.sdk import code_of, message_of, translate
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.offer import Offer
 

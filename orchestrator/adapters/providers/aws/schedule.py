@@ -13,20 +13,26 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.naming import fit, token
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.ids import fit
+from orchestrator.adapters.providers.aws.naming import token
 
 if TYPE_CHECKING:
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
-    from mypy_boto3_scheduler.type_defs import CreateScheduleInputTypeDef
+    from mypy_boto3_scheduler.type_defs import CreateScheduleInputTypeDef, ScheduleSummaryTypeDef
 
 LATER = timedelta(minutes=5)
 """After the deadline: the machine ends itself first, with its results in the store; this is for one that can't."""
+
+_ENDS, _AFTER = "kedge: ends machine ", " after its deadline"
+"""How a schedule's description names its machine, whose id may be longer than a schedule's name."""
 
 _TRIES = 20
 """Of the schedule's one call; AWS spreads them over the hour below."""
 _TRY_FOR_SECONDS = 3600
 _MOST_MACHINES = 1000
+_ENDS_INSTANCES = ":scheduler:::aws-sdk:ec2:terminateInstances"
+"""How the name of the schedules' target ends, in every partition."""
 _COMMON = 47
 """How much of a long name is left as it was (naming.fit)."""
 
@@ -46,8 +52,8 @@ def arm(
         raise translate(err, f"machine {machine_id} can't be given its deadline at AWS") from err
 
 
-def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> None:
-    """Remove a machine's schedule; one that is gone, or has fired, is no error.
+def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> bool:
+    """Remove a machine's schedule, and tell whether there was one: it may be gone, or have fired.
 
     Raises:
         KedgeError: AWS doesn't say that it is gone.
@@ -55,8 +61,10 @@ def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> None:
     try:
         with _gone_is_fine():
             client.delete_schedule(Name=fit(machine_id))
+            return True
     except (ClientError, BotoCoreError) as err:
         raise translate(err, f"the schedule of machine {machine_id} can't be removed") from err
+    return False
 
 
 def disarm_run(client: EventBridgeSchedulerClient, run_id: str) -> Sequence[str]:
@@ -79,6 +87,26 @@ def disarm_run(client: EventBridgeSchedulerClient, run_id: str) -> Sequence[str]
     return removed
 
 
+def list_machines(client: EventBridgeSchedulerClient) -> Sequence[tuple[str, str]]:
+    """List the schedules of a region that are kedge's, each with the machine that it ends.
+
+    Raises:
+        KedgeError: AWS doesn't tell.
+    """
+    try:
+        pages = client.get_paginator("list_schedules").paginate()
+        names = [item["Name"] for page in pages for item in page["Schedules"] if _ends_machines(item)]
+        described = [(name, client.get_schedule(Name=name).get("Description", "")) for name in names]
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the schedules in {client.meta.region_name} can't be listed") from err
+    return [(name, text.removeprefix(_ENDS).removesuffix(_AFTER)) for name, text in described if text.startswith(_ENDS)]
+
+
+def _ends_machines(item: ScheduleSummaryTypeDef) -> bool:
+    """Tell from the listing alone whether a schedule can be kedge's, which spares the look at each of the others."""
+    return item.get("GroupName") == "default" and item.get("Target", {}).get("Arn", "").endswith(_ENDS_INSTANCES)
+
+
 def _put(client: EventBridgeSchedulerClient, request: CreateScheduleInputTypeDef) -> None:
     try:
         client.create_schedule(**request)
@@ -93,14 +121,14 @@ def _request(machine_id: str, instance_id: str, at: datetime, role_arn: str) -> 
     partition = role_arn.split(":")[1]
     return {
         "Name": fit(machine_id),
-        "Description": f"kedge: ends machine {machine_id} after its deadline",
+        "Description": f"{_ENDS}{machine_id}{_AFTER}",
         "ScheduleExpression": f"at({at:%Y-%m-%dT%H:%M:%S})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
         "ActionAfterCompletion": "DELETE",
         "ClientToken": token(machine_id, instance_id, at.isoformat()),
         "Target": {
-            "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+            "Arn": f"arn:{partition}{_ENDS_INSTANCES}",
             "RoleArn": role_arn,
             "Input": json.dumps({"InstanceIds": [instance_id]}),
             "RetryPolicy": {"MaximumRetryAttempts": _TRIES, "MaximumEventAgeInSeconds": _TRY_FOR_SECONDS},

@@ -9,7 +9,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-from orchestrator.adapters.providers.aws.sdk import no_region, translate
+from orchestrator.adapters.aws_sdk import no_region, translate
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.sdk import translate
+from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.tags import MACHINE, RUN, read_tags
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ def of_machine(machine_id: str) -> FilterTypeDef:
     return {"Name": f"tag:{MACHINE}", "Values": [machine_id]}
 
 
+def of_instance(instance_id: str) -> FilterTypeDef:
+    """Select one instance by AWS's own name for it."""
+    return {"Name": "instance-id", "Values": [instance_id]}
+
+
 def of_run(run_id: str) -> FilterTypeDef:
     """Select the instances of one run."""
     return {"Name": f"tag:{RUN}", "Values": [run_id]}
@@ -64,11 +69,16 @@ def find_instances(session: AwsSession, regions: Collection[str], wanted: Filter
     # The SDK's clients may be shared by threads, its session may not: they are made here.
     clients = [session.client("ec2", region) for region in sorted(regions)]
     with ThreadPoolExecutor(max_workers=max(1, len(clients))) as pool:
-        answers = pool.map(lambda client: _find(client, wanted), clients)
+        answers = pool.map(lambda client: find_in(client, wanted), clients)
         return [found for answer in answers for found in answer]
 
 
-def _find(client: EC2Client, wanted: FilterTypeDef) -> list[Found]:
+def find_in(client: EC2Client, wanted: FilterTypeDef) -> list[Found]:
+    """List the instances of the client's region.
+
+    Raises:
+        KedgeError: it doesn't answer.
+    """
     try:
         pages = client.get_paginator("describe_instances").paginate(Filters=[wanted])
         reservations = [reservation for page in pages for reservation in page["Reservations"]]

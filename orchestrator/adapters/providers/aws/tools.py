@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,8 +29,8 @@ class Tools:
     Attributes:
         account: asks for what a bootstrap has made.
         stage: opens the bucket.
-        ssh_from: finds out from which address machines are reached.
         regions: where to look for machines besides those that there are records of.
+        swept: where a sweep of this command has found something of each run.
     """
 
     session: AwsSession
@@ -41,8 +41,8 @@ class Tools:
     key_file: Path
     account: Callable[[], Account]
     stage: Callable[[], AgentStage]
-    ssh_from: Callable[[], str]
     regions: tuple[str, ...] = ()
+    swept: dict[str, set[str]] = field(default_factory=dict)
 
     def account_id(self) -> str:
         """Return the account of the credentials; asked once a day.
@@ -58,4 +58,4 @@ class Tools:
         recorded = {record.region for record in self.records.machines()}
         for run in self.records.runs():
             recorded |= {*run.groups, *run.volumes}
-        return {self.session.region, *self.regions, *recorded}
+        return {self.session.region, *self.regions, *recorded}.union(*self.swept.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping
 
-from orchestrator.adapters.boot import USER, BootSpec, BootVolume, read_bootstrap, render_deadline, render_files
-from orchestrator.adapters.templates import render
+from orchestrator.adapters import boot
+from orchestrator.adapters.boot import BootSpec, BootVolume, read_bootstrap
 from orchestrator.core.errors import KedgeError
 
 __all__ = ["LIMIT_BYTES", "BootSpec", "BootVolume", "render_cloud_config", "render_user_data"]
@@ -36,11 +36,4 @@ def render_user_data(spec: BootSpec) -> bytes:
 
 def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str]) -> str:
     """Render the cloud-config; `bootstrap` holds the agent's own modules that fetch the rest of it."""
-    files = render_files(spec, bootstrap, disk_model=_DISK_MODEL)
-    return render(
-        "aws/user-data.yaml.j2",
-        spec=spec,
-        user=USER,
-        deadline=render_deadline(spec).rstrip("\n"),
-        files={path: text.rstrip("\n") for path, text in files.items()},
-    )
+    return boot.render_cloud_config(spec, bootstrap, disk_model=_DISK_MODEL)

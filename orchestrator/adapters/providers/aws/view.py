@@ -28,8 +28,8 @@ SETTLES_IN = timedelta(seconds=90)
 guide's chapter on eventual consistency speaks of seconds and advises to look for longer; read in November 2026)."""
 
 UNCLEAR_FOR = timedelta(minutes=15)
-"""From the end of the last request on, where AWS never said whether it made the machine: as long does it count as one.
-Much longer than listing takes, since a second machine would be the price of giving it up too early."""
+"""From the last request on, where no answer of AWS's has told whether it made the machine: as long does it count as
+one. Much longer than listing takes, since a second machine would be the price of giving it up too early."""
 
 _SSH = 22
 _STATES = {
@@ -61,6 +61,7 @@ def see_machine(instance: InstanceTypeDef, record: MachineRecord | None, key_fil
         deadline_at=created + _lifetime(tags),
         usd_per_hour=_price(tags.get(PRICE, "")),
         address=address,
+        region=instance["Placement"]["AvailabilityZone"].rstrip("abcdefghijklmnopqrstuvwxyz"),
         gpus=record.gpus if record else 0,
     )
 
@@ -79,6 +80,7 @@ def see_unlisted(record: MachineRecord, now: datetime) -> Machine | None:
         created_at=record.asked_at,
         deadline_at=record.deadline_at,
         usd_per_hour=record.usd_per_hour,
+        region=record.region,
         gpus=record.gpus,
     )
 

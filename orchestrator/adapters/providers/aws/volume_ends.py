@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.patience import wait_until
-from orchestrator.adapters.providers.aws.sdk import code_of, translate
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.aws.tags import AT_END, CREATED, RUN, VOLUME, read_tags, tag_specifications
 from orchestrator.core.job import AtEnd
 

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.patience import ask_again
 from orchestrator.adapters.providers.aws.attaching import (
     DataVolume,
     await_free,
     is_unknown_volume,
     use_tags,
 )
+from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import token
-from orchestrator.adapters.providers.aws.patience import APPEARS_IN, ask_again
-from orchestrator.adapters.providers.aws.sdk import translate
 from orchestrator.adapters.providers.aws.tags import CREATED, RUN, VOLUME, read_tags, tag_specifications
 from orchestrator.core.errors import BadRequestError, KedgeError
 

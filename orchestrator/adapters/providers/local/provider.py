@@ -26,9 +26,10 @@ from orchestrator.adapters.providers.local.view import see_machine
 from orchestrator.adapters.providers.local.waiting import wait_until
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources
-from orchestrator.core.machine import Machine, MachineOrder
+from orchestrator.core.machine import Machine, MachineEnd, MachineOrder
 from orchestrator.core.offer import Offer
-from orchestrator.core.ports import Clock
+from orchestrator.core.ports import Clock, Supplies
+from orchestrator.core.sweep import Sweep
 
 _BOOT = timedelta(seconds=60)
 _ASKED_END = timedelta(seconds=30)
@@ -51,6 +52,7 @@ class LocalProvider:
 
     name = NAME
     boots_alone = False
+    caveats: tuple[str, ...] = ()
     offers_basis = "live"
 
     def __init__(
@@ -93,6 +95,10 @@ class LocalProvider:
         marked = {mark.machine for mark in marks if mark.root == str(self._machines / mark.machine)}
         found = (self.describe(machine_id) for machine_id in sorted(named | marked))
         return [machine for machine in found if machine is not None]
+
+    def sweep(self) -> Sweep:
+        """List the same: a run has nothing here but its machines."""
+        return Sweep(machines=tuple(self.machines()))
 
     def create(self, order: MachineOrder) -> Machine:
         """Start the machine and wait until it is ready; one of the same id is returned as it is.
@@ -137,13 +143,21 @@ class LocalProvider:
                 fix="end or remove them as the user that they belong to, then run `kedge teardown` again",
             )
 
+    def why_ended(self, machine_id: str) -> MachineEnd | None:  # noqa: ARG002 - the port's name
+        """Return None: nothing of a local machine outlives it."""
+        return None
+
+    def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002 - the port's name
+        """Return None: a local machine is born with its agent."""
+        return None
+
     def pin(self, machine_id: str, host_key: str) -> None:
         """Do nothing: no host key of a local machine is provisional."""
 
     def guard(self, machine_id: str) -> None:
         """Do nothing: what ends a local machine is its own init, which `create` starts first."""
 
-    def reopen(self, machine_id: str) -> bool:  # noqa: ARG002 - the same for each
+    def reopen(self, machine_id: str, ssh_from: str) -> bool:  # noqa: ARG002 - the same for each
         """Change nothing: a local machine listens on the loopback address only."""
         return False
 

@@ -1,0 +1,162 @@
+"""What the trainer's loop costs beside a bare one: per step, per batch loaded, per resume, per accumulated step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
+from benchmarks.trainer.loops import BATCH, Points
+from trainer.data import Batch, KeyedSampler, SampleSource, load_batches
+from trainer.recipes.digits import ShiftedDigits, load_split
+
+ROUNDS = 7
+BATCHES = 1000
+TIMEOUT_SECONDS = 300
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+PEER_PYTHON = "KEDGE_BENCH_PEER_PYTHON"
+
+
+class Loops:
+    """Runs loops as processes of their own, and remembers their CPU time beside the time on the wall."""
+
+    def __init__(self) -> None:
+        self._cpu: dict[str, deque[float]] = defaultdict(deque)
+
+    def run(self, kind: str, *launcher: str, python: str = sys.executable) -> float:
+        """Run one loop and return the seconds of 1,000 steps on the wall."""
+        argv = [python, *(("-m", *launcher) if launcher else ()), "-m", "benchmarks.trainer.loops", kind]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(CHECKOUT)}
+        done = subprocess.run(
+            argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+        line = next((line for line in done.stdout.splitlines() if line.startswith("seconds ")), None)
+        if done.returncode or line is None:
+            raise RuntimeError(f"{kind} exited with {done.returncode}: {done.stderr[-2000:]}")
+        wall, cpu = (float(value) for value in line.split()[1:])
+        self._cpu[kind].append(cpu)
+        return wall
+
+    def recall_cpu(self, kind: str, **_: str) -> float:
+        """Return the CPU seconds of 1,000 steps of the first run that wasn't asked for yet."""
+        return self._cpu[kind].popleft()
+
+
+class Shifted(ShiftedDigits, Dataset[Batch]):
+    """The digits recipe's augmented images, as a plain dataset too: then one generator draws all shifts."""
+
+    def __init__(self) -> None:
+        train, _ = load_split()
+        super().__init__(train, shift_pixels=1)
+        self._rng = np.random.default_rng(0)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.sample(index, self._rng)
+
+
+def fill(benchmark: Benchmark) -> None:
+    """Time steps, batches, resumes, and accumulation on two ranks."""
+    torch.set_num_threads(1)
+    loops = Loops()
+    benchmark.measure(steps(loops.run, "wall", bar=1.15))
+    benchmark.measure(steps(loops.recall_cpu, "CPU time", bar=None))
+    benchmark.measure(loaders())
+    benchmark.measure(resumes())
+    benchmark.measure(accumulations(loops))
+    benchmark.notes += [
+        f"steps: 1,000 of a 64-128-128-10 MLP at batch {BATCH}, its loss, clipping and AdamW, one thread; the loader's",
+        "work counts, samples are two indexed tensors; a run's median piece of 100 steps, the first left out",
+        "CPU time: the same runs by the CPU time of all threads, which other work on the computer moves less",
+        f"loader: an epoch of digits, shifted at random, batches of {BATCH}, by CPU time; bar 1 / 0.97",
+        f"resume: twenty starts of an epoch of {BATCHES:,} batches, to the first batch",
+        "two ranks: gloo on this machine, 3.9 M parameters, 4 micro-batches of 8 a rank, 1,000 micro-batches; gaining",
+        "0.9 of what no_sync gains is a time of 1 / 0.9",
+        f"torch {torch.__version__}; peers run in a virtual environment of their own, with the same torch",
+    ]
+
+
+def steps(run: Callable[..., float], what: str, *, bar: float | None) -> list[Contender]:
+    """List loops over the same net; a peer only where its interpreter is named."""
+    peer = f"bare loop, {what}"
+    contenders = [
+        Contender(name=peer, run=lambda: run("bare")),
+        Contender(name=f"kedge, all defaults on, {what}", run=lambda: run("kedge"), against=peer, bar=bar),
+    ]
+    python = os.environ.get(PEER_PYTHON)
+    if python:
+        contenders.append(
+            Contender(name=f"accelerate, {what}", run=lambda: run("accelerate", python=python), against=peer)
+        )
+    return contenders
+
+
+def loaders() -> list[Contender]:
+    """List loaders of the same samples."""
+    digits, peer = Shifted(), "plain DataLoader"
+    return [
+        Contender(name=peer, run=lambda: _exhaust(iter(DataLoader(digits, batch_size=BATCH, shuffle=True)))),
+        Contender(name="kedge: keyed samples", run=lambda: _exhaust(_batches(digits, 0)), against=peer, bar=1 / 0.97),
+    ]
+
+
+def resumes() -> list[Contender]:
+    """List starts of an epoch: until the first batch is there."""
+    points, peer = Points(BATCH * BATCHES), "fresh start, first batch"
+    return [
+        Contender(name=peer, run=lambda: _first(lambda: _batches(points, 0))),
+        Contender(
+            name="resume at the 900th, first batch",
+            run=lambda: _first(lambda: _batches(points, 900)),
+            against=peer,
+            bar=1.1,
+        ),
+    ]
+
+
+def accumulations(loops: Loops) -> list[Contender]:
+    """List loops of two ranks that accumulate four micro-batches."""
+    peer = "two ranks: bare DDP with no_sync"
+    return [
+        Contender(name=peer, run=lambda: loops.run("ddp-no-sync", *TORCHRUN)),
+        Contender(
+            name="two ranks: kedge", run=lambda: loops.run("kedge-accumulating", *TORCHRUN), against=peer, bar=1 / 0.9
+        ),
+        Contender(
+            name="two ranks: bare DDP without it",
+            run=lambda: loops.run("ddp-every-micro-batch", *TORCHRUN),
+            against=peer,
+        ),
+    ]
+
+
+def _batches(source: SampleSource, first_step: int) -> Iterator[object]:
+    sampler = KeyedSampler(
+        samples=len(source), batch_size=BATCH, rank=0, world_size=1, seed=0, epoch=0, first_step=first_step
+    )
+    return load_batches(source, sampler, seed=0, device=torch.device("cpu"))
+
+
+def _exhaust(batches: Iterator[object]) -> float:
+    begin = time.process_time()
+    for _ in batches:
+        pass
+    return time.process_time() - begin
+
+
+def _first(start: Callable[[], Iterator[object]]) -> float:
+    begin = time.perf_counter()
+    for _ in range(20):
+        next(start())
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main("loop", "The training loop beside a bare one", fill, rounds=ROUNDS)

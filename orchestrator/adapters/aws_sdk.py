@@ -1,0 +1,114 @@
+"""Translate what the AWS SDK raises into errors that say what, why and how to fix it.
+
+Only what any call can meet is here: credentials, permission, the network, throttling. What a code means for one
+call alone (no capacity, a quota) is decided by the module that makes the call.
+"""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - the SDK's name
+    CredentialRetrievalError,
+    HTTPClientError,
+    InvalidRegionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
+
+SIGN_IN = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+"""The ways to give the SDK credentials."""
+
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+REFUSED = frozenset(
+    {
+        "AuthFailure",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidToken",
+        "MissingAuthenticationToken",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+"""Codes that speak of credentials which nobody accepts."""
+
+_FORBIDDEN = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedAccess"})
+_THROTTLED = frozenset({"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException"})
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    TokenRetrievalError,
+    SSOError,
+)
+
+
+def code_of(err: ClientError) -> str:
+    """Return the error code that AWS answered, such as `AccessDenied`."""
+    return str(err.response.get("Error", {}).get("Code", ""))
+
+
+def message_of(err: ClientError) -> str:
+    """Return what AWS said about an error, in one line."""
+    return " ".join(str(err.response.get("Error", {}).get("Message", "")).split())
+
+
+def translate(err: ClientError | BotoCoreError, what: str) -> KedgeError:
+    """Make one of kedge's errors of one of the SDK's.
+
+    Args:
+        err: what the SDK raised; the caller raises the result `from` it.
+        what: what couldn't be done, for example "the machine can't be created".
+    """
+    return _translate_answer(err, what) if isinstance(err, ClientError) else _translate_failure(err, what)
+
+
+def _translate_answer(err: ClientError, what: str) -> KedgeError:
+    code = code_of(err)
+    why = f"AWS answered {err.operation_name} with {code}: {message_of(err)}"
+    if code in _EXPIRED:
+        return KedgeError(what, why="the AWS credentials have expired", fix=SIGN_IN)
+    if code in REFUSED:
+        return KedgeError(what, why=f"AWS doesn't accept the credentials ({code})", fix=SIGN_IN)
+    if code in _FORBIDDEN:
+        return KedgeError(
+            what, why=why, fix=f"have an administrator allow {err.operation_name}, or use another profile"
+        )
+    if code in _THROTTLED:
+        return KedgeError(what, why=why, fix="try again in a minute")
+    return KedgeError(what, why=why)
+
+
+def _translate_failure(err: BotoCoreError, what: str) -> KedgeError:
+    why = " ".join(str(err).split())
+    if isinstance(err, ProfileNotFound):
+        return BadRequestError(
+            what, why=why, fix="see `aws configure list-profiles`, and set AWS_PROFILE to one of them"
+        )
+    if isinstance(err, NoRegionError):
+        return no_region(what)
+    if isinstance(err, InvalidRegionError):
+        return BadRequestError(what, why=why, fix="say it as AWS does, for example --region eu-west-1")
+    if isinstance(err, _NO_CREDENTIALS):
+        return BadRequestError(what, why=why, fix=SIGN_IN)
+    if isinstance(err, ConnectionError | HTTPClientError):
+        return UnreachableError(what, why=why, fix="check the network, and that the region is called so")
+    return KedgeError(what, why=why)
+
+
+def no_region(what: str) -> BadRequestError:
+    """Make the error for a request that no region was said for."""
+    return BadRequestError(
+        what,
+        why="no AWS region was said",
+        fix="say --region eu-west-1, set AWS_DEFAULT_REGION, or run `aws configure`",
+    )

@@ -1,0 +1,81 @@
+"""An object store that is opened when it is first used: naming a provider loads no SDK and asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from orchestrator.core.job import DataMount
+    from orchestrator.core.ports import CodeSource, DataStage, Progress, ResultStore, Stage, StagedData
+    from orchestrator.core.report import Command, ResultFile
+    from orchestrator.core.wire import RunConfig
+
+
+class LateStore:
+    """Implements `core.ports.ResultStore` over one that is opened later."""
+
+    def __init__(self, open_store: Callable[[], ResultStore]) -> None:
+        self._open = open_store
+
+    @cached_property
+    def _store(self) -> ResultStore:
+        return self._open()
+
+    @property
+    def url(self) -> str:
+        """Where it is; what the agent is told."""
+        return self._store.url
+
+    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
+        """List the results that were shipped."""
+        return self._store.manifest(run_id)
+
+    def command(self, run_id: str) -> Command | None:
+        """Return the command's state as it was last shipped."""
+        return self._store.command(run_id)
+
+    def shipper(self, run_id: str) -> str:
+        """Return the machine that shipped last."""
+        return self._store.shipper(run_id)
+
+    def shipped_at(self, run_id: str) -> datetime | None:
+        """Return when the agent last shipped."""
+        return self._store.shipped_at(run_id)
+
+    def read_text(self, run_id: str, path: str) -> str:
+        """Return one shipped text file."""
+        return self._store.read_text(run_id, path)
+
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
+        """Copy the shipped results into a folder, and verify them."""
+        self._store.fetch(run_id, destination, progress)
+
+
+class LateStage:
+    """Implements `core.ports.Stage` likewise."""
+
+    def __init__(self, open_stage: Callable[[], Stage]) -> None:
+        self._open = open_stage
+
+    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
+        """Bring the code there, and return the content hash."""
+        return self._open().put_code(run_id, source, progress)
+
+    def put_start(self, run_id: str, config: RunConfig) -> None:
+        """Leave the command's configuration there."""
+        self._open().put_start(run_id, config)
+
+
+class LateData:
+    """Implements `core.ports.DataStage` likewise."""
+
+    def __init__(self, open_data: Callable[[], DataStage]) -> None:
+        self._open = open_data
+
+    def put_data(self, mount: DataMount, progress: Progress, *, delete: bool = False) -> StagedData:
+        """Bring the copy of a mount's source to the source's state."""
+        return self._open().put_data(mount, progress, delete=delete)

@@ -1,0 +1,67 @@
+"""What a run's machines may do at AWS: use their own run's objects, read the job's data sets, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from orchestrator.adapters.datasets.push import data_name
+
+if TYPE_CHECKING:
+    from orchestrator.core.job import DataMount
+
+Document = Mapping[str, Any]
+"""An IAM policy."""
+
+_OBJECT_ACTIONS = (
+    "s3:GetObject",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:AbortMultipartUpload",
+    "s3:ListMultipartUploadParts",
+)
+_OWN_DATA = re.compile(r"/data/([A-Za-z0-9][A-Za-z0-9._-]*)/.*", re.DOTALL)
+"""The path of an `s3://` address within a data set. A name has none of IAM's own characters: `*`, `?` and `$`."""
+
+
+def data_sets(mounts: Sequence[DataMount], bucket: str) -> Sequence[str]:
+    """Name the data sets of the bucket that a job reads: copies of the laptop's, and those that an address names."""
+    names = (_data_set(mount, bucket) for mount in mounts)
+    return sorted({name for name in names if name})
+
+
+def write_policy(bucket: str, run_id: str, data: Sequence[str] = (), partition: str = "aws") -> Document:
+    """Write the policy of a run's role.
+
+    Args:
+        bucket: with everything in it.
+        run_id: the run.
+        data: the data sets that it may read, by name.
+        partition: of AWS.
+    """
+    arn = f"arn:{partition}:s3:::{bucket}"
+    own, readable = f"runs/{run_id}/*", [f"data/{name}/*" for name in data]
+    reading = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": [f"{arn}/{prefix}" for prefix in readable]}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": list(_OBJECT_ACTIONS), "Resource": f"{arn}/{own}"},
+            *([reading] if readable else ()),
+            {
+                "Effect": "Allow",
+                "Action": "s3:ListBucket",
+                "Resource": arn,
+                "Condition": {"StringLike": {"s3:prefix": [own, *readable]}},
+            },
+        ],
+    }
+
+
+def _data_set(mount: DataMount, bucket: str) -> str:
+    if not mount.is_fetched:
+        return data_name(mount.source, mount.target)
+    address = urlsplit(mount.source)
+    found = _OWN_DATA.fullmatch(address.path) if (address.scheme, address.netloc) == ("s3", bucket) else None
+    return found.group(1) if found else ""

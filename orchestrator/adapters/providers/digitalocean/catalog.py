@@ -1,0 +1,141 @@
+"""What the site sells: live, or from the dated snapshot where it can't be asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.providers.digitalocean.failures import RefusedError, UnclearError
+from orchestrator.adapters.providers.digitalocean.sizes import Size, parse_size
+from orchestrator.adapters.resources import resource
+from orchestrator.core.errors import KedgeError
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers.digitalocean.api import Api
+    from orchestrator.core.ports import Clock
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """Sizes and regions of one moment.
+
+    Attributes:
+        basis: `live`, or what is how old, as the plan shows it.
+        regions: those that take new droplets.
+    """
+
+    basis: str
+    sizes: tuple[Size, ...]
+    regions: tuple[str, ...]
+    source: Mapping[str, str]
+    is_live: bool = False
+
+
+def read_catalog(api: Api, path: Path | None = None) -> Catalog:
+    """Ask the site what it sells; without a network or a token, take the snapshot.
+
+    Args:
+        api: the way to it.
+        path: another snapshot than the one that travels with kedge.
+
+    Raises:
+        KedgeError: the API refuses to tell.
+    """
+    if not api.site.token:
+        return _fall_back(api, f"there is no {api.site.token_names[0]}", path)
+    try:
+        return ask_catalog(api)
+    except RefusedError as err:
+        if err.status:
+            raise
+        return _fall_back(api, err.why, path)
+    except UnclearError as err:
+        return _fall_back(api, err.why, path)
+
+
+def ask_catalog(api: Api) -> Catalog:
+    """Ask the API.
+
+    Raises:
+        ApiError: it refuses, or doesn't answer.
+    """
+    what = f"what {api.site.name} sells can't be listed"
+    sizes = tuple(parse_size(fields) for fields in api.pages(what, api.client.sizes.list, "sizes"))
+    regions = api.pages(what, api.client.regions.list, "regions")
+    return Catalog(
+        basis="live",
+        sizes=sizes,
+        regions=tuple(fields["slug"] for fields in regions if fields["available"]),
+        source={"name": api.site.endpoint},
+        is_live=True,
+    )
+
+
+def refresh_snapshot(api: Api, clock: Clock, path: Path | None = None) -> str:
+    """Rewrite the site's part of the snapshot from the live API; say what was written.
+
+    Raises:
+        KedgeError: the API can't be asked; the file stays as it was.
+    """
+    target = path or snapshot_path()
+    asked = ask_catalog(api)
+    now = clock.now()
+    document = json.loads(target.read_bytes())
+    document[api.site.name] = {
+        "basis": f"a snapshot of {now:%Y-%m-%d}",
+        "source": {
+            "name": f"the API at {api.site.endpoint}, by `invoke offers --refresh`",
+            "read": now.isoformat(timespec="seconds"),
+        },
+        "regions": sorted(asked.regions),
+        "sizes": [_row(size) for size in sorted(asked.sizes, key=lambda each: each.slug)],
+    }
+    write_atomically(target, _dump(document).encode(), mode=0o644)
+    return f"{target}: {document[api.site.name]['basis']}, {len(asked.sizes)} sizes"
+
+
+def snapshot_path() -> Path:
+    """Return the file that travels with kedge."""
+    return resource("infra", "digitalocean", "offers.json")
+
+
+def _fall_back(api: Api, why: str, path: Path | None) -> Catalog:
+    _log.warning("%s can't be asked, so the snapshot of its prices is taken: %s", api.site.name, why)
+    target = path or snapshot_path()
+    try:
+        part = json.loads(target.read_bytes())[api.site.name]
+        sizes = tuple(_size(row) for row in part["sizes"])
+        basis = f"{part['basis']}; {api.site.name} could not be asked ({why})"
+        return Catalog(basis=basis, sizes=sizes, regions=tuple(part["regions"]), source=part["source"])
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as err:
+        raise KedgeError(
+            f"the snapshot of {api.site.name}'s prices can't be read",
+            why=f"{target}: {err}",
+            fix="take a new one with `invoke offers --refresh`, or install kedge again",
+        ) from err
+
+
+def _size(row: Mapping[str, Any]) -> Size:
+    return Size(**{**row, "usd_per_hour": Decimal(row["usd_per_hour"]), "regions": tuple(row["regions"])})
+
+
+def _row(size: Size) -> dict[str, object]:
+    return {**asdict(size), "usd_per_hour": str(size.usd_per_hour), "regions": list(size.regions)}
+
+
+def _dump(document: Mapping[str, Any]) -> str:
+    """Write a line for each size, so that differences can be read."""
+    parts = []
+    for name, part in document.items():
+        rows = ",\n".join(f"      {json.dumps(row)}" for row in part["sizes"])
+        facts = "".join(f"    {json.dumps(key)}: {json.dumps(part[key])},\n" for key in ("basis", "source", "regions"))
+        parts.append(f'  {json.dumps(name)}: {{\n{facts}    "sizes": [\n{rows}\n    ]\n  }}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"

@@ -1,0 +1,93 @@
+"""A run's firewall: port 22 from the caller's own address, nothing else in, everything out.
+
+It holds for whatever carries the run's tag, so that a droplet is closed from its first second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.adapters.ids import fit
+from orchestrator.adapters.providers.digitalocean.failures import RefusedError
+from orchestrator.adapters.providers.digitalocean.tags import run_of, run_tag
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers.digitalocean.api import Api, Json
+
+_ANYWHERE = ["0.0.0.0/0", "::/0"]
+
+
+def firewall_name(run_id: str) -> str:
+    """Name a run's firewall: letters, digits, dots and dashes."""
+    return fit(f"kedge-{run_id.replace('_', '-')}")
+
+
+def render_firewall(run_id: str, ssh_from: str) -> Json:
+    """Write a run's firewall."""
+    return {
+        "name": firewall_name(run_id),
+        "inbound_rules": [{"protocol": "tcp", "ports": "22", "sources": {"addresses": [ssh_from]}}],
+        "outbound_rules": [
+            {"protocol": "icmp", "ports": "0", "destinations": {"addresses": _ANYWHERE}},
+            {"protocol": "tcp", "ports": "all", "destinations": {"addresses": _ANYWHERE}},
+            {"protocol": "udp", "ports": "all", "destinations": {"addresses": _ANYWHERE}},
+        ],
+        "tags": [run_tag(run_id)],
+    }
+
+
+def make_firewall(api: Api, run_id: str, ssh_from: str) -> str:
+    """Make a run's firewall, or take the one that is there and open it to this network alone; return its id.
+
+    Raises:
+        ApiError: the API doesn't allow it.
+    """
+    there = find_firewalls(api, run_id)
+    if there:
+        return set_firewall(api, there[0], run_id, ssh_from)
+    what = f"the firewall of run {run_id} can't be made"
+    try:
+        return str(api.create(what, api.client.firewalls.create, render_firewall(run_id, ssh_from))["firewall"]["id"])
+    except RefusedError:
+        # A firewall's name is taken once: another command has just made it.
+        there = find_firewalls(api, run_id)
+        if not there:
+            raise
+        return set_firewall(api, there[0], run_id, ssh_from)
+
+
+def set_firewall(api: Api, firewall_id: str, run_id: str, ssh_from: str) -> str:
+    """Let this network in, in place of the one before; a firewall that is gone is made anew. Return its id.
+
+    Raises:
+        ApiError: the API doesn't allow it.
+    """
+    what = f"machines of run {run_id} can't be opened to {ssh_from}"
+    if api.read(what, api.client.firewalls.update, firewall_id, render_firewall(run_id, ssh_from)) is not None:
+        return firewall_id
+    return make_firewall(api, run_id, ssh_from)
+
+
+def find_firewalls(api: Api, run_id: str) -> list[str]:
+    """Find a run's firewalls by name and tag: a name alone could be somebody else's, and so could one with the tag."""
+    listed = api.pages("the firewalls can't be listed", api.client.firewalls.list, "firewalls")
+    return [
+        str(fields["id"]) for fields in listed if is_own(fields) and run_of(fields["tags"]).lower() == run_id.lower()
+    ]
+
+
+def is_own(fields: Json) -> bool:
+    """Tell whether kedge made a firewall: its name says so, and its tag names the same run."""
+    return str(fields["name"]).lower() == firewall_name(run_of(fields.get("tags") or ())).lower()
+
+
+def remove_firewalls(api: Api, run_id: str) -> list[str]:
+    """Remove a run's firewalls; return a line for each.
+
+    Raises:
+        ApiError: the API doesn't allow it.
+    """
+    found = find_firewalls(api, run_id)
+    for each in found:
+        api.delete(f"firewall {each} can't be removed", api.client.firewalls.delete, each)
+    return [f"removed firewall {each}" for each in found]

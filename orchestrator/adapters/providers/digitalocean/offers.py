@@ -1,0 +1,142 @@
+"""Offers out of sizes: which fit the wishes, in which order, and why none does. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from orchestrator.adapters.providers.digitalocean.sizes import SPOT, Size, choose_plain
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
+from orchestrator.core.offer import Offer
+
+if TYPE_CHECKING:
+    from orchestrator.core.job import Resources
+
+USD_PER_GIB_HOUR = Decimal("0.00015")
+"""Of a volume: $10 a month for 100 GiB (digitalocean.com/pricing/volumes, 2026), by the hour up to 672 a month."""
+
+
+def plan_offers(
+    sizes: Sequence[Size], regions: Sequence[str], resources: Resources, provider: str
+) -> tuple[Offer, ...]:
+    """Make an offer of each size in each region that fits, the cheapest first.
+
+    Args:
+        sizes: all that the account is shown.
+        regions: all that take new droplets.
+        resources: the wishes.
+        provider: its name.
+
+    Raises:
+        BadRequestError: a wish that this provider doesn't know.
+        NoCapacityError: nothing fits; it says what kept the nearest out.
+    """
+    _refuse_unknown(sizes, regions, resources, provider)
+    named = _named(sizes, resources)
+    wanted = [size for size in named if _fits(size, resources)]
+    places = resources.regions or tuple(sorted(regions))
+    limits = {size.slug: size.usd_per_hour for size in sizes}
+    offers = [
+        _offer(size, region, resources, provider, limits)
+        for size in wanted
+        for region in places
+        if region in size.regions and region in regions
+    ]
+    if not offers:
+        raise _nothing(named, wanted, places, resources, provider)
+    return tuple(sorted(offers, key=lambda each: (each.total_usd_per_hour, places.index(each.region))))
+
+
+def _refuse_unknown(sizes: Sequence[Size], regions: Sequence[str], resources: Resources, provider: str) -> None:
+    if resources.zone:
+        raise BadRequestError(
+            f"{provider} has no zone {resources.zone!r}", why="it has regions only", fix="say --region, and no --zone"
+        )
+    known = {*regions, *(region for size in sizes for region in size.regions)}
+    for region in resources.regions:
+        if region not in known:
+            raise BadRequestError(
+                f"{provider} has no region {region!r}" + _near(region, known),
+                why=f"it has: {', '.join(sorted(known))}",
+                fix="choose one of those with --region",
+            )
+    gpus = {size.gpu for size in sizes if size.gpus}
+    wish = resources.accelerators
+    if wish is not None and wish.name.lower() not in gpus:
+        raise BadRequestError(
+            f"{provider} has no GPU {wish.name!r}" + _near(wish.name.lower(), gpus),
+            why=f"it has: {', '.join(sorted(gpus))}",
+            fix="choose one of those with --gpu, or name a machine with --instance-type",
+        )
+
+
+def _near(word: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _named(sizes: Sequence[Size], resources: Resources) -> tuple[Size, ...]:
+    """Return the sizes that the wishes name, whether they can be had or not."""
+    if resources.instance_type is not None:
+        return tuple(size for size in sizes if size.slug == resources.instance_type)
+    wish = resources.accelerators
+    if wish is None:
+        return choose_plain(size for size in sizes if size.regions)
+    return tuple(size for size in sizes if (size.gpu, size.gpus) == (wish.name.lower(), wish.count))
+
+
+def _fits(size: Size, resources: Resources) -> bool:
+    is_cheap = resources.max_usd_per_hour is None or size.usd_per_hour <= resources.max_usd_per_hour
+    is_market = size.is_spot == resources.use_spot or size.slug == resources.instance_type
+    return is_cheap and is_market and size.disk_gib >= (resources.disk_gib or 0)
+
+
+def _offer(size: Size, region: str, resources: Resources, provider: str, limits: dict[str, Decimal]) -> Offer:
+    volumes_gib = sum(volume.size_gib for volume in resources.volumes)
+    return Offer(
+        provider=provider,
+        region=region,
+        zone="",
+        instance_type=size.slug,
+        accelerators=size.accelerators,
+        gpu_memory_gib=size.gpu_memory_gib,
+        cpus=size.cpus,
+        memory_gib=size.memory_gib,
+        disk_gib=size.disk_gib,
+        usd_per_hour=size.usd_per_hour,
+        # A spot price may move meanwhile; that on demand is the most it may come to, where there is one.
+        cap_usd_per_hour=limits.get(size.slug.removesuffix(SPOT), Decimal(0)) if size.is_spot else Decimal(0),
+        disk_usd_per_hour=volumes_gib * USD_PER_GIB_HOUR,
+        spot=size.is_spot,
+    )
+
+
+def _nothing(
+    named: Sequence[Size], wanted: Sequence[Size], places: Sequence[str], resources: Resources, provider: str
+) -> KedgeError:
+    wish = resources.instance_type or str(resources.accelerators or "a plain machine")
+    if not named:
+        return BadRequestError(
+            f"{provider} has no {wish}",
+            why="the account is shown no size of this name, or none with GPUs in this number",
+            fix="see `kedge offers`; some sizes are shown only to accounts of a higher tier",
+        )
+    if not wanted:
+        return NoCapacityError(
+            f"{provider} sells no {wish} as wished",
+            why="; ".join(_describe(size) for size in named),
+            fix="raise --max-price, ask for less disk, or leave out --spot or add it",
+        )
+    offered = sorted({region for size in wanted for region in size.regions})
+    return NoCapacityError(
+        f"{provider} doesn't offer {wish} in {', '.join(places) if resources.regions else 'any region'}",
+        why=f"it is offered in {', '.join(offered)}" if offered else "it is listed, and offered nowhere now",
+        fix="choose one of those with --region" if offered else "try again later, or choose another --gpu",
+    )
+
+
+def _describe(size: Size) -> str:
+    market = "a spot machine" if size.is_spot else "on demand"
+    return f"{size.slug} costs ${size.usd_per_hour} an hour {market} and has a disk of {size.disk_gib} GiB"

@@ -1,0 +1,61 @@
+"""What it means when a droplet is refused: whether the next offer may do, and which offers won't."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.adapters.providers.digitalocean.failures import RefusedError
+from orchestrator.core.errors import KedgeError, NoCapacityError
+
+if TYPE_CHECKING:
+    from orchestrator.core.machine import MachineOrder
+    from orchestrator.core.offer import Offer
+
+_SOLD_OUT = ("not available in", "unavailable", "capacity", "sold out")
+"""Lack of capacity has no code of its own: it looks like a size that isn't sold in the region."""
+_LIMIT = "limit"
+_TIER = ("not available to your account", "access to this size", "gpu access", "tier")
+_KEY = "invalid key identifiers"
+
+
+def lacks_key(err: RefusedError) -> bool:
+    """Tell whether the account no longer has the SSH key that the run's record names."""
+    return err.status == 422 and _KEY in err.message.lower()
+
+
+def translate_refusal(err: RefusedError, order: MachineOrder) -> KedgeError:
+    """Make an error of a refusal that says which offers to try next.
+
+    Args:
+        err: the refusal of the order; the caller raises the result `from` it.
+        order: what was asked for.
+    """
+    said = err.message.lower()
+    if err.status not in (403, 422):
+        return err
+    if any(words in said for words in _TIER):
+        return NoCapacityError(
+            f"the account may not have a {order.instance_type}",
+            why=err.why,
+            fix="ask the site's support for access to GPUs of this kind, or choose another --gpu",
+            covers=lambda offer: _is_like(offer, order),
+        )
+    if _LIMIT in said:
+        return NoCapacityError(
+            f"the account has no room for machine {order.id}",
+            why=err.why,
+            fix="destroy a droplet that isn't needed, or ask the site's support for a higher limit",
+            # It counts droplets of all sizes, in all regions.
+            covers=lambda _offer: True,
+        )
+    if any(words in said for words in _SOLD_OUT):
+        return NoCapacityError(
+            f"{order.instance_type} can't be had in {order.region} now",
+            why=err.why,
+            fix="try again later, or allow more regions",
+        )
+    return err
+
+
+def _is_like(offer: Offer, order: MachineOrder) -> bool:
+    return offer.instance_type == order.instance_type

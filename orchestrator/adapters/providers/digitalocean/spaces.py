@@ -1,0 +1,167 @@
+"""A bucket of DigitalOcean's Spaces as the object store of runs: S3's protocol at an endpoint of its own.
+
+Spaces has no roles: the machine is brought the same keys as the laptop has, which reach all of their buckets, unless
+they are limited to this one (Spaces allows that).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.adapters.objects.late import LateData, LateStage, LateStore
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.machine import CLOUD_ROOT
+
+if TYPE_CHECKING:
+    from botocore.awsrequest import AWSRequest
+    from mypy_boto3_s3 import S3Client
+
+    from orchestrator.adapters.datasets.push import BucketData
+    from orchestrator.adapters.objects.s3 import S3Store
+    from orchestrator.adapters.objects.stage import S3Stage
+    from orchestrator.core.ports import Clock
+
+_BUCKET = "KEDGE_SPACES_BUCKET"
+_REGION = "KEDGE_SPACES_REGION"
+_ENDPOINT = "KEDGE_SPACES_ENDPOINT"
+_KEY = "SPACES_ACCESS_KEY_ID"
+_SECRET = "SPACES_SECRET_ACCESS_KEY"  # noqa: S105 - a variable's name
+
+_KEYS_FILE = "spaces.json"
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+_CHECKSUMS = ("ChecksumAlgorithm", "ChecksumSHA256", "ChecksumCRC32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpacesPlace:
+    """Where the bucket is, and what opens it."""
+
+    bucket: str
+    region: str
+    endpoint: str
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+
+
+class Spaces:
+    """The bucket behind the ports; nothing is contacted, and no SDK is loaded, before one of them is used.
+
+    Args:
+        place: the bucket.
+        data_memory: a folder for what data sets were last seen to hold.
+        clock: tells how young a file is.
+    """
+
+    def __init__(self, place: SpacesPlace, *, data_memory: Path, clock: Clock) -> None:
+        self._place = place
+        self._data_memory = data_memory
+        self._clock = clock
+        self.store = LateStore(self._open_store)
+        self.stage = LateStage(self._open_stage)
+        self.data = LateData(self._open_data)
+
+    @property
+    def secret_files(self) -> dict[str, str]:
+        """The file with the keys that the store's URL names, for the machine's user alone."""
+        keys = {"access_key": self._place.access_key, "secret_key": self._place.secret_key}
+        return {_KEYS_FILE: json.dumps(keys) + "\n"}
+
+    @cached_property
+    def _client(self) -> S3Client:
+        return _make_client(self._place)
+
+    def _open_store(self) -> S3Store:
+        from orchestrator.adapters.objects.s3 import S3Store  # noqa: PLC0415 - it loads the SDK
+
+        return S3Store(self._client, self._place.bucket, keys_file=f"{CLOUD_ROOT}/private/{_KEYS_FILE}")
+
+    def _open_stage(self) -> S3Stage:
+        from orchestrator.adapters.objects.stage import S3Stage  # noqa: PLC0415 - it loads the SDK
+
+        return S3Stage(self._client, self._place.bucket)
+
+    def _open_data(self) -> BucketData:
+        from orchestrator.adapters.datasets.push import BucketData  # noqa: PLC0415 - it loads the SDK
+
+        return BucketData(self._client, self._place.bucket, state=self._data_memory, clock=self._clock)
+
+
+def open_spaces(environ: Mapping[str, str], *, data_memory: Path, clock: Clock) -> Spaces | None:
+    """Take the bucket that the user's environment names; None where it names none.
+
+    Raises:
+        BadRequestError: it names only a part of what is needed.
+    """
+    place = read_place(environ)
+    return Spaces(place, data_memory=data_memory, clock=clock) if place else None
+
+
+def read_place(environ: Mapping[str, str]) -> SpacesPlace | None:
+    """Read the bucket, its region or endpoint, and the keys; None where no bucket is named.
+
+    Raises:
+        BadRequestError: something else is missing.
+    """
+    bucket = environ.get(_BUCKET, "")
+    if not bucket:
+        return None
+    region, endpoint = environ.get(_REGION, ""), environ.get(_ENDPOINT, "")
+    missing = [name for name in (_KEY, _SECRET) if not environ.get(name)]
+    if not region and not endpoint:
+        missing.append(_REGION)
+    if missing:
+        raise BadRequestError(
+            f"the Spaces bucket {bucket} can't be used",
+            why=f"{_BUCKET} is set, and {', '.join(missing)} is not",
+            fix=f"set it, or unset {_BUCKET}: results then wait on the machine",
+        )
+    return SpacesPlace(
+        bucket=bucket,
+        region=region or "us-east-1",
+        endpoint=(endpoint or f"https://{region}.digitaloceanspaces.com").rstrip("/"),
+        access_key=environ[_KEY],
+        secret_key=environ[_SECRET],
+    )
+
+
+def _make_client(place: SpacesPlace) -> S3Client:
+    import boto3  # noqa: PLC0415 - quick commands do without
+    from botocore.config import Config  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        # Others than Amazon refuse the checksums in trailers that the SDK sends by default since 1.36.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path"},
+    )
+    session = boto3.Session(aws_access_key_id=place.access_key, aws_secret_access_key=place.secret_key)
+    client: S3Client = session.client("s3", region_name=place.region, endpoint_url=place.endpoint, config=config)
+    client.meta.events.register("before-parameter-build.s3", _drop_checksums)
+    client.meta.events.register("before-sign.s3.DeleteObjects", _prefer_md5)
+    return client
+
+
+def _drop_checksums(params: dict[str, Any], **_: object) -> None:
+    """Leave out what Spaces may not know; what is kept there is named by its SHA-256 and verified when it is read."""
+    for name in _CHECKSUMS:
+        params.pop(name, None)
+
+
+def _prefer_md5(request: AWSRequest, **_: object) -> None:
+    """Send, in place of the SDK's, the checksum that this call alone has always had to have."""
+    for name in ("x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm"):
+        del request.headers[name]
+    body: Any = request.body
+    digest = hashlib.md5(body, usedforsecurity=False).digest()
+    request.headers["Content-MD5"] = base64.b64encode(digest).decode()

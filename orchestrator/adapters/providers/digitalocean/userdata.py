@@ -1,0 +1,35 @@
+"""User-data for a droplet: cloud-config as plain text, of at most 64 KiB.
+
+A droplet has no role: it waits, before its agent, until it is brought agent and secrets (supplies.py).
+"""
+
+from __future__ import annotations
+
+from orchestrator.adapters.boot import BootSpec, render_cloud_config
+from orchestrator.core.errors import KedgeError
+
+LIMIT_BYTES = 65_536
+"""DigitalOcean API reference, "Create a New Droplet", `user_data`, read in November 2026."""
+
+_DISK_MODEL = "DO_Volume"
+"""A volume is /dev/disk/by-id/scsi-0DO_Volume_<its name> (docs.digitalocean.com, "How to Mount Volumes", 2026-11)."""
+
+
+def render_user_data(spec: BootSpec) -> str:
+    """Render what a droplet is created with; the same text for the same spec.
+
+    Args:
+        spec: the machine; a volume's serial is its name.
+
+    Raises:
+        KedgeError: it is longer than the API allows.
+    """
+    text = render_cloud_config(spec, {}, disk_model=_DISK_MODEL)
+    size = len(text.encode())
+    if size > LIMIT_BYTES:
+        raise KedgeError(
+            "the machine's user-data is too long",
+            why=f"{size} bytes; DigitalOcean allows {LIMIT_BYTES}",
+            fix="use fewer volumes",
+        )
+    return text

@@ -1,0 +1,139 @@
+"""Compiled kernels, kept in the store from one of the run's machines to the next.
+
+What MIOpen, Inductor and Triton have compiled for one architecture and one torch is packed into one object,
+`cache/<architecture>-<torch>.tar.gz`. It saves minutes and nothing else: what goes wrong with it is told in the
+log, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from .environment import cache_folder
+from .errors import AgentError
+from .files import read_json, write_json
+from .layout import NAME, Layout
+from .parse import clean_relative
+from .runlog import RunLog
+from .store import ObjectStore, open_store
+from .torchenv import read_torch
+from .wire import MachineConfig
+
+LIMIT_BYTES = 512 << 20
+"""More than that isn't kept: results wait while it is packed and copied, for longer than a spot notice may leave."""
+
+_CHUNK_BYTES = 1 << 20
+
+Stamps = dict[str, list[int]]
+
+
+def ship_caches(layout: Layout, machine: MachineConfig) -> bool:
+    """Copy the caches to the store, if they have changed since the last time; say whether they were copied.
+
+    Raises:
+        OSError: the store or a file can't be used.
+    """
+    folder = _folder(layout)
+    stamps = _stamps(folder) if folder else {}
+    mark = {"folder": folder.name if folder else "", "stamps": stamps}
+    size = sum(size for size, _ in stamps.values())
+    store = open_store(machine)
+    if folder is None or store is None or not 0 < size <= LIMIT_BYTES or read_json(layout.note("caches")) == mark:
+        return False
+    with tempfile.TemporaryFile(dir=layout.root) as packed:
+        _pack(folder, stamps, packed)
+        packed.seek(0)
+        store.put(_key(folder), iter(lambda: packed.read(_CHUNK_BYTES), b""))
+    write_json(layout.note("caches"), mark)
+    return True
+
+
+def restore_caches(layout: Layout, machine: MachineConfig, log: RunLog) -> None:
+    """Bring the caches that an earlier machine of the run has left, where this one has none yet."""
+    folder = _folder(layout)
+    if folder is None or folder.exists():
+        return
+    try:
+        store = open_store(machine)
+        count = _fetch(layout, store, folder) if store else 0
+    except (OSError, EOFError, AgentError, tarfile.TarError, zlib.error) as err:
+        log.remark(f"compiled kernels can't be restored: {type(err).__name__}: {err}".replace("\n", ";"))
+        return
+    if count:
+        log.remark(f"restored {count} files of compiled kernels for {folder.name}")
+
+
+def _folder(layout: Layout) -> Path | None:
+    """Return the caches' folder; None where nobody knows whom they would be of use to."""
+    torch = read_torch(layout)
+    if torch is None or not torch.archs or not NAME.fullmatch(torch.key):
+        return None
+    return cache_folder(layout, torch)
+
+
+def _key(folder: Path) -> str:
+    return f"cache/{folder.name}.tar.gz"
+
+
+def _stamps(folder: Path) -> Stamps:
+    """Return size and time of each plain file; links and locks of compilers at work are left out."""
+    found: Stamps = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place) / name
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and not name.endswith((".lock", ".tmp")):
+                    found[path.relative_to(folder).as_posix()] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def _pack(folder: Path, paths: Iterable[str], packed: IO[bytes]) -> None:
+    # Quickly rather than tightly: most of it is compressed already.
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
+        for path in sorted(paths):
+            # A compiler at work may have replaced it since.
+            with contextlib.suppress(FileNotFoundError):
+                tar.add(folder / path, arcname=path, recursive=False)
+
+
+def _fetch(layout: Layout, store: ObjectStore, folder: Path) -> int:
+    """Unpack aside, then rename: caches that are there are whole. Return how many files they are; 0: there are none."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=layout.root) as packed, tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+        try:
+            for chunk in store.get(_key(folder)):
+                packed.write(chunk)
+        except FileNotFoundError:
+            return 0
+        packed.seek(0)
+        count = _unpack(packed, Path(aside) / "unpacked")
+        (Path(aside) / "unpacked").replace(folder)
+    return count
+
+
+def _unpack(packed: IO[bytes], folder: Path) -> int:
+    folder.mkdir()
+    count = 0
+    with tarfile.open(fileobj=packed, mode="r:gz") as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is None:
+                continue
+            path = folder / clean_relative(member.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as stream:
+                shutil.copyfileobj(content, stream, _CHUNK_BYTES)
+            path.chmod(0o755 if member.mode & 0o100 else 0o644)
+            os.utime(path, (member.mtime, member.mtime))
+            count += 1
+    return count

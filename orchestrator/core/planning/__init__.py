@@ -1,0 +1,1 @@
+"""Plans, as pure functions of what is wanted and what was observed."""

@@ -1,0 +1,49 @@
+"""What the user should know before saying yes to a plan, one line each."""
+
+from __future__ import annotations
+
+from orchestrator.core.job import AtEnd, Job, LaunchSpec
+from orchestrator.core.plan import Ending, Observed
+
+
+def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[str, ...]:
+    """Say what becomes of results, machines and volumes, and what bounds the cost."""
+    job = spec.job
+    notes = []
+    kept = [volume.name for volume in job.resources.volumes if volume.at_end is AtEnd.KEEP]
+    if kept:
+        notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")
+    if job.budget_usd is None:
+        notes.append("no budget is set: the deadline alone bounds the cost (--budget sets a cap)")
+    if job.run and observed.keeps_results:
+        notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
+    elif job.run:
+        notes.append("results end with the machine: fetch them before the deadline")
+    if job.run:
+        notes.append(_recovery_note(spec, ending))
+    notes.extend(_fetch_notes(job))
+    notes.extend(observed.caveats)
+    return tuple(notes)
+
+
+def teardown_notes(observed: Observed) -> tuple[str, ...]:
+    """Say what can't be brought home."""
+    if observed.machines and observed.report is None:
+        kept = "the object store's copy is fetched" if observed.keeps_results else "nothing can be fetched from it"
+        return (f"the machine doesn't answer: {kept}",)
+    return ()
+
+
+def _recovery_note(spec: LaunchSpec, ending: Ending) -> str:
+    if not spec.recover:
+        return "nothing relaunches a lost machine by itself: `kedge resume` does, from the last checkpoint"
+    by = "while this command runs" if ending.follow else "by `kedge recover`, which `kedge recover --install` repeats"
+    return f"a machine that is lost is replaced {by}; the deadline is that of all together"
+
+
+def _fetch_notes(job: Job) -> list[str]:
+    # A query may be a signature.
+    fetched = [(mount.source.partition("?")[0], mount.target) for mount in job.data if mount.is_fetched]
+    if not job.run:
+        return [f"{source} is not fetched: the job has no command" for source, _ in fetched]
+    return [f"the machine fetches {source} to {target} before the command starts" for source, target in fetched]

@@ -1,0 +1,121 @@
+"""What a plan costs, how long it may take, and the refusals that follow from both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from orchestrator.core.actions import Action, CreateMachine
+from orchestrator.core.cost import price_usd
+from orchestrator.core.errors import BadRequestError, OverBudgetError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.offer import Offer
+from orchestrator.core.plan import Observed, Plan
+from orchestrator.core.units import cents, format_duration, format_usd
+
+_SHORTEST = timedelta(minutes=2)
+"""What a machine that is made must at least have left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a plan's machine costs, and until when.
+
+    Attributes:
+        most_usd_per_hour: of the dearest of its offers.
+    """
+
+    usd_per_hour: Decimal
+    most_usd_per_hour: Decimal
+    deadline_at: datetime
+
+
+def lifetime_of(spec: LaunchSpec, now: datetime) -> timedelta:
+    """Return how long a machine made now may live: to its deadline, or to the end of a run that is recovered.
+
+    Raises:
+        BadRequestError: the run's time is over.
+    """
+    if spec.until is None:
+        return spec.job.deadline
+    left = spec.until - now
+    if left < _SHORTEST:
+        raise BadRequestError(
+            f"the time of run {spec.run_id} is over",
+            why=f"the deadline of a run that is recovered is that of all its machines: {spec.until:%F %H:%M} UTC",
+            fix=f"give it more with `kedge resume {spec.run_id} --ttl {format_duration(spec.job.deadline)}`",
+        )
+    return min(spec.job.deadline, left)
+
+
+def within_budget(spec: LaunchSpec, observed: Observed) -> Observed:
+    """Leave out the offers that could cost more than the budget; where all could, keep the cheapest, to be refused."""
+    if spec.job.budget_usd is None or not observed.offers:
+        return observed
+
+    def worst_usd(offer: Offer) -> Decimal:
+        return observed.spent_usd + price_usd(offer.worst_usd_per_hour, lifetime_of(spec, observed.now))
+
+    budget = cents(spec.job.budget_usd)
+    within = tuple(offer for offer in observed.offers if cents(worst_usd(offer)) <= budget)
+    return replace(observed, offers=within or (min(observed.offers, key=worst_usd),))
+
+
+def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...], terms: Terms) -> Plan:
+    """Put a price, a time and a worst case to actions.
+
+    Raises:
+        BadRequestError: the job can't end before its machine's deadline.
+    """
+    left = max(timedelta(0), terms.deadline_at - observed.now)
+    expected, basis = _expectation(spec.job, observed)
+    # A run that goes on has less to do than a whole one; how much less, nobody knows.
+    if not observed.results and any(isinstance(action, CreateMachine) for action in actions):
+        _refuse_too_short(spec.job, expected, left)
+    return Plan(
+        run_id=spec.run_id,
+        actions=actions,
+        usd_per_hour=terms.usd_per_hour,
+        most_usd_per_hour=terms.most_usd_per_hour,
+        worst_usd=observed.spent_usd + price_usd(terms.most_usd_per_hour, left),
+        expected=expected,
+        expected_usd=None if expected is None else price_usd(terms.usd_per_hour, expected),
+        budget_usd=spec.job.budget_usd,
+        deadline_at=terms.deadline_at,
+        basis=f"prices: {observed.offers_basis}; time: {basis}",
+        mark=observed.mark,
+    )
+
+
+def refuse_over_budget(plan: Plan) -> None:
+    """Refuse a plan whose worst case exceeds its budget.
+
+    Raises:
+        OverBudgetError: it does.
+    """
+    if plan.budget_usd is not None and cents(plan.worst_usd) > cents(plan.budget_usd):
+        worst, budget = format_usd(plan.worst_usd), format_usd(plan.budget_usd)
+        raise OverBudgetError(
+            f"the worst case costs {worst}, over the budget of {budget}",
+            why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline, with what the run has cost already",
+            fix="shorten the deadline with --ttl, raise --budget, or choose a cheaper offer (`kedge offers`)",
+        )
+
+
+def _expectation(job: Job, observed: Observed) -> tuple[timedelta | None, str]:
+    if observed.usual_duration is not None:
+        return observed.usual_duration, "earlier runs of this job and mode"
+    if job.expect.duration is not None:
+        return job.expect.duration, "the job file's `expect`"
+    return None, "unknown until a run has been measured"
+
+
+def _refuse_too_short(job: Job, expected: timedelta | None, left: timedelta) -> None:
+    if expected is not None and expected > left:
+        raise BadRequestError(
+            f"{job.name} is expected to take {format_duration(expected)}, but its machine is gone in "
+            f"{format_duration(left)}",
+            why="the deadline ends the machine whether the run is done or not",
+            fix=f"give it more time, for example --ttl {format_duration(expected * 1.5).replace(' ', '')}",
+        )

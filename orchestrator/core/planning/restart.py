@@ -1,0 +1,28 @@
+"""The plan of a start on the machine that is there."""
+
+from __future__ import annotations
+
+from orchestrator.core.actions import Action, StartCommand, StopCommand
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import Job
+from orchestrator.core.plan import Observed, Plan, usable_machine
+from orchestrator.core.planning.steps import plan_code
+from orchestrator.core.report import RunState
+
+
+def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) -> Plan:
+    """Plan a start of the command on the machine that is there; one that is at work is stopped first."""
+    machine = usable_machine(observed.machines, observed.report)
+    if machine is None:
+        raise BadRequestError(
+            f"run {run_id} has no machine",
+            fix=f"give it one with `kedge resume {run_id}`, which also starts it",
+        )
+    actions: list[Action] = [*plan_code(job, observed.code, machine.id)] if send_code else []
+    state = observed.report.command.state if observed.report else RunState.IDLE
+    if state.is_live:
+        actions.append(StopCommand(machine_id=machine.id, restarts=True))
+    actions.append(
+        StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=state is not RunState.IDLE)
+    )
+    return Plan(run_id=run_id, actions=tuple(actions), mark=observed.mark)

@@ -1,0 +1,130 @@
+"""What it takes until the command is at work: on a machine that is to be made, or on one that is there."""
+
+from __future__ import annotations
+
+from orchestrator.core.actions import (
+    Action,
+    AwaitMachine,
+    CreateMachine,
+    SendCode,
+    SendData,
+    StageCode,
+    StageData,
+    StartCommand,
+)
+from orchestrator.core.errors import BadRequestError, NoCapacityError
+from orchestrator.core.job import Job, LaunchSpec, StartFrom
+from orchestrator.core.machine import Machine
+from orchestrator.core.plan import Observed
+from orchestrator.core.planning.price import lifetime_of
+from orchestrator.core.ports import CodeSummary
+from orchestrator.core.report import RunState
+
+
+def plan_new_machine(spec: LaunchSpec, observed: Observed, machine_id: str) -> tuple[Action, ...]:
+    """Plan a machine, and what it needs until the command is at work.
+
+    Raises:
+        NoCapacityError: there is no offer.
+        BadRequestError: the job can't start at boot, though it says so.
+    """
+    job = spec.job
+    if not observed.offers:
+        raise NoCapacityError(
+            f"nothing fits {_describe_wishes(job)} at {spec.provider}",
+            why="no offer has what the job's resources ask for",
+            fix=f"see what there is with `kedge offers --provider {spec.provider}`",
+        )
+    starts = bool(job.run) and job.start is StartFrom.BOOT and observed.boots_alone
+    lifetime = lifetime_of(spec, observed.now)
+    create = CreateMachine(machine_id=machine_id, offers=observed.offers, lifetime=lifetime, starts=starts)
+    boot: tuple[Action, ...] = (create, AwaitMachine(machine_id=machine_id))
+    if starts:
+        _refuse_unbootable(job)
+        return (*_plan_staged_data(job, machine_id), _plan_staging(job, observed, machine_id), *boot)
+    actions = [
+        *boot,
+        *plan_code(job, observed.code, machine_id),
+        *_plan_data(job, machine_id),
+    ]
+    if job.run:
+        kind = job.supervisor.kind
+        actions.append(StartCommand(machine_id=machine_id, supervisor=kind, resumes=observed.results))
+    return tuple(actions)
+
+
+def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Action, ...]:
+    """Plan what a machine lacks until the command is at work; nothing where it is, or has succeeded."""
+    report = observed.report
+    actions: list[Action] = []
+    if report is None or _is_newborn(machine):
+        actions.append(AwaitMachine(machine_id=machine.id))
+    state = report.command.state if report else RunState.IDLE
+    if not job.run or state.is_live or state is RunState.SUCCEEDED:
+        return tuple(actions)
+    if report is None or observed.code is None or report.code != observed.code.hash:
+        actions.extend(plan_code(job, observed.code, machine.id))
+    actions.extend(_plan_data(job, machine.id))
+    resumes = observed.results or state is not RunState.IDLE
+    actions.append(StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=resumes))
+    return tuple(actions)
+
+
+def _is_newborn(machine: Machine) -> bool:
+    """Its agent may answer before its boot is over; the host key that it was born with is replaced after that."""
+    return machine.address is not None and machine.address.provisional
+
+
+def plan_code(job: Job, code: CodeSummary | None, machine_id: str) -> tuple[Action, ...]:
+    """Plan to bring a machine's code to the laptop's state; nothing for a job that sends none."""
+    if code is None:
+        return ()
+    return (SendCode(machine_id=machine_id, source=_describe_code(job), files=code.files, bytes=code.bytes),)
+
+
+def _plan_staged_data(job: Job, machine_id: str) -> tuple[Action, ...]:
+    """Before the code: the configuration that is staged with it names the data."""
+    return tuple(StageData(machine_id=machine_id, mount=mount) for mount in job.data if not mount.is_fetched)
+
+
+def _plan_staging(job: Job, observed: Observed, machine_id: str) -> StageCode:
+    accelerators = observed.offers[0].accelerators
+    return StageCode(
+        machine_id=machine_id,
+        source=_describe_code(job),
+        files=observed.code.files if observed.code else 0,
+        bytes=observed.code.bytes if observed.code else 0,
+        gpus=accelerators.count if accelerators else 0,
+    )
+
+
+def _refuse_unbootable(job: Job) -> None:
+    """Secrets aren't there yet when a machine starts by itself."""
+    if job.secrets:
+        raise BadRequestError(
+            f"{job.name} can't start at boot: it needs the secret {job.secrets[0]}",
+            why="that is sent over SSH, by this computer, and never lies in the user-data or in the bucket",
+            fix="write `start: ssh`, or leave `start` out",
+        )
+
+
+def _plan_data(job: Job, machine_id: str) -> tuple[Action, ...]:
+    """What the machine fetches by itself isn't sent."""
+    return tuple(SendData(machine_id=machine_id, mount=mount) for mount in job.data if not mount.is_fetched)
+
+
+def _describe_code(job: Job) -> str:
+    parts = (job.workdir or "", "the bundled trainer" if job.bundled_trainer else "")
+    return " + ".join(part for part in parts if part) or "no code"
+
+
+def _describe_wishes(job: Job) -> str:
+    wishes = job.resources
+    named = (
+        ("GPU", wishes.accelerators),
+        ("type", wishes.instance_type),
+        ("region", ", ".join(wishes.regions) or None),
+        ("zone", wishes.zone),
+    )
+    said = [f"{name} {value}" for name, value in named if value is not None]
+    return ", ".join(said) or "the job"

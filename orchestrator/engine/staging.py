@@ -1,0 +1,59 @@
+"""Leaves in the object store what a machine needs to start by itself."""
+
+from __future__ import annotations
+
+from orchestrator.core.actions import CreateMachine, StageCode, StageData
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.machine import CLOUD_ROOT
+from orchestrator.core.ports import Progress
+from orchestrator.core.wire import MIRRORED, TORCH_WHEEL, BootOrder, DataSource
+from orchestrator.engine.run_config import run_config
+from orchestrator.engine.world import World
+
+
+class Staging:
+    """What one plan stages: data first, since the configuration that is staged with the code names it."""
+
+    def __init__(self, spec: LaunchSpec, world: World, moved: Progress) -> None:
+        self._spec = spec
+        self._world = world
+        self._moved = moved
+        self._code = ""
+        self._data: list[DataSource] = []
+
+    def order(self, action: CreateMachine) -> BootOrder:
+        """Return what a machine does by itself with what was staged for it."""
+        return BootOrder(
+            code=self._code, start=action.starts, torch_wheel=dict(self._spec.job.envs).get(TORCH_WHEEL, "")
+        )
+
+    def put_code(self, action: StageCode) -> str:
+        """Stage the code and the command's configuration, and return the beginning of the code's hash.
+
+        Raises:
+            KedgeError: the provider's machines don't start by themselves.
+        """
+        stage = self._world.stage
+        if stage is None:
+            raise KedgeError(f"machines at {self._world.provider.name} don't start by themselves")
+        source = self._world.code(self._spec.job)
+        if source is not None:
+            self._code = stage.put_code(self._spec.run_id, source, self._moved)
+        unit = self._world.render_unit(self._spec.job, CLOUD_ROOT)
+        config = run_config(self._spec, action.gpus, self._world.environ, unit, staged=self._data)
+        stage.put_start(self._spec.run_id, config)
+        return self._code[:12]
+
+    def put_data(self, action: StageData) -> str:
+        """Stage one mount's data, and return its name there.
+
+        Raises:
+            KedgeError: the provider has no object store.
+        """
+        stage = self._world.data_stage
+        if stage is None:
+            raise KedgeError(f"machines at {self._world.provider.name} have no object store to take data from")
+        name = stage.put_data(action.mount, self._moved).name
+        self._data.append(DataSource(source=f"{MIRRORED}{name}", target=action.mount.target))
+        return name

@@ -1,0 +1,94 @@
+"""Who ended a machine, as AWS tells it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from orchestrator.adapters.providers.aws.endings import see_end
+from orchestrator.core.machine import EndedBy
+from tests.adapters.aws.world import RUN, AwsWorld
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef
+
+M1 = f"{RUN}-m1"
+DEADLINE = datetime(2026, 11, 21, 18, tzinfo=UTC)
+
+
+def described(code: str, *, transition: str = "", state: str = "terminated") -> InstanceTypeDef:
+    """Describe an instance as DescribeInstances does."""
+    reason = {"Code": code, "Message": f"{code}: in AWS's words"}
+    answer = {"State": {"Name": state}, "StateTransitionReason": transition, "StateReason": reason}
+    return cast("InstanceTypeDef", answer)
+
+
+@pytest.mark.parametrize(
+    ("code", "by"),
+    [
+        ("Server.SpotInstanceTermination", EndedBy.PROVIDER),
+        ("Server.SpotInstanceShutdown", EndedBy.PROVIDER),
+        ("Server.InternalError", EndedBy.PROVIDER),
+        ("Server.ScheduledStop", EndedBy.PROVIDER),
+        ("Client.InstanceInitiatedShutdown", EndedBy.ITSELF),
+        ("Client.InternalError", EndedBy.ITSELF),
+        ("Client.VolumeLimitExceeded", EndedBy.ITSELF),
+        ("Client.UserInitiatedShutdown", EndedBy.SOMEBODY),
+        ("Client.InstanceTerminated", EndedBy.SOMEBODY),
+    ],
+)
+@pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopped"])
+def test_each_reason_names_who_ended_the_machine(code: str, by: EndedBy, state: str) -> None:
+    """From the moment on at which it begins to end."""
+    end = see_end(described(code, state=state), DEADLINE, DEADLINE - timedelta(minutes=9))
+    assert end is not None
+    assert (end.by, end.says) == (by, f"{code}: in AWS's words")
+
+
+@pytest.mark.parametrize(
+    ("transition", "by"),
+    [
+        ("User initiated (2026-11-21 17:59:59 GMT)", EndedBy.SOMEBODY),
+        ("User initiated (2026-11-21 18:05:00 GMT)", EndedBy.DEADLINE),
+        ("", EndedBy.DEADLINE),
+    ],
+    ids=["before the deadline", "after it", "nobody says when, and it has passed"],
+)
+def test_the_schedule_ends_a_machine_by_a_call_like_anybodys(transition: str, by: EndedBy) -> None:
+    """It does so only after the deadline: when the machine ended tells one from the other."""
+    end = see_end(
+        described("Client.UserInitiatedShutdown", transition=transition), DEADLINE, DEADLINE + timedelta(hours=1)
+    )
+    assert end is not None
+    assert end.by is by
+
+
+def test_a_machine_that_runs_has_not_ended(aws: AwsWorld) -> None:
+    """Nor has one that never was; a reason that is left of an earlier stop says nothing."""
+    aws.provider().create(aws.order())
+    assert aws.provider().why_ended(M1) is None
+    assert aws.provider().why_ended(f"{RUN}-m7") is None
+    assert see_end(described("Client.UserInitiatedShutdown", state="running"), DEADLINE, DEADLINE) is None
+
+
+def test_a_machine_that_somebody_ended_in_the_console_says_so(aws: AwsWorld) -> None:
+    """Also when its tags are gone, which AWS takes from an instance that has ended before it forgets the instance."""
+    machine = aws.provider().create(aws.order())
+    client = aws.api.client("ec2")
+    client.terminate_instances(InstanceIds=[machine.provider_id])
+    client.delete_tags(Resources=[machine.provider_id])
+    end = aws.provider().why_ended(M1)
+    assert end is not None
+    assert (end.by, end.says) == (EndedBy.SOMEBODY, "Client.UserInitiatedShutdown: User initiated shutdown")
+
+
+def test_a_machine_that_was_reclaimed_says_so(aws: AwsWorld) -> None:
+    """Whether this laptop has a record of it, or another one made it."""
+    machine = aws.provider().create(aws.order(spot=True))
+    aws.api.reclaim(machine.provider_id, notice_seconds=None)
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
+    for end in (aws.provider().why_ended(M1), other.provider().why_ended(M1)):
+        assert end is not None
+        assert end.by is EndedBy.PROVIDER

@@ -1,0 +1,120 @@
+"""A droplet's boot, from its creation to its own end, on a machine of the box that really boots."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.core.machine import Machine
+from orchestrator.core.ports import Remote
+from orchestrator.engine.boot import await_boot
+from orchestrator.engine.world import World
+from tests.adapters.digitalocean.world import M1, RUN, DoWorld
+from tests.adapters.remote.sshd import short_folder
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.engine.fakes import FakeProvider, make_world
+
+DELETE_TOKEN = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
+STATE = "/var/lib/kedge"
+
+
+@dataclass
+class Laptop:
+    """Rents a droplet and greets it, with a connection of its own kept for looking around."""
+
+    do: DoWorld
+    connector: SshConnector
+    ledger: SqliteLedger
+
+    @property
+    def key(self) -> str:
+        return (self.do.folder / "key.pub").read_text().strip()
+
+    def world(self) -> World:
+        world = make_world(self.ledger, FakeProvider())
+        return replace(world, provider=self.do.provider(), connector=self.connector)
+
+    def boot(self) -> tuple[Machine, Remote]:
+        self.do.provider().create(self.do.order(authorized_key=self.key))
+        machine, report = await_boot(self.world(), RUN, M1)
+        assert report.machine == M1
+        assert machine.address
+        return machine, self.connector.connect(machine.address)
+
+
+@pytest.fixture
+def laptop(do_box: DigitalOceanBox, tmp_path: Path) -> Iterator[Laptop]:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    with short_folder() as runtime:
+        clock = SystemClock()
+        connector = SshConnector(SshPlaces(pins=tmp_path / "pins", runtime=runtime / "run"), clock)
+        yield Laptop(
+            DoWorld(api=do_box, folder=tmp_path, clock=clock), connector, SqliteLedger(tmp_path / "ledger", clock)
+        )
+        connector.close()
+
+
+def read(remote: Remote, script: str) -> str:
+    done = remote.run(["sudo", "sh", "-c", script])
+    assert done.exit_code == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 90) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "it didn't happen in time"
+        time.sleep(0.2)
+
+
+def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, do_box: DigitalOceanBox) -> None:
+    """It says "please wait" first; its secrets are root's alone, and nowhere else; its own key is the only one left."""
+    do_box.settings.early_ssh_seconds = 3
+    token = do_box.make_token("droplet:delete")
+    laptop.do.environ[DELETE_TOKEN] = token
+    machine, remote = laptop.boot()
+    assert machine.address
+    assert (machine.address.provisional, machine.address.host_key.split()[0]) == (False, "ssh-ed25519")
+    assert read(remote, f"stat -c '%a %U' {STATE}/api.curl {STATE}/api-ca.pem").split("\n")[:2] == ["600 root"] * 2
+    assert read(remote, "ls /etc/ssh/ssh_host_*").split() == [
+        "/etc/ssh/ssh_host_ed25519_key",
+        "/etc/ssh/ssh_host_ed25519_key.pub",
+    ]
+    (droplet,) = do_box.droplets()
+    assert token not in droplet.user_data
+    seen = f"ps axww; journalctl --no-pager; cat /var/log/cloud-init*.log {machine.root}/*.json* || true"
+    assert token not in read(remote, seen)
+    phases = read(remote, f"cat {machine.root}/boot.jsonl")
+    assert [name for name in ("machine", "secrets", "agent", "code", "start") if f'"{name}"' not in phases] == []
+    assert '"ok": false' not in phases
+    # What the agent calls when the run is done.
+    assert remote.run([machine.agent, "end"]).exit_code == 0
+    wait_until(lambda: do_box.droplets() == [])
+
+
+def test_a_droplet_whose_laptop_is_gone_deletes_itself_at_its_deadline(laptop: Laptop, do_box: DigitalOceanBox) -> None:
+    """Its timer needs no agent: here that is stopped, and the deadline is moved to the next moment."""
+    laptop.do.environ[DELETE_TOKEN] = do_box.make_token("droplet:delete")
+    _machine, remote = laptop.boot()
+    read(remote, "systemctl disable --now kedge-watch.service kedge-boot.service")
+    read(remote, "sed -i 's/^OnActiveSec=.*/OnActiveSec=2s/' /etc/systemd/system/kedge-deadline.timer")
+    read(remote, "systemctl daemon-reload; systemctl --no-block restart kedge-deadline.timer")
+    laptop.connector.close()
+    wait_until(lambda: do_box.droplets() == [])
+
+
+def test_a_droplet_without_a_token_powers_off_and_is_still_there(laptop: Laptop, do_box: DigitalOceanBox) -> None:
+    """So that at least nothing computes: ending its bill is left to others."""
+    machine, remote = laptop.boot()
+    assert remote.run([machine.agent, "end"]).exit_code == 2
+    read(remote, "systemctl --no-block start kedge-deadline.service")
+    wait_until(lambda: [droplet.powered for droplet in do_box.droplets()] == [False])

@@ -1,0 +1,64 @@
+"""Whatever happens to the attempts before, the next command has exactly one droplet, and its run owns it.
+
+KEDGE_FAULT_SEQUENCES says how many sequences are tried; the table of a full run is in docs/digitalocean-creation.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.adapters.digitalocean.doomed import Doomed, doomed_commands
+from tests.adapters.digitalocean.sequences import LAGS, STEPS, FaultSequence, run_sequence
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+
+COUNT = int(os.environ.get("KEDGE_FAULT_SEQUENCES") or 40)
+SEQUENCES = st.builds(
+    FaultSequence,
+    steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=4).map(tuple),
+    unknown_seconds=st.sampled_from(LAGS),
+    unlisted_seconds=st.sampled_from(LAGS),
+)
+
+
+@pytest.fixture(scope="module")
+def doomed() -> Iterator[Doomed]:
+    """Commands that are killed."""
+    with doomed_commands() as commands:
+        yield commands
+
+
+@settings(
+    max_examples=COUNT,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(sequence=SEQUENCES)
+def test_there_is_one_droplet_whatever_went_before(
+    do_api: DigitalOceanBox, doomed: Doomed, sequence: FaultSequence
+) -> None:
+    """Lost answers, errors before or after the effect, kills, races, lagging listings; none after a teardown."""
+    folder = Path(tempfile.mkdtemp(prefix="kedge-sequence-"))
+    try:
+        outcome = run_sequence(do_api, folder, doomed, sequence)
+    finally:
+        shutil.rmtree(folder)
+    assert (outcome.droplets, outcome.owned, outcome.after) == (1, 1, [])
+
+
+def test_a_run_can_be_seeded_and_repeated() -> None:
+    """The full run's table can be made again."""
+    import random
+
+    from tests.adapters.digitalocean.sequences import draw
+
+    first, second = (random.Random(7) for _ in range(2))
+    assert [draw(first) for _ in range(20)] == [draw(second) for _ in range(20)]

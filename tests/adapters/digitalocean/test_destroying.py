@@ -1,0 +1,167 @@
+"""Only a deletion that the API confirms is an end, and everything that bills goes with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.job import AtEnd
+from orchestrator.core.machine import MachineState
+from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld, volume
+
+DROPLET = "/v2/droplets/{droplet_id}"
+
+
+@pytest.mark.parametrize("size", [GPU, PLAIN])
+def test_gone_is_said_when_it_is_unknown_by_its_id_and_missing_in_both_listings(do: DoWorld, size: str) -> None:
+    """A deletion that is only accepted leaves a machine that ends."""
+    do.api.settings.deletion_seconds = 30
+    do.provider().create(do.order(instance_type=size))
+    do.provider().destroy(M1)
+    ending = do.provider().describe(M1)
+    assert ending is not None
+    assert ending.state is MachineState.ENDING
+    do.api.advance(31)
+    do.api.calls.reset()
+    assert do.provider().describe(M1) is None
+    asked = [(call.path.rsplit("/", 1)[-1].isdecimal(), call.query.get("type")) for call in do.api.calls]
+    assert asked[:3] == [(True, None), (False, None), (False, "gpus")]
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_deletion_that_fails_is_repeated_until_it_is_confirmed(do: DoWorld, status: int, after_effect: bool) -> None:
+    """Deleting twice changes nothing: a 404 then says that the first one has worked."""
+    do.provider().create(do.order())
+    do.api.faults.fail_next("DELETE", DROPLET, status=status, times=3, after_effect=after_effect)
+    do.provider().destroy(M1)
+    assert do.api.droplets() == []
+    assert do.provider().describe(M1) is None
+
+
+def test_a_dropped_answer_to_a_deletion_is_asked_for_again(do: DoWorld) -> None:
+    """Likewise."""
+    do.provider().create(do.order())
+    do.api.faults.drop_next("DELETE", DROPLET)
+    do.provider().destroy(M1)
+    assert do.provider().describe(M1) is None
+
+
+def test_a_deletion_that_is_never_confirmed_is_no_end(do: DoWorld) -> None:
+    """The command fails, and the machine is still there to be seen."""
+    do.provider().create(do.order())
+    do.api.faults.fail_next("DELETE", DROPLET, status=500, times=None)
+    with pytest.raises(KedgeError, match="can't be deleted"):
+        do.provider().destroy(M1)
+    seen = do.provider().describe(M1)
+    assert seen is not None
+    assert seen.state is MachineState.READY
+
+
+def test_a_droplet_that_reappears_is_seen_again_and_can_be_deleted_again(do: DoWorld) -> None:
+    """The API confirmed its end, and was wrong: it bills, so it is a machine."""
+    do.provider().create(do.order())
+    do.api.faults.reappear_next(seconds=20)
+    do.provider().destroy(M1)
+    assert do.provider().describe(M1) is None
+    do.api.advance(21)
+    back = do.provider().describe(M1)
+    assert back is not None
+    assert back.state is MachineState.ENDING
+    assert [machine.id for machine in do.provider().machines()] == [M1]
+    with pytest.raises(StillBillingError, match=RUN):
+        do.provider().release(RUN)
+    do.provider().destroy(M1)
+    assert do.provider().describe(M1) is None
+    do.provider().release(RUN)
+    assert do.api.droplets() == []
+
+
+def test_a_droplet_that_reappears_after_its_run_was_closed_is_found_by_its_tags(do: DoWorld) -> None:
+    """No record knows it any more; the tags do."""
+    do.provider().create(do.order())
+    do.api.faults.reappear_next(seconds=60)
+    do.provider().destroy(M1)
+    do.provider().release(RUN)
+    do.api.advance(61)
+    assert [machine.id for machine in do.provider().sweep().machines] == [M1]
+    do.provider().destroy(M1)
+    assert do.api.droplets() == []
+
+
+def test_a_droplet_too_young_for_the_api_to_know_is_deleted_all_the_same(do: DoWorld) -> None:
+    """404 from a deletion means gone only where the droplet is old enough to be known."""
+    do.api.settings.not_found_seconds = 60
+    do.provider().create(do.order())
+    do.provider().destroy(M1)
+    assert do.api.droplets() == []
+    assert do.provider().describe(M1) is None
+
+
+def test_reserved_addresses_go_with_their_droplet(do: DoWorld) -> None:
+    """One that is left without a droplet bills; others of the account stay."""
+    machine = do.provider().create(do.order())
+    client = do.api.client()
+    client.reserved_ips.create({"droplet_id": int(machine.provider_id)})
+    client.reserved_ips.create({"region": "nyc3"})
+    do.provider().destroy(M1)
+    assert [each.region for each in do.api.cloud.account.reserved_ips.values()] == ["nyc3"]
+
+
+def test_an_address_that_stays_is_no_silence(do: DoWorld) -> None:
+    """The droplet is gone, and the command says what may still bill."""
+    machine = do.provider().create(do.order())
+    do.api.client().reserved_ips.create({"droplet_id": int(machine.provider_id)})
+    do.api.faults.fail_next("DELETE", "/v2/reserved_ips/*", status=422, times=None)
+    with pytest.raises(StillBillingError, match="reserved address"):
+        do.provider().destroy(M1)
+    assert do.api.droplets() == []
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_addresses_that_nobody_can_look_at_keep_no_droplet_alive(do: DoWorld, status: int) -> None:
+    """The droplet bills most, so that it is deleted first of all; what may bill besides is no silence."""
+    do.provider().create(do.order())
+    do.api.faults.fail_next("GET", "/v2/reserved_ips", status=status, times=None)
+    with pytest.raises(StillBillingError, match="reserved address"):
+        do.provider().destroy(M1)
+    assert do.api.droplets() == []
+    do.provider().release(RUN)
+
+
+def test_a_run_is_not_released_while_a_droplet_of_it_is_there(do: DoWorld) -> None:
+    """Its firewall guards it to the end."""
+    do.provider().create(do.order())
+    with pytest.raises(StillBillingError, match="is settled yet") as caught:
+        do.provider().release(RUN)
+    assert M1 in caught.value.why
+    assert len(do.api.cloud.account.firewalls) == 1
+
+
+def test_all_that_bills_is_gone_after_a_release(do: DoWorld) -> None:
+    """The meter stands still; it counts lone volumes too."""
+    do.provider().create(do.order(volumes=(volume(at_end=AtEnd.DELETE),)))
+    do.provider().destroy(M1)
+    do.provider().release(RUN)
+    assert do.api.meter.billing() == []
+    sweep = do.provider().sweep()
+    assert (sweep.machines, sweep.leftovers) == ((), ())
+
+
+def test_a_sweep_names_what_a_run_has_besides_machines(do: DoWorld) -> None:
+    """Whoever comes later, without this laptop's records, can take it all away."""
+    do.provider().create(do.order(volumes=(volume(at_end=AtEnd.DELETE), volume("kept"))))
+    do.other_laptop().provider().destroy(M1)
+    reaper = do.other_laptop().provider()
+    sweep = reaper.sweep()
+    found = {(each.kind, each.run_id, each.kept) for each in sweep.leftovers if each.kind != "tag"}
+    assert found == {
+        ("data volume", RUN, False),
+        ("data volume", RUN, True),
+        ("firewall", RUN, False),
+        ("project", RUN, False),
+    }
+    reaper.release(RUN)
+    (rest,) = reaper.sweep().leftovers
+    assert (rest.kind, rest.kept) == ("data volume", True)
+    assert rest.usd_per_hour > 0

@@ -1,0 +1,219 @@
+"""What a droplet does at its end, run here with the real curl against the box's API; its clock is a stand-in."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.providers.digitalocean.ending import (
+    METADATA_NAME,
+    SelfDelete,
+    read_self_delete,
+    render_end_script,
+    secret_files,
+)
+from orchestrator.core.errors import BadRequestError
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+
+SIZE = "gpu-mi300x1-192gb"
+TOKEN_NAME = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
+# A minute's pause is that after a deletion that was taken: by then the machine isn't there any more.
+SLEEP = 'echo "$1" >>{log}\nif [ "$1" = 60 ]; then kill -KILL "$PPID"; fi'
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """Tells the droplet's id, after a while of failing."""
+
+    def do_GET(self) -> None:
+        state: dict[str, Any] = self.server.state  # type: ignore[attr-defined]
+        if self.path != "/metadata/v1/id" or state["fails"]:
+            state["fails"] -= 1
+            return self.send_error(503)
+        content = str(state["id"]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        return None
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+@dataclass
+class Doomed:
+    """A droplet of the box that runs its end script here.
+
+    Attributes:
+        facts: what its metadata service tells: its id, and how often it fails before.
+    """
+
+    do: DigitalOceanBox
+    folder: Path
+    facts: dict[str, Any]
+    metadata: str
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def ending(self, token: str) -> SelfDelete:
+        environ = {TOKEN_NAME: token, METADATA_NAME: self.metadata}
+        return read_self_delete(environ, endpoint=self.do.endpoint, token_name=TOKEN_NAME, ca_file=str(self.do.ca_file))
+
+    def end(self, token: str, *, volumes: tuple[str, ...] = ()) -> bool:
+        """Run the script to its end, and tell whether that was the machine's too."""
+        ending = self.ending(token)
+        for name, text in secret_files(ending, state=str(self.state)).items():
+            (self.state / name).write_text(text)
+        script = self.folder / "end.sh"
+        script.write_text(render_end_script(ending, volumes, state=str(self.state)))
+        assert not token or token not in script.read_text()
+        done = subprocess.run(
+            ["sh", str(script)],
+            env={"PATH": f"{self.folder / 'programs'}:/usr/bin:/bin"},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert not token or token.encode() not in done.stdout + done.stderr
+        return done.returncode != 0
+
+    @property
+    def pauses(self) -> list[str]:
+        log = self.folder / "sleep.log"
+        return log.read_text().split() if log.exists() else []
+
+    @property
+    def arguments(self) -> str:
+        """All that curl was called with, as a list of processes would have shown it."""
+        return (self.folder / "curl.log").read_text()
+
+
+@pytest.fixture
+def doomed(do_api: DigitalOceanBox, tmp_path: Path) -> Iterator[Doomed]:
+    droplets = [
+        do_api.client().droplets.create(
+            {"name": name, "region": "tor1", "size": SIZE, "image": "gpu-amd-base", "tags": ["kedge"]}
+        )["droplet"]["id"]
+        for name in ("other", "mine")
+    ]
+    for program, script in {
+        "sleep": SLEEP.format(log=tmp_path / "sleep.log"),
+        "curl": f'echo "$*" >>{tmp_path}/curl.log\nexec /usr/bin/curl "$@"',
+    }.items():
+        path = tmp_path / "programs" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    (tmp_path / "state").mkdir()
+    facts: dict[str, Any] = {"id": droplets[1], "fails": 0}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+    server.state = facts  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    do_api.calls.reset()
+    yield Doomed(do_api, tmp_path, facts, f"http://127.0.0.1:{server.server_address[1]}")
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def names(do: DigitalOceanBox) -> list[str]:
+    return [droplet.name for droplet in do.droplets()]
+
+
+def test_a_droplet_deletes_itself_and_nothing_else(doomed: Doomed) -> None:
+    """With a token that can't do more; it is in no argument of a process."""
+    token = doomed.do.make_token("droplet:delete")
+    assert doomed.end(token)
+    assert names(doomed.do) == ["other"]
+    assert token not in doomed.arguments
+    assert doomed.pauses == ["60"]
+
+
+@pytest.mark.parametrize("fault", ["status 500", "status 503 after", "status 429", "dropped", "dropped after", "new"])
+def test_a_deletion_that_is_not_confirmed_is_asked_for_again(doomed: Doomed, fault: str) -> None:
+    """Until there is nobody left to ask: an error, a broken connection, a droplet that the API doesn't know yet."""
+    path, after = "/v2/droplets/{droplet_id}", fault.endswith("after")
+    if fault.startswith("status"):
+        doomed.do.faults.fail_next("DELETE", path, status=int(fault.split()[1]), after_effect=after, times=2)
+    elif fault == "new":
+        doomed.do.faults.fail_next("DELETE", path, status=404, times=6)
+    else:
+        doomed.do.faults.drop_next("DELETE", path, after_effect=after, times=2)
+    doomed.end(doomed.do.make_token("droplet:delete"))
+    assert names(doomed.do) == ["other"]
+    assert doomed.pauses[0] == "10"
+
+
+def test_a_metadata_service_that_fails_is_asked_again(doomed: Doomed) -> None:
+    """Without its own id a droplet deletes nothing."""
+    doomed.facts["fails"] = 3
+    assert doomed.end(doomed.do.make_token("droplet:delete"))
+    assert names(doomed.do) == ["other"]
+    assert doomed.pauses == ["10", "10", "10", "60"]
+
+
+def test_without_a_token_the_machine_is_left_to_power_off(doomed: Doomed) -> None:
+    """At once, and nobody is asked."""
+    assert not doomed.end("")
+    assert names(doomed.do) == ["other", "mine"]
+    assert (doomed.pauses, len(doomed.do.calls)) == ([], 0)
+
+
+def test_a_token_that_is_refused_again_and_again_is_given_up(doomed: Doomed) -> None:
+    """After five minutes the machine powers off, so that at least nothing computes."""
+    assert not doomed.end("dop_v1_revoked")
+    assert names(doomed.do) == ["other", "mine"]
+    assert doomed.pauses == ["10"] * 30
+
+
+def test_without_curl_the_machine_is_left_to_power_off(doomed: Doomed) -> None:
+    """An image of somebody's own may have none."""
+    ending = doomed.ending("dop_v1_x")
+    (doomed.state / "api.curl").write_text("header")
+    script = render_end_script(ending, state=str(doomed.state))
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], env={"PATH": "/nowhere"}, capture_output=True, check=False, timeout=20
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("may", [True, False], ids=["with-its-scopes", "without"])
+def test_volumes_that_end_with_the_run_go_where_the_token_may(doomed: Doomed, *, may: bool) -> None:
+    """Where it may not, the droplet goes all the same; it is what costs most."""
+    client = doomed.do.client()
+    order = {"name": "scratch", "region": "tor1", "size_gigabytes": 10}
+    volume = client.volumes.create(order)["volume"]["id"]
+    client.volume_actions.post_by_id(volume, {"type": "attach", "droplet_id": doomed.facts["id"], "region": "tor1"})
+    kinds = ("block_storage", "block_storage_snapshot", "image", "reserved_ip") if may else ()
+    token = doomed.do.make_token("droplet:delete", *(f"{kind}:delete" for kind in kinds))
+    doomed.end(token, volumes=(volume,))
+    assert names(doomed.do) == ["other"]
+    left = [each["id"] for each in client.volumes.list()["volumes"]]
+    assert left == ([] if may else [volume])
+
+
+def test_what_remains_without_a_token_is_said_in_one_line(doomed: Doomed) -> None:
+    """And how to do better; with one there is nothing to say, and the agent can end the machine."""
+    with_token, without = doomed.ending("dop_v1_x"), doomed.ending("")
+    assert (with_token.caveats, without.command) == ((), ())
+    assert with_token.command[-1] == "kedge-deadline.service"
+    (line,) = without.caveats
+    assert TOKEN_NAME in line
+    assert "reap" in line
+    assert "dop_v1_x" not in repr(with_token)
+
+
+def test_what_is_no_token_is_refused(doomed: Doomed) -> None:
+    """It would break out of its line in the file of curl's options."""
+    with pytest.raises(BadRequestError, match=TOKEN_NAME):
+        doomed.ending('x"\nurl = "https://elsewhere')

@@ -1,0 +1,61 @@
+"""Tags are anybody's to write and to take away: what bills is seen all the same, and nothing stumbles over one."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from orchestrator.core.errors import StillBillingError
+from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld
+
+ODD = [
+    [],
+    ["kedge-run:digits-9"],
+    ["kedge-run:digits-9", "kedge-machine:_no-id"],
+    ["kedge-run:digits-9", "kedge-machine:"],
+]
+
+
+def make_droplet(do: DoWorld, *tags: str, size: str = GPU) -> int:
+    """Make a droplet as somebody else does, and return its number."""
+    body = {"name": "odd", "region": "tor1", "size": size, "image": "ubuntu-24-04-x64", "tags": ["kedge", *tags]}
+    return int(do.api.client().droplets.create(body)["droplet"]["id"])
+
+
+@pytest.mark.parametrize("size", [GPU, PLAIN])
+@pytest.mark.parametrize("tags", ODD, ids=["none", "run", "no id", "empty"])
+def test_a_droplet_of_kedge_that_is_no_machine_is_a_finding(do: DoWorld, tags: list[str], size: str) -> None:
+    """It bills, and no command can end it by a name: the sweep names it, and goes on to the others."""
+    do.provider().create(do.order())
+    odd = make_droplet(do, *tags, size=size)
+    sweep = do.provider().sweep()
+    assert [machine.id for machine in sweep.machines] == [M1]
+    (found,) = [left for left in sweep.leftovers if left.kind == "droplet"]
+    assert (found.name, found.region, found.kept, found.run_id) == (str(odd), "tor1", False, "")
+    assert found.usd_per_hour > 0
+
+
+def test_a_run_is_not_released_under_a_droplet_without_a_name(do: DoWorld) -> None:
+    """Its firewall goes on guarding it, and the error names it."""
+    odd = make_droplet(do, f"kedge-run:{RUN}")
+    with pytest.raises(StillBillingError) as caught:
+        do.provider().release(RUN)
+    assert str(odd) in caught.value.why
+
+
+@pytest.mark.parametrize("order", ["a1:99999999999999999:1_99", "a1:3600:9999999999"])
+def test_an_order_that_nobody_can_have_given_is_none(do: DoWorld, order: str) -> None:
+    """A lifetime of a billion years is no date, and must not keep anybody from looking."""
+    make_droplet(do, f"kedge-machine:{M1}", f"kedge-order:{order}:{M1}")
+    (machine,) = do.provider().machines()
+    assert (machine.id, machine.usd_per_hour) == (M1, Decimal(0))
+
+
+def test_a_volume_that_lost_its_run_is_named(do: DoWorld) -> None:
+    """A command that dies between two runs' tags leaves it with neither: it bills, and is kept."""
+    tags = ["kedge", "kedge-created", "kedge-volume:scans"]
+    do.api.client().volumes.create({"name": "scans", "size_gigabytes": 1, "region": "tor1", "tags": tags})
+    (found,) = do.provider().sweep().leftovers
+    assert (found.kind, found.kept) == ("data volume", True)
+    assert found.usd_per_hour > 0

@@ -1,0 +1,222 @@
+"""What is for sale, as offers: the live sizes, or the snapshot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.jobfile.wishes import parse_accelerators
+from orchestrator.adapters.providers.digitalocean import catalog
+from orchestrator.adapters.providers.digitalocean.api import Api
+from orchestrator.adapters.providers.digitalocean.site import Site
+from orchestrator.adapters.providers.digitalocean.sizes import gpu_name, parse_size
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
+from orchestrator.core.job import Resources
+from orchestrator.core.offer import Accelerators, Offer
+from tests.adapters.digitalocean.world import DoWorld, volume
+
+
+def offers(do: DoWorld, gpu: str = "", **wishes: Any) -> list[Offer]:
+    accelerators = parse_accelerators(gpu) if gpu else None
+    return list(do.provider().offers(Resources(accelerators=accelerators, **wishes)))
+
+
+def test_a_gpu_is_offered_wherever_it_can_be_had(do: DoWorld) -> None:
+    """With all that a plan says of it: price, GPUs, memory, disk."""
+    tor1, nyc2 = offers(do, "MI300X:1", regions=("tor1", "nyc2"))
+    assert (tor1.region, nyc2.region) == ("tor1", "nyc2")
+    assert tor1.provider == "do"
+    assert tor1.accelerators == Accelerators(name="mi300x", count=1)
+    assert (tor1.gpu_memory_gib, tor1.cpus, tor1.memory_gib, tor1.disk_gib) == (192, 20, 240, 720)
+    assert (tor1.usd_per_hour, tor1.worst_usd_per_hour) == (Decimal("1.99"), Decimal("1.99"))
+    assert tor1.place == "do/tor1"
+
+
+def test_the_memory_of_one_gpu_is_told_of_eight(do: DoWorld) -> None:
+    """The API's figure is that of all of them."""
+    (eight,) = offers(do, "mi300x:8")
+    assert (eight.gpu_memory_gib, eight.usd_per_hour) == (192, Decimal("15.92"))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("amd_mi300x", "mi300x"),
+        ("nvidia_h100", "h100"),
+        ("nvidia_l40s", "l40s"),
+        ("nvidia_rtx4000_ada", "rtx4000-ada"),
+        ("nvidia_4000ada", "rtx4000-ada"),
+        ("4000ada", "rtx4000-ada"),
+        ("amd_mi450_new", "mi450-new"),
+    ],
+)
+def test_gpus_are_called_as_skypilot_calls_them(model: str, name: str) -> None:
+    """So that a task file that was written for it runs here; a model that nobody knows yet keeps its name."""
+    assert gpu_name(model) == name
+
+
+def test_a_size_without_gpu_info_is_read_from_its_slug(do: DoWorld) -> None:
+    """The AMD Developer Cloud's sizes end in -devcloud, spot ones in -spot."""
+    shared = {"vcpus": 20, "memory": 245760, "disk": 720, "price_hourly": 1.99, "regions": ["atl1"]}
+    devcloud = parse_size({"slug": "gpu-mi300x8-1536gb-devcloud", **shared})
+    spot = parse_size({"slug": "gpu-mi350x1-288gb-spot", **shared})
+    plain = parse_size({"slug": "s-2vcpu-4gb", **shared})
+    assert (devcloud.gpu, devcloud.gpus, devcloud.gpu_memory_gib) == ("mi300x", 8, 192)
+    assert (spot.gpu, spot.is_spot, devcloud.is_spot) == ("mi350x", True, False)
+    assert plain.accelerators is None
+
+
+def test_a_price_is_what_the_price_list_says(do: DoWorld) -> None:
+    """The API sends a number that has been through single precision."""
+    fields = {"slug": "s", "vcpus": 1, "memory": 1024, "disk": 25, "regions": [], "price_hourly": 0.00743999984115362}
+    assert parse_size(fields).usd_per_hour == Decimal("0.00744")
+
+
+def test_a_size_that_is_listed_and_offered_nowhere_is_no_offer(do: DoWorld) -> None:
+    """`available` is true, and `regions` is empty: what counts is where it can be had."""
+    with pytest.raises(NoCapacityError, match="doesn't offer mi325x:1") as caught:
+        offers(do, "mi325x")
+    assert "offered nowhere" in caught.value.why
+
+
+def test_a_size_that_is_not_available_is_no_offer_whatever_its_regions(do: DoWorld) -> None:
+    """The other way round."""
+    do.api.change_size("gpu-l40sx1-48gb", available=False)
+    with pytest.raises(NoCapacityError):
+        offers(do, "l40s")
+
+
+def test_a_region_without_it_is_answered_with_those_that_have_it(do: DoWorld) -> None:
+    """It is no bad request: tomorrow the region may have it."""
+    with pytest.raises(NoCapacityError) as caught:
+        offers(do, "l40s", regions=("nyc2",))
+    assert caught.value.why == "it is offered in tor1"
+
+
+def test_a_wish_that_nobody_knows_is_answered_with_the_nearest(do: DoWorld) -> None:
+    """GPU, region, zone and size: all refused by name."""
+    with pytest.raises(BadRequestError, match="did you mean mi300x"):
+        offers(do, "mi300")
+    with pytest.raises(BadRequestError, match="did you mean tor1"):
+        offers(do, regions=("tor",))
+    with pytest.raises(BadRequestError, match="no zone"):
+        offers(do, zone="tor1-a")
+    with pytest.raises(BadRequestError, match="s-999"):
+        offers(do, instance_type="s-999")
+    with pytest.raises(BadRequestError, match="h100:3"):
+        offers(do, "h100:3")
+
+
+def test_without_wishes_a_small_machine_is_offered_the_cheapest_first(do: DoWorld) -> None:
+    """Two CPUs and 4 GiB at least, and no GPU."""
+    found = offers(do)
+    assert found[0].instance_type == "s-2vcpu-4gb"
+    assert all(offer.accelerators is None and offer.cpus >= 2 for offer in found)
+    assert [offer.usd_per_hour for offer in found] == sorted(offer.usd_per_hour for offer in found)
+
+
+def test_spot_machines_are_offered_to_those_who_ask(do: DoWorld) -> None:
+    """And on-demand machines to those who don't; a spot price may rise to that on demand, where there is one."""
+    do.api.change_size("gpu-mi325x1-256gb", slug="gpu-mi350x1-288gb", regions=("tor1",))
+    (spot,) = offers(do, "mi350x", use_spot=True)
+    assert (spot.instance_type, spot.spot, spot.cap_usd_per_hour) == (
+        "gpu-mi350x1-288gb-spot",
+        True,
+        Decimal("3.8"),
+    )
+    with pytest.raises(NoCapacityError, match="as wished") as caught:
+        offers(do, "mi355x")
+    assert "a spot machine" in caught.value.why
+    (named,) = offers(do, instance_type="gpu-mi355x1-288gb-spot")
+    assert named.spot
+
+
+def test_what_costs_more_than_the_limit_is_left_out(do: DoWorld) -> None:
+    """And when nothing remains, the error says what it would cost."""
+    assert offers(do, "h100", max_usd_per_hour=Decimal("4.41"))
+    with pytest.raises(NoCapacityError) as caught:
+        offers(do, "h100", max_usd_per_hour=Decimal(4))
+    assert "$4.41" in caught.value.why
+
+
+def test_a_disk_that_no_size_has_is_no_offer(do: DoWorld) -> None:
+    """A droplet's disk comes with its size."""
+    with pytest.raises(NoCapacityError, match="as wished"):
+        offers(do, "mi300x", disk_gib=5000)
+
+
+def test_data_volumes_are_part_of_the_price(do: DoWorld) -> None:
+    """$0.10 a GiB and month; the worst case holds with them."""
+    scans = replace(volume(), size_gib=100)
+    (offer,) = offers(do, "mi300x", regions=("tor1",), volumes=(scans,))
+    assert offer.disk_usd_per_hour == Decimal("0.015")
+    assert offer.total_usd_per_hour == Decimal("2.005")
+
+
+def test_a_volume_that_exists_fixes_the_region(do: DoWorld) -> None:
+    """Offers elsewhere could not be filled; it bills by its own size."""
+    do.provider().create(do.order(region="nyc2", volumes=(replace(volume(), size_gib=7),)))
+    (offer,) = offers(do, "mi300x", volumes=(volume(),))
+    assert (offer.region, offer.disk_usd_per_hour) == ("nyc2", Decimal("0.00105"))
+    with pytest.raises(BadRequestError, match="can't be attached"):
+        offers(do, "mi300x", regions=("tor1",), volumes=(volume(),))
+
+
+def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:
+    return replace(do, name=name, environ={"DIGITALOCEAN_ACCESS_TOKEN": "", "AMD_DEVCLOUD_TOKEN": "", **environ})
+
+
+@pytest.mark.parametrize("name", ["do", "amd"])
+def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, name: str) -> None:
+    """A plan can be made on an aeroplane; it says where its prices come from."""
+    provider = offline(do, name).provider()
+    found = provider.offers(Resources(accelerators=Accelerators(name="mi300x", count=1)))
+    assert found
+    assert all(offer.provider == name for offer in found)
+    assert "a snapshot of 2026-11-21, from third parties" in provider.offers_basis
+    assert "there is no" in provider.offers_basis
+    assert len(do.api.calls) == 0
+
+
+def test_the_amd_developer_clouds_sizes_are_its_own(do: DoWorld) -> None:
+    """The same GPU under a slug of its own."""
+    found = offers(offline(do, "amd"), "mi300x")
+    assert {offer.instance_type for offer in found} == {"gpu-mi300x1-192gb-devcloud"}
+
+
+def test_without_a_network_the_snapshot_is_taken(do: DoWorld) -> None:
+    """A refused connection is no refusal of the API's."""
+    cut = replace(do, environ={"KEDGE_DIGITALOCEAN_ENDPOINT": "https://127.0.0.1:1"})
+    provider = cut.provider()
+    assert provider.offers(Resources())
+    assert "could not be asked" in provider.offers_basis
+
+
+def test_a_token_that_is_refused_is_no_reason_to_plan_with_old_prices(do: DoWorld) -> None:
+    """The user can do something about it."""
+    with pytest.raises(KedgeError, match="can't be listed"):
+        offers(replace(do, environ={"DIGITALOCEAN_ACCESS_TOKEN": "wrong"}))
+
+
+def test_refreshing_replaces_one_sites_prices(do: DoWorld, tmp_path: Path) -> None:
+    """The other's stay; offers from it are those that were live."""
+    path = tmp_path / "offers.json"
+    shutil.copy(catalog.snapshot_path(), path)
+    before = json.loads(path.read_text())
+    site = Site(
+        name="do", endpoint=do.api.endpoint, token=do.api.token, token_names=("T",), ca_file=str(do.api.ca_file)
+    )
+    said = catalog.refresh_snapshot(Api(site, do.clock), do.clock, path)
+    after = json.loads(path.read_text())
+    assert str(path) in said
+    assert after["amd"] == before["amd"]
+    assert after["do"] != before["do"]
+    kept = catalog.read_catalog(Api(replace(site, token=""), do.clock), path)
+    live = catalog.ask_catalog(Api(site, do.clock))
+    assert (set(kept.sizes), set(kept.regions)) == (set(live.sizes), set(live.regions))

@@ -1,0 +1,130 @@
+"""A laptop with a DigitalOcean account in the box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from orchestrator.adapters.agent_archive import agent_archive
+from orchestrator.adapters.providers import Backing, Context, open_backing
+from orchestrator.core.job import AtEnd, VolumeSpec
+from orchestrator.core.machine import MachineOrder
+from orchestrator.core.ports import Provider
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+
+RUN = "digits-1121-ab2c"
+M1 = f"{RUN}-m1"
+HOME = "203.0.113.7/32"
+GPU = "gpu-mi300x1-192gb"
+PLAIN = "s-2vcpu-4gb"
+REGION = "tor1"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKoMcRrkmFHYXVVT3sHqPiDRyyGHfRVGRFYT4LnNHB kedge"
+
+
+class BoxTime:
+    """The box's clock: waiting takes no time, and passes for the API as well."""
+
+    def __init__(self, api: DigitalOceanBox) -> None:
+        self._api = api
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._api.cloud.clock.now(), UTC)
+
+    def sleep(self, duration: timedelta) -> None:
+        self._api.advance(duration.total_seconds())
+
+
+@dataclass
+class DoWorld:
+    """One account, and the state folder of one laptop.
+
+    Attributes:
+        name: of the provider, `do` or `amd`.
+        machines: droplets boot in real time, so that waiting must take some.
+    """
+
+    api: DigitalOceanBox
+    folder: Path
+    name: str = "do"
+    clock: Any = None
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = self.clock or BoxTime(self.api)
+
+    def backing(self) -> Backing:
+        """Open the provider and its store, as the next command does."""
+        return open_backing(
+            self.name,
+            Context(
+                state_dir=self.folder,
+                runtime_dir=self.folder,
+                clock=self.clock,
+                key_file=self.folder / "key",
+                environ={**self._access(), **self.environ},
+            ),
+        )
+
+    def provider(self) -> Provider:
+        """Open the provider alone."""
+        return self.backing().provider
+
+    def other_laptop(self) -> DoWorld:
+        """Return another laptop with the same account."""
+        return replace(self, folder=self.folder / "other")
+
+    def order(self, number: int = 1, **changes: Any) -> MachineOrder:
+        """Order a machine of the run."""
+        order = MachineOrder(
+            id=f"{RUN}-m{number}",
+            run_id=RUN,
+            instance_type=GPU,
+            region=REGION,
+            zone="",
+            spot=False,
+            usd_per_hour=Decimal("1.99"),
+            lifetime_seconds=3600,
+            authorized_key=KEY,
+            agent_archive=agent_archive(),
+            store_url="",
+            ssh_from=HOME,
+        )
+        return replace(order, **changes)
+
+    def leftovers(self) -> list[str]:
+        """Name all that the account holds of somebody's making."""
+        account = self.api.cloud.account
+        return sorted(
+            [
+                *(f"droplet {droplet.id}" for droplet in self.api.droplets()),
+                *(f"volume {volume.name}" for volume in account.volumes.values()),
+                *(f"firewall {firewall.name}" for firewall in account.firewalls.values()),
+                *(f"key {key.name}" for key in account.keys.values()),
+                *(f"tag {tag}" for tag in account.tags),
+                *(f"address {address}" for address in account.reserved_ips),
+                *(f"project {each.name}" for each in account.projects.values() if not each.is_default),
+            ]
+        )
+
+    def posts(self) -> int:
+        """Count the requests for a droplet."""
+        return len(self.api.calls.find("POST", "/v2/droplets"))
+
+    def _access(self) -> dict[str, str]:
+        """Return what points kedge to the box; the AMD Developer Cloud is the same API at an endpoint of its own."""
+        environ = self.api.environ
+        if self.name == "do":
+            return environ
+        return {
+            "AMD_DEVCLOUD_TOKEN": environ["DIGITALOCEAN_ACCESS_TOKEN"],
+            "KEDGE_AMD_ENDPOINT": environ["KEDGE_DIGITALOCEAN_ENDPOINT"],
+            "KEDGE_DIGITALOCEAN_CA": environ["KEDGE_DIGITALOCEAN_CA"],
+        }
+
+
+def volume(name: str = "scans", at_end: AtEnd = AtEnd.KEEP) -> VolumeSpec:
+    """Wish for a small data volume."""
+    return VolumeSpec(name=name, target=f"data/{name}", size_gib=1, at_end=at_end)

@@ -1,0 +1,93 @@
+"""What compilers have made on one of a run's machines is there on the next one."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.box import Box, wait_for
+from tests.agent.places import Place
+
+MakeBox = Callable[..., Box]
+TORCH = {"python": "/opt/bin/python3", "torch": "2.9.1+rocm6.4", "archs": ["gfx942"]}
+NAME = "gfx942-2.9.1-rocm6.4"
+KEY = f"cache/{NAME}.tar.gz"
+COMPILE = """
+    mkdir -p "$TRITON_CACHE_DIR/ab"
+    echo kernel >"$TRITON_CACHE_DIR/ab/k.hsaco"
+    touch "$TRITON_CACHE_DIR/ab/k.lock"
+    echo db >"$MIOPEN_USER_DB_PATH/gfx942.udb"
+"""
+
+
+@pytest.fixture
+def make_machine(make_box: MakeBox, store: Place) -> Callable[..., Box]:
+    """Make machines of one run whose torch is known."""
+
+    def make(archs: tuple[str, ...] = ("gfx942",)) -> Box:
+        box = make_box(provider="do", store_url=store.url, env=store.env, ship_every=0.2)
+        (box.root / "torch.json").write_text(json.dumps({**TORCH, "archs": archs}))
+        return box
+
+    return make
+
+
+def names_in(packed: bytes | None) -> list[str]:
+    if packed is None:
+        return []
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        return tar.getnames()
+
+
+def run(box: Box, command: str) -> None:
+    box.start(command)
+    assert box.await_state("succeeded", "failed")["state"] == "succeeded", box.log()
+
+
+def test_compiled_kernels_go_from_machine_to_machine(make_machine: Callable[..., Box], store: Place) -> None:
+    """They are shipped while the command is at work, and are in place before it starts on the next machine."""
+    first = make_machine()
+    first.begin("watch")
+    first.start(f"{COMPILE} sleep 1000")
+    wait_for(lambda: len(names_in(store.read(KEY))) == 2)
+    second = make_machine()
+    run(second, 'cat "$TRITON_CACHE_DIR/ab/k.hsaco" "$MIOPEN_USER_DB_PATH/gfx942.udb"; ls "$TRITON_CACHE_DIR/ab"')
+    assert " restored 2 files of compiled kernels for gfx942-2.9.1-rocm6.4\n" in second.log()
+    assert " kernel\n" in second.log()
+    assert " db\n" in second.log()
+    assert " k.lock\n" not in second.log()
+
+
+def test_kernels_of_another_architecture_are_of_no_use(make_machine: Callable[..., Box], store: Place) -> None:
+    """They are left where they are; so is everything where nobody knows which torch there is."""
+    store.write(KEY, b"not fetched")
+    for box in (make_machine(("gfx950",)), make_machine(())):
+        run(box, "true")
+        assert "compiled kernels" not in box.log()
+
+
+@pytest.mark.parametrize("member", ["../../escaped", "/escaped", "link"])
+def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
+    make_machine: Callable[..., Box], store: Place, member: str
+) -> None:
+    """Nothing is written outside, no half of it stays, and the run begins."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        if member == "link":
+            link = tarfile.TarInfo("triton")
+            link.type, link.linkname = tarfile.SYMTYPE, "/tmp"
+            tar.addfile(link)
+        content = tarfile.TarInfo("triton/k.hsaco" if member == "link" else member)
+        content.size = 1 << 16
+        tar.addfile(content, io.BytesIO(bytes(1 << 16)))
+    store.write(KEY, packed.getvalue()[:-20] if member == "link" else packed.getvalue())
+    box = make_machine()
+    run(box, 'test ! -e "$TRITON_CACHE_DIR/k.hsaco"; test ! -L "$TRITON_CACHE_DIR"')
+    assert "compiled kernels can't be restored: " in box.log()
+    assert not list(Path(box.root.parent).rglob("escaped"))
+    assert sorted(path.name for path in (box.root / "cache").iterdir()) == [NAME]

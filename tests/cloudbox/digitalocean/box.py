@@ -1,0 +1,171 @@
+"""The box as tests use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pydo
+
+from tests.cloudbox.digitalocean import metadata
+from tests.cloudbox.digitalocean.account import Settings
+from tests.cloudbox.digitalocean.calls import CallBook
+from tests.cloudbox.digitalocean.cloud import Cloud
+from tests.cloudbox.digitalocean.description import load_description
+from tests.cloudbox.digitalocean.faults import FaultBook
+from tests.cloudbox.digitalocean.gate import Gate
+from tests.cloudbox.digitalocean.meter import Meter
+from tests.cloudbox.digitalocean.server import Server
+from tests.cloudbox.digitalocean.state import Droplet
+
+
+class DigitalOceanBox:
+    """A box that runs, and its orders."""
+
+    def __init__(self, cloud: Cloud, gate: Gate, server: Server) -> None:
+        self.cloud = cloud
+        self._gate = gate
+        self._server = server
+        self._clients: dict[str, Any] = {}
+
+    @property
+    def endpoint(self) -> str:
+        """The API's URL."""
+        return self._server.url
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate of the authority that clients have to trust."""
+        return self._server.ca_file
+
+    @property
+    def token(self) -> str:
+        """The account's token that may do everything."""
+        return self.cloud.tokens.main
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables with which kedge uses the box."""
+        return {
+            "DIGITALOCEAN_ACCESS_TOKEN": self.token,
+            "KEDGE_DIGITALOCEAN_ENDPOINT": self.endpoint,
+            "KEDGE_DIGITALOCEAN_CA": str(self.ca_file),
+            # Droplets of the box can't have the usual address: they share this computer's.
+            "KEDGE_DIGITALOCEAN_METADATA": metadata.URL,
+        }
+
+    @property
+    def calls(self) -> CallBook:
+        """The calls since the last reset, in order of arrival; `calls.find(method, path)`, `calls.reset()`."""
+        return self.cloud.calls
+
+    @property
+    def faults(self) -> FaultBook:
+        """Where faults are ordered."""
+        return self.cloud.faults
+
+    @property
+    def meter(self) -> Meter:
+        """What everything costs."""
+        return self.cloud.meter
+
+    @property
+    def settings(self) -> Settings:
+        """What may be set, until reset."""
+        return self.cloud.account.settings
+
+    @property
+    def broken(self) -> list[str]:
+        """Mistakes of the box: answers that DigitalOcean's description doesn't allow, and exceptions."""
+        return list(self._gate.broken)
+
+    def client(self, token: str | None = None) -> Any:
+        """Return a pydo Client that calls once and trusts the box."""
+        used = token or self.token
+        if used not in self._clients:
+            trust: dict[str, Any] = {"endpoint": self.endpoint, "connection_verify": str(self.ca_file)}
+            self._clients[used] = pydo.Client(used, retry_total=0, **trust)
+        return self._clients[used]
+
+    def make_token(self, *scopes: str) -> str:
+        """Return a token with custom scopes, such as `droplet:delete`."""
+        return self.cloud.tokens.make(*scopes)
+
+    def droplets(self) -> list[Droplet]:
+        """Return the droplets that exist, whatever the API says, in order of creation."""
+        with self.cloud.lock:
+            self.cloud.settle()
+            return self.cloud.account.present()
+
+    def console(self, droplet: Droplet) -> str:
+        """Return what the console of a droplet's machine showed."""
+        return self.cloud.hosting.console(droplet) if self.cloud.hosting else ""
+
+    def sell_out(self, size: str, *regions: str) -> None:
+        """Let a size not be had in these regions (none named: in all), though it is listed there."""
+        with self.cloud.lock:
+            offered = self.cloud.account.sizes[size].regions
+            self.cloud.account.sold_out |= {(size, region) for region in regions or offered}
+
+    def break_gpu(self, fault: str = "matmul:0") -> None:
+        """Let a GPU of the next machine that has any be faulty; cloudbox/gpus.py says which faults there are."""
+        with self.cloud.lock:
+            assert self.cloud.hosting, "this box has no machines"
+            self.cloud.hosting.gpu_faults.order(fault)
+
+    def restock(self) -> None:
+        """Let everything be had again where it is listed."""
+        with self.cloud.lock:
+            self.cloud.account.sold_out.clear()
+
+    def set_price(self, size: str, usd_per_hour: Decimal | str) -> None:
+        """Set what a size costs from now on."""
+        self.change_size(size, usd_per_hour=Decimal(usd_per_hour))
+
+    def change_size(self, size: str, **fields: Any) -> None:
+        """Change a size of the catalogue, as `regions=()` or `available=False`; `catalogue.Size` names the fields."""
+        with self.cloud.lock:
+            sizes = self.cloud.account.sizes
+            sizes[size] = replace(sizes[size], **fields)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the box: its meter, its rate limits, whatever takes time there."""
+        with self.cloud.lock:
+            self.cloud.clock.advance(seconds)
+            self.cloud.settle()
+
+    def reset(self) -> None:
+        """Start from nothing."""
+        self.cloud.reset()
+        self._gate.broken.clear()
+
+    def close(self) -> None:
+        """Close the clients that were made here."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+
+@contextmanager
+def start_box(folder: Path, *, machines: bool = False, checked: bool = True) -> Iterator[DigitalOceanBox]:
+    """Run a box; what it writes lies in `folder`.
+
+    Args:
+        folder: Exists.
+        machines: Whether droplets boot; needs what `nspawn_needs.prepare_machines` asks for.
+        checked: Whether calls are checked against DigitalOcean's description, where that is present.
+    """
+    cloud = Cloud(folder if machines else None)
+    gate = Gate(cloud, load_description() if checked else None)
+    server = Server(gate, folder)
+    box = DigitalOceanBox(cloud, gate, server)
+    try:
+        yield box
+    finally:
+        box.close()
+        server.close()
+        cloud.close()

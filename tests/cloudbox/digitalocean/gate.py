@@ -1,0 +1,111 @@
+"""What a call passes: recorded, counted, the token, ordered faults, the description, the rules; and back again."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+
+from tests.cloudbox.digitalocean import (
+    actions,
+    associated,
+    droplets,
+    firewalls,
+    images,
+    keys,
+    offering,
+    projects,
+    reserved_ips,
+    snapshots,
+    tagging,
+    volume_actions,
+    volumes,
+    vpcs,
+)
+from tests.cloudbox.digitalocean.call import Answer, ApiError, Call, unprocessable
+from tests.cloudbox.digitalocean.cloud import Cloud
+from tests.cloudbox.digitalocean.description import Description
+from tests.cloudbox.digitalocean.faults import Fault
+from tests.cloudbox.digitalocean.routes import Routes
+
+_log = logging.getLogger(__name__)
+
+ROUTES = Routes(
+    *(part.routes for part in (offering, keys, images, droplets, actions, tagging, firewalls)),
+    *(part.routes for part in (associated, volume_actions, snapshots, volumes, reserved_ips, projects, vpcs)),
+)
+
+
+class Gate:
+    """Answers calls, one after the other where they look at the account."""
+
+    def __init__(self, cloud: Cloud, description: Description | None) -> None:
+        self.broken: list[str] = []
+        """Mistakes of the box: answers that DigitalOcean's description doesn't allow, and exceptions."""
+        self._cloud = cloud
+        self._description = description
+
+    def answer(self, call: Call) -> Answer | None:
+        """Return the answer to a call; None where it is lost, and the connection with it."""
+        seen = self._cloud.calls.record(call.method, call.path, call.query, _fields(call))
+        fault = self._cloud.faults.take(call)
+        if fault:
+            seen.fault = fault.effect
+        answer = self._answer(call, fault)
+        if answer is not None:
+            seen.status = answer.status
+        return answer
+
+    def _answer(self, call: Call, fault: Fault | None) -> Answer | None:
+        headers: dict[str, str] = {}
+        try:
+            headers |= self._count()
+            if fault and not fault.after_effect and fault.happen():
+                return None
+            answer = self._carry_out(call, fault)
+            if fault and fault.after_effect and fault.happen():
+                return None
+        except ApiError as refusal:
+            answer = refusal.answer
+        headers |= {"x-request-id": str(uuid.uuid4()), **answer.headers}
+        return self._checked(call, replace(answer, headers=headers))
+
+    def _count(self) -> dict[str, str]:
+        settings = self._cloud.account.settings
+        return self._cloud.rates.count(
+            per_minute=settings.requests_per_minute,
+            per_hour=settings.requests_per_hour,
+            retry_after=settings.retry_after,
+        )
+
+    def _carry_out(self, call: Call, fault: Fault | None) -> Answer:
+        route, call = ROUTES.find(call)
+        self._cloud.tokens.check(call.token, route.scopes)
+        if self._description and (complaint := self._description.complaint_about_request(call)):
+            raise unprocessable(complaint)
+        with self._cloud.lock:
+            self._cloud.settle()
+            try:
+                answer = route.handler(self._cloud, call)
+                if fault and fault.effect == "reappear":
+                    droplet = self._cloud.account.droplets[call.number("droplet_id")]
+                    droplet.reappears_at = (droplet.deleted_at or 0) + fault.seconds
+                return answer
+            finally:
+                self._cloud.settle()
+
+    def _checked(self, call: Call, answer: Answer) -> Answer:
+        if self._description and (complaint := self._description.complaint_about_answer(call, answer)):
+            mistake = f"{call.method} {call.path} {answer.status}: {complaint}"
+            # A path that the description doesn't have is a client's mistake, and was answered with 404.
+            if answer.status < 400 or "PathNotFound" not in complaint:
+                _log.error("the box's answer is not DigitalOcean's: %s", mistake)
+                self.broken.append(mistake)
+        return answer
+
+
+def _fields(call: Call) -> dict[str, object]:
+    try:
+        return call.body
+    except ApiError:
+        return {}

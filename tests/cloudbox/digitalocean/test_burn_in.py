@@ -1,0 +1,51 @@
+"""GPU droplets are tried before anything is trained on them: the real program, and a stand-in for ROCm's torch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.cloud_kills import unsettled
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.laptop import TRAIN, Laptop
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python3 train.py
+    outputs: [results]
+    envs: {STEPS: 3, PAUSE: 0.1}
+    deadline: 10m
+    budget: 5
+    resources: {infra: do, accelerators: MI300X}
+    supervisor: {kind: systemd, restarts: 0, grace: 5s}
+"""
+
+
+@pytest.fixture
+def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
+    """A user's computer with an account at DigitalOcean and a job for a GPU; nothing may bill when the test ends."""
+    laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    shutil.copy(TRAIN, laptop.home / "train.py")
+    laptop.write_job(JOB)
+    yield laptop
+    assert do_box.meter.billing() == [], "something is left billing"
+
+
+def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
+    do_box: DigitalOceanBox, laptop: Laptop
+) -> None:
+    """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left."""
+    do_box.break_gpu("memory:0")
+    launch = laptop.start("launch", "--yes")
+    said, errors = launch.communicate(timeout=300)
+    assert launch.returncode == 0, said + errors
+    assert "cuda:0: memory block 0 of 95 doesn't hold what was written" in said
+    (results,) = (laptop.home / "kedge-results").glob("toy-*")
+    assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
+    orders = [call.body for call in do_box.calls.find("POST", "/v2/droplets")]
+    assert len({order["region"] for order in orders}) == len(orders) == 2
+    assert do_box.droplets() == []
+    assert unsettled(laptop) == []

@@ -1,0 +1,102 @@
+"""Whole runs on DigitalOcean in the box: the real program, droplets that boot, a meter; no bucket unless it says so."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.chaos.cloud_kills import unsettled
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.laptop import TRAIN, Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python3 train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {{STEPS: {steps}, PAUSE: 0.2, SAVE_EVERY: 10}}
+    deadline: {deadline}
+    budget: 5
+    resources: {{infra: do, instance_type: s-2vcpu-4gb}}
+    supervisor: {{kind: {supervisor}, restarts: 0, grace: 5s}}
+"""
+
+
+@pytest.fixture
+def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
+    """A user's computer with an account at DigitalOcean, where nothing may bill when the test ends."""
+    laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    shutil.copy(TRAIN, laptop.home / "train.py")
+    yield laptop
+    assert do_box.meter.billing() == [], "something is left billing"
+
+
+def write_job(laptop: Laptop, *, steps: int = 100_000, supervisor: str = "tmux", deadline: str = "10m") -> None:
+    """Write the user's job."""
+    laptop.write_job(JOB.format(steps=steps, supervisor=supervisor, deadline=deadline))
+
+
+def report(laptop: Laptop, run: str) -> dict[str, Any]:
+    """Read what the machine says of itself; empty where it doesn't answer."""
+    seen: dict[str, Any] = laptop.json("status", run)[0].get("report") or {}
+    return seen
+
+
+@pytest.mark.parametrize("supervisor", ["systemd", "tmux"])
+def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Laptop, supervisor: str) -> None:
+    """Code, data and the command go to the droplet over SSH; results come home; the droplet is deleted."""
+    write_job(laptop, steps=5, supervisor=supervisor)
+    (laptop.home / "numbers").mkdir()
+    (laptop.home / "numbers" / "one.txt").write_text("1")
+    with (laptop.home / "kedge.yaml").open("a") as job:
+        job.write("data: {numbers: ./numbers}\n")
+    said = laptop.kedge("launch", "--yes")
+    assert "results end with the machine" in said
+    (results,) = (laptop.home / "kedge-results").glob("toy-*")
+    assert (results / "output" / "results" / "model.txt").read_text() == "trained for 5 steps"
+    assert do_box.droplets() == []
+    assert unsettled(laptop) == []
+
+
+def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """Its state, step and log are seen while it trains; what it has made so far comes home; teardown ends it."""
+    write_job(laptop)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=60)
+    assert report(laptop, run)["command"]["state"] == "running"
+    laptop.kedge("fetch", run, "--to", "so-far")
+    assert "1 toy-" in (laptop.home / "so-far" / "output" / "results" / "steps.log").read_text()
+    laptop.kedge("teardown", run, "--yes")
+    assert do_box.droplets() == []
+    assert unsettled(laptop) == []
+
+
+def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """Without a bucket a run that is done keeps its droplet, and reap leaves it until its deadline."""
+    write_job(laptop, steps=2)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: report(laptop, run)["command"]["state"] == "succeeded", seconds=60)
+    assert "Nothing bills" in laptop.kedge("reap", "--yes", "--provider", "do")
+    assert len(do_box.droplets()) == 1
+    laptop.kedge("fetch", run, "--to", "home")
+    assert (laptop.home / "home" / "output" / "results" / "model.txt").read_text() == "trained for 2 steps"
+    laptop.kedge("teardown", run, "--yes", "--no-fetch")
+
+
+def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
+    do_box: DigitalOceanBox, laptop: Laptop
+) -> None:
+    """With a token of its own that can delete droplets; the launch was killed, and its computer lost."""
+    laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token("droplet:read", "droplet:delete")
+    write_job(laptop, deadline="75s")
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=70)
+    launch.send_signal(signal.SIGKILL)
+    shutil.rmtree(laptop.state)
+    wait_until(lambda: do_box.droplets() == [], seconds=120)

@@ -1,0 +1,74 @@
+"""`kedge reap` on AWS through the real program: after a launch that was killed, nothing of its run is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.aws.world import set_up
+from tests.chaos.cloud_kills import unsettled
+from tests.cloudbox.box import Box
+from tests.cloudbox.leftovers import leftovers
+from tests.laptop import Laptop
+
+CHAOS = Path(__file__).parents[1] / "chaos"
+JOB = """
+    name: toy
+    workdir: .
+    run: python3 train.py
+    outputs: [results]
+    deadline: 10m
+    budget: 5
+    resources: {accelerators: T4, region: us-east-1}
+    volumes:
+      data/scratch: {name: scratch, size: 1, at_end: delete}
+"""
+
+
+@pytest.fixture
+def laptop(api: Box, laptop: Laptop) -> Iterator[Laptop]:
+    """A user's computer with an account at AWS whose instances are entries of the API."""
+    set_up(api)
+    laptop.extra_env |= {**api.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    laptop.write_job(JOB)
+    yield laptop
+    assert api.billing() == [], "something is left billing"
+
+
+def drive(laptop: Laptop, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the programs of tests/chaos as the user would run kedge."""
+    return subprocess.run(
+        [sys.executable, str(CHAOS / script), *words],
+        cwd=laptop.home,
+        env=laptop.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("point", [("after", "2"), ("before", "3"), ("after", "4")])
+def test_one_reap_clears_up_after_a_launch_that_was_killed(api: Box, laptop: Laptop, point: tuple[str, str]) -> None:
+    """Before AWS was asked, between its answer and the ledger, and with the machine in the ledger."""
+    assert drive(laptop, "crashing_launch.py", *point).returncode == -9
+    done = drive(laptop, "reaping_later.py", "0", "aws")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert leftovers(api) == []
+    assert unsettled(laptop) == []
+
+
+def test_a_lost_laptop_s_machine_is_ended_after_its_deadline(api: Box, laptop: Laptop) -> None:
+    """Another computer finds it by its tags, in a region that it was never told of, and ends all that its run has."""
+    laptop.write_job(JOB.replace("us-east-1", "eu-west-1"))
+    assert drive(laptop, "crashing_launch.py", "after", "4").returncode == -9
+    laptop.state = laptop.state.with_name("state-of-another-computer")
+    assert "Nothing bills" in laptop.kedge("reap", "--all", "--yes", "--provider", "aws")
+    assert [bill.kind for bill in api.billing()].count("instance") == 1
+    done = drive(laptop, "reaping_later.py", "3600", "--all", "aws")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert leftovers(api, "eu-west-1") == []

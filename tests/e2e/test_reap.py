@@ -1,0 +1,100 @@
+"""`kedge reap` as a user has it: what is printed, what is asked, what is ended, and how it exits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+CHAOS = Path(__file__).parents[1] / "chaos"
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    envs: {STEPS: 100000, PAUSE: 0.05}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+CREATED = 4
+"""By then a launch has written to the ledger that it has a machine; its next write is of another action."""
+
+
+def drive(laptop: Laptop, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the programs of tests/chaos as the user would run kedge."""
+    return subprocess.run(
+        [sys.executable, str(CHAOS / script), *words],
+        cwd=laptop.home,
+        env=laptop.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def launch_and_die(laptop: Laptop) -> str:
+    """Leave a machine whose launch died, and return its run."""
+    laptop.write_job(JOB)
+    assert drive(laptop, "crashing_launch.py", "after", str(CREATED)).returncode == -9
+    (machine,) = laptop.provider().machines()
+    return machine.run_id
+
+
+def test_a_dead_launch_is_shown_asked_about_and_ended(laptop: Laptop) -> None:
+    """The rehearsal changes nothing and exits 5; without a terminal a yes is needed; then nothing is left."""
+    run = launch_and_die(laptop)
+    table = laptop.kedge("reap", "--dry-run", code=5)
+    assert "something may still be billing" in laptop.errors
+    assert f"- machine {run}-m1" in " ".join(table.split())
+    assert "its launch ended before the command was started" in table
+    laptop.kedge("reap", code=2)
+    assert len(laptop.provider().machines()) == 1
+    assert "Nothing bills" in laptop.kedge("reap", "--yes")
+    assert laptop.processes() == []
+    assert laptop.json("status") == []
+    (status,) = laptop.json("status", "--all")
+    assert (status["run"], status["stage"], status["findings"]) == (run, "ended", [])
+
+
+def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: Laptop) -> None:
+    """Nothing of it is said while it trains; when it should be over, it ends with its machine."""
+    laptop.write_job(JOB)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    assert "Nothing bills" in laptop.kedge("reap", "--yes", "--all")
+    assert laptop.json("status", run)[0]["state"] == "running"
+    done = drive(laptop, "reaping_later.py", "3600")
+    assert done.returncode == 0, done.stderr
+    assert "past its deadline by 50m" in done.stdout
+    wait_until(lambda: laptop.processes() == [], seconds=10)
+    assert laptop.json("status") == []
+
+
+def test_scripts_are_told_what_was_done(laptop: Laptop) -> None:
+    """One document on standard output; the table is beside it."""
+    run = launch_and_die(laptop)
+    seen = laptop.json("reap", "--dry-run", code=5)
+    assert (seen["reaped"], seen["billing"]) == ([], [f"machine {run}-m1"])
+    done = laptop.json("reap", "--yes")
+    assert {finding["step"] for finding in done["reaped"]} == {"end", "settle"}
+    assert (done["left"], done["billing"], done["failed"]) == ([], [], [])
+    assert f"machine {run}-m1" in laptop.errors
+
+
+def test_a_provider_that_can_not_be_looked_at_is_named(laptop: Laptop) -> None:
+    """Without credentials it counts only when it is asked for by name: then nothing is known, which is no all-clear."""
+    nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    laptop.extra_env |= {**nothing, "AWS_EC2_METADATA_DISABLED": "true"}
+    laptop.kedge("reap", "--yes")
+    assert "aws was not looked at" in laptop.errors
+    laptop.kedge("reap", "--yes", "--provider", "aws", code=5)
+    assert "what aws has" in laptop.errors
+
+
+def test_a_provider_that_does_not_exist_is_refused(laptop: Laptop) -> None:
+    """A mistyped name must not pass for a clean account."""
+    laptop.kedge("reap", "--yes", "--provider", "loca", code=2)
+    assert "did you mean 'local'?" in laptop.errors

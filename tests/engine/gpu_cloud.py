@@ -1,0 +1,142 @@
+"""A cloud that sells GPUs, some of which fail their burn-in, and the ways into its machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from orchestrator.core.job import Resources
+from orchestrator.core.machine import Machine, MachineOrder, MachineState, SshAddress
+from orchestrator.core.offer import Accelerators, Offer
+from orchestrator.core.ports import Completed, Remote
+from tests.engine.fakes import FakeProvider
+
+RUN = "digits-1"
+SORRY, BROKEN, FINE = "sorry", "broken", "fine"
+"""Zones: whose machines fail their burn-in, whose machines fail to fetch their code, and whose machines boot."""
+
+FAILS_IN = {SORRY: "burn-in", BROKEN: "code"}
+ERROR = "AgentError: cuda:2: a bf16 product is off by 2"
+
+
+@dataclass
+class FakeClock:
+    """Time that passes when it is told to."""
+
+    time: datetime = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def sleep(self, duration: timedelta) -> None:
+        self.time += duration
+
+
+@dataclass
+class Cloud(FakeProvider):
+    """Sells eight GPUs in each of its zones, and confirms an end only when it is asked a second time.
+
+    Attributes:
+        clock: told of the time that a burn-in takes.
+        zones: where it has offers, in order.
+        burn_in: how long it takes.
+        confirms: it says at some time that a machine is gone.
+    """
+
+    clock: FakeClock = field(kw_only=True)
+    zones: tuple[str, ...] = (SORRY, FINE)
+    burn_in: timedelta = timedelta(minutes=2)
+    confirms: bool = True
+
+    def offers(self, resources: Resources) -> Sequence[Offer]:
+        assert resources == Resources()
+        return tuple(make_offer(zone) for zone in self.zones)
+
+    def create(self, order: MachineOrder) -> Machine:
+        address = SshAddress(
+            host=order.zone,
+            port=22,
+            user="kedge",
+            host_key="ssh-ed25519 AAAA",
+            key_file="/nowhere",
+            provisional=order.zone in FAILS_IN,
+        )
+        now = self.clock.now()
+        made = replace(super().create(order), state=MachineState.READY, address=address)
+        lifetime = made.deadline_at - made.created_at
+        made = replace(made, created_at=now, deadline_at=now + lifetime)
+        self.there = (*self.there, made)
+        self.clock.time += self.burn_in
+        return made
+
+    def destroy(self, machine_id: str) -> None:
+        self.there = tuple(replace(one, state=MachineState.ENDING) for one in self.there if one.id == machine_id)
+
+    def describe(self, machine_id: str) -> Machine | None:
+        seen = super().describe(machine_id)
+        if seen is not None and seen.state is MachineState.ENDING and self.confirms:
+            self.there = ()
+        return seen
+
+
+def make_offer(zone: str) -> Offer:
+    return Offer(
+        provider="fake",
+        region="earth",
+        zone=zone,
+        instance_type="big",
+        accelerators=Accelerators(name="MI300X", count=8),
+        gpu_memory_gib=192,
+        cpus=4,
+        memory_gib=16,
+        disk_gib=100,
+        usd_per_hour=Decimal(2),
+    )
+
+
+@dataclass
+class FakeRemote:
+    """Answers as a machine of a zone whose boot is over, one way or the other."""
+
+    zone: str
+    now: float
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+        assert (stdin, timeout is not None) == (b"", True)
+        return Completed(exit_code=0, stdout=json.dumps(self._answer(argv[-1])).encode(), stderr=b"")
+
+    def _answer(self, last: str) -> dict[str, object]:
+        if last == "report":
+            names = {"machine": "m", "run": RUN, "usd_per_hour": "2"}
+            return {**names, "now": self.now, "created": self.now, "deadline": self.now + 3600}
+        assert last == "/nowhere/ready"
+        phase = {"phase": FAILS_IN[self.zone], "began": 1, "ended": 2, "ok": False, "error": ERROR}
+        return {"ok": False, "phases": [phase]}
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        raise AssertionError(argv, chunks, timeout)
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        raise AssertionError(argv)
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+@dataclass
+class FakeConnector:
+    """Finds a machine at every address."""
+
+    clock: FakeClock
+
+    def connect(self, address: SshAddress) -> Remote:
+        return FakeRemote(address.host, self.clock.now().timestamp())
+
+    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
+        raise AssertionError(address, options)
+
+    def forget(self, address: SshAddress) -> None:
+        """Nothing was remembered."""

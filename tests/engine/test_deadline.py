@@ -1,0 +1,58 @@
+"""At its deadline a followed machine is ended, whether its results could still be fetched or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.actions import FetchResults
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.machine import MachineState
+from orchestrator.core.report import DEADLINE, Command, RunState
+from orchestrator.engine.events import Event, Remark
+from orchestrator.engine.performing import Performer
+from tests.engine.fakes import FakeProvider, make_world
+from tests.engine.test_reap import M1, MACHINE, NOW, RUN
+
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+FETCH = FetchResults(machine_id=M1, destination="/nowhere")
+OFF = replace(MACHINE, state=MachineState.ENDING)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    """The ledger of a laptop with one run and its machine."""
+    opened = SqliteLedger(tmp_path, SystemClock())
+    opened.open_run(SPEC, NOW)
+    opened.put_machine(MACHINE)
+    yield opened
+    opened.close()
+
+
+def fetch(ledger: SqliteLedger, reason: str) -> tuple[str, list[Event]]:
+    """Fetch from a machine that is off, after its command was stopped."""
+    told: list[Event] = []
+    performer = Performer(SPEC, make_world(ledger, FakeProvider(there=(OFF,))), told.append)
+    performer.progress.command = Command(state=RunState.STOPPED, reason=reason)
+    return performer.perform(FETCH, ends=True), told
+
+
+def test_what_can_no_longer_be_fetched_keeps_no_machine_past_its_deadline(ledger: SqliteLedger) -> None:
+    """It is said, and the plan goes on to the machine's end."""
+    note, told = fetch(ledger, DEADLINE)
+    assert note == "failed"
+    (remark,) = told
+    assert isinstance(remark, Remark)
+    assert "ended all the same" in remark.text
+
+
+def test_before_the_deadline_a_machine_is_not_ended_without_its_results(ledger: SqliteLedger) -> None:
+    """Somebody else has stopped the command: what can't be fetched now is fetched later."""
+    with pytest.raises(UnreachableError):
+        fetch(ledger, "asked for")

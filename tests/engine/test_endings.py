@@ -1,0 +1,113 @@
+"""What becomes of a run whose machine was found to be gone, by who ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.actions import DestroyMachine
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.job import AtEnd, Job, LaunchSpec, Resources, VolumeSpec
+from orchestrator.core.ledger import RunStage
+from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState
+from orchestrator.engine.reconcile import reconcile
+from tests.engine.fakes import FakeProvider, make_world
+
+RUN = "digits-1"
+M1 = f"{RUN}-m1"
+NOW = datetime.now(UTC)
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+MACHINE = Machine(
+    id=M1,
+    run_id=RUN,
+    provider="fake",
+    provider_id="x",
+    state=MachineState.READY,
+    root="/nowhere",
+    created_at=NOW,
+    deadline_at=NOW + timedelta(hours=1),
+    usd_per_hour=Decimal(1),
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    """The ledger of a laptop with one run, whose machine is there."""
+    opened = SqliteLedger(tmp_path, SystemClock())
+    opened.open_run(SPEC, NOW)
+    opened.put_machine(MACHINE)
+    yield opened
+    opened.close()
+
+
+def gone(by: EndedBy) -> FakeProvider:
+    """Make a provider that has no machine any more, and says who ended it."""
+    return FakeProvider(ends={M1: MachineEnd(by=by, says="in its own words")})
+
+
+def stage(ledger: SqliteLedger) -> RunStage:
+    """Return where the run is in its life."""
+    record = ledger.run(RUN)
+    assert record is not None
+    return record.stage
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        (EndedBy.PROVIDER, "fake took it away"),
+        (EndedBy.ITSELF, "it ended by itself"),
+        (EndedBy.DEADLINE, "its deadline had come"),
+    ],
+    ids=["the provider", "itself", "its deadline"],
+)
+def test_who_ended_a_machine_is_said_and_remembered(ledger: SqliteLedger, by: EndedBy, says: str) -> None:
+    """The provider forgets it; the run may go on."""
+    (finding,) = reconcile(make_world(ledger, gone(by)), RUN)
+    assert finding == f"machine {M1} is gone: {says} (in its own words)"
+    (machine,) = ledger.machines(RUN)
+    assert machine.end == MachineEnd(by=by, says="in its own words")
+    assert ledger.machines(RUN, live_only=True) == ()
+    assert stage(ledger) is RunStage.LIVE
+
+
+def test_a_run_whose_machine_somebody_ended_is_closed(ledger: SqliteLedger) -> None:
+    """They wanted its end; how it had ended is known from then on."""
+    found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
+    assert found[0] == f"machine {M1} is gone: somebody ended it at fake (in its own words)"
+    assert found[-1] == f"run {RUN} is closed: somebody ended its machine at fake"
+    record = ledger.run(RUN)
+    assert record is not None
+    assert (record.stage, record.outcome) == (RunStage.ENDED, "stopped")
+
+
+def test_a_run_whose_volumes_would_be_deleted_is_not_closed_by_looking(ledger: SqliteLedger) -> None:
+    """Looking neither deletes nor copies data: a teardown does."""
+    volume = VolumeSpec(name="numbers", target="keep", size_gib=1, at_end=AtEnd.DELETE)
+    job = Job(name="digits", run="train", resources=Resources(volumes=(volume,)))
+    ledger.open_run(LaunchSpec(run_id=RUN, provider="fake", job=job), NOW)
+    found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
+    assert "`kedge teardown digits-1`" in found[-1]
+    assert stage(ledger) is RunStage.LIVE
+
+
+def test_a_machine_that_an_interrupted_command_ended_was_nobody_elses_doing(ledger: SqliteLedger) -> None:
+    """At the provider, kedge's own call looks like anybody's."""
+    ledger.intend(RUN, DestroyMachine(machine_id=M1), NOW)
+    found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
+    assert found[-1] == f"machine {M1} is gone, as a command that was interrupted had asked"
+    assert stage(ledger) is RunStage.LIVE
+
+
+def test_a_provider_that_does_not_say_why_keeps_nobody_from_settling(ledger: SqliteLedger) -> None:
+    """That the machine is gone is what counts."""
+    provider = FakeProvider(unexplained=KedgeError("no answer"))
+    assert reconcile(make_world(ledger, provider), RUN) == (f"machine {M1} is gone; it ended without a kedge command",)
+    assert ledger.machines(RUN, live_only=True) == ()
+    assert stage(ledger) is RunStage.LIVE

@@ -1,0 +1,162 @@
+"""What stays of a run whose machine can't be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.actions import Action, CreateMachine, StageCode
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.ledger import RunStage
+from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.offer import Offer
+from orchestrator.core.plan import Plan
+from orchestrator.engine.apply import apply
+from orchestrator.engine.events import Event, Remark
+from tests.engine.fakes import FakeProvider, make_world
+
+RUN = "digits-1"
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits"))
+NOW = datetime.now(UTC)
+OFFER = Offer(
+    provider="fake",
+    region="us-east-1",
+    zone="a",
+    instance_type="g4dn.xlarge",
+    accelerators=None,
+    gpu_memory_gib=0,
+    cpus=4,
+    memory_gib=16,
+    disk_gib=100,
+    usd_per_hour=Decimal(1),
+    disk_usd_per_hour=Decimal(0),
+    spot=True,
+)
+MACHINE = Machine(
+    id=f"{RUN}-m1",
+    run_id=RUN,
+    provider="fake",
+    provider_id="x",
+    state=MachineState.BOOTING,
+    root="/nowhere",
+    created_at=NOW,
+    deadline_at=NOW + timedelta(hours=1),
+    usd_per_hour=Decimal(1),
+)
+CREATE = CreateMachine(machine_id=MACHINE.id, offers=(OFFER,), lifetime=timedelta(hours=1))
+STAGE = StageCode(machine_id=MACHINE.id, source="code", files=1, bytes=1, gpus=0)
+REFUSALS = (
+    NoCapacityError("sold out everywhere"),
+    BadRequestError("the image is of another architecture"),
+    KedgeError("the credentials have expired"),
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    opened = SqliteLedger(tmp_path, SystemClock())
+    yield opened
+    opened.close()
+
+
+def carry_out(
+    ledger: SqliteLedger, provider: FakeProvider, *actions: Action, spec: LaunchSpec = SPEC
+) -> tuple[KedgeError, list[str]]:
+    """Carry out a plan that fails; return how, and what was remarked."""
+    said: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Remark):
+            said.append(event.text)
+
+    with pytest.raises(KedgeError) as caught:
+        apply(Plan(run_id=RUN, actions=actions), spec, make_world(ledger, provider), listen)
+    return caught.value, said
+
+
+def stage(ledger: SqliteLedger) -> RunStage:
+    """Return where the run is in its life."""
+    record = ledger.run(RUN)
+    assert record is not None
+    return record.stage
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: type(refusal).__name__)
+def test_a_run_that_gets_no_machine_is_closed(ledger: SqliteLedger, refusal: KedgeError) -> None:
+    """Nothing of it is left anywhere; the refusal is what the user sees."""
+    error, said = carry_out(ledger, FakeProvider(lambda _order: refusal), CREATE)
+    assert type(error) is type(refusal)
+    assert stage(ledger) is RunStage.ENDED
+    assert said[-1] == f"nothing was rented, and run {RUN} is closed"
+    assert ledger.open_intents(RUN) == ()
+
+
+def test_a_run_whose_code_can_not_be_staged_is_closed(ledger: SqliteLedger) -> None:
+    """No machine was even asked for."""
+    provider = FakeProvider()
+    carry_out(ledger, provider, STAGE, CREATE)
+    assert provider.orders == []
+    assert stage(ledger) is RunStage.ENDED
+
+
+def test_who_asked_for_recovery_is_told_that_there_is_nothing_to_recover(ledger: SqliteLedger) -> None:
+    """It replaces machines that a run has had; this one has had none."""
+    provider = FakeProvider(lambda _order: REFUSALS[0])
+    _, said = carry_out(ledger, provider, CREATE, spec=replace(SPEC, recover=True))
+    assert said[-1].endswith("is closed: --recover replaces machines that a run has had, launch it again")
+
+
+def test_a_creation_of_unclear_outcome_leaves_the_run_live(ledger: SqliteLedger) -> None:
+    """A machine may exist: `status` and `teardown` look for it."""
+    carry_out(ledger, FakeProvider(lambda _order: StillBillingError("no answer")), CREATE)
+    assert stage(ledger) is RunStage.LIVE
+    assert [intent.subject for intent in ledger.open_intents(RUN)] == [MACHINE.id]
+
+
+def test_a_machine_that_exists_all_the_same_keeps_its_run_live(ledger: SqliteLedger) -> None:
+    """It is looked for before the run is closed, and is in the ledger then."""
+    provider = FakeProvider(lambda _order: KedgeError("half made"), there=(MACHINE,))
+    _, said = carry_out(ledger, provider, CREATE)
+    assert stage(ledger) is RunStage.LIVE
+    assert ledger.machines(RUN, live_only=True) == (MACHINE,)
+    assert "is not closed yet" in said[-1]
+
+
+def test_a_live_run_that_has_lost_its_machine_stays_live(ledger: SqliteLedger) -> None:
+    """It has checkpoints to go on from: whoever recovers it tries again."""
+    ledger.open_run(SPEC, NOW)
+    carry_out(ledger, FakeProvider(lambda _order: REFUSALS[0]), CREATE)
+    assert stage(ledger) is RunStage.LIVE
+
+
+def test_a_run_that_had_ended_has_ended_again(ledger: SqliteLedger) -> None:
+    """A resume that gets no machine changes nothing."""
+    ledger.open_run(SPEC, NOW)
+    ledger.end_run(RUN, NOW)
+    carry_out(ledger, FakeProvider(lambda _order: REFUSALS[0]), CREATE)
+    assert stage(ledger) is RunStage.ENDED
+
+
+def test_what_is_changed_of_a_live_run_is_recorded_though_nothing_begins(ledger: SqliteLedger) -> None:
+    """`resume --no-recover` of a run at work has nothing else to do."""
+    ledger.open_run(replace(SPEC, recover=True), NOW)
+    apply(Plan(run_id=RUN, actions=()), SPEC, make_world(ledger, FakeProvider()), lambda _event: None)
+    record = ledger.run(RUN)
+    assert record is not None
+    assert not record.spec.recover
+
+
+def test_looking_at_a_run_that_has_ended_does_not_make_it_live(ledger: SqliteLedger) -> None:
+    """A plan without a beginning, such as that of a late fetch, leaves it closed."""
+    ledger.open_run(replace(SPEC, recover=True), NOW)
+    ledger.end_run(RUN, NOW)
+    apply(Plan(run_id=RUN, actions=()), SPEC, make_world(ledger, FakeProvider()), lambda _event: None)
+    assert stage(ledger) is RunStage.ENDED

@@ -1,0 +1,174 @@
+"""A machine that fails its burn-in is ended, and the next offer is taken: a launch with a fake cloud and a fake SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.settings import read_settings
+from orchestrator.app.launching import launch_plan
+from orchestrator.app.recovering import apply_past_unfit
+from orchestrator.app.root import App
+from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
+from orchestrator.core.errors import KedgeError, NoCapacityError, OverBudgetError, StillBillingError, UnfitMachineError
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.ledger import RunStage
+from orchestrator.core.plan import Plan
+from orchestrator.core.wire import TORCH_WHEEL
+from orchestrator.engine.events import Event
+from orchestrator.engine.performing import Progress
+from orchestrator.engine.world import World
+from tests.engine.fakes import make_world
+from tests.engine.gpu_cloud import BROKEN, ERROR, FINE, RUN, SORRY, Cloud, FakeClock, FakeConnector, make_offer
+
+JOB = Job(name="digits", deadline=timedelta(hours=1), budget_usd=Decimal(5))
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB)
+
+
+class Desk(App):
+    """A laptop with an account at the cloud of these tests."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(read_settings({"KEDGE_STATE_DIR": str(folder)}))
+        self.time = FakeClock()
+        self.clock = self.time
+        self.cloud = Cloud(clock=self.time)
+        self.said: list[str] = []
+        self.plans: list[Plan] = []
+
+    def world(self, provider: str) -> World:
+        assert provider == "fake"
+        made = make_world(self.ledger, self.cloud)
+        return replace(made, clock=self.time, connector=FakeConnector(self.time))
+
+    def launch(self, spec: LaunchSpec = SPEC) -> Progress:
+        """Do what `kedge launch` does with a plan."""
+
+        def carry_out(plan: Plan) -> Progress:
+            self.plans.append(plan)
+            return self.apply(spec, plan, ignore)
+
+        plan = launch_plan(self, spec, follow=False)
+        return apply_past_unfit(self, spec, plan, carry_out, follow=False, say=self.said.append)
+
+    def zones(self) -> list[str]:
+        """Say where machines were asked for."""
+        return [order.zone for order in self.cloud.orders]
+
+    def live(self) -> list[str]:
+        """List the machines whose meter runs, by the ledger."""
+        return [machine.id for machine in self.ledger.machines(RUN, live_only=True)]
+
+    def stage(self) -> RunStage:
+        record = self.ledger.run(RUN)
+        assert record is not None
+        return record.stage
+
+
+def ignore(_event: Event) -> None:
+    """Show nothing."""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def test_an_unfit_machine_is_ended_and_the_next_offer_is_taken(desk: Desk) -> None:
+    """The second machine is made when the first is gone, confirmed, and its meter in the ledger has stopped."""
+    progress = desk.launch()
+    assert progress.finished
+    assert desk.zones() == [SORRY, FINE]
+    assert [machine.id for machine in desk.cloud.there] == desk.live() == [f"{RUN}-m2"]
+    assert desk.said == [
+        f"machine {RUN}-m1 fails its burn-in (burn-in: {ERROR}): it is gone; another offer is taken where there is one"
+    ]
+    offered = [action.offers for plan in desk.plans for action in plan.actions if isinstance(action, CreateMachine)]
+    assert offered == [(make_offer(SORRY), make_offer(FINE)), (make_offer(FINE),)]
+
+
+def test_the_end_of_an_unfit_machine_is_in_the_ledger_before_it_happens(desk: Desk) -> None:
+    """Else a command that is killed then would have it that somebody ended it in the console, which closes the run."""
+    desk.cloud.zones = (SORRY,)
+    with pytest.raises(NoCapacityError):
+        desk.launch()
+    wanted = [(intent.kind, intent.state.value) for intent in desk.ledger.intents(RUN)]
+    kinds = (CreateMachine.__name__, AwaitMachine.__name__, DestroyMachine.__name__)
+    assert wanted == list(zip(kinds, ("done", "failed", "done"), strict=True))
+
+
+def test_where_every_offer_is_unfit_none_is_left_and_nothing_bills(desk: Desk) -> None:
+    """Each is rented once; the error names them, and the run is remembered: another day it may go on."""
+    desk.cloud.zones = (SORRY,)
+    with pytest.raises(NoCapacityError, match="no other offer") as caught:
+        desk.launch()
+    assert desk.zones() == [SORRY]
+    assert desk.cloud.there == ()
+    assert desk.live() == []
+    assert caught.value.why == "rented and found unfit: fake/earth/sorry big"
+    assert f"`kedge resume {RUN}`" in caught.value.fix
+    assert desk.stage() is RunStage.LIVE
+    assert [intent.subject for intent in desk.ledger.open_intents(RUN)] == []
+
+
+def test_what_an_unfit_machine_has_cost_counts_in_the_budget(desk: Desk) -> None:
+    """Its burn-in took as long as to leave too little for another machine's worst case: none is made."""
+    desk.cloud.burn_in = timedelta(minutes=50)
+    spec = replace(SPEC, job=replace(JOB, budget_usd=Decimal(3)))
+    with pytest.raises(OverBudgetError) as caught:
+        desk.launch(spec)
+    assert caught.value.what == "the worst case costs $3.67, over the budget of $3.00"
+    assert desk.zones() == [SORRY]
+    assert desk.live() == []
+
+
+def test_an_unfit_machine_whose_end_is_not_confirmed_is_followed_by_none(desk: Desk) -> None:
+    """It may still bill, which is what the user has to know; its entry in the ledger stays."""
+    desk.cloud.confirms = False
+    with pytest.raises(StillBillingError, match="may still be billing"):
+        desk.launch()
+    assert desk.zones() == [SORRY]
+    assert desk.live() == [f"{RUN}-m1"]
+
+
+def test_an_unfit_machine_of_an_earlier_command_is_ended_and_told_of(desk: Desk) -> None:
+    """Its agent answered already, its boot was not seen through; no other is taken unless `resume` asks for one."""
+    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
+    with pytest.raises(UnfitMachineError) as caught:
+        desk.launch()
+    assert caught.value.why == f"burn-in: {ERROR}"
+    assert caught.value.fix == f"rent another one with `kedge resume {RUN}`"
+    assert desk.live() == []
+    assert desk.stage() is RunStage.LIVE
+    desk.cloud.zones = (FINE,)
+    assert desk.launch().finished
+    assert desk.live() == [f"{RUN}-m2"]
+
+
+@pytest.mark.parametrize(("envs", "wheel"), [((), ""), (((TORCH_WHEEL, "rocm6.4"),), "rocm6.4")], ids=["none", "one"])
+def test_a_machine_is_told_how_many_gpus_to_try_and_which_torch_its_job_wants(
+    desk: Desk, envs: tuple[tuple[str, str], ...], wheel: str
+) -> None:
+    """The number is that of the offer that was taken."""
+    desk.cloud.zones = (FINE,)
+    desk.launch(replace(SPEC, job=replace(JOB, envs=envs)))
+    (order,) = desk.cloud.orders
+    assert (order.boot.gpus, order.boot.torch_wheel) == (8, wheel)
+
+
+def test_a_machine_whose_boot_goes_wrong_otherwise_is_not_given_up_for_another(desk: Desk) -> None:
+    """That isn't its GPUs' fault: another machine would do the same, and this one can be looked at."""
+    desk.cloud.zones = (BROKEN, FINE)
+    with pytest.raises(KedgeError, match="went wrong") as caught:
+        desk.launch()
+    assert not isinstance(caught.value, UnfitMachineError)
+    assert desk.zones() == [BROKEN]
+    assert desk.live() == [f"{RUN}-m1"]

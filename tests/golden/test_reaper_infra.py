@@ -1,0 +1,71 @@
+"""The files that run the reaper on a schedule: what reads them finds nothing wrong, and what they call exists."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.adapters.resources import resource
+from orchestrator.cli.program import namespace
+
+UNITS = ("kedge-reap.service", "kedge-reap.timer")
+
+
+def workflow() -> dict[str, Any]:
+    # YAML 1.1 reads the key `on` as true.
+    return dict(yaml.safe_load(resource("infra", "reaper", "github-workflow.yaml").read_text()))
+
+
+def commands() -> list[str]:
+    """Return the command line of each way to run the reaper."""
+    (job,) = workflow()["jobs"].values()
+    service = resource("infra", "reaper", "kedge-reap.service").read_text()
+    cron = resource("infra", "reaper", "crontab").read_text().splitlines()
+    return [
+        *(step["run"] for step in job["steps"] if "kedge reap" in step.get("run", "")),
+        *(line.removeprefix("ExecStart=") for line in service.splitlines() if line.startswith("ExecStart=")),
+        *(line.rpartition("exec ")[2] for line in cron if "kedge reap" in line),
+    ]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_command_of_each_schedule_is_one_that_kedge_knows(number: int) -> None:
+    """Every flag is a flag of `reap`; it doesn't ask, ends other computers' machines, and insists on answers."""
+    program, task, *words = shlex.split(commands()[number])
+    assert program.rpartition("/")[2] == "kedge"
+    known = namespace[task].get_arguments()
+    flags = {f"--{name}" for argument in known for name in argument.names}
+    assert {"--all", "--yes", "--provider"} <= {word for word in words if word.startswith("--")} <= flags
+
+
+def test_the_workflow_runs_four_times_an_hour_with_tokens_from_secrets() -> None:
+    """It may read the repository, and nothing else of it; no token stands in the file."""
+    read = workflow()
+    schedule = read[True]["schedule"]  # type: ignore[index]
+    assert schedule == [{"cron": "*/15 * * * *"}]
+    assert read["permissions"] == {"contents": "read"}
+    (job,) = read["jobs"].values()
+    env = job["steps"][-1]["env"]
+    tokens = [value for name, value in env.items() if name.endswith("TOKEN")]
+    assert len(tokens) == 2
+    assert all(value.startswith("${{ secrets.") for value in tokens)
+
+
+def test_systemd_finds_nothing_to_say_about_the_reaper(tmp_path: Path) -> None:
+    """Checked by `systemd-analyze verify`, with a program where kedge is to be installed."""
+    for name in UNITS:
+        text = resource("infra", "reaper", name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/kedge-reaper/bin/kedge", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *(str(tmp_path / name) for name in UNITS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,136 @@
+"""A stand-in for the Hugging Face Hub: what huggingface_hub calls for a push, kept in memory.
+
+Its addresses and fields are those of https://huggingface.co/docs/hub/api and of git-lfs's batch API, as the client
+calls them.
+"""
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import yaml
+
+BIG_SUFFIXES = (".safetensors", ".onnx", ".png")
+
+
+@dataclass
+class Hub:
+    """One Hub. `commits` are the files of each commit, by path; `tokens` may write."""
+
+    tokens: frozenset[str]
+    endpoint: str = ""
+    repos: dict[str, bool] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    commits: list[dict[str, bytes]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
+        """Do what a request asks for."""
+        if method == "PUT":
+            return self._store(path.rpartition("/")[2], body)
+        if path == "/api/validate-yaml":
+            return _validate_card(json.loads(body)["content"])
+        if path == "/api/repos/create":
+            return self._create(json.loads(body))
+        repo = next((name for name in self.repos if f"/{name}" in path), None)
+        return self._answer_for(repo, path, body) if repo else (404, {"error": "Repository not found"})
+
+    def _answer_for(self, repo: str, path: str, body: bytes) -> tuple[int, Any]:
+        if path.endswith("/preupload/main"):
+            return 200, {"files": [_upload_mode(file["path"]) for file in json.loads(body)["files"]]}
+        if path.endswith(".git/info/lfs/objects/batch"):
+            return 200, self._batch(json.loads(body))
+        if path.endswith("/commit/main"):
+            return self._commit(repo, [json.loads(line) for line in body.splitlines()])
+        return 404, {"error": f"nothing at {path}"}
+
+    def _create(self, asked: dict[str, Any]) -> tuple[int, Any]:
+        repo = f"{asked['organization']}/{asked['name']}"
+        if repo in self.repos:
+            return 409, {"error": "You already created this model repo", "url": f"{self.endpoint}/{repo}"}
+        self.repos[repo] = bool(asked.get("private") or asked.get("visibility") == "private")
+        return 200, {"url": f"{self.endpoint}/{repo}"}
+
+    def _batch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        objects = []
+        for item in asked["objects"]:
+            there = item["oid"] in self.blobs
+            actions = {} if there else {"actions": {"upload": {"href": f"{self.endpoint}/blobs/{item['oid']}"}}}
+            objects.append({"oid": item["oid"], "size": item["size"], **actions})
+        return {"transfer": "basic", "objects": objects}
+
+    def _store(self, oid: str, body: bytes) -> tuple[int, Any]:
+        if hashlib.sha256(body).hexdigest() != oid:
+            return 400, {"error": "the content is another"}
+        self.blobs[oid] = body
+        return 200, {}
+
+    def _commit(self, repo: str, lines: list[dict[str, Any]]) -> tuple[int, Any]:
+        files: dict[str, bytes] = {}
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                self.messages.append(value["summary"])
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.blobs[value["oid"]]
+        self.commits.append(files)
+        oid = f"{len(self.commits):040x}"
+        return 200, {"commitUrl": f"{self.endpoint}/{repo}/commit/{oid}", "commitOid": oid}
+
+
+@contextmanager
+def serving_hub(*tokens: str) -> Iterator[Hub]:
+    """Serve a Hub on a free port of this machine."""
+    hub = Hub(tokens=frozenset(tokens))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            # As with a real one, the address of an upload is its own leave.
+            may = self.path.startswith("/blobs/") or self.headers.get("Authorization", "") in {
+                f"Bearer {token}" for token in hub.tokens
+            }
+            path = self.path.partition("?")[0]
+            code, content = hub.answer(self.command, path, body) if may else (401, {"error": "Invalid token"})
+            text = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PUT = _answer  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        hub.endpoint = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _validate_card(text: str) -> tuple[int, Any]:
+    head = yaml.safe_load(text.split("---\n")[1])
+    missing = [{"message": f"no {name}"} for name in ("license", "tags", "model-index") if name not in head]
+    return (400 if missing else 200), {"errors": missing, "warnings": []}
+
+
+def _upload_mode(path: str) -> dict[str, Any]:
+    mode = "lfs" if path.endswith(BIG_SUFFIXES) else "regular"
+    return {"path": path, "uploadMode": mode, "shouldIgnore": False}

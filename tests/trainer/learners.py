@@ -1,0 +1,72 @@
+"""A small learner without a run around it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trainer.assembly import make_learner
+from trainer.batch import plan_batch
+from trainer.config import Settings
+from trainer.data import Batch
+from trainer.distributed import World
+from trainer.learner import Learner
+from trainer.overrides import apply_overrides
+from trainer.recipe import Workload
+from trainer.recipes.digits import Digits
+
+# Shape legend: B batch, F features, K classes.
+FEATURES, CLASSES = 6, 3
+
+
+class SmallNet(nn.Module):
+    """Linear, batch norm, dropout, linear: all kinds of state that a step has."""
+
+    def __init__(self, *, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout))
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, values_BF: torch.Tensor) -> torch.Tensor:
+        logits_BK: torch.Tensor = self.head(self.block(values_BF))
+        return logits_BK
+
+
+def mean_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+    values_BF, labels_B = batch
+    return functional.cross_entropy(model(values_BF), labels_B)
+
+
+def make_learner_of(
+    assignments: Sequence[str] = (), *, model: nn.Module | None = None, folder: Path = Path("nowhere"),
+    said: list[str] | None = None,
+) -> Learner:  # fmt: skip
+    """Make a learner on the CPU, alone, for a batch of 8."""
+    torch.manual_seed(0)
+    settings = apply_overrides(Settings(batch_size=8), assignments)
+    net = model or SmallNet()
+    source = Digits(torch.zeros(8, 8, 8).numpy(), torch.zeros(8).numpy())
+    workload = Workload(
+        model=net,
+        train_data=source,
+        validation_data=source,
+        loss=mean_loss,
+        metrics=lambda *_: {},
+        blocks=[part for name, part in net.named_children() if name == "block"],
+    )
+    world = World(rank=0, size=1, device=torch.device("cpu"))
+    plan = plan_batch(
+        batch_size=settings.batch_size, world_size=1, samples=64, epochs=1, micro_batch=settings.micro_batch
+    )
+    say = (said if said is not None else []).append
+    return make_learner(settings, workload, world, plan, restart_file=folder / "micro-batch.json", say=say)
+
+
+def random_batches(*, batch_size: int = 8, seed: int = 1) -> Iterator[Batch]:
+    """Yield random batches without end, from a generator of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        values_BF = torch.randn(batch_size, FEATURES, generator=generator)
+        yield values_BF, torch.randint(CLASSES, (batch_size,), generator=generator)

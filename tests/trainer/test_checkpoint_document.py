@@ -1,0 +1,210 @@
+"""A checkpoint as a file: what comes back, who else can read it, and what is refused."""
+
+import json
+import pickle
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.checkpoints.document import DTYPES, read_document, read_tensors, write_document
+from trainer.checkpoints.store import load_checkpoint
+from trainer.checkpoints.tree import Flat, flatten, unflatten
+from trainer.errors import DamagedCheckpointError
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers() | st.booleans(), inner)
+    ),
+    max_leaves=20,
+)
+
+
+def write(path: Path, state: dict[str, Any]) -> Path:
+    flat = flatten(state)
+    tensors = {name: tensor.detach().contiguous() for name, tensor in flat.tensors.items()}
+    with path.open("wb") as stream:
+        write_document(stream, Flat(plain=flat.plain, tensors=tensors))
+    return path
+
+
+def training_state() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(2, 3, 5, 5)).sum().backward()
+    optimizer.step()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": [random.Random(1).getstate()]}
+
+
+def assert_equal(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, torch.Tensor):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+    elif isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        for key in theirs:
+            assert_equal(ours[key], theirs[key])
+    elif isinstance(theirs, (list, tuple)):
+        assert type(ours) is type(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_equal(one, other)
+    else:
+        assert ours == theirs
+        assert type(ours) is type(theirs)
+
+
+def test_training_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Weights, optimizer (with its number keys and tuples) and Python's random state, to the bit."""
+    state = training_state()
+    assert_equal(read_document(write(tmp_path / "a.safetensors", state)), dict(state, model=dict(state["model"])))
+
+
+@given(plain=st.dictionaries(st.text(), PLAIN))
+@settings(deadline=None, max_examples=100)
+def test_whatever_is_plain_survives_json(plain: dict[str, Any]) -> None:
+    """Keys that are no strings, names that look like ours ("$tuple"), tuples and empty containers."""
+    assert_equal(unflatten(json.loads(json.dumps(flatten(plain).plain)), {}), plain)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_each_kind_of_tensor_comes_back(name: str, tmp_path: Path) -> None:
+    """Each data type that the format has: some numbers, a scalar, and none at all."""
+    values = torch.tensor([0, 1, 1, 0, 1]).to(DTYPES[name])
+    state = {"some": values, "scalar": values[1], "none": values[:0].reshape(0, 7)}
+    read = read_document(write(tmp_path / "a.safetensors", state))
+    for key, tensor in state.items():
+        assert (read[key].dtype, read[key].shape) == (tensor.dtype, tensor.shape)
+        assert read[key].reshape(-1).view(torch.uint8).tolist() == tensor.reshape(-1).view(torch.uint8).tolist()
+
+
+def test_channels_last_stays_channels_last(tmp_path: Path) -> None:
+    """The order in memory comes back as well: an optimizer's state keeps the order of its weights."""
+    images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    read = read_document(write(tmp_path / "a.safetensors", {"images": images}))["images"]
+    assert torch.equal(read, images)
+    assert read.stride() == images.stride()
+
+
+def test_shared_weights_are_written_once_and_read_as_both(tmp_path: Path) -> None:
+    """Tied weights take their place once; each loaded name has them."""
+    weight = torch.randn(1000)
+    path = write(tmp_path / "a.safetensors", {"model": {"in": weight, "out": weight.detach()}})
+    assert path.stat().st_size < 4096 + 4000 + 1
+    assert torch.equal(read_document(path)["model"]["out"], weight)
+
+
+def test_names_that_meet_do_not_hide_each_other(tmp_path: Path) -> None:
+    """A weight may be called as another part of the state is."""
+    state = {"model": {"rng/0": torch.zeros(1)}, "rng": [torch.ones(1)]}
+    assert_equal(read_document(write(tmp_path / "a.safetensors", state)), state)
+
+
+def test_safetensors_itself_reads_the_weights_under_their_names(tmp_path: Path) -> None:
+    """The library loads the file, and the model's weights are called as the model calls them."""
+    state = training_state()
+    read = safetensors.torch.load_file(write(tmp_path / "a.safetensors", state))
+    for name, tensor in state["model"].items():
+        assert torch.equal(read[name], tensor)
+
+
+def test_files_of_safetensors_itself_are_read(tmp_path: Path) -> None:
+    """Tensors of another writer, by name; but it is no checkpoint."""
+    path = tmp_path / "step-00000001.safetensors"
+    safetensors.torch.save_file({"weight": torch.arange(5), "half": torch.ones(2, 2).half()}, path)
+    read = read_tensors(path)
+    assert torch.equal(read["weight"], torch.arange(5))
+    assert read["half"].dtype == torch.float16
+    with pytest.raises(DamagedCheckpointError, match="step-00000001"):
+        load_checkpoint(path)
+
+
+def test_every_flipped_bit_that_matters_is_noticed(tmp_path: Path) -> None:
+    """One bit flipped anywhere, header or data: refused, or (in the padding) the same state."""
+    state = {"model": {"weight": torch.arange(6.0)}, "step": 7}
+    path = write(tmp_path / "step-00000007.safetensors", state)
+    sound = path.read_bytes()
+    refused = 0
+    for place in range(len(sound)):
+        damaged = bytearray(sound)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert_equal(load_checkpoint(path), state)
+        except DamagedCheckpointError:
+            refused += 1
+    assert refused >= len(sound) - 8
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
+def test_file_that_was_cut_short_is_refused(share: float, tmp_path: Path) -> None:
+    """Cut within the length, the header or the data."""
+    path = write(tmp_path / "step-00000001.safetensors", training_state())
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DamagedCheckpointError, match="does not load"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b'{"a": 1}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [1000000], "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 8]}}',
+        b'{"__metadata__": {"kedge.format": "2"}}',
+        b"[" * 100_000,
+    ],
+    ids=["list", "number", "gap", "too small", "negative", "unknown kind", "no checksum", "deep"],
+)
+def test_header_that_makes_no_sense_is_refused(header: bytes, tmp_path: Path) -> None:
+    """Whatever a header claims: one clear error, no memory taken for it, no traceback of another kind."""
+    path = tmp_path / "step-00000001.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 8)
+    with pytest.raises(DamagedCheckpointError):
+        load_checkpoint(path)
+
+
+def test_checkpoint_of_format_1_is_read(tmp_path: Path) -> None:
+    """What the first release wrote with torch.save goes on."""
+    path = tmp_path / "step-00000012.pt"
+    torch.save({"format": 1, "model": {"weight": torch.ones(2)}}, path)
+    assert torch.equal(load_checkpoint(path)["model"]["weight"], torch.ones(2))
+    torch.save({"weights": torch.zeros(3)}, path)
+    with pytest.raises(DamagedCheckpointError, match="step-00000012"):
+        load_checkpoint(path)
+
+
+def test_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    """A file with a pickled call inside is damaged to us, whatever it is called, and the call isn't made."""
+
+    class Payload:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.touch, (tmp_path / "owned",))
+
+    for name in ("step-00000001.pt", "step-00000002.safetensors"):
+        torch.save({"format": 1, "payload": Payload()}, tmp_path / name)
+        with pytest.raises(DamagedCheckpointError):
+            load_checkpoint(tmp_path / name)
+        (tmp_path / name).write_bytes(pickle.dumps(Payload()))
+        with pytest.raises(DamagedCheckpointError):
+            load_checkpoint(tmp_path / name)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_what_a_checkpoint_cannot_hold_is_named(tmp_path: Path) -> None:
+    """An object in the state, a kind of number that the format lacks: the error says where it is."""
+    with pytest.raises(TypeError, match="progress/0 is a PosixPath"):
+        flatten({"progress": [Path()]})
+    with pytest.raises(TypeError, match=r"phase is torch\.complex128"), (tmp_path / "a").open("wb") as stream:
+        write_document(stream, flatten({"phase": torch.zeros(2, dtype=torch.complex128)}))

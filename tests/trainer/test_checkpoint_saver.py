@@ -1,0 +1,181 @@
+"""Checkpoints beside the training: what is copied when, what is waited for, and where errors come up."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer import harness
+from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
+from trainer.errors import CheckpointWriteError
+
+TIMEOUT_SECONDS = 30.0
+KILLS, SEED = 12, 20_261_121
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    made = CheckpointStore(tmp_path / "checkpoints", keep=3, fingerprint={})
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def saver(store: CheckpointStore) -> Iterator[Saver]:
+    made = Saver(store)
+    yield made
+    made.close()
+
+
+def snapshot(step: int, tensor: torch.Tensor, **more: object) -> Snapshot:
+    return Snapshot(step=step, state={"model": {"weight": tensor}}, **more)  # type: ignore[arg-type]  # a shorthand
+
+
+class Gate:
+    """Holds the writer's thread until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.entered.set()
+        assert self.opened.wait(TIMEOUT_SECONDS)
+
+
+def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: CheckpointStore, saver: Saver) -> None:
+    """`save` returns before anything is on disk; what is written is what there was when it was called."""
+    weight, gate = torch.zeros(1000), Gate()
+    saver.save(snapshot(1, weight, before=gate))
+    assert gate.entered.wait(TIMEOUT_SECONDS)
+    assert saver.is_busy
+    assert store.newest_name() is None
+    weight.fill_(1)
+    gate.opened.set()
+    saver.wait()
+    assert not load_checkpoint(store.list_steps()[0])["model"]["weight"].any()
+
+
+def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -> None:
+    """At most one is in flight, none is left out, and the copy being written isn't overwritten."""
+    weight, gate = torch.zeros(1000), Gate()
+    saver.save(snapshot(1, weight, before=gate))
+    assert gate.entered.wait(TIMEOUT_SECONDS)
+    second = threading.Thread(target=lambda: saver.save(snapshot(2, weight + 2)))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    gate.opened.set()
+    second.join(TIMEOUT_SECONDS)
+    saver.wait()
+    weights = [load_checkpoint(path)["model"]["weight"].unique().tolist() for path in store.list_steps()]
+    assert weights == [[2.0], [0.0]]
+
+
+def test_error_of_the_writer_comes_up_at_the_next_look_and_only_once(
+    tmp_path: Path, store: CheckpointStore, saver: Saver
+) -> None:
+    """A folder stands where the file should be: the save returns, the look after it raises, the one after doesn't."""
+    blocker = tmp_path / "checkpoints" / "step-00000001.safetensors"
+    blocker.mkdir()
+    saver.save(snapshot(1, torch.zeros(3)))
+    harness.wait_until(lambda: not saver.is_busy, "the writer is done")
+    with pytest.raises(CheckpointWriteError, match=r"step-00000001\.safetensors could not be written"):
+        saver.check()
+    saver.check()
+    assert [path.name for path in blocker.parent.iterdir()] == [blocker.name]
+    saver.save(snapshot(2, torch.zeros(3)))
+    saver.wait()
+    assert store.newest_name() == "step-00000002.safetensors"
+
+
+def test_nothing_is_written_when_what_it_counts_on_is_not_durable(store: CheckpointStore, saver: Saver) -> None:
+    """The metrics cannot be synced: no checkpoint that claims them, and an error that says why."""
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    saver.save(snapshot(1, torch.zeros(3), before=fail))
+    with pytest.raises(CheckpointWriteError, match="step 1") as caught:
+        saver.wait()
+    assert "No space left" in caught.value.why
+    assert store.newest_name() is None
+
+
+def test_best_weights_are_written_with_the_state_and_from_the_same_copy(store: CheckpointStore, saver: Saver) -> None:
+    """One save, two files: the whole state, and the rated weights alone."""
+    weight = torch.arange(100.0)
+    rating = Rating(metric="val_loss", value=0.5, best_is="min")
+    best = {"fingerprint": {}, "rating": rating.dump(), "model": {"weight": weight}}
+    state = {"model": {"weight": weight}, "optimizer": {0: torch.ones(100)}}
+    saver.save(Snapshot(step=3, state=state, best=best, rating=rating))
+    saver.wait()
+    assert torch.equal(load_checkpoint(store.list_best()[0])["model"]["weight"], weight)
+    assert torch.equal(load_checkpoint(store.list_steps()[0])["optimizer"][0], torch.ones(100))
+
+
+def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: CheckpointStore, saver: Saver) -> None:
+    """Reserved for weights, saved with an optimizer's state of several kinds and orders in memory."""
+    state = {"model": {"weight": torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last)}}
+    saver.reserve(state)
+    grown = {**state, "optimizer": {"step": torch.tensor(3), "half": torch.ones(7).half(), "on": torch.tensor([True])}}
+    saver.save(Snapshot(step=1, state=grown))
+    saver.wait()
+    read = load_checkpoint(store.list_steps()[0])
+    assert torch.equal(read["model"]["weight"], state["model"]["weight"])
+    assert {name: value.tolist() for name, value in read["optimizer"].items()} == {
+        "step": 3,
+        "half": [1.0] * 7,
+        "on": [True],
+    }
+
+
+def test_large_state_of_mixed_kinds_is_written_from_where_it_was_copied_to(
+    store: CheckpointStore, saver: Saver
+) -> None:
+    """Larger than a piece of a direct write, with sizes that end nowhere near a page: every byte, in both files."""
+    weights = {f"layer{number}": torch.rand(700_001 + number) for number in range(4)}
+    counters = {"steps": torch.arange(1_000_003), "flags": torch.arange(5_001) % 3 == 0}
+    rating = Rating(metric="val_loss", value=0.5, best_is="min")
+    best = {"fingerprint": {}, "rating": rating.dump(), "model": weights}
+    saver.save(Snapshot(step=1, state={"counters": counters, "model": weights}, best=best, rating=rating))
+    saver.wait()
+    state, kept = load_checkpoint(store.list_steps()[0]), load_checkpoint(store.list_best()[0])
+    for name, tensor in weights.items():
+        assert torch.equal(state["model"][name], tensor)
+        assert torch.equal(kept["model"][name], tensor)
+    for name, tensor in counters.items():
+        assert torch.equal(state["counters"][name], tensor)
+
+
+def test_closing_finishes_what_is_being_written(store: CheckpointStore) -> None:
+    """A run that fails for another reason doesn't throw away a checkpoint that is under way."""
+    saver = Saver(store)
+    saver.save(snapshot(5, torch.zeros(100_000)))
+    saver.close()
+    assert store.newest_name() == "step-00000005.safetensors"
+
+
+def test_time_of_a_save_is_known_once_it_is_durable(saver: Saver) -> None:
+    """Nothing before the first; then what the slowest of late took."""
+    assert saver.seconds == 0
+    saver.save(snapshot(1, torch.zeros(10)))
+    saver.wait()
+    assert saver.seconds > 0
+
+
+def test_processes_ended_amid_their_saves_leave_nothing_unreadable(tmp_path: Path) -> None:
+    """SIGKILLs, and Ctrl-C pressed twice, at random moments of saves.
+
+    Every file under a final name loads and is consistent, the newest never goes back, and a start leaves no litter.
+    """
+    argv = [sys.executable, "-m", "tests.trainer.kill_saves", str(tmp_path), str(KILLS), str(SEED)]
+    ended = subprocess.run(
+        argv, env=harness.plain_environ(), cwd=harness.ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"{KILLS} kills" in ended.stdout

@@ -1,0 +1,205 @@
+"""`python -m trainer remap`, and weights under other names: foreign checkpoints become ours, and none of them runs."""
+
+import argparse
+import os
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from tests.trainer import harness
+from trainer.checkpoints.store import load_checkpoint
+from trainer.checkpoints.weights import load_weights, match_weights, strip_wrappers
+from trainer.cli import main
+from trainer.errors import CheckpointMismatchError
+from trainer.signals import StopFlag
+
+WEIGHTS = {"stem.weight": torch.arange(6.0).reshape(2, 3), "head.bias": torch.ones(2)}
+
+
+def call(*argv: object) -> int:
+    return main(["remap", *map(str, argv)], environ={}, stop=StopFlag())
+
+
+def prefixed(prefix: str) -> dict[str, torch.Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in WEIGHTS.items()}
+
+
+def assert_is_weights(path: Path) -> None:
+    ours, theirs = load_checkpoint(path)["model"], safetensors.torch.load_file(path)
+    assert set(ours) == set(theirs) == set(WEIGHTS)
+    for name, tensor in WEIGHTS.items():
+        assert torch.equal(ours[name], tensor)
+        assert torch.equal(theirs[name], tensor)
+
+
+FOREIGN: dict[str, Any] = {
+    "bare": WEIGHTS,
+    "ordered": OrderedDict(WEIGHTS),
+    "lightning": {"epoch": 3, "state_dict": WEIGHTS, "optimizer_states": [{"lr": 0.1}]},
+    "tutorial": {"epoch": 3, "model_state_dict": WEIGHTS, "loss": 0.5},
+    "timm": {"arch": "net", "state_dict": prefixed("module.")},
+    "fairseq": {"model": prefixed("module."), "args": None},
+    "nested": {"checkpoint": 1, "model": {"state_dict": prefixed("_orig_mod.")}},
+    "held": {"state_dict": prefixed("model.module.")},
+    "compiled ddp": prefixed("module._orig_mod."),
+    "ddp compiled": prefixed("_orig_mod.module."),
+    "many": prefixed("model.module._orig_mod.module."),
+    "counters": {**WEIGHTS, "iterations": 7},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_checkpoint_becomes_weights_under_their_own_names(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever holds the state dict and wraps its names: the same tensors, for us and for safetensors."""
+    torch.save(FOREIGN[name], tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 0
+    assert_is_weights(tmp_path / "new.safetensors")
+    assert "2 tensors, 8 values" in capsys.readouterr().out
+
+
+def test_files_of_the_old_format_and_of_safetensors_are_converted(tmp_path: Path) -> None:
+    """Torch before its zip files, safetensors of another program, and our own checkpoints."""
+    torch.save(WEIGHTS, tmp_path / "a", _use_new_zipfile_serialization=False)
+    safetensors.torch.save_file(prefixed("module."), tmp_path / "b")
+    assert call(tmp_path / "a", tmp_path / "a.safetensors") == 0
+    assert call(tmp_path / "b", tmp_path / "b.safetensors") == 0
+    assert call(tmp_path / "b.safetensors", tmp_path / "c.safetensors") == 0
+    for name in "abc":
+        assert_is_weights(tmp_path / f"{name}.safetensors")
+
+
+def test_weights_of_a_run_are_taken_out_of_its_checkpoint(small_run: Path, tmp_path: Path) -> None:
+    """Our own step checkpoint: the model alone, without optimizer and random states."""
+    step = harness.newest_checkpoint(small_run)
+    assert call(step, tmp_path / "new.safetensors") == 0
+    assert set(safetensors.torch.load_file(tmp_path / "new.safetensors")) == set(load_checkpoint(step)["model"])
+
+
+def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not at a usual place: the keys that are there are listed, and --key takes one."""
+    torch.save({"teacher": {"ema": WEIGHTS}, "student": {}}, tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
+    assert "there are: teacher, student" in capsys.readouterr().err
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors", "--key", "teacher/ema") == 0
+    assert_is_weights(tmp_path / "new.safetensors")
+
+
+class Payload:
+    """Runs a command when it is unpickled by anybody who trusts it."""
+
+    def __init__(self, owned: Path) -> None:
+        self._owned = owned
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.mkdir, (str(self._owned),))
+
+
+@pytest.mark.parametrize("kind", ["zip", "old format", "pickle"])
+def test_file_that_would_run_code_is_refused_and_what_it_calls_is_named(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2, the function's name, nothing executed, nothing written."""
+    old, content = tmp_path / "old.pth", {"model": WEIGHTS, "hook": Payload(tmp_path / "owned")}
+    if kind == "pickle":
+        old.write_bytes(pickle.dumps(content["hook"]))
+    else:
+        torch.save(content, old, _use_new_zipfile_serialization=kind == "zip")
+    assert call(old, tmp_path / "new.safetensors") == 2
+    err = capsys.readouterr().err
+    assert "is refused: loading it could run code" in err
+    assert "loading it would call posix.mkdir" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["old.pth"]
+
+
+def test_harmless_objects_are_refused_by_name_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Arguments kept beside the weights, as many training scripts do: named, with a way out."""
+    torch.save({"model": WEIGHTS, "args": argparse.Namespace(lr=1)}, tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
+    err = capsys.readouterr().err
+    assert "argparse.Namespace" in err
+    assert "torch.save(model.state_dict(), FILE)" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "does not load"), (b"no checkpoint at all", "does not load"), (b"PK\x03\x04broken", "does not load")],
+    ids=["empty", "text", "half a zip"],
+)
+def test_file_that_is_none_is_one_clear_error(
+    content: bytes, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 and three lines."""
+    (tmp_path / "old.pth").write_bytes(content)
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert len(err.splitlines()) == 3
+
+
+def test_nothing_is_overwritten_and_the_name_says_the_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An existing file, another ending, a missing folder, a missing source: refused."""
+    torch.save(WEIGHTS, tmp_path / "old.pth")
+    (tmp_path / "there.safetensors").write_text("mine")
+    for new in ("there.safetensors", "new.pt", "gone/new.safetensors"):
+        assert call(tmp_path / "old.pth", tmp_path / new) == 2
+    assert call(tmp_path / "none.pth", tmp_path / "new.safetensors") == 2
+    assert (tmp_path / "there.safetensors").read_text() == "mine"
+    err = capsys.readouterr().err
+    assert all(what in err for what in ("it exists already", "is .safetensors", "No such file"))
+
+
+def test_wrapper_names_inside_are_taken_off_and_a_part_called_module_keeps_its_name() -> None:
+    """torch.compile and FSDP inside a model leave their names; a part of the model that is called so stays."""
+    inside = {"encoder._orig_mod.weight": torch.ones(1), "head._fsdp_wrapped_module.bias": torch.ones(1)}
+    assert set(strip_wrappers(inside)) == {"encoder.weight", "head.bias"}
+    own = {"module.weight": torch.ones(1), "head.weight": torch.ones(1)}
+    assert set(strip_wrappers(own)) == set(own)
+
+
+@pytest.mark.parametrize("saved", ["", "module.", "model.module.", "_orig_mod.", "module._orig_mod.module."])
+@pytest.mark.parametrize("wanted", ["", "module.", "_orig_mod."])
+def test_weights_load_whatever_wraps_them_and_the_model(saved: str, wanted: str) -> None:
+    """Any wrapper when they were saved, any when they are loaded."""
+    matched = match_weights(prefixed(saved), prefixed(wanted))
+    assert set(matched) == set(prefixed(wanted))
+    for name, tensor in WEIGHTS.items():
+        assert torch.equal(matched[f"{wanted}{name}"], tensor)
+
+
+def test_weights_load_into_a_model_that_is_compiled_or_wrapped_inside() -> None:
+    """Saved from a model whose parts were wrapped, loaded into a bare one and into one with other wrappers."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    saved = {name.replace("1.", "1._orig_mod.module."): value + 1 for name, value in model.state_dict().items()}
+    expected = {name: value + 1 for name, value in model.state_dict().items()}
+    load_weights(model, saved)
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    wrapped = nn.DataParallel(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
+    load_weights(wrapped, saved)
+    assert torch.equal(wrapped.state_dict()["module.0.weight"], expected["0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [
+        ({"0.weight": torch.ones(2, 3)}, "missing: 0.bias"),
+        ({"0.weight": torch.ones(2, 3), "0.bias": torch.ones(2), "1.bias": torch.ones(2)}, "not known here: 1.bias"),
+        ({"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2)}, "size mismatch for 0.weight"),
+    ],
+    ids=["missing", "left over", "shape"],
+)
+def test_weights_of_another_model_are_refused_by_name(weights: dict[str, torch.Tensor], why: str) -> None:
+    """What is missing, left over, or of another shape is named on one line."""
+    with pytest.raises(CheckpointMismatchError) as caught:
+        load_weights(nn.Sequential(nn.Linear(3, 2)), weights)
+    assert why in caught.value.why
+    assert "\n" not in caught.value.why

@@ -1,0 +1,74 @@
+"""What is said of a machine that stays: that it will be gone by itself only where it will."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.adapters.settings import read_settings
+from orchestrator.app.root import App
+from orchestrator.cli import plans
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.machine import Machine, MachineState
+from orchestrator.engine.performing import Progress
+
+RUN = "digits-1"
+TOKENS = {"DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_abc", "AMD_DEVCLOUD_TOKEN": "dop_v1_abc"}
+DELETING = {"KEDGE_DIGITALOCEAN_DELETE_TOKEN": "dop_v1_def", "KEDGE_AMD_DELETE_TOKEN": "dop_v1_def"}
+
+Say = Callable[[Console, App, LaunchSpec], None]
+
+
+def stands(console: Console, app: App, spec: LaunchSpec) -> None:
+    plans.standing(console, app, spec)
+
+
+def concludes(console: Console, app: App, spec: LaunchSpec) -> None:
+    plans.conclusion(console, app, spec, Progress(), [])
+
+
+def said(folder: Path, provider: str, environ: dict[str, str], say: Say) -> str:
+    """Say how a run stands that has a machine with an hour left."""
+    app = App(read_settings({"KEDGE_STATE_DIR": str(folder), "KEDGE_RUNTIME_DIR": str(folder / "run"), **environ}))
+    spec = LaunchSpec(run_id=RUN, provider=provider, job=Job(name="digits", run="train"))
+    now = app.clock.now()
+    app.ledger.open_run(spec, now)
+    machine = Machine(
+        id=f"{RUN}-m1",
+        run_id=RUN,
+        provider=provider,
+        provider_id="7",
+        state=MachineState.READY,
+        root="/opt/kedge",
+        created_at=now,
+        deadline_at=now + timedelta(hours=1),
+        usd_per_hour=Decimal("1.99"),
+    )
+    app.ledger.put_machine(machine)
+    console = Console(file=io.StringIO(), soft_wrap=True)
+    with console.capture() as captured:
+        say(console, app, spec)
+    app.ledger.close()
+    return captured.get()
+
+
+@pytest.mark.parametrize("say", [stands, concludes])
+@pytest.mark.parametrize("provider", ["do", "amd"])
+def test_a_droplet_without_a_token_is_not_said_to_go_by_itself(tmp_path: Path, provider: str, say: Say) -> None:
+    """It will power off and bill on: who reads that it is gone by itself closes the laptop."""
+    text = said(tmp_path, provider, TOKENS, say)
+    assert "gone by itself" not in text
+    assert "powers off and bills on" in text
+
+
+@pytest.mark.parametrize("say", [stands, concludes])
+@pytest.mark.parametrize("provider", ["do", "amd", "aws"])
+def test_a_machine_that_ends_itself_is_said_to(tmp_path: Path, provider: str, say: Say) -> None:
+    """With a token that deletes it, or where powering off ends it."""
+    assert "gone by itself in 1h" in said(tmp_path, provider, TOKENS | DELETING, say)

@@ -1,0 +1,12 @@
+"""Checkpoints: a state is copied aside, written by a thread, verified when it is read; no code runs from a file.
+
+saver       what the loop calls: stage, hand to the writer, report its errors
+staging     the host memory that a state is copied to
+store       one run's folder: names, pruning, the newest that is sound, the best by a metric
+document    a state as one safetensors file: tensors, the rest as JSON, checksums
+tree        a state with its tensors taken out, and put back
+intervals   how often: Young's and Daly's formulas
+pickled     files of torch.save, read without running what is in them
+weights     a state dict under whatever wrappers it was saved
+remap       `python -m trainer remap`
+"""

@@ -1,0 +1,257 @@
+"""A state as one safetensors file: its tensors, the rest of it as JSON in the header, and checksums of both.
+
+    8 bytes    the header's length
+    header     JSON: {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}, spaces up to a page's end
+    data       the tensors, largest elements first, so that each lies at a multiple of its element's size
+
+Any reader of safetensors reads it (https://huggingface.co/docs/safetensors, "Format", 2026-11), the model's weights
+under their own names; files of other writers are read as well. Nothing in it can be code.
+
+Why not torch.save with weights_only=True: its reader doesn't compare the checksums that it writes, and with them
+compared is no faster (benchmarks/results/checkpoint.txt).
+"""
+
+import functools
+import json
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from trainer.checkpoints.tree import Flat, unflatten
+
+FORMAT = "2"
+# safetensors' own limit (src/tensor.rs, MAX_HEADER_SIZE).
+MAX_HEADER_BYTES = 100_000_000
+DTYPES = {
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_METADATA = "__metadata__"
+_LENGTH = struct.Struct("<Q")
+# So that the data can be written past the page cache from where it is; a multiple of every element's size.
+_PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One tensor's place: `begin` and `end` are bytes from the start of the data."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a file says about itself; `data_crc32` is None in files of other writers."""
+
+    metadata: Mapping[str, str]
+    entries: tuple[Entry, ...]
+    data_crc32: int | None
+
+    @property
+    def plain(self) -> Any:
+        """The state without its tensors.
+
+        Raises:
+            ValueError: the file isn't one of ours.
+        """
+        if self.metadata.get("kedge.format") != FORMAT:
+            raise ValueError(f"not a checkpoint of format {FORMAT}")
+        return json.loads(self.metadata["kedge.state"])
+
+
+def write_document(stream: BinaryIO, flat: Flat) -> None:
+    """Write a state whose tensors lie contiguously in main memory.
+
+    Raises:
+        OSError: what the disk says.
+        TypeError: a tensor is of a kind that safetensors doesn't have; the message names it.
+    """
+    tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
+    pieces = join_neighbours([tensor for _, tensor in tensors])
+    stream.write(_render_header(flat.plain, tensors, pieces))
+    for piece in pieces:
+        stream.write(piece)
+
+
+def read_document(path: Path) -> Any:
+    """Read the state in a file onto the CPU, checksums verified.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is cut short, altered, or not one of ours.
+    """
+    with path.open("rb", buffering=0) as stream:
+        header = _read_header(stream)
+        plain = header.plain
+        return _understand(lambda: unflatten(plain, _read_tensors(stream, header)))
+
+
+def read_plain(path: Path) -> Any:
+    """Read the state in a file without its tensors: only the header is read and verified.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is cut short, altered, or not one of ours.
+    """
+    with path.open("rb", buffering=0) as stream:
+        return _read_header(stream).plain
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read the tensors of any safetensors file onto the CPU, by name.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it isn't what the format says.
+    """
+    with path.open("rb", buffering=0) as stream:
+        return _read_tensors(stream, _read_header(stream))
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """View the bytes of a contiguous tensor in main memory."""
+    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def join_neighbours(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
+    """View the bytes of contiguous tensors in main memory, in order; what lies one after another as one piece."""
+    spans: list[tuple[torch.UntypedStorage, int, int]] = []
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        begin = int(tensor.storage_offset()) * tensor.element_size()
+        end = begin + tensor.numel() * tensor.element_size()
+        if spans and spans[-1][0].data_ptr() == storage.data_ptr() and spans[-1][2] == begin:
+            begin = spans.pop()[1]
+        spans.append((storage, begin, end))
+    whole = torch.empty(0, dtype=torch.uint8)
+    return [as_bytes(whole.new().set_(storage)[begin:end]) for storage, begin, end in spans if begin < end]
+
+
+def _render_header(plain: Any, tensors: Sequence[tuple[str, torch.Tensor]], pieces: Sequence[memoryview]) -> bytes:
+    content: dict[str, Any] = {}
+    begin = 0
+    for name, tensor in tensors:
+        end = begin + tensor.numel() * tensor.element_size()
+        content[name] = {"dtype": _kind(name, tensor), "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        begin = end
+    content[_METADATA] = {
+        "format": "pt",
+        "kedge.format": FORMAT,
+        "kedge.state": json.dumps(plain, separators=(",", ":")),
+        "kedge.data": str(functools.reduce(lambda crc32, piece: zlib.crc32(piece, crc32), pieces, 0)),
+    }
+    content[_METADATA]["kedge.header"] = str(_header_checksum(content))
+    text = json.dumps(content, separators=(",", ":")).encode()
+    text += b" " * (-(_LENGTH.size + len(text)) % _PAGE_BYTES)
+    return _LENGTH.pack(len(text)) + text
+
+
+def _kind(name: str, tensor: torch.Tensor) -> str:
+    if tensor.dtype not in _NAMES:
+        raise TypeError(f"{name} is {tensor.dtype}, which a safetensors file cannot hold")
+    return _NAMES[tensor.dtype]
+
+
+def _header_checksum(content: Mapping[str, Any]) -> int:
+    """Sum up a header but for this sum itself."""
+    metadata = {name: value for name, value in content[_METADATA].items() if name != "kedge.header"}
+    return zlib.crc32(json.dumps({**content, _METADATA: metadata}, separators=(",", ":")).encode())
+
+
+def _read_header(stream: BinaryIO) -> Header:
+    bytes_in_all = stream.seek(0, 2)
+    stream.seek(0)
+    start = stream.read(_LENGTH.size)
+    length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
+    if not 0 < length <= min(MAX_HEADER_BYTES, bytes_in_all - _LENGTH.size):
+        raise ValueError("cut short, or no safetensors file")
+    text = stream.read(length)
+    header: Header = _understand(lambda: _parse_header(json.loads(text)))
+    _check_tiling(header.entries, bytes_in_all - _LENGTH.size - length)
+    return header
+
+
+def _parse_header(content: dict[str, Any]) -> Header:
+    metadata = dict(content.get(_METADATA, {}))
+    if "kedge.format" in metadata and int(metadata["kedge.header"]) != _header_checksum(content):
+        raise ValueError("its header fails its checksum")
+    entries = [_parse_entry(name, item) for name, item in content.items() if name != _METADATA]
+    entries.sort(key=lambda entry: (entry.begin, entry.end))
+    crc32 = int(metadata["kedge.data"]) if "kedge.format" in metadata else None
+    return Header(metadata=metadata, entries=tuple(entries), data_crc32=crc32)
+
+
+def _parse_entry(name: str, item: dict[str, Any]) -> Entry:
+    begin, end = item["data_offsets"]
+    if item["dtype"] not in DTYPES:
+        raise ValueError(f"{name} is of the unknown kind {item['dtype']}")
+    entry = Entry(name=name, dtype=DTYPES[item["dtype"]], shape=tuple(item["shape"]), begin=begin, end=end)
+    elements = 1
+    for extent in entry.shape:
+        elements *= extent
+    if end - begin != elements * entry.dtype.itemsize or min((0, *entry.shape)) < 0:
+        raise ValueError(f"{name} has a place that its shape doesn't fill")
+    return entry
+
+
+def _check_tiling(entries: tuple[Entry, ...], data_bytes: int) -> None:
+    edges = [0, *(edge for entry in entries for edge in (entry.begin, entry.end)), data_bytes]
+    if any(one != other for one, other in list(pairwise(edges))[::2]):
+        raise ValueError("cut short, or its tensors leave gaps")
+
+
+def _read_tensors(stream: BinaryIO, header: Header) -> dict[str, torch.Tensor]:
+    tensors, crc32 = {}, 0
+    for entry in header.entries:
+        tensors[entry.name] = _read_tensor(stream, entry)
+        if header.data_crc32 is not None:
+            crc32 = zlib.crc32(as_bytes(tensors[entry.name]), crc32)
+    if crc32 != (header.data_crc32 or 0):
+        raise ValueError("its data fails its checksum")
+    return tensors
+
+
+def _read_tensor(stream: BinaryIO, entry: Entry) -> torch.Tensor:
+    # Each has memory of its own: a view of one block would keep all of it alive.
+    tensor = torch.empty(entry.shape, dtype=entry.dtype)
+    content = as_bytes(tensor)
+    done = 0
+    while done < len(content):
+        count = stream.readinto(content[done:])  # type: ignore[attr-defined]  # a raw file has it
+        if not count:
+            raise ValueError(f"ends within {entry.name}")
+        done += count
+    return tensor
+
+
+def _understand(read: Callable[[], Any]) -> Any:
+    """Say of a header that isn't shaped as it should be that it is damaged."""
+    try:
+        return read()
+    except (KeyError, TypeError, AttributeError, RecursionError) as err:
+        raise ValueError(f"its header makes no sense: {type(err).__name__} {err}") from err

@@ -1,0 +1,102 @@
+"""Files of torch.save, read without running what is in them: plain containers and tensors, or not at all."""
+
+import io
+import pickle
+import pickletools
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from trainer.errors import first_line
+
+# What torch.load raises on bytes that it doesn't understand.
+_LOAD_ERRORS = (
+    EOFError,
+    RuntimeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    TypeError,
+    AssertionError,
+    pickle.UnpicklingError,
+)
+# What torch.save's own containers and tensors are made by.
+_HARMLESS = ("torch.", "collections.OrderedDict")
+# Before it came to zip files, torch.save wrote a few pickles in a row: magic number, version, system, content, keys.
+_PICKLES_IN_A_ROW = 5
+
+
+class UnsafeFileError(ValueError):
+    """A file names code that reading it would call."""
+
+
+def read_pickled(path: Path) -> Any:
+    """Read a file of torch.save onto the CPU, its zip's checksums verified.
+
+    Raises:
+        OSError: it cannot be read.
+        UnsafeFileError: reading it would run code; the message names what.
+        ValueError: it is cut short, altered, or none of torch's.
+    """
+    try:
+        if zipfile.is_zipfile(path):
+            _check_zip(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it was pickled by another protocol
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except zipfile.BadZipFile as err:
+        raise ValueError(first_line(err)) from err
+    except _LOAD_ERRORS as err:
+        refused = list_calls(path)
+        if refused:
+            raise UnsafeFileError(f"loading it would call {', '.join(refused)}") from err
+        raise ValueError(_explain(err)) from err
+
+
+def list_calls(path: Path) -> list[str]:
+    """List what unpickling a file would look up to call, beyond torch's own parts, without looking it up."""
+    names: set[str] = set()
+    with suppress(ValueError, OSError, zipfile.BadZipFile), _open_pickle(path) as stream:
+        for _ in range(_PICKLES_IN_A_ROW):
+            names.update(_globals(stream))
+    return sorted(name for name in names if not name.startswith(_HARMLESS))
+
+
+def _check_zip(path: Path) -> None:
+    """Compare the checksums that torch.save writes: torch.load doesn't."""
+    with zipfile.ZipFile(path) as archive:
+        altered = archive.testzip()
+    if altered:
+        raise zipfile.BadZipFile(f"{altered} fails its checksum")
+
+
+def _open_pickle(path: Path) -> BinaryIO:
+    if not zipfile.is_zipfile(path):
+        return path.open("rb")
+    with zipfile.ZipFile(path) as archive:
+        member = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
+        return io.BytesIO(archive.read(member) if member else b"")
+
+
+def _globals(stream: BinaryIO) -> Iterator[str]:
+    """Yield the module.name of every global of the next pickle."""
+    strings: list[str] = []
+    for opcode, argument, _ in pickletools.genops(stream):
+        if opcode.name == "GLOBAL":
+            yield str(argument).replace(" ", ".")
+        elif opcode.name == "STACK_GLOBAL":
+            yield ".".join(strings[-2:])
+        elif isinstance(argument, str):
+            strings.append(argument)
+
+
+def _explain(err: BaseException) -> str:
+    """Take the line of torch's message that says what is wrong; most of it is advice to trust the file."""
+    lines = str(err).splitlines()
+    start = next((number for number, line in enumerate(lines) if "WeightsUnpickler error" in line), None)
+    return first_line(err) if start is None else " ".join(" ".join(lines[start : start + 3]).split())

@@ -1,0 +1,106 @@
+"""A training state as plain JSON with its tensors taken out, and put back. Pure.
+
+JSON has no tuples, no keys but strings and no tensors; those become an object with one key of its own:
+
+    {"$tuple": [...]}   {"$dict": [[key, value], ...]}   {"$tensor": "name", "layout": "channels_last"}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+State = dict[str, Any]
+WEIGHTS = "model"
+"""The part of a state whose tensors keep their own names, as any reader of safetensors expects of a model."""
+_LAYOUTS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flat:
+    """A state in two parts: `plain` can be written as JSON, `tensors` are what it refers to by name."""
+
+    plain: Any
+    tensors: dict[str, torch.Tensor]
+
+
+def flatten(state: State) -> Flat:
+    """Take the tensors out of a state; those that share their memory are taken once.
+
+    Raises:
+        TypeError: something in it is neither plain data nor a tensor; the message says where.
+    """
+    taker = _Taker()
+    plain = taker.encode(state, ())
+    return Flat(plain=plain, tensors=taker.tensors)
+
+
+def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Put tensors back to where `flatten` took them from.
+
+    Raises:
+        KeyError: a tensor that is referred to is missing.
+    """
+    if isinstance(plain, list):
+        return [unflatten(item, tensors) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if "$tuple" in plain:
+        return tuple(unflatten(item, tensors) for item in plain["$tuple"])
+    if "$dict" in plain:
+        return {key: unflatten(value, tensors) for key, value in plain["$dict"]}
+    if "$tensor" in plain:
+        tensor = tensors[plain["$tensor"]]
+        return tensor.contiguous(memory_format=_LAYOUTS[plain["layout"]]) if "layout" in plain else tensor
+    return {key: unflatten(value, tensors) for key, value in plain.items()}
+
+
+@dataclass(slots=True)
+class _Taker:
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+    def encode(self, value: Any, path: tuple[str, ...]) -> Any:
+        """Turn a value into JSON, and keep the tensors in it."""
+        if isinstance(value, torch.Tensor):
+            return self._take(value, path)
+        if isinstance(value, dict):
+            return self._encode_dict(value, path)
+        if isinstance(value, (list, tuple)):
+            items = [self.encode(item, (*path, str(number))) for number, item in enumerate(value)]
+            return {"$tuple": items} if isinstance(value, tuple) else items
+        if not isinstance(value, _PLAIN):
+            raise TypeError(f"{'/'.join(path)} is a {type(value).__name__}, which a checkpoint cannot hold")
+        return value
+
+    def _encode_dict(self, value: dict[Any, Any], path: tuple[str, ...]) -> Any:
+        items = {key: self.encode(item, (*path, str(key))) for key, item in value.items()}
+        if all(isinstance(key, str) and not key.startswith("$") for key in items):
+            return items
+        return {"$dict": [[key, item] for key, item in items.items()]}
+
+    def _take(self, tensor: torch.Tensor, path: tuple[str, ...]) -> dict[str, str]:
+        key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        name = self._names.get(key) or self._new_name(path)
+        self._names[key], self.tensors[name] = name, tensor
+        layout = _layout(tensor)
+        return {"$tensor": name, "layout": layout} if layout else {"$tensor": name}
+
+    def _new_name(self, path: tuple[str, ...]) -> str:
+        name = "/".join(path[1:] if path[0] == WEIGHTS else path)
+        while name in self.tensors:
+            name += "'"
+        return name
+
+
+def _layout(tensor: torch.Tensor) -> str | None:
+    if tensor.is_contiguous():
+        return None
+    return next((name for name, layout in _LAYOUTS.items() if _has_layout(tensor, layout)), None)
+
+
+def _has_layout(tensor: torch.Tensor, layout: torch.memory_format) -> bool:
+    dimensions = {torch.channels_last: 4, torch.channels_last_3d: 5}[layout]
+    return tensor.dim() == dimensions and tensor.is_contiguous(memory_format=layout)
