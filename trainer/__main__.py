@@ -9,13 +9,8 @@ if __name__ == "__main__":
     stop = StopFlag()
     stop.install()
     from trainer.cli import main
+    from trainer.leave import leave
 
     exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
     stop.ignore_further()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        # All is closed and durable. torch's own threads end in no order at a normal exit: a rank that had succeeded was
-        # seen to abort there.
-        os._exit(exit_code)
-    sys.exit(exit_code)
+    leave(exit_code)

@@ -112,7 +112,8 @@ class Control:
         if self._world.size == 1:
             return 1
         fitting = SECONDS_BETWEEN_AGREEMENTS / max(seconds_per_poll, 1e-6)
-        return int(min(MOST_POLLS_BETWEEN_AGREEMENTS, max(1.0, fitting)))
+        # What comes next may be slower, as the first step is after the poll before it: a stop must not wait for many.
+        return int(min(MOST_POLLS_BETWEEN_AGREEMENTS, 2 * self._polls, max(1.0, fitting)))
 
 
 def _modified_ns(path: Path | None) -> int:

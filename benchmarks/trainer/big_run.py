@@ -14,6 +14,7 @@ from trainer.config import CheckpointSettings, Settings
 from trainer.contract import read_contract
 from trainer.data import Batch
 from trainer.engine import run_recipe
+from trainer.leave import leave
 from trainer.recipe import Recipe, Workload
 from trainer.signals import StopFlag
 
@@ -58,4 +59,5 @@ if __name__ == "__main__":
     )
     contract = read_contract(os.environ, output_dir=Path(sys.argv[1]))
     run_recipe("big", Recipe(settings=settings, build=build), contract, flag)
+    leave(0)
     flag.ignore_further()

@@ -51,7 +51,9 @@ class Overview:
     def billing(self) -> tuple[str, ...]:
         """Name what may bill although no live run accounts for it."""
         things = (finding.what for finding in self.findings if finding.bills)
-        places = (f"what {each.provider} has" for each in self.unseen if each.matters)
+        places = (
+            f"whatever there is at {each.provider}, which was not looked at" for each in self.unseen if each.matters
+        )
         return (*things, *places)
 
 

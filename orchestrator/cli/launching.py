@@ -10,7 +10,7 @@ from invoke.tasks import task
 _LAUNCH_HELP = {
     "job": "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs",
     "mode": "a variant of the job, from its `modes`",
-    "provider": "where to run: local or aws",
+    "provider": "where to run: local, aws, do (DigitalOcean) or amd (AMD Developer Cloud)",
     "gpu": "the GPU and how many, for example mi300x or a10g:4",
     "instance-type": "the provider's own name for a type of machine",
     "region": "the region, or several with commas between them, in the order in which to try them",
@@ -220,7 +220,7 @@ def _either(recover: bool, no_recover: bool) -> bool | None:
 
 @task(
     help={
-        "provider": "whose offers: local or aws",
+        "provider": "whose offers: local, aws, do or amd",
         "gpu": "only those with this GPU, for example mi300x or a10g:4",
         "region": "only this region, or these, with commas between them",
         "instance-type": "only this type of machine",

@@ -50,8 +50,6 @@ class KedgeProgram(Program):
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002 - invoke's name
         """Run a command line and leave with its exit code."""
-        gc.freeze()
-        gc.enable()
         words = list(sys.argv if argv is None else argv)
         cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
@@ -153,7 +151,7 @@ def make_program() -> KedgeProgram:
 
 
 def main() -> None:
-    """Run as the console script `kedge`."""
+    """Run as `kedge`."""
     make_program().run()
 
 

@@ -124,7 +124,7 @@ def _conclude(found: Overview, done: list[Finding], failures: tuple[str, ...], *
         raise StillBillingError(
             "something may still be billing",
             why=", ".join(found.billing) or "; ".join(failures),
-            fix="`kedge reap` ends what can be ended; what it marks with ! is left to you",
+            fix="`kedge reap` ends what can be ended; see to what it marks with !, then give it again",
         )
 
 
@@ -134,7 +134,11 @@ def _say_clean(found: Overview) -> None:
 
     for provider, left in found.kept:
         render.said(f"  kept at {provider}: {left.kind} {left.name}, {format_usd(left.usd_per_hour)}/h")
-    render.said("Nothing bills that no live run accounts for." if not found.findings else "Nothing of this bills.")
+    if found.findings:
+        render.said("Nothing of this bills.")
+    else:
+        where = " where it was looked" if found.unseen else ""
+        render.said(f"Nothing bills{where} that no live run accounts for.")
 
 
 def _as_data(found: Overview, done: list[Finding], failures: tuple[str, ...]) -> dict[str, Any]:

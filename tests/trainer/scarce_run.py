@@ -15,6 +15,7 @@ from torch import nn
 from trainer.contract import read_contract
 from trainer.engine import run_recipe
 from trainer.errors import TrainerError
+from trainer.leave import leave
 from trainer.overrides import apply_overrides
 from trainer.recipe import Workload
 from trainer.recipes import digits
@@ -73,4 +74,4 @@ def main(folder: str, phase: str, rank: str, room: str, *settings: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    leave(main(*sys.argv[1:]))

@@ -14,7 +14,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[
     if kept:
         notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")
     if job.budget_usd is None:
-        notes.append("no budget is set: the deadline alone bounds the cost (--budget sets a cap)")
+        notes.append("no budget is set (--budget refuses what may cost more)")
     if job.run and observed.keeps_results:
         notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
     elif job.run:

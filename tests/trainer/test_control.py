@@ -1,0 +1,34 @@
+"""When the processes of a run agree on what is asked of them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from trainer.config import CheckpointSettings
+from trainer.contract import read_contract
+from trainer.control import Control
+from trainer.distributed import World
+from trainer.signals import StopFlag
+
+
+def test_agreements_grow_apart_step_by_step(tmp_path: Path) -> None:
+    """Polls that follow one another quickly say nothing about the next step: it may take a second, and a stop waits."""
+    polls = 0
+    agreed: list[int] = []
+
+    class OfTwo(World):
+        """Of two processes the one; the other wishes for nothing."""
+
+        def maximum(self, values: Sequence[int]) -> list[int]:
+            agreed.append(polls)
+            return list(values)
+
+    world = OfTwo(rank=0, size=2, device=torch.device("cpu"))
+    contract = read_contract(dict(os.environ), output_dir=tmp_path)
+    control = Control(world, StopFlag(), contract, CheckpointSettings(), lambda: 0.0)
+    for _ in range(15):
+        polls += 1
+        control.poll()
+    assert agreed == [1, 3, 7, 15]
