@@ -1,7 +1,9 @@
 """Making a learner from settings: every feature of a step is put on here, in the one order that works."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -9,14 +11,37 @@ from torch import nn
 from trainer.batch import BatchPlan
 from trainer.config import ComputeSettings, OptimizerSettings, Settings
 from trainer.distributed import World
-from trainer.ema import AveragedModel
+from trainer.ema import AveragedModel, all_of
+from trainer.errors import BadRequestError
 from trainer.learner import Learner
 from trainer.memory import MicroBatchFile
 from trainer.precision import Precision, allow_tf32
 from trainer.recipe import Workload
 from trainer.recompute import recompute_blocks
 
+if TYPE_CHECKING:
+    from trainer.sharding import Sharding
+
 Say = Callable[[str], None]
+
+
+def is_divided(compute: ComputeSettings, world: World) -> bool:
+    """Tell whether the processes divide the model between them."""
+    return compute.fully_shard and world.size > 1
+
+
+def check_compute(compute: ComputeSettings, world: World) -> None:
+    """Make sure, before anything is touched, that what is asked for works together.
+
+    Raises:
+        BadRequestError: it doesn't.
+    """
+    if is_divided(compute, world) and compute.amp == "fp16":
+        raise BadRequestError(
+            "compute.fully_shard does not work with compute.amp=fp16",
+            why="each process would scale its losses by what overflows in its own rows",
+            fix="use --set compute.amp=bf16, which needs no scaling",
+        )
 
 
 def make_learner(
@@ -35,28 +60,33 @@ def make_learner(
     compute = settings.compute
     if compute.tf32:
         allow_tf32()
-    model = _place(workload.model, compute, world)
+    sharding = _open_sharding(world) if is_divided(compute, world) else None
+    model = workload.model if sharding else _place(workload.model, compute, world)
     model, has_collectives = _synchronise_batchnorm(model, compute, world, say)
-    # A copy: taken before blocks recompute, because it would recompute the original's.
-    average = AveragedModel(model, decay=settings.ema_decay) if settings.ema_decay else None
+    # Taken before blocks recompute, because it would recompute the original's.
+    copied = copy.deepcopy(model).requires_grad_(requires_grad=False) if settings.ema_decay else None
     if compute.gradient_checkpointing:
         _recompute(workload, say)
+    if sharding:
+        _divide(sharding, model, copied, workload, compute, say)
+    local = sharding.local if sharding else all_of
     for_restart = MicroBatchFile(restart_file, asked=settings.micro_batch, per_device=plan.per_device)
-    eager = world.wrap(model)
+    eager = model if sharding else world.wrap(model)
     return Learner(
         world=world,
         model=model,
         eager=eager,
-        wrapped=torch.compile(eager) if compute.compile else eager,
+        wrapped=torch.compile(eager) if compute.compile and not sharding else eager,
         loss=workload.loss,
         optimizer=make_optimizer(settings.optimizer, model),
         precision=Precision(compute, world.device),
-        average=average,
+        average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,
         clip_norm=settings.optimizer.clip_norm,
         micro_batch=_agree_on_micro_batch(for_restart, world, plan, say),
         for_restart=for_restart,
         say=say,
-        has_collectives=has_collectives,
+        sharding=sharding,
+        has_collectives=has_collectives or sharding is not None,
     )
 
 
@@ -100,6 +130,33 @@ def _synchronise_batchnorm(
         return model, False
     converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     return converted, True
+
+
+def _open_sharding(world: World) -> "Sharding":
+    from trainer.sharding import Sharding  # noqa: PLC0415 - most of a second, which only some runs need
+
+    return Sharding(world)
+
+
+def _divide(
+    sharding: "Sharding",
+    model: nn.Module,
+    copied: nn.Module | None,
+    workload: Workload,
+    compute: ComputeSettings,
+    say: Say,
+) -> None:
+    """Divide the model, and the copy of it that is averaged, over the processes."""
+    for setting in ("channels_last", "compile"):
+        if getattr(compute, setting):
+            say(f"{setting} left out: not with fully_shard")
+    if not workload.blocks:
+        say("fully_shard: the recipe names no blocks (Workload.blocks), so that each step gathers the whole model")
+    if copied:
+        names = {module: name for name, module in model.named_modules()}
+        twins = [copied.get_submodule(names[block]) for block in workload.blocks]
+        sharding.divide(copied, twins, is_trained=False)
+    sharding.divide(model, workload.blocks)
 
 
 def _recompute(workload: Workload, say: Say) -> None:

@@ -106,7 +106,9 @@ def build_remap_parser() -> argparse.ArgumentParser:
         description="Convert anybody's checkpoint to safetensors under the model's own names. No code in it is run.",
     )
     parser.add_argument(
-        "old", type=Path, help="a file of torch.save (weights, or a dict that holds them), or safetensors"
+        "old",
+        type=Path,
+        help="a file of torch.save (weights, or a dict that holds them), safetensors, or a folder of shards",
     )
     parser.add_argument("new", type=Path, help="the file to write, NAME.safetensors")
     parser.add_argument("--key", help="where the weights lie in OLD, as KEY/KEY (default: the usual places)")

@@ -71,7 +71,10 @@ class ScheduleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSettings:
-    """How a step is computed. What doesn't change what is learnt but for rounding may change on resuming."""
+    """How a step is computed. What doesn't change what is learnt but for rounding may change on resuming.
+
+    `fully_shard` divides weights, gradients and optimizer state over the processes, for models that don't fit on one.
+    """
 
     amp: Literal["off", "bf16", "fp16"] = "off"
     tf32: bool = setting(default=False, may_change=True)
@@ -79,6 +82,7 @@ class ComputeSettings:
     compile: bool = setting(default=False, may_change=True)
     gradient_checkpointing: bool = setting(default=False, may_change=True)
     sync_batchnorm: bool = False
+    fully_shard: bool = setting(default=False, may_change=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,8 +123,9 @@ def _leave_signals_to_the_parent(_worker: int) -> None:
 class SliceSampler(Sampler[list[Key]]):
     """Yield one process's share of a whole source in order, cut into an equal number of batches.
 
-    Processes get the same number of batches, the last of which may be short or empty, so that they
-    can agree on a stop between batches.
+    Processes get the same number of batches, so that they can agree on a stop between batches. The last one may be
+    short, or nothing but the first sample, which isn't this process's: a model that is divided over the processes
+    needs all of them to compute.
     """
 
     def __init__(self, *, samples: int, per_device: int, rank: int, world_size: int) -> None:
@@ -138,8 +139,15 @@ class SliceSampler(Sampler[list[Key]]):
 
     def __iter__(self) -> Iterator[list[Key]]:
         """Go through the batches in order; augmentation keys are those of epoch 0."""
-        for start in range(0, self._batches * self._per_device, self._per_device):
-            yield [(0, index) for index in self._mine[start : start + self._per_device]]
+        for number in range(self._batches):
+            yield [(0, index) for index in self._share(number) or (0,)]
+
+    def count(self, number: int) -> int:
+        """Count the samples of a batch that are this process's."""
+        return len(self._share(number))
+
+    def _share(self, number: int) -> range:
+        return self._mine[number * self._per_device : (number + 1) * self._per_device]
 
 
 class _KeyedDataset(Dataset[Batch]):

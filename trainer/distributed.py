@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its __all__
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,6 +33,8 @@ class World:
     rank: int
     size: int
     device: torch.device
+    store: Store | None = None
+    """Where the processes met, for what is said between them outside of collectives; None alone."""
 
     @property
     def is_main(self) -> bool:
@@ -79,14 +82,35 @@ class World:
         Raises:
             TrainerError: the function raised it on the main process; then it is raised on all.
         """
-        outcome = _attempt(make) if self.is_main else None
+        return self.from_rank(0, make)
+
+    def from_rank(self, rank: int, make: Callable[[], T]) -> T:
+        """Call a function on one process and hand its result to all.
+
+        Raises:
+            TrainerError: the function raised it there; then it is raised on all.
+        """
+        outcome = _attempt(make) if self.rank == rank else None
         if self.size > 1:
             box = [outcome]
-            dist.broadcast_object_list(box, src=0)
+            dist.broadcast_object_list(box, src=rank)
             outcome = box[0]
         if isinstance(outcome, TrainerError):
             raise outcome
         return outcome  # type: ignore[return-value]  # what make returned, after a round trip
+
+    def each(self, make: Callable[[], T]) -> T:
+        """Call a function on every process and return what this one's returned.
+
+        Raises:
+            TrainerError: the function raised it on some; then the first one's is raised on all.
+        """
+        outcome = _attempt(make)
+        failures = self.gather(outcome if isinstance(outcome, TrainerError) else None)
+        for failure in failures:
+            if failure:
+                raise failure
+        return outcome  # type: ignore[return-value]  # no process failed
 
     def copy_buffers(self, model: nn.Module) -> None:
         """Give all processes the main one's buffers (running statistics), as its checkpoints have them."""
@@ -105,19 +129,16 @@ def joined_world(contract: RunContract) -> Iterator[World]:
         BadRequestError: this machine has more processes than GPUs.
     """
     device = choose_device(contract)
-    world = World(rank=contract.rank, size=contract.world_size, device=device)
-    if world.size == 1:
-        yield world
+    rank, size = contract.rank, contract.world_size
+    if size == 1:
+        yield World(rank=0, size=1, device=device)
         return
-    store, _, _ = next(rendezvous("env://"))
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=open_group_store(store, rank=world.rank, size=world.size),
-        rank=world.rank,
-        world_size=world.size,
-    )
+    torchruns, _, _ = next(rendezvous("env://"))
+    store = open_group_store(torchruns, rank=rank, size=size)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
-        yield world
+        yield World(rank=rank, size=size, device=device, store=store)
     finally:
         dist.destroy_process_group()
 

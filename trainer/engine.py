@@ -7,9 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from trainer.assembly import make_learner
+from trainer.assembly import check_compute, is_divided, make_learner
 from trainer.batch import BatchPlan, find_batch_concern, plan_batch
+from trainer.checkpoints.loading import Rows, all_rows, load_newest
+from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.saver import Saver
+from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.store import CheckpointStore
 from trainer.checkpoints.tree import State
 from trainer.config import Settings, flatten_settings
@@ -26,7 +29,7 @@ from trainer.errors import (
 )
 from trainer.loop import train
 from trainer.memory import RESTART_FILE, is_out_of_memory
-from trainer.outputs import check_outputs, write_outputs
+from trainer.outputs import Chosen, check_outputs, choose_weights, write_outputs
 from trainer.progress import new_progress, restore_progress
 from trainer.recipe import Recipe, Workload
 from trainer.rng import restore_rng, seed_all
@@ -60,13 +63,14 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
                 _attach_watchers(name, run, contract)
                 is_done = train(run)
                 run.saver.wait()
+                chosen = choose_weights(run) if is_done else None
         except Exception as err:
             failure = _explain(err, run)
             _record_failure(run, failure)
             raise failure from err
     # The other processes are done, and need not wait for the outputs.
-    if is_done and world.is_main:
-        _finish(name, run, contract)
+    if chosen:
+        _finish(name, run, chosen, contract)
     if not is_done:
         _record_stop(run)
     return "succeeded" if is_done else "stopped"
@@ -87,16 +91,21 @@ def _assemble(
         micro_batch=settings.micro_batch,
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # refused before any folder is made
+    check_compute(settings.compute, world)
     fingerprint = fingerprint_run(name, settings, workload.model)
     store = CheckpointStore(
         contract.checkpoint_dir,
         keep=settings.checkpoint.keep,
         keep_best=settings.checkpoint.keep_best,
         fingerprint=fingerprint,
+        peers=_find_peers(settings, world, contract),
     )
     saver = Saver(store)
     status_file = StatusFile(contract.output_dir / "status.json")
-    state = world.from_main(lambda: _open_folders(store, status_file, fingerprint, console))
+    world.each(lambda: _open_folders(store, status_file))
+    state = load_newest(store, world, console.say, rows=_own_rows(settings, world))
+    if state is not None:
+        _check_fingerprint(state["fingerprint"], fingerprint)
     _announce(name, workload, plan, world, contract, console)
     _announce_rates(settings, plan, console)
     learner = make_learner(
@@ -118,6 +127,7 @@ def _assemble(
         console=console,
         meter=make_meter(workload, settings.track, world.device, batch_size=plan.batch_size, devices=world.size),
         stall_watch=StallWatch(settings.stall),
+        rebuild=lambda: recipe.build(settings).model,
     )
     _start_from(run, state)
     return run
@@ -130,9 +140,21 @@ def fingerprint_run(name: str, settings: Settings, model: nn.Module) -> dict[str
     return {"recipe": name, **flatten_settings(settings, only_fixed=True), "model's tensors": digest}
 
 
-def _open_folders(
-    store: CheckpointStore, status_file: StatusFile, fingerprint: dict[str, Any], console: Console
-) -> State | None:
+def _find_peers(settings: Settings, world: World, contract: RunContract) -> Peers | None:
+    """Find those who write checkpoints together; None where the main process has all that is in one."""
+    if not is_divided(settings.compute, world) or world.store is None:
+        return None
+    return Peers(world.store, rank=world.rank, size=world.size, leads_machine=contract.local_rank == 0)
+
+
+def _own_rows(settings: Settings, world: World) -> Rows:
+    """Tell which rows of the model this process holds."""
+    if not is_divided(settings.compute, world):
+        return all_rows
+    return lambda total: chunk_rows(total, world.rank, world.size)
+
+
+def _open_folders(store: CheckpointStore, status_file: StatusFile) -> None:
     try:
         store.prepare()
         status_file.prepare()
@@ -142,10 +164,6 @@ def _open_folders(
             why=first_line(err),
             fix="choose folders that can be written with --output-dir and --checkpoint-dir",
         ) from err
-    state = store.load_newest(console.say)
-    if state is not None:
-        _check_fingerprint(state["fingerprint"], fingerprint)
-    return state
 
 
 def _check_fingerprint(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -241,9 +259,9 @@ def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
     run.metrics_log.follow_with(trackers)
 
 
-def _finish(name: str, run: Run, contract: RunContract) -> None:
+def _finish(name: str, run: Run, chosen: Chosen, contract: RunContract) -> None:
     try:
-        write_outputs(name, run, contract)
+        write_outputs(name, run, chosen, contract)
     except Exception as err:
         _record_failure(run, _explain(err, run))
         raise

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from trainer.assembly import make_learner
+from trainer.assembly import check_compute, make_learner
 from trainer.batch import BatchPlan, plan_batch
 from trainer.config import Settings
 from trainer.contract import RunContract
@@ -89,6 +89,7 @@ def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say)
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
     )
+    check_compute(settings.compute, world)
     nowhere = contract.checkpoint_dir / RESTART_FILE
     learner = make_learner(settings, workload, world, plan, restart_file=nowhere, say=say)
     seed_all(seed=settings.seed, rank=world.rank, step=0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -23,6 +23,9 @@ from trainer.errors import DeviceMemoryError, NonFiniteError, first_line
 from trainer.memory import MicroBatchFile, is_out_of_memory
 from trainer.precision import Precision
 from trainer.rewind import Rewind
+
+if TYPE_CHECKING:
+    from trainer.sharding import Sharding  # its imports take most of a second, which only some runs need
 
 logger = logging.getLogger(__name__)
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
@@ -46,7 +49,8 @@ class StepResult:
 class Learner:
     """A model in training. `model` is bare, `eager` averages its gradients, `wrapped` is that, compiled or not.
 
-    `has_collectives` says that the forward pass has some (SyncBN), so that one process can't do it again alone.
+    `sharding` is how the model is divided over the processes, None where each has all of it. `has_collectives` says
+    that the forward pass has some (SyncBN, or a divided model), so that one process can't do it again alone.
     """
 
     world: World
@@ -61,6 +65,7 @@ class Learner:
     micro_batch: int
     for_restart: MicroBatchFile
     say: Callable[[str], None]
+    sharding: "Sharding | None" = None
     has_collectives: bool = False
     is_reducing: bool = False
     parameters: list[nn.Parameter] = field(init=False)
@@ -80,14 +85,20 @@ class Learner:
         return self.average.model if self.average else self.model
 
     def state(self) -> State:
-        """Take what a checkpoint keeps; tensors are those in use."""
-        return {
+        """Take what a checkpoint keeps; tensors are those in use, or this process's rows of them."""
+        state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "average": self.average.model.state_dict() if self.average else None,
             "scaler": self.precision.state(),
             "skips": self.skips,
         }
+        return self.sharding.take(state) if self.sharding else state
+
+    def evaluated_weights(self) -> State:
+        """Take the weights that are kept as the best, or this process's rows of them."""
+        weights = self.evaluated.state_dict()
+        return self.sharding.take(weights) if self.sharding else weights
 
     def load(self, state: State) -> None:
         """Go on from what `state` took.
@@ -95,10 +106,13 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights are not this model's.
         """
-        load_weights(self.model, state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        optimizer, options = state["optimizer"], {}
+        if self.sharding:
+            optimizer, options = self.sharding.give_optimizer(optimizer, self.optimizer), {"fit": self.sharding.give}
+        load_weights(self.model, state["model"], **options)
+        self.optimizer.load_state_dict(optimizer)
         if self.average and state.get("average"):
-            load_weights(self.average.model, state["average"])
+            load_weights(self.average.model, state["average"], **options)
         self.precision.load(state.get("scaler") or {})
         if "skips" in state:
             self.skips.copy_(state["skips"])
@@ -212,6 +226,8 @@ class Learner:
             grad_norm = clip_grad_norm_(self.parameters, self.clip_norm)
         else:
             grad_norm = get_total_norm([item.grad for item in self.parameters if item.grad is not None])
+        if self.sharding:
+            grad_norm = self.sharding.whole(grad_norm)
         skipped = (~torch.isfinite(grad_norm)).float()
         # How torch's own GradScaler makes a fused optimizer skip a step.
         self.optimizer.found_inf = skipped  # type: ignore[attr-defined]

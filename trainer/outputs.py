@@ -2,15 +2,16 @@
 
 import platform
 import time
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from trainer.checkpoints.document import write_document
-from trainer.checkpoints.tree import WEIGHTS, flatten
-from trainer.checkpoints.weights import load_weights
+from trainer.checkpoints.loading import ALONE, all_rows, load_best, load_newest
+from trainer.checkpoints.tree import WEIGHTS, State, flatten
+from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.config import Settings, flatten_settings
 from trainer.contract import RunContract
 from trainer.data import Batch
@@ -48,7 +49,36 @@ def check_outputs(settings: Settings, contract: RunContract) -> None:
         check_dataset(settings.publish.kaggle_dataset)
 
 
-def write_outputs(name: str, run: Run, contract: RunContract) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The weights that are handed out: whole, on the CPU, with what a validation said of them.
+
+    `epoch` is that after which they were the best, 0 for the last ones.
+    """
+
+    weights: State
+    epoch: int
+    metrics: dict[str, float]
+
+
+def choose_weights(run: Run) -> Chosen | None:
+    """Take the best weights of a run that is trained, else the last ones; for the main process only. Collective."""
+    is_divided, say = run.learner.sharding is not None, run.console.say
+    if not is_divided and not run.world.is_main:
+        return None
+    readers = run.world if is_divided else ALONE
+    rows = all_rows if run.world.is_main else _no_rows
+    best = load_best(run.store, readers, say, rows=rows)
+    if best:
+        chosen = Chosen(weights=best["model"], epoch=best["epoch"], metrics=best["metrics"])
+    else:
+        say("the last weights are exported instead of the best")
+        last = load_newest(run.store, readers, say, rows=rows) if is_divided else run.learner.state()
+        chosen = Chosen(weights=last["model"] if last else {}, epoch=0, metrics=run.progress.metrics)
+    return chosen if run.world.is_main else None
+
+
+def write_outputs(name: str, run: Run, chosen: Chosen, contract: RunContract) -> None:
     """Write a finished run's results into the output folder, and publish them; what cannot be made here is said.
 
     Raises:
@@ -58,14 +88,17 @@ def write_outputs(name: str, run: Run, contract: RunContract) -> None:
     folder = contract.output_dir
     if run.settings.curves and _has(run, "curves.png", "matplotlib"):
         _draw_curves(name, run, folder / "curves.png")
-    best = _load_best_weights(run)
-    _write_weights(run, folder / "model.safetensors")
+    _write_weights(run, chosen, folder / "model.safetensors")
     inputs = run.workload.export_inputs
     if run.settings.onnx and inputs is not None and _has(run, "model.onnx", *_ONNX_PACKAGES):
-        _export(run, inputs, folder / "model.onnx")
-    card = render_card(_card_facts(name, run, best, _list_files(folder)))
+        _export(run, chosen, inputs, folder / "model.onnx")
+    card = render_card(_card_facts(name, run, chosen, _list_files(folder)))
     write_atomically(folder / _CARD, lambda stream: stream.write(card.encode()), durable=False)
     _publish(name, run, contract)
+
+
+def _no_rows(_total: int) -> range:
+    return range(0)
 
 
 def _draw_curves(name: str, run: Run, path: Path) -> None:
@@ -77,30 +110,24 @@ def _draw_curves(name: str, run: Run, path: Path) -> None:
     run.console.say(f"curves: {path}")
 
 
-def _load_best_weights(run: Run) -> dict[str, Any] | None:
-    best = run.store.load_best(run.console.say)
-    if best is None:
-        run.console.say("the last weights are exported instead of the best")
-    else:
-        load_weights(run.model, best["model"])
-    return best
-
-
-def _write_weights(run: Run, path: Path) -> None:
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in run.model.state_dict().items()}
-    flat = flatten({WEIGHTS: weights})
+def _write_weights(run: Run, chosen: Chosen, path: Path) -> None:
+    names = run.model.state_dict()
+    matched = match_weights(chosen.weights, names)
+    flat = flatten({WEIGHTS: {name: matched[name].detach().cpu().contiguous() for name in names}})
     write_atomically(path, lambda stream: write_document(stream, flat))
     run.console.say(f"weights: {path}")
 
 
-def _export(run: Run, inputs: Batch, path: Path) -> None:
+def _export(run: Run, chosen: Chosen, inputs: Batch, path: Path) -> None:
     from trainer.export import export_onnx  # noqa: PLC0415
 
-    difference = export_onnx(run.model, inputs, path)
+    model = run.rebuild() if run.learner.sharding else run.model
+    load_weights(model, chosen.weights)
+    difference = export_onnx(model, inputs, path)
     run.console.say(f"ONNX: {path}, largest difference to torch {difference:.1e}")
 
 
-def _card_facts(name: str, run: Run, best: dict[str, Any] | None, files: list[Path]) -> CardFacts:
+def _card_facts(name: str, run: Run, chosen: Chosen, files: list[Path]) -> CardFacts:
     return CardFacts(
         name=name,
         description=list_recipes()[name],
@@ -108,10 +135,10 @@ def _card_facts(name: str, run: Run, best: dict[str, Any] | None, files: list[Pa
         data=run.workload.data,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
-        epoch=best["epoch"] if best else 0,
+        epoch=chosen.epoch,
         epochs=run.progress.epoch,
         steps=run.progress.step,
-        metrics=best["metrics"] if best else run.progress.metrics,
+        metrics=chosen.metrics,
         settings=flatten_settings(run.settings),
         software=f"torch {torch.__version__}, Python {platform.python_version()}",
         device=f"{run.world.size} x {device_name(run.world.device)}",

@@ -1,6 +1,6 @@
 """One run with all of its parts, and what can be done to it at any point: checkpoint it, stop it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import nn
@@ -42,9 +42,16 @@ class Run:
     console: Console
     meter: Meter
     stall_watch: StallWatch
+    rebuild: Callable[[], nn.Module]
+    """Makes the recipe's model anew."""
     saved_position: tuple[int, int] = (0, 0)
     stop_reason: str | None = None
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        """Whether this process writes them, or its part of them."""
+        return self.world.is_main or self.learner.sharding is not None
 
     @property
     def model(self) -> nn.Module:
@@ -80,7 +87,7 @@ def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool 
         run.learner.check_skips(run.settings.optimizer.most_skips, step=run.progress.step)
         progress = dump_progress(run.progress, run.world)
         ranks = run.world.gather(_rank_state(run))
-        if run.world.is_main:
+        if run.writes_checkpoints:
             run.saver.save(_snapshot(run, progress, ranks, metrics))
         run.saved_position = run.progress.position
         run.control.note_save()
@@ -91,7 +98,7 @@ def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool 
 
 def reserve(run: Run) -> None:
     """Have the memory that a save copies to made ready beside the training, once the optimizer has its state."""
-    if run.world.is_main and not run.saver.is_reserved:
+    if run.writes_checkpoints and not run.saver.is_reserved:
         run.saver.reserve({**run.learner.state(), "ranks": [_rank_state(run)] * run.world.size})
 
 
@@ -133,7 +140,8 @@ def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[st
         "micro_batches": [rank["micro_batch"] for rank in ranks],
         **run.learner.state(),
     }
-    snapshot = Snapshot(step=run.progress.step, state=state, before=run.metrics_log.sync)
+    before = run.metrics_log.sync if run.world.is_main else _nothing
+    snapshot = Snapshot(step=run.progress.step, state=state, before=before)
     if metrics is None:
         return snapshot
     name = f"val_{run.workload.best}"
@@ -144,6 +152,10 @@ def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[st
         "step": run.progress.step,
         "metrics": dict(metrics),
         "rating": rating.dump(),
-        "model": run.learner.evaluated.state_dict(),
+        "model": run.learner.evaluated_weights(),
     }
     return replace(snapshot, best=best, rating=rating)
+
+
+def _nothing() -> None:
+    """Do nothing: the main process alone keeps the metrics."""

@@ -25,14 +25,14 @@ def validate(run: Run) -> dict[str, float] | None:
         device=run.world.device,
         workers=run.settings.workers,
     )
-    for batch in run.stall_watch.follow(batches):
+    for number, batch in enumerate(run.stall_watch.follow(batches)):
         if must_stop(run):
             return None
-        if batch:  # the last share of a process may be empty
-            with run.learner.precision.autocast():
-                measured = run.workload.metrics(run.learner.evaluated, batch)
-            for name, values_B in measured.items():
-                sums[name] = sums.get(name, torch.zeros((), device=run.world.device)) + values_B.float().sum()
+        with run.learner.precision.autocast():
+            measured = run.workload.metrics(run.learner.evaluated, batch)
+        for name, values_B in measured.items():
+            total = values_B[: sampler.count(number)].float().sum()
+            sums[name] = sums.get(name, torch.zeros((), device=run.world.device)) + total
     return _average(run, sums, samples)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import torch
 
-from trainer.checkpoints.store import load_checkpoint
+from trainer.checkpoints.loading import ALONE, load
 from trainer.cli import main
 from trainer.signals import StopFlag
 
@@ -34,7 +34,8 @@ SMALL = (
 )
 STEPS_PER_EPOCH = 89
 # Standalone: a rendezvous of its own, at a free port. The default port would join whoever else tests on this machine.
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TORCHRUN_OF = ("torch.distributed.run", "--standalone", "--nproc-per-node")
+TORCHRUN = (*TORCHRUN_OF, "2")
 TIMEOUT_SECONDS = 90
 
 
@@ -59,7 +60,7 @@ def plain_environ(**extra: str) -> dict[str, str]:
 
 
 def start(folder: Path, *settings: str, processes: int = 1, **environ: str) -> subprocess.Popen[str]:
-    launcher = ["trainer"] if processes == 1 else [*TORCHRUN, "-m", "trainer"]
+    launcher = ["trainer"] if processes == 1 else [*TORCHRUN_OF, str(processes), "-m", "trainer"]
     argv = [sys.executable, "-m", *launcher, "digits", *settings_args(settings), "--output-dir", str(folder)]
     return subprocess.Popen(
         argv,
@@ -79,6 +80,23 @@ def finish(process: subprocess.Popen[str]) -> Result:
 
 def run(folder: Path, *settings: str, processes: int = 1, **environ: str) -> Result:
     return finish(start(folder, *settings, processes=processes, **environ))
+
+
+def run_script(script: str, *arguments: str, processes: int, **environ: str) -> Result:
+    """Run a script of ours under torchrun."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *TORCHRUN_OF, str(processes), script, *arguments],
+        env=plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5", **environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        return finish(process)
+    finally:
+        if process.poll() is None:
+            kill_tree(process)
 
 
 class StopAtLook(StopFlag):
@@ -164,11 +182,11 @@ def rows_without_speed(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    return max((folder / "checkpoints").glob("step-*.safetensors"))
+    return max((folder / "checkpoints").glob("step-*"))
 
 
 def best_checkpoint(folder: Path) -> Path:
-    (best,) = (folder / "checkpoints").glob("best-*.safetensors")
+    (best,) = (folder / "checkpoints").glob("best-*")
     return best
 
 
@@ -176,8 +194,8 @@ def assert_same_run(folder: Path, reference: Path) -> None:
     """Weights, optimizer, random states, best weights and metrics agree to the bit."""
     ours, theirs = newest_checkpoint(folder), newest_checkpoint(reference)
     assert ours.name == theirs.name
-    assert_equal(load_checkpoint(ours), load_checkpoint(theirs), ours.name)
-    best = [load_checkpoint(best_checkpoint(place)) for place in (folder, reference)]
+    assert_equal(load(ours, ALONE), load(theirs, ALONE), ours.name)
+    best = [load(best_checkpoint(place), ALONE) for place in (folder, reference)]
     assert_equal(best[0], best[1], "best weights")
     assert rows_without_speed(folder) == rows_without_speed(reference)
 

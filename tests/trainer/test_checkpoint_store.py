@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trainer.checkpoints.document import read_document
+from trainer.checkpoints.loading import ALONE, load_best, load_newest
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
 from trainer.checkpoints.tree import flatten
 from trainer.errors import CheckpointWriteError
@@ -52,7 +53,7 @@ def test_newest_that_is_sound_is_loaded_and_the_damaged_one_set_aside(tmp_path: 
     for step in (1, 2):
         store.save(flatten({"step": step}), step=step)
     (tmp_path / "step-00000002.safetensors").write_bytes(b"half")
-    assert store.load_newest(said.append) == {"step": 1}
+    assert load_newest(store, ALONE, said.append) == {"step": 1}
     assert (tmp_path / "step-00000002.safetensors.damaged").read_bytes() == b"half"
     assert "step-00000002.safetensors does not load" in said[0]
 
@@ -94,7 +95,7 @@ def test_best_weights_of_another_configuration_are_not_ours(tmp_path: Path) -> N
     store = open_store(tmp_path)
     save_best(store, 2, 0.5)
     assert best_steps(store) == [2]
-    best = store.load_best(lambda _: None)
+    best = load_best(store, ALONE, lambda _: None)
     assert best is not None
     assert best["rating"]["value"] == 0.5
     assert best_steps(other) == [1]
@@ -107,12 +108,12 @@ def test_damaged_best_weights_are_said_and_the_next_are_used(tmp_path: Path) -> 
     save_best(store, 2, 0.75)
     best, second = store.list_best()
     best.write_bytes(best.read_bytes()[:-1] + b"\1")
-    loaded = store.load_best(said.append)
+    loaded = load_best(store, ALONE, said.append)
     assert loaded is not None
     assert loaded["rating"]["value"] == 0.5
     assert said == [f"{best.name} does not load (its data fails its checksum)"]
     second.write_bytes(b"")
-    assert store.load_best(said.append) is None
+    assert load_best(store, ALONE, said.append) is None
 
 
 def test_save_that_fails_leaves_the_earlier_ones_and_no_litter(tmp_path: Path) -> None:

@@ -63,15 +63,21 @@ def test_global_batches_do_not_depend_on_the_number_of_processes(world_size: int
 def test_validation_covers_every_sample_once_in_equally_many_batches(
     samples: int, per_device: int, world_size: int
 ) -> None:
-    """All ranks have as many batches, none longer than a device's share, all samples exactly once."""
-    shares = [
-        list(SliceSampler(samples=samples, per_device=per_device, rank=rank, world_size=world_size))
+    """All ranks have as many batches, none empty or longer than a device's share; every sample counts exactly once."""
+    samplers = [
+        SliceSampler(samples=samples, per_device=per_device, rank=rank, world_size=world_size)
         for rank in range(world_size)
     ]
+    shares = [list(sampler) for sampler in samplers]
     assert len({len(share) for share in shares}) == 1
-    assert all(len(keys) <= per_device for share in shares for keys in share)
-    seen = sorted(index for share in shares for keys in share for _, index in keys)
-    assert seen == list(range(samples))
+    assert all(1 <= len(keys) <= per_device for share in shares for keys in share)
+    counted = [
+        index
+        for sampler, share in zip(samplers, shares, strict=True)
+        for number, keys in enumerate(share)
+        for _, index in keys[: sampler.count(number)]
+    ]
+    assert sorted(counted) == list(range(samples))
 
 
 def test_trainer_never_imports_the_orchestrator() -> None:

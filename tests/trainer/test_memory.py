@@ -21,10 +21,12 @@ SETTINGS = (
 STEPS = 22
 
 
-def run_scarce(folder: Path, phase: str, *, rank: int, room: int, max_restarts: int = 0) -> harness.Result:
+def run_scarce(
+    folder: Path, phase: str, *settings: str, rank: int, room: int, max_restarts: int = 0
+) -> harness.Result:
     argv = [sys.executable, "-m", *harness.TORCHRUN, "--max-restarts", str(max_restarts), str(SCRIPT)]
     process = subprocess.Popen(
-        [*argv, str(folder), phase, str(rank), str(room), *SETTINGS],
+        [*argv, str(folder), phase, str(rank), str(room), *SETTINGS, *settings],
         env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -60,13 +62,20 @@ def test_rank_without_memory_does_its_share_again_while_the_other_waits(tmp_path
 
 
 @pytest.mark.slow
-def test_group_starts_again_from_the_last_step_when_memory_ran_out_in_the_reduction(tmp_path: Path) -> None:
-    """Rank 1 runs out in the backward pass that rank 0 waits for: torchrun restarts both with half the micro-batch.
+@pytest.mark.parametrize(
+    ("phase", "settings"),
+    [("backward", ()), ("forward", ("compute.fully_shard=on",))],
+    ids=["while gradients are averaged", "while divided weights are gathered"],
+)
+def test_group_starts_again_from_the_last_checkpoint_when_memory_ran_out_in_a_collective(
+    phase: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Rank 1 runs out in a pass that rank 0 waits for: torchrun restarts both with half the micro-batch.
 
     Both use it, no rank hangs, and the run ends with every step once.
     """
     folder = tmp_path / "output"
-    ended = run_scarce(folder, "backward", rank=1, room=16, max_restarts=1)
+    ended = run_scarce(folder, phase, *settings, rank=1, room=16, max_restarts=1)
     assert ended.code == 0, ended.err
     assert "out of memory on cpu while the gradients were being reduced" in ended.err
     assert "micro-batch 16 instead of 32: an earlier start ran out of memory" in ended.out

@@ -2,7 +2,10 @@
 
 saver       what the loop calls: stage, hand to the writer, report its errors
 staging     the host memory that a state is copied to
-store       one run's folder: names, pruning, the newest that is sound, the best by a metric
+store       one run's folder: names, pruning, the best by a metric
+shards      a checkpoint in parts, one from each process, and its index
+peers       how the processes that write one together tell one another
+loading     the newest that is sound, and the best: from one file, or from any number of shards
 document    a state as one safetensors file: tensors, the rest as JSON, checksums
 tree        a state with its tensors taken out, and put back
 intervals   how often: Young's and Daly's formulas

@@ -4,6 +4,7 @@
     header     JSON: {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}, spaces up to a page's end
     data       the tensors, largest elements first, so that each lies at a multiple of its element's size
 
+What is only some rows of a tensor says which ones: such a file is a shard, see `shards`.
 Any reader of safetensors reads it (https://huggingface.co/docs/safetensors, "Format", 2026-11), the model's weights
 under their own names; files of other writers are read as well. Nothing in it can be code.
 
@@ -19,12 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 
 from trainer.checkpoints.tree import Flat, unflatten
 
+T = TypeVar("T")
 FORMAT = "2"
 # safetensors' own limit (src/tensor.rs, MAX_HEADER_SIZE).
 MAX_HEADER_BYTES = 100_000_000
@@ -83,6 +85,34 @@ class Header:
             raise ValueError(f"not a checkpoint of format {FORMAT}")
         return json.loads(self.metadata["kedge.state"])
 
+    @property
+    def rows(self) -> dict[str, tuple[int, int]]:
+        """Which rows the slices among the tensors are.
+
+        Raises:
+            ValueError: it says what its tensors can't be.
+        """
+        rows = {name: (int(begin), int(total)) for name, (begin, total) in self._read_rows().items()}
+        shapes = {entry.name: entry.shape for entry in self.entries}
+        for name, (begin, total) in rows.items():
+            if not shapes[name] or not 0 <= begin <= begin + shapes[name][0] <= total:
+                raise ValueError(f"{name} has rows that there cannot be")
+        return rows
+
+    @property
+    def checksum(self) -> int:
+        """The header's CRC-32, which covers that of the data.
+
+        Raises:
+            ValueError: the file isn't one of ours.
+        """
+        if "kedge.header" not in self.metadata:
+            raise ValueError(f"not a checkpoint of format {FORMAT}")
+        return int(self.metadata["kedge.header"])
+
+    def _read_rows(self) -> dict[str, list[int]]:
+        return dict(json.loads(self.metadata.get("kedge.rows", "{}")))
+
 
 def write_document(stream: BinaryIO, flat: Flat) -> None:
     """Write a state whose tensors lie contiguously in main memory.
@@ -93,7 +123,7 @@ def write_document(stream: BinaryIO, flat: Flat) -> None:
     """
     tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
     pieces = join_neighbours([tensor for _, tensor in tensors])
-    stream.write(_render_header(flat.plain, tensors, pieces))
+    stream.write(_render_header(flat, tensors, pieces))
     for piece in pieces:
         stream.write(piece)
 
@@ -103,23 +133,35 @@ def read_document(path: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is cut short, altered, or not one of ours.
+        ValueError: it is cut short, altered, not one of ours, or one of several shards.
     """
-    with path.open("rb", buffering=0) as stream:
-        header = _read_header(stream)
-        plain = header.plain
-        return _understand(lambda: unflatten(plain, _read_tensors(stream, header)))
+    flat = read_flat(path)
+    _refuse_shard(flat.rows)
+    return _understand(lambda: unflatten(flat.plain, flat.tensors))
 
 
-def read_plain(path: Path) -> Any:
-    """Read the state in a file without its tensors: only the header is read and verified.
+def read_flat(path: Path) -> Flat:
+    """Read a file onto the CPU as it was written, checksums verified.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is cut short, altered, or not one of ours.
     """
     with path.open("rb", buffering=0) as stream:
-        return _read_header(stream).plain
+        header = _read_header(stream)
+        plain, rows = header.plain, _understand(lambda: header.rows)
+        return Flat(plain=plain, tensors=_read_tensors(stream, header), rows=rows)
+
+
+def read_header(path: Path) -> Header:
+    """Read and verify a file's header only.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is cut short, altered, or no safetensors file.
+    """
+    with path.open("rb", buffering=0) as stream:
+        return _read_header(stream)
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -127,10 +169,12 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it isn't what the format says.
+        ValueError: it isn't what the format says, or is one of several shards.
     """
     with path.open("rb", buffering=0) as stream:
-        return _read_tensors(stream, _read_header(stream))
+        header = _read_header(stream)
+        _refuse_shard(header.metadata.get("kedge.rows"))
+        return _read_tensors(stream, header)
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
@@ -152,7 +196,7 @@ def join_neighbours(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
     return [as_bytes(whole.new().set_(storage)[begin:end]) for storage, begin, end in spans if begin < end]
 
 
-def _render_header(plain: Any, tensors: Sequence[tuple[str, torch.Tensor]], pieces: Sequence[memoryview]) -> bytes:
+def _render_header(flat: Flat, tensors: Sequence[tuple[str, torch.Tensor]], pieces: Sequence[memoryview]) -> bytes:
     content: dict[str, Any] = {}
     begin = 0
     for name, tensor in tensors:
@@ -162,9 +206,11 @@ def _render_header(plain: Any, tensors: Sequence[tuple[str, torch.Tensor]], piec
     content[_METADATA] = {
         "format": "pt",
         "kedge.format": FORMAT,
-        "kedge.state": json.dumps(plain, separators=(",", ":")),
+        "kedge.state": json.dumps(flat.plain, separators=(",", ":")),
         "kedge.data": str(functools.reduce(lambda crc32, piece: zlib.crc32(piece, crc32), pieces, 0)),
     }
+    if flat.rows:
+        content[_METADATA]["kedge.rows"] = json.dumps(flat.rows, separators=(",", ":"))
     content[_METADATA]["kedge.header"] = str(_header_checksum(content))
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-(_LENGTH.size + len(text)) % _PAGE_BYTES)
@@ -191,7 +237,7 @@ def _read_header(stream: BinaryIO) -> Header:
     if not 0 < length <= min(MAX_HEADER_BYTES, bytes_in_all - _LENGTH.size):
         raise ValueError("cut short, or no safetensors file")
     text = stream.read(length)
-    header: Header = _understand(lambda: _parse_header(json.loads(text)))
+    header = _understand(lambda: _parse_header(json.loads(text)))
     _check_tiling(header.entries, bytes_in_all - _LENGTH.size - length)
     return header
 
@@ -249,7 +295,12 @@ def _read_tensor(stream: BinaryIO, entry: Entry) -> torch.Tensor:
     return tensor
 
 
-def _understand(read: Callable[[], Any]) -> Any:
+def _refuse_shard(rows: object) -> None:
+    if rows:
+        raise ValueError("a shard, which is nothing without the others: give the folder that it is in")
+
+
+def _understand(read: Callable[[], T]) -> T:
     """Say of a header that isn't shaped as it should be that it is damaged."""
     try:
         return read()

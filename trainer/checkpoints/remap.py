@@ -1,6 +1,7 @@
 """`python -m trainer remap OLD NEW`: the weights in somebody else's checkpoint, as safetensors under the model's names.
 
-Reads files of torch.save and safetensors, and the trainer's own. Nothing in OLD is executed.
+Reads files of torch.save and safetensors, and the trainer's own checkpoints, in one file or in shards. Nothing in OLD
+is executed.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,12 @@ from typing import Any
 import torch
 
 from trainer.checkpoints.document import DTYPES, read_document, read_tensors, write_document
+from trainer.checkpoints.loading import ALONE, load
 from trainer.checkpoints.pickled import UnsafeFileError, read_pickled
 from trainer.checkpoints.store import SUFFIX
 from trainer.checkpoints.tree import WEIGHTS, flatten
 from trainer.checkpoints.weights import strip_wrappers
-from trainer.errors import BadRequestError, first_line
+from trainer.errors import BadRequestError, DamagedCheckpointError, first_line
 from trainer.files import write_atomically
 
 # Where common trainers keep the weights: Lightning and timm, torch's tutorials, ours and DeepSpeed, fairseq and YOLO.
@@ -36,7 +38,7 @@ def remap(old: Path, new: Path, *, key: str | None = None) -> str:
     """Convert a checkpoint, and return a line that says what was found.
 
     Args:
-        old: a file of torch.save, or safetensors.
+        old: a file of torch.save, or safetensors, or a folder of the trainer's shards.
         new: what is written; ends in .safetensors and doesn't exist yet.
         key: where the weights lie, keys separated by slashes; found by itself where it is None.
 
@@ -86,6 +88,8 @@ def _search(content: Any, path: tuple[str, ...]) -> Found:
 
 def _read(path: Path) -> Any:
     try:
+        if path.is_dir():
+            return load(path, ALONE)
         if not _is_safetensors(path):
             return read_pickled(path)
         try:
@@ -98,6 +102,8 @@ def _read(path: Path) -> Any:
             why=first_line(err),
             fix="where you trust it, load it in Python, keep the weights alone: torch.save(model.state_dict(), FILE)",
         ) from err
+    except DamagedCheckpointError as err:
+        raise BadRequestError(f"{path} does not load", why=err.why, fix="give another of the checkpoints") from err
     except (OSError, ValueError) as err:
         raise BadRequestError(
             f"{path} does not load", why=first_line(err), fix="give a file of torch.save, or safetensors"

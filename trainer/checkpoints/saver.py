@@ -90,6 +90,7 @@ class Saver:
 
     def close(self) -> None:
         """Finish what is being written, and end the thread; what fails here is left to the checkpoint before."""
+        self._store.part()
         self._writer.shutdown()
 
     def _write(self, snapshot: Snapshot, staged: list[Flat], copies: Copies, began: float) -> None:

@@ -3,6 +3,8 @@
 JSON has no tuples, no keys but strings and no tensors; those become an object with one key of its own:
 
     {"$tuple": [...]}   {"$dict": [[key, value], ...]}   {"$tensor": "name", "layout": "channels_last"}
+
+A tensor whose rows several processes share out is there as a `Slice`, and in the JSON like any other tensor.
 """
 
 from collections.abc import Mapping
@@ -19,11 +21,24 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The rows from `begin` on that a process holds of a tensor with `total` rows."""
+
+    tensor: torch.Tensor
+    begin: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """A state in two parts: `plain` can be written as JSON, `tensors` are what it refers to by name."""
+    """A state in two parts: `plain` can be written as JSON, `tensors` are what it refers to by name.
+
+    `rows` are (begin, total) of those that are slices.
+    """
 
     plain: Any
     tensors: dict[str, torch.Tensor]
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def flatten(state: State) -> Flat:
@@ -34,10 +49,10 @@ def flatten(state: State) -> Flat:
     """
     taker = _Taker()
     plain = taker.encode(state, ())
-    return Flat(plain=plain, tensors=taker.tensors)
+    return Flat(plain=plain, tensors=taker.tensors, rows=taker.rows)
 
 
-def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor | Slice]) -> Any:
     """Put tensors back to where `flatten` took them from.
 
     Raises:
@@ -52,20 +67,30 @@ def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if "$dict" in plain:
         return {key: unflatten(value, tensors) for key, value in plain["$dict"]}
     if "$tensor" in plain:
-        tensor = tensors[plain["$tensor"]]
-        return tensor.contiguous(memory_format=_LAYOUTS[plain["layout"]]) if "layout" in plain else tensor
+        return _put_back(tensors[plain["$tensor"]], plain.get("layout"))
     return {key: unflatten(value, tensors) for key, value in plain.items()}
+
+
+def _put_back(tensor: torch.Tensor | Slice, layout: str | None) -> torch.Tensor | Slice:
+    if layout is None or isinstance(tensor, Slice):
+        return tensor
+    return tensor.contiguous(memory_format=_LAYOUTS[layout])
 
 
 @dataclass(slots=True)
 class _Taker:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def encode(self, value: Any, path: tuple[str, ...]) -> Any:
         """Turn a value into JSON, and keep the tensors in it."""
         if isinstance(value, torch.Tensor):
             return self._take(value, path)
+        if isinstance(value, Slice):
+            taken = self._take(value.tensor, path)
+            self.rows[taken["$tensor"]] = (value.begin, value.total)
+            return taken
         if isinstance(value, dict):
             return self._encode_dict(value, path)
         if isinstance(value, (list, tuple)):

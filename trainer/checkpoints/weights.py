@@ -1,6 +1,7 @@
 """A state dict under whatever wrappers it was saved: DDP's, torch.compile's and FSDP's names are seen through. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,11 @@ _HIDDEN_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wra
 _WRAPPERS = ("module.", "model.module.")
 _SHOWN = 5
 Weights = Mapping[str, torch.Tensor]
+Fit = Callable[[Any, torch.Tensor], Any]
+
+
+def _as_is(weight: Any, _own: torch.Tensor) -> Any:
+    return weight
 
 
 def strip_wrappers(weights: Weights) -> dict[str, torch.Tensor]:
@@ -52,13 +58,19 @@ def match_weights(weights: Weights, wanted: Iterable[str]) -> dict[str, torch.Te
     return {name: weights[theirs[core]] for core, name in ours.items()}
 
 
-def load_weights(model: nn.Module, weights: Weights) -> None:
+def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = _as_is) -> None:
     """Load weights into a model on whatever device it is.
+
+    Args:
+        model: gets the weights.
+        weights: under any wrappers' names.
+        fit: makes a weight into what goes in the place of the model's own, its second argument.
 
     Raises:
         CheckpointMismatchError: they are not this model's.
     """
-    matched = match_weights(weights, model.state_dict())
+    wanted = model.state_dict()
+    matched = {name: fit(weight, wanted[name]) for name, weight in match_weights(weights, wanted).items()}
     try:
         model.load_state_dict(matched)
     except RuntimeError as err:

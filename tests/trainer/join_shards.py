@@ -1,0 +1,64 @@
+"""Each process of a group loads its rows of checkpoints in shards and compares them; started by torchrun from a test.
+
+python join_shards.py FOLDER, with FOLDER/shared/SIZE of so many writers, and FOLDER/disk RANK/step-4-shards.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.trainer.harness import assert_equal
+from trainer.checkpoints.loading import load
+from trainer.checkpoints.shards import chunk_rows
+from trainer.checkpoints.tree import Slice, State
+from trainer.contract import read_contract
+from trainer.distributed import joined_world
+from trainer.leave import leave
+
+
+def make_state(seed: int) -> State:
+    """A state with all that is divided, and all that isn't."""
+    draw = torch.Generator().manual_seed(seed)
+    model = {
+        "weight": torch.randn(7, 3, generator=draw),
+        "one": torch.randn(1, 2, generator=draw),
+        "bias": torch.randn(4, generator=draw).bfloat16(),
+        "scale": torch.tensor(1.5),
+    }
+    average = {"weight": model["weight"] + 1}
+    state = {0: {"step": torch.tensor(3.0), "momentum": torch.randn(7, 3, generator=draw)}}
+    return {"model": model, "average": average, "optimizer": {"state": state}, "python": (3, (1, 2)), "fingerprint": {}}
+
+
+def own(whole: Any, rank: int, size: int) -> Any:
+    """What one process has of a state, slices as their tensors."""
+    if isinstance(whole, torch.Tensor) and whole.dim():
+        rows = chunk_rows(len(whole), rank, size)
+        return whole[rows.start : rows.stop]
+    if isinstance(whole, dict):
+        return {key: own(value, rank, size) for key, value in whole.items()}
+    return whole
+
+
+def as_tensors(value: Any) -> Any:
+    if isinstance(value, Slice):
+        return value.tensor
+    return {key: as_tensors(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def main(folder: Path) -> None:
+    with joined_world(read_contract(os.environ, output_dir=folder)) as world:
+        places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
+        for place in (*places.values(), folder / f"disk {world.rank}" / "step-4-shards" / "step-00000004"):
+            whole = make_state(int(place.name.removeprefix("step-")))
+            mine = load(place, world, rows=lambda total: chunk_rows(total, world.rank, world.size))
+            assert_equal(as_tensors(mine), own(whole, world.rank, world.size), str(place))
+            assert_equal(load(place, world), whole, str(place))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    leave(0)

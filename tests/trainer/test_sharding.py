@@ -1,0 +1,227 @@
+"""Runs whose weights are divided over the processes: the same training, and nothing of it is lost."""
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.trainer import divided_run, harness
+from trainer.checkpoints.loading import ALONE, load
+
+# 2 epochs of 22 steps; random shifts, dropout and batch norm are always on. Blocks are gathered one by one.
+DIVIDED = (
+    "epochs=2",
+    "batch_size=64",
+    "model.width=4",
+    "log_every_steps=1",
+    "checkpoint.every_steps=5",
+    "checkpoint.every_seconds=0",
+    "onnx=false",
+    "curves=false",
+    "compute.fully_shard=on",
+)
+STEPS_PER_EPOCH = 22
+FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=8", "compute.gradient_checkpointing=on", "workers=2")
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("divided") / "output"
+    ended = harness.run(folder, *DIVIDED, processes=2)
+    assert ended.code == 0, ended.err
+    return folder
+
+
+def losses(folder: Path) -> torch.Tensor:
+    return torch.tensor([row["loss"] for row in harness.read_rows(folder) if "val_loss" not in row])
+
+
+@pytest.mark.slow
+def test_divided_model_learns_what_one_learns_that_each_has_whole(whole_run: Path, tmp_path: Path) -> None:
+    """The losses of DistributedDataParallel up to rounding: 1% in the first epoch; best weights and results are whole.
+
+    Each process's shard has about half of each tensor, and the results are one file under the model's names.
+    """
+    ended = harness.run(tmp_path / "output", *DIVIDED, "compute.fully_shard=off", processes=2)
+    assert ended.code == 0, ended.err
+    ours, theirs = losses(whole_run), losses(tmp_path / "output")
+    torch.testing.assert_close(ours[:STEPS_PER_EPOCH], theirs[:STEPS_PER_EPOCH], rtol=0.01, atol=0)
+    best = load(harness.best_checkpoint(whole_run), ALONE)
+    harness.assert_equal(load_file(whole_run / "model.safetensors"), best["model"], "results")
+    first, second = (load_file(harness.newest_checkpoint(whole_run) / f"{rank}-of-2.safetensors") for rank in range(2))
+    assert len(second) == 3 * len(best["model"].keys() & second.keys()) > 0  # weights, and AdamW's two moments
+    for name, rows in second.items():
+        assert len(first[name]) - len(rows) in (0, 1), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_divided_run_ends_with_the_same_bits_after_a_stop(signum: signal.Signals, tmp_path: Path) -> None:
+    """Average, bf16, accumulation, recomputing and loader processes on two ranks, ended in the second epoch."""
+    settings = (*DIVIDED, *FEATURES, "epochs=4")
+    whole = harness.run(tmp_path / "whole", *settings, processes=2)
+    assert whole.code == 0, whole.err
+    process = harness.start(tmp_path / "cut", *settings, processes=2)
+    harness.wait_for_step(tmp_path / "cut", STEPS_PER_EPOCH + 3, process)
+    harness.kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
+    harness.finish(process)
+    if signum == signal.SIGTERM:
+        status = harness.read_status(tmp_path / "cut")
+        assert status["state"] == "stopped"
+        assert status["checkpoint"] == f"step-{status['step']:08d}"
+    last = harness.run(tmp_path / "cut", *settings, processes=2)
+    assert last.code == 0, last.err
+    assert "resumed from step" in last.out
+    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_divided_run_that_is_killed_again_and_again_always_goes_on(whole_run: Path, tmp_path: Path) -> None:
+    """A checkpoint after every step, SIGKILL to all at random instants: the newest is readable each time."""
+    folder, chance = tmp_path / "output", random.Random(20_261_121)
+    settings = (*DIVIDED, "checkpoint.every_steps=1")
+    for kills, step in enumerate((5, 12, 20, 30)):
+        process = harness.start(folder, *settings, processes=2)
+        harness.wait_for_step(folder, step + chance.randrange(5), process)
+        harness.kill_tree(process)
+        ended = harness.finish(process)
+        assert kills == 0 or "resumed from step" in ended.out
+        assert "set aside" not in ended.out
+    last = harness.run(folder, *settings, processes=2)
+    assert last.code == 0, last.err
+    harness.assert_same_run(folder, whole_run)
+
+
+CHANGES = {
+    "2 divided, then 3": (2, DIVIDED, 3, DIVIDED),
+    "2 divided, then 1": (2, DIVIDED, 1, DIVIDED),
+    "2 divided, then 2 whole": (2, DIVIDED, 2, (*DIVIDED, "compute.fully_shard=off")),
+    "1 whole, then 2 divided": (1, DIVIDED, 2, DIVIDED),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, tmp_path: Path) -> None:
+    """The same global batches follow, without dropout: each later loss within 15% of the run of two's, the mean 5%.
+
+    What differs is batch norm, which averages over a rank's share.
+    """
+    begin, first, end, second = CHANGES[change]
+    # Divisible by 2 and 3; 59 steps in all.
+    common = ("model.dropout=0", "batch_size=48", "checkpoint.every_steps=0")
+    whole = harness.run(tmp_path / "whole", *first, *common, processes=2)
+    assert whole.code == 0, whole.err
+    process = harness.start(tmp_path / "cut", *first, *common, processes=begin)
+    harness.wait_for_step(tmp_path / "cut", 8, process)
+    process.send_signal(signal.SIGTERM)
+    harness.finish(process)
+    stopped_at = harness.read_status(tmp_path / "cut")["step"]
+    ended = harness.run(tmp_path / "cut", *second, *common, processes=end)
+    assert ended.code == 0, ended.err
+    assert f"resumed from step {stopped_at}" in ended.out
+    ours, theirs = losses(tmp_path / "cut"), losses(tmp_path / "whole")
+    assert len(ours) == len(theirs)
+    relative = ((ours - theirs) / theirs)[stopped_at:]
+    assert relative.abs().max().item() < 0.15
+    assert relative.mean().abs().item() < 0.05
+
+
+@pytest.mark.slow
+def test_two_machines_without_a_shared_disk_keep_their_shards_and_start_again_in_any_order(
+    whole_run: Path, tmp_path: Path
+) -> None:
+    """Each has its own shard and the index. Their process killed, both start again; then they change places.
+
+    What both have shipped to one place is a whole checkpoint, which one process reads.
+    """
+    disks = [tmp_path / "a", tmp_path / "b"]
+    _run_on_machines(disks, DIVIDED, kill_at=12)
+    for rank, disk in enumerate(disks):
+        newest = max((disk / "checkpoints").glob("step-*"))
+        assert sorted(path.name for path in newest.iterdir()) == [f"{rank}-of-2.safetensors", "index.json"]
+    assert len({max((disk / "checkpoints").glob("step-*")).name for disk in disks}) == 1
+    for disk in disks:
+        shutil.copytree(disk / "checkpoints", tmp_path / "shipped", dirs_exist_ok=True)
+    ours = load(tmp_path / "shipped" / f"step-{2 * STEPS_PER_EPOCH:08d}", ALONE)
+    harness.assert_equal(ours, load(harness.newest_checkpoint(whole_run), ALONE), "shipped")
+    _run_on_machines(disks[::-1], (*DIVIDED, "epochs=3"))
+    assert {max((disk / "checkpoints").glob("step-*")).name for disk in disks} == {f"step-{3 * STEPS_PER_EPOCH:08d}"}
+
+
+def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, kill_at: int | None = None) -> None:
+    """Train on two machines, each with an output folder of its own; kill the second's process once, if asked to."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    agents = [_start_agent(disk, settings, port, node) for node, disk in enumerate(disks)]
+    try:
+        if kill_at:
+            harness.wait_for_step(disks[0], kill_at, agents[0])
+            harness.rank_process_of(agents[1]).kill()
+        results = [harness.finish(agent) for agent in agents]
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                harness.kill_tree(agent)
+                agent.communicate(timeout=harness.TIMEOUT_SECONDS)
+    assert [result.code for result in results] == [0, 0], "\n".join(result.err for result in results)
+    assert "resumed from step" in results[0].out
+
+
+def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int) -> subprocess.Popen[str]:
+    # A fixed place for each machine: the first one's process is rank 0.
+    argv = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    argv += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "2"]
+    argv += ["-m", "trainer", "digits", *harness.settings_args(settings), "--output-dir", str(disk)]
+    return subprocess.Popen(
+        argv,
+        env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+def test_process_without_a_sample_to_validate_computes_with_the_others(tmp_path: Path) -> None:
+    """Three samples for two processes: the second one's are over first, and its rows are needed still.
+
+    A network without blocks is gathered whole, and said so; the average is divided too.
+    """
+    ended = harness.run_script(
+        divided_run.__file__, str(tmp_path / "o"), "0", "compute.fully_shard=on", "ema_decay=0.5", processes=2
+    )
+    assert ended.code == 0, ended.err
+    assert "the recipe names no blocks" in ended.out
+    rows = [row for row in harness.read_rows(tmp_path / "o") if "val_loss" in row]
+    assert len(rows) == 2
+    alone = harness.run_script(divided_run.__file__, str(tmp_path / "p"), "0", "ema_decay=0.5", processes=1)
+    assert alone.code == 0, alone.err
+    theirs = [row["val_loss"] for row in harness.read_rows(tmp_path / "p") if "val_loss" in row]
+    assert [row["val_loss"] for row in rows] == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_loss_scale_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
+    """With fp16 each process would come to a scale of its own."""
+    ended = harness.run(tmp_path / "output", *DIVIDED, "compute.amp=fp16", processes=2)
+    assert "compute.fully_shard does not work with compute.amp=fp16" in ended.err
+    assert "error: " in ended.err
+    assert not (tmp_path / "output").exists()
+
+
+def test_one_process_has_nothing_to_divide(tmp_path: Path) -> None:
+    """The setting changes no bit of its run, and its checkpoints stay files."""
+    assert harness.call(tmp_path / "plain", *DIVIDED, "compute.fully_shard=off", "epochs=1") == 0
+    assert harness.call(tmp_path / "divided", *DIVIDED, "epochs=1", "compute.amp=off") == 0
+    harness.assert_same_run(tmp_path / "divided", tmp_path / "plain")
+    assert harness.newest_checkpoint(tmp_path / "divided").suffix == ".safetensors"
