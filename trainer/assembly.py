@@ -30,13 +30,22 @@ def is_divided(compute: ComputeSettings, world: World) -> bool:
     return compute.fully_shard and world.size > 1
 
 
-def check_compute(compute: ComputeSettings, world: World) -> None:
-    """Make sure, before anything is touched, that what is asked for works together.
+def check_compute(compute: ComputeSettings, model: nn.Module, world: World) -> None:
+    """Make sure, before anything is touched, that what is asked for works together, and with the model.
 
     Raises:
         BadRequestError: it doesn't.
     """
-    if is_divided(compute, world) and compute.amp == "fp16":
+    if not is_divided(compute, world):
+        return
+    scalars = [name for name, parameter in model.named_parameters() if not parameter.dim()]
+    if scalars:
+        raise BadRequestError(
+            "compute.fully_shard does not work with this model",
+            why=f"{', '.join(scalars)} has no rows that could be divided",
+            fix="give such a parameter one dimension of size 1, or leave compute.fully_shard off",
+        )
+    if compute.amp == "fp16":
         raise BadRequestError(
             "compute.fully_shard does not work with compute.amp=fp16",
             why="each process would scale its losses by what overflows in its own rows",
@@ -69,7 +78,7 @@ def make_learner(
         _recompute(workload, say)
     if sharding:
         _divide(sharding, model, copied, workload, compute, say)
-    local = sharding.local if sharding else all_of
+    local = sharding.local_rows if sharding else all_of
     for_restart = MicroBatchFile(restart_file, asked=settings.micro_batch, per_device=plan.per_device)
     eager = model if sharding else world.wrap(model)
     return Learner(

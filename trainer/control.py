@@ -32,8 +32,8 @@ GO_ON = Decision()
 class Control:
     """One process's view of signals, notice file, deadline and checkpoint clock.
 
-    `save_seconds` tells how long a save takes until it is durable, 0 where that isn't known yet; only the main process
-    knows, and only it watches the clock.
+    `save_seconds` tells how long a save takes until it is durable, 0 where that isn't known yet. Only the main process
+    watches the clock.
     """
 
     def __init__(
@@ -64,12 +64,10 @@ class Control:
         if self._polls < self._polls_until_agreement:
             return GO_ON
         stop_reason = self._stop_reason()
-        wishes = [stop_reason is not None, self._wants_save(), -self._affordable_interval()]
-        stop, save, interval = self._world.maximum([int(wish) for wish in wishes])
-        self._polls, self._polls_until_agreement = 0, -interval
+        stop, save = self._agree(stop=stop_reason is not None, save=self._wants_save())
         if not stop and not save:
             return GO_ON
-        return Decision(stop=(stop_reason or "another process was told to") if stop else None, save=bool(save))
+        return Decision(stop=(stop_reason or "another process was told to") if stop else None, save=save)
 
     def note_save(self) -> None:
         """Remember that a checkpoint was just begun."""
@@ -82,6 +80,14 @@ class Control:
             return asked
         cost = self._save_seconds() or UNMEASURED_SAVE_SECONDS
         return min(asked, daly_interval(cost_seconds=cost, life_seconds=self._life_seconds))
+
+    def _agree(self, *, stop: bool, save: bool) -> tuple[bool, bool]:
+        """Do what any process wishes for, and agree on when to ask again."""
+        if self._world.size > 1:
+            agreed = self._world.maximum([int(stop), int(save), -self._affordable_interval()])
+            stop, save, self._polls_until_agreement = bool(agreed[0]), bool(agreed[1]), -agreed[2]
+        self._polls = 0
+        return stop, save
 
     def _stop_reason(self) -> str | None:
         if self._stop.reason:
@@ -109,8 +115,6 @@ class Control:
         now = time.monotonic()
         seconds_per_poll = (now - self._last_agreement) / self._polls
         self._last_agreement = now
-        if self._world.size == 1:
-            return 1
         fitting = SECONDS_BETWEEN_AGREEMENTS / max(seconds_per_poll, 1e-6)
         # What comes next may be slower, as the first step is after the poll before it: a stop must not wait for many.
         return int(min(MOST_POLLS_BETWEEN_AGREEMENTS, 2 * self._polls, max(1.0, fitting)))

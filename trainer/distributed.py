@@ -60,6 +60,12 @@ class World:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
+    def add(self, values: Sequence[float]) -> list[float]:
+        """Add numbers up over the processes, element by element, on the CPU: the device isn't waited for."""
+        if self.size == 1:
+            return list(values)
+        return [float(value) for value in self.sum(torch.tensor(values, dtype=torch.float64)).tolist()]
+
     def maximum(self, values: Sequence[int]) -> list[int]:
         """Take the element-wise maximum over the processes, on the CPU: the device isn't waited for."""
         if self.size == 1:
@@ -117,6 +123,9 @@ class World:
         if self.size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
+
+
+ALONE = World(rank=0, size=1, device=torch.device("cpu"))
 
 
 @contextmanager

@@ -1,19 +1,13 @@
 """Putting a run together, resuming it, training it, and saying how it ended."""
 
-import hashlib
 from contextlib import closing
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
-from trainer.assembly import check_compute, is_divided, make_learner
+from trainer.assembly import check_compute, make_learner
 from trainer.batch import BatchPlan, find_batch_concern, plan_batch
-from trainer.checkpoints.loading import Rows, all_rows, load_newest
-from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.saver import Saver
-from trainer.checkpoints.shards import chunk_rows
-from trainer.checkpoints.store import CheckpointStore
 from trainer.checkpoints.tree import State
 from trainer.config import Settings, flatten_settings
 from trainer.console import Console, render_banner
@@ -21,8 +15,6 @@ from trainer.contract import RunContract
 from trainer.control import Control
 from trainer.distributed import World, joined_world
 from trainer.errors import (
-    BadRequestError,
-    CheckpointMismatchError,
     DeviceMemoryError,
     TrainerError,
     first_line,
@@ -30,15 +22,16 @@ from trainer.errors import (
 from trainer.loop import train
 from trainer.memory import RESTART_FILE, is_out_of_memory
 from trainer.outputs import Chosen, check_outputs, choose_weights, write_outputs
-from trainer.progress import new_progress, restore_progress
+from trainer.progress import Progress, restore_progress
 from trainer.recipe import Recipe, Workload
+from trainer.resuming import open_folders
 from trainer.rng import restore_rng, seed_all
 from trainer.rows import make_meter
 from trainer.run import Run, describe_best
 from trainer.schedule import find_schedule_concern, scale_learning_rate
 from trainer.signals import StopFlag
 from trainer.stall import Stall, StallWatch
-from trainer.status import MetricsLog, StatusFile
+from trainer.status import MetricsLog
 from trainer.trackers import open_trackers
 
 Outcome = Literal["succeeded", "stopped"]
@@ -91,21 +84,9 @@ def _assemble(
         micro_batch=settings.micro_batch,
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # refused before any folder is made
-    check_compute(settings.compute, world)
-    fingerprint = fingerprint_run(name, settings, workload.model)
-    store = CheckpointStore(
-        contract.checkpoint_dir,
-        keep=settings.checkpoint.keep,
-        keep_best=settings.checkpoint.keep_best,
-        fingerprint=fingerprint,
-        peers=_find_peers(settings, world, contract),
-    )
-    saver = Saver(store)
-    status_file = StatusFile(contract.output_dir / "status.json")
-    world.each(lambda: _open_folders(store, status_file))
-    state = load_newest(store, world, console.say, rows=_own_rows(settings, world))
-    if state is not None:
-        _check_fingerprint(state["fingerprint"], fingerprint)
+    check_compute(settings.compute, workload.model, world)
+    opened = open_folders(name, settings, workload.model, world, contract, console.say)
+    saver = Saver(opened.store)
     _announce(name, workload, plan, world, contract, console)
     _announce_rates(settings, plan, console)
     learner = make_learner(
@@ -116,12 +97,12 @@ def _assemble(
         workload=workload,
         world=world,
         plan=plan,
-        fingerprint=fingerprint,
+        fingerprint=opened.fingerprint,
         learner=learner,
-        progress=new_progress(world.device),
-        store=store,
+        progress=Progress(),
+        store=opened.store,
         saver=saver,
-        status_file=status_file,
+        status_file=opened.status_file,
         metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
         control=Control(world, stop, contract, settings.checkpoint, lambda: saver.seconds),
         console=console,
@@ -129,53 +110,8 @@ def _assemble(
         stall_watch=StallWatch(settings.stall),
         rebuild=lambda: recipe.build(settings).model,
     )
-    _start_from(run, state)
+    _start_from(run, opened.state)
     return run
-
-
-def fingerprint_run(name: str, settings: Settings, model: nn.Module) -> dict[str, Any]:
-    """List what a checkpoint and a run must have in common for one to go on from the other."""
-    shapes = "\n".join(f"{key} {tuple(value.shape)} {value.dtype}" for key, value in model.state_dict().items())
-    digest = hashlib.sha256(shapes.encode()).hexdigest()[:16]
-    return {"recipe": name, **flatten_settings(settings, only_fixed=True), "model's tensors": digest}
-
-
-def _find_peers(settings: Settings, world: World, contract: RunContract) -> Peers | None:
-    """Find those who write checkpoints together; None where the main process has all that is in one."""
-    if not is_divided(settings.compute, world) or world.store is None:
-        return None
-    return Peers(world.store, rank=world.rank, size=world.size, leads_machine=contract.local_rank == 0)
-
-
-def _own_rows(settings: Settings, world: World) -> Rows:
-    """Tell which rows of the model this process holds."""
-    if not is_divided(settings.compute, world):
-        return all_rows
-    return lambda total: chunk_rows(total, world.rank, world.size)
-
-
-def _open_folders(store: CheckpointStore, status_file: StatusFile) -> None:
-    try:
-        store.prepare()
-        status_file.prepare()
-    except OSError as err:
-        raise BadRequestError(
-            "the output or checkpoint folder cannot be used",
-            why=first_line(err),
-            fix="choose folders that can be written with --output-dir and --checkpoint-dir",
-        ) from err
-
-
-def _check_fingerprint(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    different = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
-    if not different:
-        return
-    details = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in different)
-    raise CheckpointMismatchError(
-        "the checkpoints here are of another configuration",
-        why=details,
-        fix="use the same settings to go on, or start anew with another --output-dir and --checkpoint-dir",
-    )
 
 
 def _announce(
@@ -213,7 +149,7 @@ def _start_from(run: Run, state: State | None) -> None:
 
 def _restore(run: Run, state: State) -> None:
     run.learner.load(state)
-    run.progress = restore_progress(state["progress"], run.world)
+    run.progress = restore_progress(state["progress"])
     run.saved_position = run.progress.position
     if len(state["rng"]) == run.world.size:
         restore_rng(state["rng"][run.world.rank], run.world.device)

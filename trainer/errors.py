@@ -3,7 +3,8 @@
 TrainerError                    exit 1
 ├── BadRequestError             exit 2  an unknown recipe or setting, a batch that cannot be trained
 ├── CheckpointMismatchError     exit 2  the checkpoints belong to another configuration
-├── DamagedCheckpointError              one file does not load; the store goes on to the one before it
+├── DamagedCheckpointError              one checkpoint does not load; the one before it is used
+│   └── IncompleteCheckpointError  exit 2  shards of it are on machines that aren't here
 ├── CheckpointWriteError        exit 1  a checkpoint could not be made durable
 ├── NonFiniteError              exit 1  the loss or the gradient became NaN or infinite
 ├── DeviceMemoryError           exit 1  the device or the machine has no memory left
@@ -49,7 +50,13 @@ class CheckpointMismatchError(TrainerError):
 
 
 class DamagedCheckpointError(TrainerError):
-    """One checkpoint file does not load."""
+    """One checkpoint does not load."""
+
+
+class IncompleteCheckpointError(DamagedCheckpointError):
+    """Some shards of a checkpoint are not here; nothing was touched."""
+
+    exit_code = 2
 
 
 class CheckpointWriteError(TrainerError):

@@ -89,7 +89,7 @@ def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say)
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
     )
-    check_compute(settings.compute, world)
+    check_compute(settings.compute, workload.model, world)
     nowhere = contract.checkpoint_dir / RESTART_FILE
     learner = make_learner(settings, workload, world, plan, restart_file=nowhere, say=say)
     seed_all(seed=settings.seed, rank=world.rank, step=0)

@@ -15,11 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from trainer.batch import halve_micro_batch
-from trainer.checkpoints.weights import load_weights
+from trainer.checkpoints.weights import as_it_is, load_weights
 from trainer.data import Batch
 from trainer.distributed import World
 from trainer.ema import AveragedModel
-from trainer.errors import DeviceMemoryError, NonFiniteError, first_line
+from trainer.errors import DeviceMemoryError, first_line
 from trainer.memory import MicroBatchFile, is_out_of_memory
 from trainer.precision import Precision
 from trainer.rewind import Rewind
@@ -70,13 +70,10 @@ class Learner:
     is_reducing: bool = False
     parameters: list[nn.Parameter] = field(init=False)
     rewind: Rewind = field(init=False)
-    skips: torch.Tensor = field(init=False)
-    """(2,): steps skipped in the whole run, and in a row just now."""
 
     def __post_init__(self) -> None:
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.rewind = Rewind(self.model, self.world.device)
-        self.skips = torch.zeros(2, device=self.world.device)
         self._watch_forward()
 
     @property
@@ -91,14 +88,13 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "average": self.average.model.state_dict() if self.average else None,
             "scaler": self.precision.state(),
-            "skips": self.skips,
         }
-        return self.sharding.take(state) if self.sharding else state
+        return self.sharding.slice_state(state) if self.sharding else state
 
     def evaluated_weights(self) -> State:
         """Take the weights that are kept as the best, or this process's rows of them."""
         weights = self.evaluated.state_dict()
-        return self.sharding.take(weights) if self.sharding else weights
+        return self.sharding.slice_state(weights) if self.sharding else weights
 
     def load(self, state: State) -> None:
         """Go on from what `state` took.
@@ -106,16 +102,14 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights are not this model's.
         """
-        optimizer, options = state["optimizer"], {}
-        if self.sharding:
-            optimizer, options = self.sharding.give_optimizer(optimizer, self.optimizer), {"fit": self.sharding.give}
-        load_weights(self.model, state["model"], **options)
-        self.optimizer.load_state_dict(optimizer)
+        sharding, moments = self.sharding, state["optimizer"]
+        fit = sharding.divide_like if sharding else as_it_is
+        load_weights(self.model, state["model"], fit=fit)
+        self.optimizer.load_state_dict(sharding.divide_optimizer(moments, self.optimizer) if sharding else moments)
+        _lay_out_like_parameters(self.optimizer)
         if self.average and state.get("average"):
-            load_weights(self.average.model, state["average"], **options)
+            load_weights(self.average.model, state["average"], fit=fit)
         self.precision.load(state.get("scaler") or {})
-        if "skips" in state:
-            self.skips.copy_(state["skips"])
 
     def prepare_evaluation(self) -> None:
         """Make `evaluated` ready, with the main process's running statistics; collective."""
@@ -128,20 +122,6 @@ class Learner:
         """Tell how many samples fit at once on every process; collective."""
         (smallest,) = self.world.maximum([-self.micro_batch])
         return -smallest
-
-    def check_skips(self, most: int, *, step: int) -> None:
-        """Make sure that training goes on; waits for the device.
-
-        Raises:
-            NonFiniteError: the last `most` steps were all skipped, on every process alike.
-        """
-        in_a_row = int(self.skips[1])
-        if in_a_row >= most:
-            raise NonFiniteError(
-                f"training diverged: the gradients of {in_a_row} steps in a row, up to step {step}, are not finite",
-                why="such steps are skipped, but no other came",
-                fix="lower optimizer.learning_rate or optimizer.clip_norm; the last checkpoint is sound",
-            )
 
     def step(self, batch: Batch, *, rate: float, number: int) -> StepResult:
         """Make one optimizer step from this process's share of a batch; collective.
@@ -185,9 +165,12 @@ class Learner:
 
     def _gradient(self, batch: Batch) -> torch.Tensor:
         """Add up the gradient of all micro-batches; the last one's backward pass reduces it over the processes."""
-        self.optimizer.zero_grad(set_to_none=True)
-        parts = list(zip(*(torch.split(tensor_B, self.micro_batch) for tensor_B in batch), strict=True))
+        for parameter in self.parameters:
+            parameter.grad = None  # what zero_grad does, without its profiler's hook
         self.is_reducing = self.has_collectives
+        if len(batch[0]) <= self.micro_batch:
+            return self._backward(batch, 1)
+        parts = list(zip(*(torch.split(tensor_B, self.micro_batch) for tensor_B in batch), strict=True))
         total = torch.zeros((), device=self.world.device)
         for part in parts[:-1]:
             with self._not_reducing():
@@ -212,7 +195,9 @@ class Learner:
 
     def _backward(self, part: Batch, parts: int) -> torch.Tensor:
         with self.precision.autocast():
-            loss = self.loss(self.wrapped, part) / parts
+            loss = self.loss(self.wrapped, part)
+        if parts > 1:
+            loss = loss / parts
         self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss.detach()
 
@@ -227,13 +212,11 @@ class Learner:
         else:
             grad_norm = get_total_norm([item.grad for item in self.parameters if item.grad is not None])
         if self.sharding:
-            grad_norm = self.sharding.whole(grad_norm)
-        skipped = (~torch.isfinite(grad_norm)).float()
+            grad_norm = self.sharding.gather_whole(grad_norm)
+        skipped = (grad_norm * 0).ne_(0)  # 1 for infinity and NaN, in two small operations
         # How torch's own GradScaler makes a fused optimizer skip a step.
         self.optimizer.found_inf = skipped  # type: ignore[attr-defined]
         self.optimizer.step()
-        self.skips += skipped
-        self.skips[1] *= skipped
         return grad_norm, skipped
 
     def _answer(self, err: Exception) -> Callable[[], None] | None:
@@ -279,6 +262,18 @@ class Learner:
             self.say(line)
         else:
             logger.warning("rank %d: %s", self.world.rank, line)
+
+
+def _lay_out_like_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Give moments their parameters' strides, which a checkpoint of another memory format has not.
+
+    torch's fused optimizers on the CPU go through the memory of both without looking (2.13).
+    """
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            is_moment = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if is_moment and value.stride() != parameter.stride():
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value).detach()
 
 
 def _is_compilers(err: Exception) -> bool:

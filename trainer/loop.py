@@ -4,8 +4,7 @@ import math
 import time
 
 from trainer.console import render_epoch, render_figures
-from trainer.data import Batch, KeyedSampler, load_batches
-from trainer.progress import figures_of_step
+from trainer.data import KeyedSampler, load_batches
 from trainer.run import Run, must_stop, reserve, save
 from trainer.schedule import learning_rate, scale_learning_rate
 from trainer.stopwatch import Stopwatch
@@ -30,6 +29,7 @@ def train(run: Run) -> bool:
         metrics = validate(run)
         if metrics is None:
             return False
+        run.progress.settle()
         loss = run.progress.whole_epoch.mean(run.world, step=run.progress.step)
         line = render_epoch(
             epoch=run.progress.epoch + 1,
@@ -63,9 +63,10 @@ def _train_epoch(run: Run) -> float | None:
         for batch in run.stall_watch.follow(run.stopwatch.waiting(batches)):
             if must_stop(run):
                 return None
-            _train_step(run, batch)
+            rate = current_learning_rate(run)
+            run.progress.add(run.learner.step(batch, rate=rate, number=run.progress.step))
             whole.count()
-            _after_step(run)
+            _after_step(run, rate)
     finally:
         run.console.stop_bar()
     return whole.samples_per_second(run.plan.batch_size)
@@ -83,13 +84,6 @@ def _train_sampler(run: Run) -> KeyedSampler:
     )
 
 
-def _train_step(run: Run, batch: Batch) -> None:
-    result = run.learner.step(batch, rate=current_learning_rate(run), number=run.progress.step)
-    figures = figures_of_step(result.loss, result.grad_norm, result.skipped)
-    run.progress.window.add(figures)
-    run.progress.whole_epoch.add(figures)
-
-
 def current_learning_rate(run: Run) -> float:
     """Compute the rate of the step that comes next."""
     return learning_rate(
@@ -100,10 +94,7 @@ def current_learning_rate(run: Run) -> float:
     )
 
 
-def _after_step(run: Run) -> None:
-    rate = current_learning_rate(run)
-    run.progress.step += 1
-    run.progress.step_in_epoch += 1
+def _after_step(run: Run, rate: float) -> None:
     run.stopwatch.count()
     run.console.advance_bar()
     if run.progress.step % run.settings.log_every_steps == 0:
@@ -118,7 +109,8 @@ def _after_step(run: Run) -> None:
 
 
 def _log_train(run: Run, rate: float) -> None:
-    run.learner.check_skips(run.settings.optimizer.most_skips, step=run.progress.step)
+    run.progress.settle()
+    run.progress.check_skips(run.settings.optimizer.most_skips)
     loss = run.progress.window.mean(run.world, step=run.progress.step)
     skipped = _note_skips(run)
     run.progress.window.reset()

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 
 from trainer.checkpoints.document import write_document
-from trainer.checkpoints.loading import ALONE, all_rows, load_best, load_newest
+from trainer.checkpoints.loading import all_rows, load_best, load_newest
 from trainer.checkpoints.tree import WEIGHTS, State, flatten
 from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.config import Settings, flatten_settings
 from trainer.contract import RunContract
 from trainer.data import Batch
+from trainer.distributed import ALONE
 from trainer.files import write_atomically
 from trainer.hardware import device_name
 from trainer.hub import check_hub, push
@@ -67,13 +68,13 @@ def choose_weights(run: Run) -> Chosen | None:
     if not is_divided and not run.world.is_main:
         return None
     readers = run.world if is_divided else ALONE
-    rows = all_rows if run.world.is_main else _no_rows
-    best = load_best(run.store, readers, say, rows=rows)
+    want = all_rows if run.world.is_main else _no_rows
+    best = load_best(run.store, readers, say, want=want)
     if best:
         chosen = Chosen(weights=best["model"], epoch=best["epoch"], metrics=best["metrics"])
     else:
         say("the last weights are exported instead of the best")
-        last = load_newest(run.store, readers, say, rows=rows) if is_divided else run.learner.state()
+        last = load_newest(run.store, readers, say, want=want) if is_divided else run.learner.state()
         chosen = Chosen(weights=last["model"] if last else {}, epoch=0, metrics=run.progress.metrics)
     return chosen if run.world.is_main else None
 

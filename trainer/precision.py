@@ -1,7 +1,7 @@
 """What number formats a step computes in: autocast, loss scaling, TF32."""
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Compute what follows in the lower precision, where one is asked for."""
-        return torch.autocast(self._device.type, dtype=self._dtype, enabled=self._dtype != torch.float32)
+        if self._dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=self._dtype)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale a loss for its backward pass."""

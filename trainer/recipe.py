@@ -23,14 +23,14 @@ S = TypeVar("S", bound=Settings)
 class Workload:
     """A model, its data, and what to minimise and to measure.
 
-    `loss` returns the batch's mean, a scalar. `metrics` returns per-sample values by name, each (B,);
-    one of them is called "loss". `best` is the metric that chooses the best weights, and
-    `best_is` its direction. `export_inputs` are the model's inputs for ONNX with batch first, at least
-    two samples; None where the model isn't to be exported. `flops_per_sample` are the operations of one
-    sample's forward and backward pass, for the utilisation that is shown; None where they aren't known
-    (`trainer.flops` counts them). `blocks` are the model's parts, in order, that gradient checkpointing computes again
-    in the backward pass instead of keeping what is in them. `data` is a line for the model card: what the data are,
-    and whose.
+    `loss` returns the batch's mean, a scalar. `metrics` returns per-sample values by name, each (B,); one of them
+    is called "loss". `best` is the metric that chooses the best weights, and `best_is` its direction.
+    `export_inputs` are the model's inputs for ONNX with batch first, at least two samples; None where the model
+    isn't to be exported. `flops_per_sample` are the operations of one sample's forward and backward pass, for the
+    utilisation that is shown; None where they aren't known (`trainer.flops` counts them). `blocks` are the model's
+    parts, in order, that gradient checkpointing computes again in the backward pass instead of keeping what is in
+    them, and that a divided model gathers one by one. `data` is a line for the model card: what the data are, and
+    whose.
     """
 
     model: nn.Module

@@ -84,7 +84,8 @@ def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool 
     """
     is_new = run.progress.position != run.saved_position
     if is_new:
-        run.learner.check_skips(run.settings.optimizer.most_skips, step=run.progress.step)
+        run.progress.settle()
+        run.progress.check_skips(run.settings.optimizer.most_skips)
         progress = dump_progress(run.progress, run.world)
         ranks = run.world.gather(_rank_state(run))
         if run.writes_checkpoints:

@@ -37,19 +37,19 @@ class Sharding:
         for part in (*parts, model):
             fully_shard(part, mesh=self._mesh, reshard_after_forward=None if is_trained else True)
 
-    def take(self, value: Any) -> Any:
+    def slice_state(self, value: Any) -> Any:
         """Replace what is divided in a state by the rows that are here."""
         if isinstance(value, DTensor):
             local = value.to_local()
             rows = chunk_rows(len(value), self._world.rank, self._world.size)
             return Slice(tensor=local.detach(), begin=rows.start, total=len(value))
         if isinstance(value, dict):
-            return {key: self.take(item) for key, item in value.items()}
+            return {key: self.slice_state(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self.take(item) for item in value)
+            return type(value)(self.slice_state(item) for item in value)
         return value
 
-    def give(self, value: Any, like: torch.Tensor) -> Any:
+    def divide_like(self, value: Any, like: torch.Tensor) -> Any:
         """Make what a checkpoint has of a tensor, whole or in rows, into what is divided as `like` is; else keep it.
 
         Raises:
@@ -65,25 +65,29 @@ class Sharding:
                 why=f"rows of shape {tuple(local.shape)} for a tensor of shape {tuple(like.shape)}",
                 fix="use the settings that they were trained with, or another checkpoint",
             )
-        there = local.to(like.device)
         return DTensor.from_local(
-            there, self._mesh, [ByRows(0)], run_check=False, shape=like.shape, stride=like.stride()
+            local.contiguous().to(like.device),
+            self._mesh,
+            [ByRows(0)],
+            run_check=False,
+            shape=like.shape,
+            stride=like.stride(),
         )
 
-    def give_optimizer(self, state: State, optimizer: torch.optim.Optimizer) -> State:
+    def divide_optimizer(self, state: State, optimizer: torch.optim.Optimizer) -> State:
         """Divide an optimizer's state from a checkpoint as its parameters are."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         divided = {
-            number: {name: self.give(value, parameters[number]) for name, value in values.items()}
+            number: {name: self.divide_like(value, parameters[number]) for name, value in values.items()}
             for number, values in state["state"].items()
         }
         return {**state, "state": divided}
 
-    def whole(self, value: torch.Tensor) -> torch.Tensor:
+    def gather_whole(self, value: torch.Tensor) -> torch.Tensor:
         """Gather a tensor that is divided; collective."""
         return value.full_tensor() if isinstance(value, DTensor) else value
 
-    def local(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def local_rows(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Take the rows that are here, in the memory where they are."""
         return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 

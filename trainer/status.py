@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from trainer.files import remove_temporaries, write_atomically
 from trainer.trackers import Tracker
@@ -91,6 +91,7 @@ class MetricsLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._stream: TextIO | None = None
         self._trackers: Sequence[Tracker] = ()
 
     def follow_with(self, trackers: Sequence[Tracker]) -> None:
@@ -98,7 +99,10 @@ class MetricsLog:
         self._trackers = trackers
 
     def close(self) -> None:
-        """Let the trackers finish."""
+        """Close the file, and let the trackers finish."""
+        if self._stream:
+            self._stream.close()
+            self._stream = None
         for tracker in self._trackers:
             tracker.close()
         self._trackers = ()
@@ -118,8 +122,9 @@ class MetricsLog:
     def append(self, row: Mapping[str, float]) -> None:
         """Add one row; what isn't finite becomes null, because NaN is no JSON."""
         clean = {name: finite_or_none(value) for name, value in row.items()}
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(clean, allow_nan=False) + "\n")
+        if self._stream is None:
+            self._stream = self._path.open("a", encoding="utf-8", buffering=1)  # each row is in the file at once
+        self._stream.write(json.dumps(clean, allow_nan=False) + "\n")
         for tracker in self._trackers:
             tracker.log(row)
 

@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import torch
 
-from trainer.checkpoints.loading import ALONE, load
+from trainer.checkpoints.loading import load
 from trainer.cli import main
+from trainer.distributed import ALONE
 from trainer.signals import StopFlag
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,7 +183,7 @@ def rows_without_speed(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    return max((folder / "checkpoints").glob("step-*"))
+    return max(path for path in (folder / "checkpoints").glob("step-*") if ".damaged" not in path.name)
 
 
 def best_checkpoint(folder: Path) -> Path:

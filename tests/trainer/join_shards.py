@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
         places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
         for place in (*places.values(), folder / f"disk {world.rank}" / "step-4-shards" / "step-00000004"):
             whole = make_state(int(place.name.removeprefix("step-")))
-            mine = load(place, world, rows=lambda total: chunk_rows(total, world.rank, world.size))
+            mine = load(place, world, want=lambda total: chunk_rows(total, world.rank, world.size))
             assert_equal(as_tensors(mine), own(whole, world.rank, world.size), str(place))
             assert_equal(load(place, world), whole, str(place))
 

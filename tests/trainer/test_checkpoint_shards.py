@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,16 +15,16 @@ from safetensors.torch import load_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not in its __all__
 
 from tests.trainer import harness, join_shards
-from trainer.checkpoints import peers as peers_module
 from trainer.checkpoints.document import write_document
-from trainer.checkpoints.loading import ALONE, load, load_best, load_newest
+from trainer.checkpoints.loading import load, load_best, load_newest
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.remap import remap
 from trainer.checkpoints.shards import INDEX, chunk_rows
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, Slice, State, flatten
 from trainer.cli import main
-from trainer.errors import BadRequestError, CheckpointWriteError, DamagedCheckpointError
+from trainer.distributed import ALONE
+from trainer.errors import BadRequestError, CheckpointWriteError, DamagedCheckpointError, IncompleteCheckpointError
 from trainer.signals import StopFlag
 
 FINGERPRINT = {"recipe": "digits"}
@@ -42,7 +43,7 @@ def cut(whole: Any, rank: int, size: int) -> Any:
 class Writers:
     """Several processes that write together, as threads; each with a folder of its own, or all with one."""
 
-    def __init__(self, folders: list[Path], *, keep: int = 2) -> None:
+    def __init__(self, folders: list[Path], *, keep: int = 2, patience_seconds: float = 30) -> None:
         meeting = HashStore()
         self.stores = [
             CheckpointStore(
@@ -50,7 +51,12 @@ class Writers:
                 keep=keep,
                 fingerprint=FINGERPRINT,
                 peers=Peers(
-                    meeting, rank=rank, size=len(folders), leads_machine=rank == 0 or folder != folders[rank - 1]
+                    meeting,
+                    rank=rank,
+                    size=len(folders),
+                    leads_machine=rank == 0 or folder != folders[rank - 1],
+                    patience_seconds=patience_seconds,
+                    leaving_seconds=0.2,
                 ),
             )
             for rank, folder in enumerate(folders)
@@ -75,6 +81,11 @@ class Writers:
         return self.each(lambda rank, store: store.save_best(flatten(cut(whole, rank, size)), step=step, rating=rating))
 
 
+def shard_of(folder: Path, rank: int) -> Path:
+    (path,) = folder.glob(f"{rank}-of-*.safetensors")
+    return path
+
+
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -94,7 +105,7 @@ def test_shards_of_any_number_hold_the_whole_state(size: int, tmp_path: Path) ->
 def test_shard_is_a_plain_safetensors_file_with_its_part_only(tmp_path: Path) -> None:
     """Hugging Face's reader finds the second process's rows under the model's names, and nothing else."""
     Writers([tmp_path] * 2).save(7)
-    second = load_file(tmp_path / "step-00000007" / "1-of-2.safetensors")
+    second = load_file(shard_of(tmp_path / "step-00000007", 1))
     whole = join_shards.make_state(7)["model"]
     assert torch.equal(second["weight"], whole["weight"][4:])
     assert "scale" not in second
@@ -108,7 +119,7 @@ def test_last_ones_are_kept_and_what_was_never_finished_goes(tmp_path: Path) -> 
     writers.save(2)
     (tmp_path / "step-00000002" / INDEX).unlink()
     (tmp_path / "step-00000009").mkdir()
-    (tmp_path / "step-00000009" / "0-of-2.safetensors").write_text("somebody is still writing")
+    (tmp_path / "step-00000009" / "0-of-2.01234567.safetensors").write_text("somebody is still writing")
     assert writers.stores[0].newest_name() == "step-00000001"
     writers.save(3)
     writers.save(4)
@@ -120,9 +131,9 @@ def test_half_written_files_of_a_killed_process_are_cleared_away(tmp_path: Path)
     """At the next start."""
     writers = Writers([tmp_path] * 2)
     writers.save(1)
-    (tmp_path / "step-00000001" / ".1-of-2.safetensors.tmp").write_text("half")
+    (tmp_path / "step-00000001" / ".1-of-2.01234567.safetensors.tmp").write_text("half")
     writers.stores[1].prepare()
-    assert names(tmp_path / "step-00000001") == ["0-of-2.safetensors", "1-of-2.safetensors", INDEX]
+    assert [name[:6] for name in names(tmp_path / "step-00000001")] == ["0-of-2", "1-of-2", INDEX[:6]]
 
 
 def test_best_weights_are_chosen_by_the_main_process_for_all(tmp_path: Path) -> None:
@@ -138,13 +149,10 @@ def test_best_weights_are_chosen_by_the_main_process_for_all(tmp_path: Path) -> 
     assert best["rating"]["value"] == 0.75
 
 
-def test_process_that_dies_leaves_no_index_and_the_others_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_that_dies_leaves_no_index_and_the_others_say_so(tmp_path: Path) -> None:
     """Two of three write: the checkpoint before it stays the newest."""
-    writers = Writers([tmp_path] * 3)
+    writers = Writers([tmp_path] * 3, patience_seconds=0.5)
     writers.save(1)
-    monkeypatch.setattr(peers_module, "PATIENCE_SECONDS", 0.3)
     whole = join_shards.make_state(2)
 
     def save(rank: int, store: CheckpointStore) -> None:
@@ -172,42 +180,115 @@ def test_disk_of_one_that_is_full_fails_all_and_names_it(tmp_path: Path) -> None
     assert writers.stores[0].newest_name() is None
 
 
-def test_process_that_ends_waits_for_the_others_only_shortly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ends_waits_for_the_others_only_shortly(tmp_path: Path) -> None:
     """Its own shard is written; the other one's doesn't come."""
-    monkeypatch.setattr(peers_module, "PARTING_SECONDS", 0.2)
     store = Writers([tmp_path] * 2).stores[0]
-    store.part()
+    store.leave_soon()
     with pytest.raises(CheckpointWriteError, match="step-00000001 could not be written"):
         store.save(flatten(cut(join_shards.make_state(1), 0, 2)), step=1)
-    assert names(tmp_path) == ["step-00000001/0-of-2.safetensors"]
+    (only,) = names(tmp_path)
+    assert only.startswith("step-00000001/0-of-2.")
 
 
 def test_step_that_is_saved_again_replaces_the_index_on_every_disk(tmp_path: Path) -> None:
-    """Each machine has its own disk; the later content counts."""
+    """Each machine has its own disk; the later content counts, and the earlier is removed."""
     writers = Writers([tmp_path / "a", tmp_path / "b"])
     writers.save(1)
     assert writers.save(1, join_shards.make_state(5)) == [None, None]
+    for rank, disk in enumerate("ab"):
+        assert [name[:7] for name in names(tmp_path / disk / "step-00000001")] == [f"{rank}-of-2.", INDEX[:7]]
     shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
     harness.assert_equal(load(tmp_path / "a" / "step-00000001", ALONE), join_shards.make_state(5), "saved again")
 
 
+def test_step_that_is_saved_again_in_vain_is_what_it_was(tmp_path: Path) -> None:
+    """One process dies amid the second save of the only checkpoint: the first one loads, to the bit."""
+    writers = Writers([tmp_path] * 2, keep=1, patience_seconds=0.5)
+    writers.save(1)
+    again = join_shards.make_state(5)
+
+    def save(rank: int, store: CheckpointStore) -> None:
+        if rank == 0:
+            store.save(flatten(cut(again, rank, 2)), step=1)
+
+    failure, _ = writers.each(save)
+    assert isinstance(failure, CheckpointWriteError)
+    harness.assert_equal(load_newest(writers.stores[1], ALONE, print), join_shards.make_state(1), "the first save")
+
+
+def test_process_that_fails_before_its_shard_fails_the_others_at_once(tmp_path: Path) -> None:
+    """Nobody waits out their patience for what one can't do."""
+    writers = Writers([tmp_path] * 2)
+    began = time.monotonic()
+
+    def save(rank: int, store: CheckpointStore) -> None:
+        if rank == 0:
+            store.fail("metrics.jsonl is gone")
+        else:
+            store.save(flatten(cut(join_shards.make_state(1), rank, 2)), step=1)
+
+    _, failure = writers.each(save)
+    assert isinstance(failure, CheckpointWriteError)
+    assert failure.why == "process 0: metrics.jsonl is gone"
+    assert time.monotonic() - began < 10
+
+
+def test_checkpoint_of_which_a_machine_is_missing_is_no_damage(tmp_path: Path) -> None:
+    """One of two disks isn't here: refused with what to bring, nothing renamed; an older one that is whole is used."""
+    writers = Writers([tmp_path / "a", tmp_path / "b"])
+    writers.save(2)
+    store = writers.stores[0]
+    with pytest.raises(IncompleteCheckpointError, match="step-00000002 is not whole") as refused:
+        load_newest(store, ALONE, print)
+    assert refused.value.exit_code == 2
+    assert "step-00000002/1-of-2." in refused.value.fix
+    assert store.newest_name() == "step-00000002"
+    Writers([tmp_path / "a"] * 2, keep=9).save(1)
+    said: list[str] = []
+    harness.assert_equal(load_newest(store, ALONE, said.append), join_shards.make_state(1), "the older one")
+    assert store.newest_name() == "step-00000001"
+    assert "shard 1 of 2 is on none of these machines" in said[0]
+
+
+def test_same_step_in_another_form_is_replaced(tmp_path: Path) -> None:
+    """A run that was whole and goes on divided, and the other way round: the last save of a step counts."""
+    alone = CheckpointStore(tmp_path, keep=2, fingerprint=FINGERPRINT)
+    alone.save(flatten({"step": 1}), step=1)
+    Writers([tmp_path] * 2).save(1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    alone.save(flatten({"step": 1}), step=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.safetensors"]
+
+
 def truncate(folder: Path) -> None:
-    shard = folder / "1-of-2.safetensors"
+    shard = shard_of(folder, 1)
     shard.write_bytes(shard.read_bytes()[:-1])
 
 
 def swap_with_another_step(folder: Path) -> None:
-    shutil.copy(folder.with_name("step-00000001") / "1-of-2.safetensors", folder)
+    shutil.copy(shard_of(folder.with_name("step-00000001"), 1), shard_of(folder, 1))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "flipped bit": (lambda folder: flip_last_byte(folder / "1-of-2.safetensors"), "fails its checksum"),
-    "shard cut short": (truncate, "shard 1 of 2 is missing or damaged"),
-    "no shard": (lambda folder: (folder / "0-of-2.safetensors").unlink(), "shard 0 of 2 is missing or damaged"),
-    "another step's shard": (swap_with_another_step, "shard 1 of 2 is missing or damaged"),
+    "flipped bit": (lambda folder: flip_last_byte(shard_of(folder, 1)), "fails its checksum"),
+    "shard cut short": (truncate, "one of its shards is damaged"),
+    "no shard": (lambda folder: shard_of(folder, 0).unlink(), "shard 0 of 2 is on none of these machines"),
+    "another step's shard": (swap_with_another_step, "one of its shards is damaged"),
     "index cut short": (lambda folder: (folder / INDEX).write_text('{"format": '), "index makes no sense"),
     "index of lists": (lambda folder: (folder / INDEX).write_text("[" * 10_000), "index makes no sense"),
     "index of another program": (lambda folder: (folder / INDEX).write_text('{"format": "2"}'), "index makes no sense"),
+    "index that is endless": (
+        lambda folder: (folder / INDEX).write_text(
+            (folder / INDEX).read_text().replace('"bytes": ', '"bytes": Infinity, "was": ', 1)
+        ),
+        "index makes no sense",
+    ),
+    "index that leads out of the folder": (
+        lambda folder: (folder / INDEX).write_text(
+            (folder / INDEX).read_text().replace('"file": "', '"file": "../step-00000001/', 1)
+        ),
+        "index makes no sense",
+    ),
     "index without shards": (
         lambda folder: (folder / INDEX).write_text('{"format": "kedge shards 1", "shards": [], "about": {}}'),
         "index makes no sense",
@@ -231,19 +312,23 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage: str,
 
 
 @pytest.mark.parametrize(
-    "rows", [(-1, 9), (4, 6), (0, 7), (4, 900), ("a", 7)], ids=["negative", "beyond", "twice", "other total", "words"]
+    "rows",
+    [(-1, 9), (4, 6), (0, 7), (4, 900), ("a", 7), (4, float("inf")), (0, 1e30), (0, 10**15)],
+    ids=["negative", "beyond", "twice", "other total", "words", "endless", "huge", "more than memory"],
 )
-def test_shard_that_lies_about_its_rows_is_damaged(rows: tuple[Any, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_shard_that_lies_about_its_rows_is_damaged(rank: int, rows: tuple[Any, Any], tmp_path: Path) -> None:
     """Its checksums are right: somebody made it so."""
     Writers([tmp_path] * 2).save(1)
     folder = tmp_path / "step-00000001"
+    if (rank, rows) == (0, (0, 7)):
+        rows = (0, 8)  # else it tells the truth
     index = json.loads((folder / INDEX).read_text())
     whole = join_shards.make_state(1)
-    flat = flatten(cut(whole, 1, 2))
-    divided = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
-    lying = replace(flat, plain=None, tensors=divided, rows={**flat.rows, "weight": rows})
-    shard = forge(folder / "1-of-2.safetensors", lying)
-    index["shards"][1] = shard
+    flat = flatten(cut(whole, rank, 2))
+    tensors = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows or rank == 0}
+    lying = replace(flat, tensors=tensors, rows={**flat.rows, "weight": rows})
+    index["shards"][rank] |= forge(shard_of(folder, rank), lying)
     (folder / INDEX).write_text(json.dumps(index))
     with pytest.raises(DamagedCheckpointError):
         load(folder, ALONE)
@@ -265,9 +350,9 @@ def test_remap_makes_one_file_of_shards_and_refuses_one_alone(tmp_path: Path) ->
     assert main(["remap", str(folder), str(tmp_path / "all.safetensors")], environ={}, stop=StopFlag()) == 0
     harness.assert_equal(load_file(tmp_path / "all.safetensors"), join_shards.make_state(3)["model"], "remapped")
     with pytest.raises(BadRequestError, match="does not load") as refused:
-        remap(folder / "1-of-2.safetensors", tmp_path / "part.safetensors")
+        remap(shard_of(folder, 1), tmp_path / "part.safetensors")
     assert "a shard, which is nothing without the others" in refused.value.why
-    (folder / "1-of-2.safetensors").unlink()
+    shard_of(folder, 1).unlink()
     with pytest.raises(BadRequestError, match="does not load"):
         remap(folder, tmp_path / "rest.safetensors")
 
@@ -281,7 +366,7 @@ def test_any_number_of_processes_reads_its_rows_from_whatever_disks_they_are_on(
     disks = [tmp_path / f"disk {number}" for number in range(processes)]
     for disk in disks:
         shutil.copytree(tmp_path / "shared" / "4", disk / "step-4-shards")
-        for shard in (disk / "step-4-shards" / "step-00000004").glob("*-of-4.safetensors"):
+        for shard in (disk / "step-4-shards" / "step-00000004").glob("*-of-4.*"):
             if (int(shard.name[0]) + 1) % processes != disks.index(disk):
                 shard.unlink()
     ended = harness.run_script(join_shards.__file__, str(tmp_path), processes=processes)

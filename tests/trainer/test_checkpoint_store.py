@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from trainer.checkpoints.document import read_document
-from trainer.checkpoints.loading import ALONE, load_best, load_newest
+from trainer.checkpoints.loading import load_best, load_newest
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
 from trainer.checkpoints.tree import flatten
+from trainer.distributed import ALONE
 from trainer.errors import CheckpointWriteError
 
 OURS = {"recipe": "digits", "widths": (1, 2)}

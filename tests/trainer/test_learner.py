@@ -8,8 +8,10 @@ from torch import nn
 
 from tests.trainer import harness
 from tests.trainer.learners import FEATURES, SmallNet, make_learner_of, random_batches
+from trainer.distributed import ALONE
 from trainer.errors import DeviceMemoryError, NonFiniteError
-from trainer.learner import Learner
+from trainer.learner import Learner, StepResult
+from trainer.progress import Progress, dump_progress, restore_progress
 
 FAST = 1e-2
 
@@ -128,23 +130,41 @@ def test_step_without_a_finite_gradient_is_skipped_and_counted(optimizer: str, c
     values_BF, labels_B = next(random_batches())
     result = learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=2)
     assert result.skipped.item() == 1
-    assert learner.skips.tolist() == [1, 1]
-    after = learner.state()
-    harness.assert_equal({**after, "skips": None}, {**before, "skips": None}, "learner")
+    harness.assert_equal(learner.state(), before, "learner")
     assert learner.step((values_BF, labels_B), rate=FAST, number=3).skipped.item() == 0
-    assert learner.skips.tolist() == [1, 0]
 
 
 def test_many_skipped_steps_in_a_row_end_the_run() -> None:
     """Three are allowed: the third raises, a good one in between starts the count anew."""
-    learner = make_learner_of()
+    learner, progress = make_learner_of(), Progress()
     values_BF, labels_B = next(random_batches())
     for scale in (float("nan"), float("nan"), 1.0, float("inf"), float("nan")):
-        learner.step((values_BF * scale, labels_B), rate=FAST, number=0)
-    learner.check_skips(3, step=5)
-    learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=0)
-    with pytest.raises(NonFiniteError, match="3 steps in a row"):
-        learner.check_skips(3, step=6)
+        progress.add(learner.step((values_BF * scale, labels_B), rate=FAST, number=0))
+    progress.settle()
+    progress.check_skips(3)
+    assert (progress.window.skipped, progress.skipped_in_a_row) == (4, 2)
+    restored = restore_progress(dump_progress(progress, ALONE))
+    assert restored == progress
+    restored.add(learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=0))
+    restored.settle()
+    with pytest.raises(NonFiniteError, match="3 steps in a row, up to step 6"):
+        restored.check_skips(3)
+
+
+def test_means_do_not_depend_on_when_the_figures_are_fetched() -> None:
+    """After each step, after all 600, or when the device would hold too many: the same sums to the bit."""
+    draw = torch.Generator().manual_seed(0)
+    losses = torch.rand(600, generator=draw)
+    every, once = Progress(), Progress()
+    for loss in losses:
+        for progress in (every, once):
+            progress.add(StepResult(loss, loss * 3, torch.zeros(())))
+        every.settle()
+    assert len(once.pending) < 300
+    once.settle()
+    assert once == every
+    assert once.window.steps == once.step == 600
+    assert once.window.loss == pytest.approx(losses.double().sum().item(), rel=1e-12)
 
 
 def test_average_follows_the_weights_and_is_what_is_evaluated() -> None:
@@ -180,6 +200,23 @@ def test_clipping_bounds_the_update_by_the_whole_batchs_norm() -> None:
     after = torch.cat([value.detach().flatten() for value in learner.parameters])
     assert result.grad_norm.item() > 0.01
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_moments_of_another_memory_format_go_on_as_they_were() -> None:
+    """Begun channels last and resumed without it: the same next steps, up to rounding."""
+
+    def conv_net() -> nn.Module:
+        return nn.Sequential(nn.Unflatten(1, (3, 1, 2)), nn.Conv2d(3, 4, (1, 2)), nn.Flatten(), nn.Linear(4, 3))
+
+    turned, plain = (
+        make_learner_of([f"compute.channels_last={value}"], model=seeded(conv_net)) for value in ("on", "off")
+    )
+    train_steps(turned, steps=3)
+    plain.load(harness.copy_state(turned.state()))
+    for learner in (turned, plain):
+        train_steps(learner, steps=2)
+    for ours, theirs in zip(plain.parameters, turned.parameters, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_channels_last_weights_learn_the_same() -> None:

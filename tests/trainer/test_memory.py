@@ -21,9 +21,7 @@ SETTINGS = (
 STEPS = 22
 
 
-def run_scarce(
-    folder: Path, phase: str, *settings: str, rank: int, room: int, max_restarts: int = 0
-) -> harness.Result:
+def run_scarce(folder: Path, phase: str, *settings: str, rank: int, room: int, max_restarts: int = 0) -> harness.Result:
     argv = [sys.executable, "-m", *harness.TORCHRUN, "--max-restarts", str(max_restarts), str(SCRIPT)]
     process = subprocess.Popen(
         [*argv, str(folder), phase, str(rank), str(room), *SETTINGS, *settings],

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,8 @@ def test_nan_is_written_as_null(tmp_path: Path) -> None:
     """metrics.jsonl stays JSON whatever a metric is."""
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.rewind(step=0, epochs_validated=0)
-    log.append({"step": 1, "epoch": 1, "loss": math.nan, "lr": math.inf})
+    with closing(log):
+        log.append({"step": 1, "epoch": 1, "loss": math.nan, "lr": math.inf})
     text = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(text) == {"step": 1, "epoch": 1, "loss": None, "lr": None}
     assert "NaN" not in text

@@ -7,6 +7,7 @@ shards      a checkpoint in parts, one from each process, and its index
 peers       how the processes that write one together tell one another
 loading     the newest that is sound, and the best: from one file, or from any number of shards
 document    a state as one safetensors file: tensors, the rest as JSON, checksums
+header      what such a file says about itself
 tree        a state with its tensors taken out, and put back
 intervals   how often: Young's and Daly's formulas
 pickled     files of torch.save, read without running what is in them

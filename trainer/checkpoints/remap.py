@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from trainer.checkpoints.document import DTYPES, read_document, read_tensors, write_document
-from trainer.checkpoints.loading import ALONE, load
+from trainer.checkpoints.document import read_document, read_tensors, write_document
+from trainer.checkpoints.header import DTYPES
+from trainer.checkpoints.loading import load
 from trainer.checkpoints.pickled import UnsafeFileError, read_pickled
 from trainer.checkpoints.store import SUFFIX
 from trainer.checkpoints.tree import WEIGHTS, flatten
 from trainer.checkpoints.weights import strip_wrappers
+from trainer.distributed import ALONE
 from trainer.errors import BadRequestError, DamagedCheckpointError, first_line
 from trainer.files import write_atomically
 

@@ -90,10 +90,19 @@ class Saver:
 
     def close(self) -> None:
         """Finish what is being written, and end the thread; what fails here is left to the checkpoint before."""
-        self._store.part()
+        self._store.leave_soon()
         self._writer.shutdown()
 
     def _write(self, snapshot: Snapshot, staged: list[Flat], copies: Copies, began: float) -> None:
+        try:
+            self._write_all(snapshot, staged, copies)
+        except Exception as err:
+            self._store.fail(first_line(err))
+            raise
+        # Slowly forgotten: the next one may be as slow as the slowest of late.
+        self.seconds = max(time.perf_counter() - began, 0.5 * self.seconds)
+
+    def _write_all(self, snapshot: Snapshot, staged: list[Flat], copies: Copies) -> None:
         copies.wait()
         try:
             snapshot.before()
@@ -107,8 +116,6 @@ class Saver:
         if best and snapshot.rating is not None:
             self._store.save_best(best[0], step=snapshot.step, rating=snapshot.rating)
         self._store.save(state, step=snapshot.step)
-        # Slowly forgotten: the next one may be as slow as the slowest of late.
-        self.seconds = max(time.perf_counter() - began, 0.5 * self.seconds)
 
 
 def _staged(flat: Flat, copies: Copies) -> Flat:

@@ -1,38 +1,53 @@
 """A checkpoint in parts, for weights that no process holds whole: a folder with a shard of each process, and an index.
 
-    step-00001234/0-of-2.safetensors    the first process's rows of every divided tensor, and all that isn't divided
-    step-00001234/1-of-2.safetensors    the second one's rows
-    step-00001234/index.json            which shards there are; written last: without it the folder is no checkpoint
+    step-00001234/0-of-2.5f3a9c01.safetensors   the first process's rows of every divided tensor, and what isn't divided
+    step-00001234/1-of-2.5f3a9c01.safetensors   the second one's rows
+    step-00001234/index.json                    which shards there are; without it the folder is no checkpoint
+
+The index is written last. Shards have names of their own in each save: a step that is saved again replaces the index,
+and what it named before stays whole until then.
 
 Rows are divided as torch.chunk does it, and so FSDP2: from any number of shards any number of processes finds its own.
 """
 
 import json
+import re
 import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import read_header, write_document
+from trainer.checkpoints.document import write_document
+from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.tree import Flat
-from trainer.errors import first_line
-from trainer.files import write_atomically
+from trainer.files import sync_folder, write_atomically
 
 INDEX = "index.json"
 INDEX_FORMAT = "kedge shards 1"
 # An index of a thousand shards takes a tenth of it.
 _MOST_INDEX_BYTES = 1 << 20
+_SHARD_NAME = re.compile(r"\d+-of-\d+\.[0-9a-f]{8}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """One file of a checkpoint; `checksum` is its header's, which covers that of its data."""
 
+    file: str
     bytes: int
     checksum: int
+
+    def is_in(self, folder: Path) -> bool:
+        """Tell whether this very shard is in a folder, as far as its size and its header say."""
+        path = folder / self.file
+        try:
+            return path.stat().st_size == self.bytes and read_header(path).checksum == self.checksum
+        except (OSError, ValueError):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +56,6 @@ class Index:
 
     shards: tuple[Shard, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
-
-    def path(self, folder: Path, number: int) -> Path:
-        """Name one shard's file."""
-        return _shard_path(folder, number, len(self.shards))
-
-    def is_there(self, folder: Path, number: int) -> bool:
-        """Tell whether this very shard is in a folder, as far as its size and its header say."""
-        path, shard = self.path(folder, number), self.shards[number]
-        try:
-            return path.stat().st_size == shard.bytes and read_header(path).checksum == shard.checksum
-        except (OSError, ValueError):
-            return False
 
 
 def chunk_rows(total: int, rank: int, size: int) -> range:
@@ -74,19 +77,36 @@ def write_together(folder: Path, flat: Flat, *, peers: Peers, topic: str, about:
     Raises:
         OSError: what the disk of one of them says, or one has gone (TimeoutError).
     """
-    try:
-        shard = _write_shard(folder, flat, rank=peers.rank, size=peers.size)
-    except OSError as err:
-        peers.tell(topic, json.dumps({"error": f"process {peers.rank}: {first_line(err)}"}))
-        raise
-    peers.tell(topic, json.dumps(asdict(shard)))
-    index = Index(shards=tuple(_as_shard(peers.hear(topic, rank)) for rank in range(peers.size)), about=about)
+    save = peers.hear_main(f"{topic}/save", lambda: uuid.uuid4().hex[:8])
+    folder.mkdir(exist_ok=True)
+    peers.tell(topic, json.dumps(asdict(_write_shard(folder, flat, peers, save))))
+    index = Index(shards=tuple(Shard(**json.loads(told)) for told in peers.hear_all(topic)), about=about)
     if peers.rank == 0:
         _write_index(folder, index)
         peers.tell(f"{topic}/index", "written")
     peers.hear(f"{topic}/index", 0)
-    if peers.leads_machine and not _has(folder, index):  # this machine has a disk of its own
-        _write_index(folder, index)
+    if peers.leads_machine:
+        if not _has(folder, index):  # this machine has a disk of its own
+            _write_index(folder, index)
+        _remove_others(folder, index)
+
+
+def read_index(folder: Path) -> Index:
+    """Read a checkpoint's index.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it isn't what `write_together` writes.
+    """
+    with (folder / INDEX).open("rb") as stream:
+        text = stream.read(_MOST_INDEX_BYTES)
+    try:
+        content = json.loads(text)
+        if content["format"] != INDEX_FORMAT or not content["shards"]:
+            raise ValueError("not an index of this format")
+        return Index(shards=tuple(_parse_shard(one) for one in content["shards"]), about=dict(content["about"]))
+    except (KeyError, TypeError, OverflowError, RecursionError) as err:
+        raise ValueError(f"the index makes no sense: {type(err).__name__} {err}") from err
 
 
 def has_index(folder: Path) -> bool:
@@ -100,46 +120,20 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_shard(folder: Path, flat: Flat, *, rank: int, size: int) -> Shard:
-    if rank > 0:
+def _write_shard(folder: Path, flat: Flat, peers: Peers, save: str) -> Shard:
+    if peers.rank > 0:
         divided = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
         flat = replace(flat, plain=None, tensors=divided)
-    folder.mkdir(exist_ok=True)
-    path = _shard_path(folder, rank, size)
+    path = folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors"
     write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
-    return Shard(bytes=path.stat().st_size, checksum=read_header(path).checksum)
-
-
-def _as_shard(text: str) -> Shard:
-    told = json.loads(text)
-    if "error" in told:
-        raise OSError(told["error"])
-    return Shard(**told)
+    return Shard(file=path.name, bytes=path.stat().st_size, checksum=read_header(path).checksum)
 
 
 def _write_index(folder: Path, index: Index) -> None:
     shards = [asdict(shard) for shard in index.shards]
     text = json.dumps({"format": INDEX_FORMAT, "shards": shards, "about": index.about}) + "\n"
     write_atomically(folder / INDEX, lambda stream: stream.write(text.encode()))
-
-
-def read_index(folder: Path) -> Index:
-    """Read a checkpoint's index.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it isn't what `write_index` writes.
-    """
-    with (folder / INDEX).open("rb") as stream:
-        text = stream.read(_MOST_INDEX_BYTES)
-    try:
-        content = json.loads(text)
-        if content["format"] != INDEX_FORMAT or not content["shards"]:
-            raise ValueError("not an index of this format")
-        shards = tuple(Shard(bytes=int(one["bytes"]), checksum=int(one["checksum"])) for one in content["shards"])
-        return Index(shards=shards, about=dict(content["about"]))
-    except (KeyError, TypeError, RecursionError) as err:
-        raise ValueError(f"the index makes no sense: {type(err).__name__} {err}") from err
+    sync_folder(folder.parent)  # the folder's own name
 
 
 def _has(folder: Path, index: Index) -> bool:
@@ -149,5 +143,15 @@ def _has(folder: Path, index: Index) -> bool:
         return False
 
 
-def _shard_path(folder: Path, number: int, size: int) -> Path:
-    return folder / f"{number}-of-{size}.safetensors"
+def _remove_others(folder: Path, index: Index) -> None:
+    """Remove what an earlier save of the same step has left."""
+    named = {shard.file for shard in index.shards}
+    for path in folder.iterdir():
+        if _SHARD_NAME.fullmatch(path.name) and path.name not in named:
+            path.unlink(missing_ok=True)
+
+
+def _parse_shard(content: dict[str, Any]) -> Shard:
+    if not _SHARD_NAME.fullmatch(content["file"]):
+        raise ValueError("a shard has a name that no shard has")
+    return Shard(file=content["file"], bytes=int(content["bytes"]), checksum=int(content["checksum"]))

@@ -7,17 +7,19 @@ Where no process has the whole state, each is a folder of `shards`, named withou
 format 1, is read as well.
 """
 
+import json
 import math
 import re
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 from trainer.checkpoints.direct import open_direct
-from trainer.checkpoints.document import read_document, read_header, write_document
+from trainer.checkpoints.document import read_document, write_document
+from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.pickled import read_pickled
 from trainer.checkpoints.shards import has_index, read_index, remove_folder, write_together
@@ -28,6 +30,8 @@ from trainer.files import remove_temporaries, write_atomically
 SUFFIX = ".safetensors"
 _STEP_NAME = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
 _BEST_NAME = re.compile(r"best-(\d{8,})(?:\.safetensors)?")
+Rated = dict[str, tuple[float, int]]
+"""Names of best weights, with what they are sorted by: the metric's rank, and of equal ones the earlier step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +83,26 @@ class CheckpointStore:
         """Write one step's state durably, then prune to the newest ones.
 
         Raises:
-            CheckpointWriteError: it could not be written; earlier ones are untouched.
+            CheckpointWriteError: it could not be written; those that are there are untouched.
         """
-        self._write(f"step-{step:08d}", flat, about={})
+        path = self._write(f"step-{step:08d}", flat, about={})
+        self._remove_twins(path)
         self._prune(_STEP_NAME, self.list_steps()[self._keep :], before=step)
 
     def save_best(self, flat: Flat, *, step: int, rating: Rating) -> None:
         """Write weights durably if they are among the best, then prune to these; earlier ones win ties, NaN nothing.
 
         Raises:
-            CheckpointWriteError: they could not be written; earlier ones are untouched.
+            CheckpointWriteError: they could not be written; those that are there are untouched.
         """
         stem = f"best-{step:08d}"
-        if not self._is_wanted(stem, rating):
+        others = {name: order for name, order in self._rate_everywhere(stem).items() if Path(name).stem != stem}
+        is_better = sum(rank >= rating.rank for rank, _ in others.values()) < self._keep_best
+        if not math.isfinite(rating.value) or not is_better:
             return
-        self._write(stem, flat, about={"rating": rating.dump(), "fingerprint": self._fingerprint})
-        self._prune(_BEST_NAME, self.list_best()[self._keep_best :], before=step)
+        path = self._write(stem, flat, about={"rating": rating.dump(), "fingerprint": self._fingerprint})
+        kept = sort_rated({**others, path.name: (rating.rank, -step)})[: self._keep_best]
+        self._prune(_BEST_NAME, [self.folder / name for name in self.rate_best() if name not in kept], before=step)
 
     def list_steps(self) -> list[Path]:
         """List the step checkpoints, newest first."""
@@ -102,11 +110,16 @@ class CheckpointStore:
 
     def list_best(self) -> list[Path]:
         """List the best weights of this configuration, the very best first; damaged ones are left out."""
-        return [path for rank, path in self._list_rated() if rank > -math.inf]
+        return [self.folder / name for name in sort_rated(self.rate_best())]
 
-    def list_unusable_best(self) -> list[Path]:
-        """List the best weights whose header is damaged, and those of another configuration."""
-        return [path for rank, path in self._list_rated() if rank == -math.inf]
+    def rate_best(self) -> Rated:
+        """Tell how good the best weights of this configuration are, as their headers say."""
+        rated = {path.name: (_read_rank(path, self._fingerprint), -step) for step, path in self._list_best()}
+        return {name: order for name, order in rated.items() if order[0] > -math.inf}
+
+    def list_unusable_best(self) -> list[str]:
+        """Name the best weights whose header is damaged, and those of another configuration."""
+        return [path.name for _, path in self._list_best() if _read_rank(path, self._fingerprint) == -math.inf]
 
     def newest_name(self) -> str | None:
         """Name the newest step checkpoint, if there is one."""
@@ -114,65 +127,76 @@ class CheckpointStore:
         return steps[0].name if steps else None
 
     def set_aside(self, name: str) -> None:
-        """Rename a damaged checkpoint, so that it isn't found any more; another process may have done it."""
-        damaged = self.folder / f"{name}.damaged"
-        if damaged.is_dir():
-            shutil.rmtree(damaged, ignore_errors=True)
+        """Rename a checkpoint that doesn't load, so that it isn't found any more; another process may have done it."""
+        free = f"{name}.damaged"
+        for number in count(2):
+            if not (self.folder / free).exists():
+                break
+            free = f"{name}.damaged-{number}"
         with suppress(FileNotFoundError):
-            (self.folder / name).replace(damaged)
+            (self.folder / name).rename(self.folder / free)
 
-    def part(self) -> None:
+    def leave_soon(self) -> None:
         """Wait for no other process much longer: this one is about to end."""
         if self._peers:
-            self._peers.part()
+            self._peers.leave_soon()
 
-    def _is_wanted(self, stem: str, rating: Rating) -> bool:
-        """Tell whether weights are among the best, as the main process sees it."""
+    def fail(self, why: str) -> None:
+        """Tell the others that they wait in vain: this process writes nothing any more."""
+        if self._peers:
+            self._peers.fail(why)
+
+    def _rate_everywhere(self, stem: str) -> Rated:
+        """Tell how good the best weights are that any of those who write has."""
+        mine = self.rate_best()
         if not self._peers:
-            return self._is_among_best(stem, rating)
-        topic = f"{self._saves}/{stem}/wanted"
-        if self._peers.rank == 0:
-            self._peers.tell(topic, str(int(self._is_among_best(stem, rating))))
-        return self._peers.hear(topic, 0) == "1"
-
-    def _is_among_best(self, stem: str, rating: Rating) -> bool:
-        others = [rank for rank, other in self._list_rated() if other.stem != stem]
-        is_better = sum(rank >= rating.rank for rank in others) < self._keep_best
-        return math.isfinite(rating.value) and is_better
+            return mine
+        topic = f"{self._saves}/{stem}/rated"
+        self._peers.tell(topic, json.dumps(mine))
+        told = [json.loads(text) for text in self._peers.hear_all(topic)]
+        return {name: (rank, order) for each in told for name, (rank, order) in each.items()}
 
     def _list(self, name: re.Pattern[str]) -> list[tuple[int, Path]]:
+        if not self.folder.is_dir():
+            return []
         return [(int(match[1]), path) for path in self.folder.iterdir() if (match := name.fullmatch(path.name))]
 
-    def _list_rated(self) -> list[tuple[float, Path]]:
-        """List (rank, path) of all best weights, the highest first; of equal ones the earlier first."""
-        whole = [(step, path) for step, path in self._list(_BEST_NAME) if _is_whole(path)]
-        rated = [(_read_rank(path, self._fingerprint), -step, path) for step, path in whole]
-        return [(rank, path) for rank, _, path in sorted(rated, reverse=True)]
+    def _list_best(self) -> list[tuple[int, Path]]:
+        return [(step, path) for step, path in self._list(_BEST_NAME) if _is_whole(path)]
+
+    def _remove_twins(self, path: Path) -> None:
+        """Remove the same step as it was saved in another form."""
+        for step in self.list_steps():
+            if step.stem == path.stem and step != path:
+                _remove(step)
 
     def _prune(self, name: re.Pattern[str], surplus: list[Path], *, before: int) -> None:
         """Remove what is too much, and what was never finished: nobody writes older ones any more."""
         unfinished = [path for step, path in self._list(name) if step < before and not _is_whole(path)]
         for path in (*surplus, *unfinished):
-            if path.suffix:
-                path.unlink(missing_ok=True)
-            else:
-                remove_folder(path)
+            _remove(path)
 
-    def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any]) -> None:
+    def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any]) -> Path:
         self._saves += 1
+        path = self.folder / (stem if self._peers else f"{stem}{SUFFIX}")
         try:
             if self._peers:
-                topic = f"{self._saves}/{stem}"
-                write_together(self.folder / stem, flat, peers=self._peers, topic=topic, about=about)
+                write_together(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
             else:
-                path = self.folder / f"{stem}{SUFFIX}"
                 write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
         except OSError as err:
+            self.fail(first_line(err))
             raise CheckpointWriteError(
-                f"{stem} could not be written",
+                f"{path.name} could not be written",
                 why=first_line(err),
                 fix=f"make room in {self.folder}, or choose another folder with --checkpoint-dir",
             ) from err
+        return path
+
+
+def sort_rated(rated: Rated) -> list[str]:
+    """Name the best weights, the very best first; of equal ones the earlier first."""
+    return sorted(rated, key=lambda name: rated[name], reverse=True)
 
 
 def load_checkpoint(path: Path) -> State:
@@ -202,7 +226,7 @@ def _read_format_1(path: Path) -> Any:
 def _read_rank(path: Path, fingerprint: Any) -> float:
     """Read how good some weights are: -inf where they are damaged or of another configuration."""
     try:
-        about = read_header(path).plain if path.suffix else read_index(path).about
+        about = read_index(path).about if path.is_dir() else read_header(path).plain
         return Rating(**about["rating"]).rank if about["fingerprint"] == fingerprint else -math.inf
     except (OSError, ValueError, KeyError, TypeError):
         return -math.inf
@@ -210,4 +234,11 @@ def _read_rank(path: Path, fingerprint: Any) -> float:
 
 def _is_whole(path: Path) -> bool:
     """Tell a checkpoint from a folder whose shards are still being written."""
-    return bool(path.suffix) or has_index(path)
+    return has_index(path) if path.is_dir() else True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -17,7 +17,8 @@ Weights = Mapping[str, torch.Tensor]
 Fit = Callable[[Any, torch.Tensor], Any]
 
 
-def _as_is(weight: Any, _own: torch.Tensor) -> Any:
+def as_it_is(weight: Any, _own: torch.Tensor) -> Any:
+    """Put a weight into a model unchanged."""
     return weight
 
 
@@ -58,7 +59,7 @@ def match_weights(weights: Weights, wanted: Iterable[str]) -> dict[str, torch.Te
     return {name: weights[theirs[core]] for core, name in ours.items()}
 
 
-def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = _as_is) -> None:
+def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = as_it_is) -> None:
     """Load weights into a model on whatever device it is.
 
     Args:
