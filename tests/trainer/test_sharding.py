@@ -199,7 +199,7 @@ def test_process_without_a_sample_to_validate_computes_with_the_others(tmp_path:
     A network without blocks is gathered whole, and said so; the average is divided too, and validated as it is then:
     nothing is saved in between, which would gather it anew.
     """
-    settings = ("0", "ema_decay=0.5", "epochs=4", "checkpoint.every_epochs=0", "optimizer.learning_rate=0.0001")
+    settings = ("0", "ema_decay=0.5", "epochs=4", "checkpoint.every_epochs=0")
     divided = (*settings, "compute.fully_shard=on")
     ended = harness.run_script(divided_run.__file__, str(tmp_path / "o"), *divided, processes=2)
     assert ended.code == 0, ended.err
