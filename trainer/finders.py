@@ -21,6 +21,7 @@ from trainer.rng import seed_all
 CURVE = "lr-finder.png"
 MOST_SAMPLES = 4096
 _STEPS_TO_FIT = 2  # the second one has the optimizer's state in memory as well
+_FINENESS = 32
 Say = Callable[[str], None]
 
 
@@ -49,8 +50,8 @@ def find_learning_rate(
 def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, most: int = MOST_SAMPLES) -> int:
     """Find the largest number of samples that one process can compute at once on its device.
 
-    Sizes are doubled until memory runs out; the answer is the last one that fitted twice, the second time with the
-    optimizer's state.
+    A size fits where two steps do, the second one with the optimizer's state in memory. On a CPU sizes are only
+    doubled: close to the limit native code crashes instead of saying that memory ran out.
 
     Raises:
         BadRequestError: it was started with several processes.
@@ -64,18 +65,39 @@ def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, mo
         )
     with joined_world(contract) as world:
         workload, _, learner = _prepare(recipe, contract, world, say)
-        fitting = 0
-        while (size := max(1, 2 * fitting)) <= most and _fits(learner, workload.train_data, size):
-            fitting = size
+        fitting, failing = search_largest(
+            lambda size: _fits(learner, workload.train_data, size), most=most, is_fine=world.device.type == "cuda"
+        )
     if not fitting:
         raise DeviceMemoryError(
             f"not even one sample fits on {world.device}",
             why="a step with one sample ran out of memory",
             fix="use a smaller model, or --set compute.gradient_checkpointing=true",
         )
-    limit = "the most that was tried" if 2 * fitting > most else f"{2 * fitting} run out of memory"
+    limit = "the most that was tried" if fitting == most else f"{failing} run out of memory"
     say(f"{fitting} samples at a time fit on {world.device} ({limit}): --set micro_batch={fitting}")
     return fitting
+
+
+def search_largest(fits: Callable[[int], bool], *, most: int, is_fine: bool) -> tuple[int, int]:
+    """Search the largest size that fits, from 1 to `most`, by doubling.
+
+    Args:
+        fits: tries a size.
+        most: nothing beyond is tried.
+        is_fine: also halve the gap between what fits and what doesn't, until it is a thirtieth.
+
+    Returns:
+        The largest size that fitted, 0 for none, and the smallest that didn't, `most` + 1 for none.
+    """
+    fitting, failing = 0, most + 1
+    while failing > most and fitting < most:
+        size = min(max(1, 2 * fitting), most)
+        fitting, failing = (size, failing) if fits(size) else (fitting, size)
+    while is_fine and failing - fitting > max(1, fitting // _FINENESS):
+        size = (fitting + failing) // 2
+        fitting, failing = (size, failing) if fits(size) else (fitting, size)
+    return fitting, failing
 
 
 def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say) -> tuple[Workload, BatchPlan, Learner]:
@@ -98,14 +120,14 @@ def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say)
 
 def _fits(learner: Learner, source: SampleSource, size: int) -> bool:
     batch = _make_batch(source, size, learner.world.device)
-    learner.micro_batch = size
+    learner.micro_batch, learner.halves = size, False
     learner.model.train()
     try:
         for number in range(_STEPS_TO_FIT):
             learner.step(batch, rate=1e-9, number=number)
     except DeviceMemoryError:
         return False
-    return learner.micro_batch == size
+    return True
 
 
 def _make_batch(source: SampleSource, size: int, device: torch.device) -> Batch:

@@ -67,6 +67,8 @@ class Learner:
     say: Callable[[str], None]
     sharding: "Sharding | None" = None
     has_collectives: bool = False
+    halves: bool = True
+    """Whether memory that runs out is answered with half the micro-batch."""
     is_reducing: bool = False
     parameters: list[nn.Parameter] = field(init=False)
     rewind: Rewind = field(init=False)
@@ -228,10 +230,10 @@ class Learner:
         return None
 
     def _answer_memory(self, err: Exception) -> Callable[[], None]:
-        smaller = halve_micro_batch(self.micro_batch)
+        smaller = halve_micro_batch(self.micro_batch) if self.halves else None
         if smaller is None:
             raise DeviceMemoryError(
-                f"out of memory on {self.world.device} with one sample at a time",
+                f"out of memory on {self.world.device} with a micro-batch of {self.micro_batch}",
                 why=first_line(err),
                 fix="use a smaller model, --set compute.gradient_checkpointing=true, or a device with more memory",
             ) from err

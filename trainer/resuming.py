@@ -60,7 +60,9 @@ def open_folders(
     (world.each if peers else world.from_main)(lambda: _prepare(store.prepare))
     state = load_newest(store, world, say, want=_own_rows(settings, world))
     if state is not None:
-        _check_fingerprint(state["fingerprint"], fingerprint)
+        # A setting that is newer than the checkpoint had its default's effect.
+        known = _fingerprint(name, type(settings)(), model)
+        _check_fingerprint({**known, **state["fingerprint"]}, fingerprint)
     return Opened(store=store, status_file=status_file, fingerprint=fingerprint, state=state)
 
 
@@ -97,7 +99,7 @@ def _prepare(prepare: Callable[[], None]) -> None:
 
 
 def _check_fingerprint(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    different = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+    different = [key for key in ours if theirs.get(key) != ours[key]]
     if not different:
         return
     details = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in different)

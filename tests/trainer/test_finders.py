@@ -14,6 +14,7 @@ from tests.trainer import harness
 from tests.trainer.learners import make_learner_of, random_batches
 from trainer.cli import main
 from trainer.errors import BadRequestError
+from trainer.finders import search_largest
 from trainer.lr_finder import Sweep, suggest_rate, sweep_learner, sweep_rates
 from trainer.signals import StopFlag
 
@@ -92,6 +93,30 @@ def test_find_batch_names_the_largest_that_was_tried(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "output").exists()
 
 
+@pytest.mark.parametrize(
+    ("room", "most", "found"),
+    [(37, 4096, (37, 38)), (1, 64, (1, 2)), (0, 64, (0, 1)), (2000, 100, (100, 101)), (96, 96, (96, 97))],
+)
+def test_search_finds_the_largest_size(room: int, most: int, found: tuple[int, int]) -> None:
+    """Not only powers of two are tried; what is found, and the first that didn't fit, are next to each other."""
+    assert search_largest(lambda size: size <= room, most=most, is_fine=True) == found
+
+
+def test_search_of_a_large_size_ends_with_a_thirtieth_to_go() -> None:
+    """16 sizes are tried for one among 4,096; without fineness 13, and the answer is a power of two."""
+    tried: list[int] = []
+
+    def fits(size: int) -> bool:
+        tried.append(size)
+        return size <= 3000
+
+    fitting, failing = search_largest(fits, most=4096, is_fine=True)
+    assert fitting <= 3000 < failing
+    assert failing - fitting <= 3000 / 30
+    assert len(tried) <= 18
+    assert search_largest(lambda size: size <= 3000, most=4096, is_fine=False) == (2048, 4096)
+
+
 def test_find_batch_under_torchrun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """One process that runs out of memory would leave the others waiting."""
     assert main(["find-batch", "digits"], environ={"WORLD_SIZE": "2"}, stop=StopFlag()) == 2
@@ -99,7 +124,7 @@ def test_find_batch_under_torchrun_is_refused(capsys: pytest.CaptureFixture[str]
 
 
 def test_find_batch_meets_the_limit_of_the_address_space(tmp_path: Path) -> None:
-    """Under RLIMIT_AS sizes are doubled until one runs out of memory; the one before it is named."""
+    """Under RLIMIT_AS a real allocator refuses; the largest size that it gave is named."""
     program = harness.under_address_limit(
         extra_bytes=400 << 20,
         call="from trainer.cli import main; from trainer.signals import StopFlag; "

@@ -256,7 +256,7 @@ def test_out_of_memory_halves_the_micro_batch_and_does_the_step_again() -> None:
 def test_out_of_memory_with_one_sample_says_what_to_do() -> None:
     """Nothing is left to halve: one clear error."""
     learner = make_learner_of(model=Scarce(PlainNet(), room=0))
-    with pytest.raises(DeviceMemoryError, match="one sample at a time") as caught:
+    with pytest.raises(DeviceMemoryError, match="micro-batch of 1") as caught:
         learner.step(next(random_batches(batch_size=1)), rate=FAST, number=0)
     assert "gradient_checkpointing" in caught.value.fix
 
@@ -278,6 +278,29 @@ def test_micro_batch_left_for_the_next_start_is_used_for_the_same_setting_only(t
     assert make_learner_of(["micro_batch=4"], folder=tmp_path).micro_batch == 4
     (tmp_path / "micro-batch.json").write_text("{")
     assert make_learner_of(folder=tmp_path).micro_batch == 8
+
+
+@pytest.mark.slow
+def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_stop(tmp_path: Path) -> None:
+    """A real compiler: with dropout killed and resumed to the bit, without it the first losses of an eager run."""
+    settings = (*harness.SMALL, "compute.compile=on")
+    cache = str(tmp_path / "cache")
+    whole = harness.run(tmp_path / "whole", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
+    assert whole.code == 0, whole.err
+    assert "torch.compile failed" not in whole.out
+    assert any(Path(cache).rglob("*.so"))
+    process = harness.start(tmp_path / "cut", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
+    harness.wait_for_step(tmp_path / "cut", 30, process)
+    process.kill()
+    harness.finish(process)
+    ended = harness.run(tmp_path / "cut", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
+    assert ended.code == 0, ended.err
+    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    plain = (*settings, "model.dropout=0", "epochs=1")
+    assert harness.run(tmp_path / "compiled", *plain, TORCHINDUCTOR_CACHE_DIR=cache).code == 0
+    assert harness.call(tmp_path / "eager", *plain, "compute.compile=off") == 0
+    ours, theirs = ([row["loss"] for row in harness.read_rows(tmp_path / name)[:20]] for name in ("compiled", "eager"))
+    assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_compiler_that_does_not_work_is_given_up_with_a_message(small_run: Path, tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 from tests.trainer import harness
 from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
+from trainer.checkpoints.document import write_document
+from trainer.checkpoints.store import load_checkpoint
+from trainer.checkpoints.tree import flatten
 
 
 @pytest.mark.slow
@@ -156,6 +159,21 @@ def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
     epoch_ends = {STEPS_PER_EPOCH * epoch for epoch in (1, 2, 3)}
     assert names == {f"step-{step:08d}.safetensors" for step in {*asked, *epoch_ends}}
     assert harness.read_status(folder)["state"] == "succeeded"
+
+
+def test_checkpoint_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
+    """What it doesn't know had its default's effect; another value of it is refused, and names the setting."""
+    folder = tmp_path / "output"
+    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(5)) == 0
+    newest = harness.newest_checkpoint(folder)
+    state = load_checkpoint(newest)
+    assert state["fingerprint"].pop("ema_decay") == 0.0
+    state["fingerprint"]["a setting that is gone"] = 3
+    with newest.open("wb") as stream:
+        write_document(stream, flatten(state))
+    assert harness.call(folder, *SMALL, "ema_decay=0.9") == 2
+    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(5)) == 0
+    assert harness.read_status(folder)["step"] > state["progress"]["step"]
 
 
 def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
