@@ -30,14 +30,24 @@ def is_divided(compute: ComputeSettings, world: World) -> bool:
     return compute.fully_shard and world.size > 1
 
 
-def check_compute(compute: ComputeSettings, model: nn.Module, world: World) -> None:
+def check_settings(settings: Settings, model: nn.Module, world: World) -> None:
     """Make sure, before anything is touched, that what is asked for works together, and with the model.
 
     Raises:
         BadRequestError: it doesn't.
     """
-    if not is_divided(compute, world):
-        return
+    halves = {torch.bfloat16, torch.float16} & {parameter.dtype for parameter in model.parameters()}
+    if halves and settings.optimizer.name == "sgd" and world.device.type == "cpu":
+        raise BadRequestError(
+            "optimizer.name=sgd does not train this model on a CPU",
+            why=f"torch's fused SGD leaves most {halves.pop()} weights there as they are (torch 2.13)",
+            fix="use --set optimizer.name=adamw, or single precision weights with --set compute.amp=bf16",
+        )
+    if is_divided(settings.compute, world):
+        _check_divided(settings.compute, model)
+
+
+def _check_divided(compute: ComputeSettings, model: nn.Module) -> None:
     scalars = [name for name, parameter in model.named_parameters() if not parameter.dim()]
     if scalars:
         raise BadRequestError(
@@ -102,7 +112,7 @@ def make_learner(
 def make_optimizer(settings: OptimizerSettings, model: nn.Module) -> torch.optim.Optimizer:
     """Make the optimizer that the settings name, over all parameters; fused, so that the device can skip a step."""
     if settings.name == "sgd":
-        return torch.optim.SGD(
+        optimizer = torch.optim.SGD(
             model.parameters(),
             lr=settings.learning_rate,
             momentum=settings.momentum,
@@ -110,6 +120,11 @@ def make_optimizer(settings: OptimizerSettings, model: nn.Module) -> torch.optim
             nesterov=settings.momentum > 0,
             fused=True,
         )
+        if settings.momentum:
+            # The first step takes what is in them where it is skipped, and they are not cleared (torch 2.13).
+            for parameter in model.parameters():
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer
     return torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
@@ -156,11 +171,12 @@ def _divide(
     say: Say,
 ) -> None:
     """Divide the model, and the copy of it that is averaged, over the processes."""
+    say(f"weights, gradients and optimizer state are divided over {sharding.processes} processes (FSDP2)")
     for setting in ("channels_last", "compile"):
         if getattr(compute, setting):
             say(f"{setting} left out: not with fully_shard")
     if not workload.blocks:
-        say("fully_shard: the recipe names no blocks (Workload.blocks), so that each step gathers the whole model")
+        say("the recipe names no blocks (Workload.blocks): each step gathers the whole model at once")
     if copied:
         names = {module: name for name, module in model.named_modules()}
         twins = [copied.get_submodule(names[block]) for block in workload.blocks]

@@ -181,3 +181,16 @@ def flatten_settings(settings: Any, *, only_fixed: bool = False) -> dict[str, An
         elif not (only_fixed and item.metadata.get("may_change")):
             flat[item.name] = value
     return flat
+
+
+def list_defaults(kind: type[Any]) -> dict[str, Any]:
+    """List a settings class's defaults by dotted key; those that have none are left out."""
+    flat: dict[str, Any] = {}
+    for item in dataclasses.fields(kind):
+        if item.default is not dataclasses.MISSING:
+            flat[item.name] = item.default
+        elif item.default_factory is not dataclasses.MISSING:
+            value = item.default_factory()
+            inner = flatten_settings(value) if dataclasses.is_dataclass(value) else {"": value}
+            flat.update({f"{item.name}.{key}".rstrip("."): part for key, part in inner.items()})
+    return flat

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import torch
 
-from trainer.assembly import check_compute, make_learner
+from trainer.assembly import check_settings, make_learner
 from trainer.batch import BatchPlan, find_batch_concern, plan_batch
 from trainer.checkpoints.saver import Saver
 from trainer.checkpoints.tree import State
@@ -84,7 +84,7 @@ def _assemble(
         micro_batch=settings.micro_batch,
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # refused before any folder is made
-    check_compute(settings.compute, workload.model, world)
+    check_settings(settings, workload.model, world)
     opened = open_folders(name, settings, workload.model, world, contract, console.say)
     saver = Saver(opened.store)
     _announce(name, workload, plan, world, contract, console)
@@ -156,7 +156,8 @@ def _restore(run: Run, state: State) -> None:
         if state.get("micro_batch") == run.settings.micro_batch:  # else another one was asked for since
             run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.world.rank])
         return
-    run.console.say(f"written by {len(state['rng'])} processes, now {run.world.size}: the same global batches follow")
+    writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
+    run.console.say(f"written by {writers}, now {run.world.size}: the same global batches follow")
     seed_all(seed=run.settings.seed, rank=run.world.rank, step=run.progress.step)
 
 

@@ -8,6 +8,7 @@ TrainerError                    exit 1
 ├── CheckpointWriteError        exit 1  a checkpoint could not be made durable
 ├── NonFiniteError              exit 1  the loss or the gradient became NaN or infinite
 ├── DeviceMemoryError           exit 1  the device or the machine has no memory left
+│   └── GroupMemoryError        exit 1  while the other processes wait in a collective: the group starts again
 ├── ExportError                 exit 1  the exported model computes something else than the trained one
 └── PublishError                exit 1  the results could not be handed to where they were to go
 """
@@ -69,6 +70,10 @@ class NonFiniteError(TrainerError):
 
 class DeviceMemoryError(TrainerError):
     """There is no memory left for the step."""
+
+
+class GroupMemoryError(DeviceMemoryError):
+    """Memory ran out in one process while the others wait in a collective: the group has to start again."""
 
 
 class ExportError(TrainerError):

@@ -25,7 +25,8 @@ def write_atomically(
         durable: fsync file and folder, so that the file outlives a power cut.
         open_stream: opens the file aside.
     """
-    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    # Its own, so that two processes that write the same file don't write into each other's.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     try:
         with open_stream(temporary) as stream:
             write(stream)
@@ -41,7 +42,7 @@ def write_atomically(
 
 def remove_temporaries(folder: Path, pattern: str) -> None:
     """Remove what a killed process left half-written of files whose final names match the pattern."""
-    for leftover in folder.glob(f".{pattern}{TEMPORARY_SUFFIX}"):
+    for leftover in folder.glob(f".{pattern}*{TEMPORARY_SUFFIX}"):
         leftover.unlink(missing_ok=True)
 
 

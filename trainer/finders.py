@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from trainer.assembly import check_compute, make_learner
+from trainer.assembly import check_settings, make_learner
 from trainer.batch import BatchPlan, plan_batch
 from trainer.config import Settings
 from trainer.contract import RunContract
@@ -14,7 +14,7 @@ from trainer.distributed import World, joined_world
 from trainer.errors import BadRequestError, DeviceMemoryError
 from trainer.learner import Learner
 from trainer.lr_finder import Suggestion, draw_sweep, repeat_batches, suggest_rate, sweep_learner
-from trainer.memory import RESTART_FILE
+from trainer.memory import RESTART_FILE, is_out_of_memory
 from trainer.recipe import Recipe, Workload
 from trainer.rng import seed_all
 
@@ -111,7 +111,7 @@ def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say)
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
     )
-    check_compute(settings.compute, workload.model, world)
+    check_settings(settings, workload.model, world)
     nowhere = contract.checkpoint_dir / RESTART_FILE
     learner = make_learner(settings, workload, world, plan, restart_file=nowhere, say=say)
     seed_all(seed=settings.seed, rank=world.rank, step=0)
@@ -119,14 +119,16 @@ def _prepare(recipe: Recipe[Any], contract: RunContract, world: World, say: Say)
 
 
 def _fits(learner: Learner, source: SampleSource, size: int) -> bool:
-    batch = _make_batch(source, size, learner.world.device)
     learner.micro_batch, learner.halves = size, False
     learner.model.train()
     try:
+        batch = _make_batch(source, size, learner.world.device)
         for number in range(_STEPS_TO_FIT):
             learner.step(batch, rate=1e-9, number=number)
-    except DeviceMemoryError:
-        return False
+    except Exception as err:
+        if isinstance(err, DeviceMemoryError) or is_out_of_memory(err):
+            return False
+        raise
     return True
 
 

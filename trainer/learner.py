@@ -19,7 +19,7 @@ from trainer.checkpoints.weights import as_it_is, load_weights
 from trainer.data import Batch
 from trainer.distributed import World
 from trainer.ema import AveragedModel
-from trainer.errors import DeviceMemoryError, first_line
+from trainer.errors import DeviceMemoryError, GroupMemoryError, first_line
 from trainer.memory import MicroBatchFile, is_out_of_memory
 from trainer.precision import Precision
 from trainer.rewind import Rewind
@@ -137,8 +137,9 @@ class Learner:
             number: steps done before this one.
 
         Raises:
-            DeviceMemoryError: memory ran out and nothing is left to halve, or the gradients were being reduced: then
-                the group has to start again, and finds the smaller micro-batch.
+            DeviceMemoryError: memory ran out and nothing is left to halve.
+            GroupMemoryError: the gradients were being reduced; the group has to start again, and finds the smaller
+                micro-batch.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -167,8 +168,9 @@ class Learner:
 
     def _gradient(self, batch: Batch) -> torch.Tensor:
         """Add up the gradient of all micro-batches; the last one's backward pass reduces it over the processes."""
-        for parameter in self.parameters:
-            parameter.grad = None  # what zero_grad does, without its profiler's hook
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None  # what zero_grad does, without its profiler's hook
         self.is_reducing = self.has_collectives
         if len(batch[0]) <= self.micro_batch:
             return self._backward(batch, 1)
@@ -215,7 +217,8 @@ class Learner:
             grad_norm = get_total_norm([item.grad for item in self.parameters if item.grad is not None])
         if self.sharding:
             grad_norm = self.sharding.gather_whole(grad_norm)
-        skipped = (grad_norm * 0).ne_(0)  # 1 for infinity and NaN, in two small operations
+        # 1 for infinity and NaN, in two small operations; single precision is what fused optimizers read.
+        skipped = (grad_norm * 0).ne_(0).float()
         # How torch's own GradScaler makes a fused optimizer skip a step.
         self.optimizer.found_inf = skipped  # type: ignore[attr-defined]
         self.optimizer.step()
@@ -239,7 +242,7 @@ class Learner:
             ) from err
         if self.is_reducing and self.world.size > 1:
             self.for_restart.write(smaller)
-            raise DeviceMemoryError(
+            raise GroupMemoryError(
                 f"out of memory on {self.world.device} while the gradients were being reduced",
                 why=first_line(err),
                 fix=f"start again (torchrun --max-restarts does): the next start uses micro_batch={smaller}",

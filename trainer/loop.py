@@ -4,8 +4,10 @@ import math
 import time
 
 from trainer.console import render_epoch, render_figures
-from trainer.data import KeyedSampler, load_batches
-from trainer.run import Run, must_stop, reserve, save
+from trainer.data import Batch, KeyedSampler, load_batches
+from trainer.errors import GroupMemoryError
+from trainer.learner import StepResult
+from trainer.run import Run, must_stop, reserve, save, save_alone
 from trainer.schedule import learning_rate, scale_learning_rate
 from trainer.stopwatch import Stopwatch
 from trainer.validate import validate
@@ -64,7 +66,7 @@ def _train_epoch(run: Run) -> float | None:
             if must_stop(run):
                 return None
             rate = current_learning_rate(run)
-            run.progress.add(run.learner.step(batch, rate=rate, number=run.progress.step))
+            run.progress.add(_step(run, batch, rate))
             whole.count()
             _after_step(run, rate)
     finally:
@@ -82,6 +84,14 @@ def _train_sampler(run: Run) -> KeyedSampler:
         epoch=run.progress.epoch,
         first_step=run.progress.step_in_epoch,
     )
+
+
+def _step(run: Run, batch: Batch, rate: float) -> StepResult:
+    try:
+        return run.learner.step(batch, rate=rate, number=run.progress.step)
+    except GroupMemoryError:
+        save_alone(run)
+        raise
 
 
 def current_learning_rate(run: Run) -> float:

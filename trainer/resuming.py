@@ -11,9 +11,9 @@ from trainer.assembly import is_divided
 from trainer.checkpoints.loading import Want, all_rows, load_newest
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.shards import chunk_rows
-from trainer.checkpoints.store import CheckpointStore
+from trainer.checkpoints.store import CheckpointStore, find_differences
 from trainer.checkpoints.tree import State
-from trainer.config import Settings, flatten_settings
+from trainer.config import Settings, flatten_settings, list_defaults
 from trainer.contract import RunContract
 from trainer.distributed import World
 from trainer.errors import BadRequestError, CheckpointMismatchError, first_line
@@ -47,11 +47,13 @@ def open_folders(
     """
     peers = _find_peers(settings, world, contract)
     fingerprint = _fingerprint(name, settings, model)
+    defaults = list_defaults(type(settings))  # a setting that is newer than a checkpoint had its default's effect
     store = CheckpointStore(
         contract.checkpoint_dir,
         keep=settings.checkpoint.keep,
         keep_best=settings.checkpoint.keep_best,
         fingerprint=fingerprint,
+        defaults=defaults,
         peers=peers,
     )
     status_file = StatusFile(contract.output_dir / "status.json")
@@ -60,9 +62,7 @@ def open_folders(
     (world.each if peers else world.from_main)(lambda: _prepare(store.prepare))
     state = load_newest(store, world, say, want=_own_rows(settings, world))
     if state is not None:
-        # A setting that is newer than the checkpoint had its default's effect.
-        known = _fingerprint(name, type(settings)(), model)
-        _check_fingerprint({**known, **state["fingerprint"]}, fingerprint)
+        _check_fingerprint({**defaults, **state["fingerprint"]}, fingerprint)
     return Opened(store=store, status_file=status_file, fingerprint=fingerprint, state=state)
 
 
@@ -99,7 +99,7 @@ def _prepare(prepare: Callable[[], None]) -> None:
 
 
 def _check_fingerprint(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    different = [key for key in ours if theirs.get(key) != ours[key]]
+    different = find_differences(theirs, ours)
     if not different:
         return
     details = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in different)

@@ -1,5 +1,6 @@
 """One run with all of its parts, and what can be done to it at any point: checkpoint it, stop it."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +13,8 @@ from trainer.checkpoints.tree import State
 from trainer.config import Settings
 from trainer.console import Console, render_metric
 from trainer.control import Control
-from trainer.distributed import World
+from trainer.distributed import ALONE, World
+from trainer.errors import TrainerError, first_line
 from trainer.learner import Learner
 from trainer.progress import Progress, dump_progress
 from trainer.recipe import Workload
@@ -21,6 +23,8 @@ from trainer.rows import Meter
 from trainer.stall import StallWatch
 from trainer.status import MetricsLog, Status, StatusFile
 from trainer.stopwatch import Stopwatch
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +99,23 @@ def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool 
     if durable:
         run.saver.wait()
     return is_new
+
+
+def save_alone(run: Run) -> None:
+    """Checkpoint the last whole step by this process, which can't go on while the others wait in a collective.
+
+    Only where it holds the whole model. The others' random states and losses are not to be had: the run goes on with
+    new draws, and its means are those of this process.
+    """
+    if run.learner.sharding is not None or run.progress.position == run.saved_position:
+        return
+    run.learner.rewind.restore()
+    try:
+        run.store.folder.mkdir(parents=True, exist_ok=True)
+        run.saver.save(_snapshot(run, dump_progress(run.progress, ALONE), [], None))
+        run.saver.wait()
+    except (TrainerError, OSError) as err:
+        logger.warning("step %d could not be saved: %s", run.progress.step, first_line(err))
 
 
 def reserve(run: Run) -> None:

@@ -27,6 +27,11 @@ class Sharding:
         self._world = world
         self._mesh = init_device_mesh(world.device.type, (world.size,))
 
+    @property
+    def processes(self) -> int:
+        """Over how many processes tensors are divided."""
+        return self._world.size
+
     def divide(self, model: nn.Module, blocks: Iterable[nn.Module] = (), *, is_trained: bool = True) -> None:
         """Divide a model in place, each block gathered by itself; its parameters become this process's rows of them.
 

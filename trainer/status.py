@@ -100,12 +100,14 @@ class MetricsLog:
 
     def close(self) -> None:
         """Close the file, and let the trackers finish."""
-        if self._stream:
-            self._stream.close()
-            self._stream = None
-        for tracker in self._trackers:
-            tracker.close()
-        self._trackers = ()
+        stream, self._stream = self._stream, None
+        try:
+            if stream:
+                stream.close()
+        finally:
+            for tracker in self._trackers:
+                tracker.close()
+            self._trackers = ()
 
     def rewind(self, *, step: int, epochs_validated: int) -> None:
         """Drop the rows that a run resumed at this point will write again.

@@ -3,7 +3,6 @@
 python divided_run.py FOLDER BLOCKS SETTING ...
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.trainer.harness import train_here
 from trainer.config import Settings
-from trainer.contract import read_contract
 from trainer.data import Batch
-from trainer.engine import run_recipe
-from trainer.errors import TrainerError
 from trainer.leave import leave
 from trainer.overrides import apply_overrides
 from trainer.recipe import Recipe, Workload
-from trainer.signals import StopFlag
 
 # Shape legend: B batch.
 WIDTH = 256
@@ -62,14 +58,7 @@ def build(blocks: int) -> Workload:
 def main(folder: str, blocks: str, *settings: str) -> int:
     base = Settings(epochs=2, batch_size=16, micro_batch=1, curves=False, onnx=False, log_every_steps=1)
     recipe = Recipe(settings=apply_overrides(base, settings), build=lambda _: build(int(blocks)))
-    stop = StopFlag()
-    stop.install()
-    try:
-        run_recipe("digits", recipe, read_contract(os.environ, output_dir=Path(folder)), stop)
-    except TrainerError as err:
-        sys.stderr.write(f"error: {err}\n")
-        return err.exit_code
-    return 0
+    return train_here(recipe, Path(folder))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,11 @@ import torch
 
 from trainer.checkpoints.loading import load
 from trainer.cli import main
+from trainer.contract import read_contract
 from trainer.distributed import ALONE
+from trainer.engine import run_recipe
+from trainer.errors import TrainerError
+from trainer.recipe import Recipe
 from trainer.signals import StopFlag
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,10 +87,31 @@ def run(folder: Path, *settings: str, processes: int = 1, **environ: str) -> Res
     return finish(start(folder, *settings, processes=processes, **environ))
 
 
-def run_script(script: str, *arguments: str, processes: int, **environ: str) -> Result:
+def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, processes: int = 1) -> Result:
+    """Run up to a step, then end it: SIGKILL goes to all processes, others to the first."""
+    process = start(folder, *settings, processes=processes)
+    wait_for_step(folder, step, process)
+    kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
+    return finish(process)
+
+
+def train_here(recipe: Recipe[Any], folder: Path) -> int:
+    """Train a recipe in this process, as one of those that torchrun has started."""
+    stop = StopFlag()
+    stop.install()
+    try:
+        run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop)
+    except TrainerError as err:
+        sys.stderr.write(f"error: {err}\n")
+        return err.exit_code
+    return 0
+
+
+def run_script(script: str, *arguments: str, processes: int, max_restarts: int = 0, **environ: str) -> Result:
     """Run a script of ours under torchrun."""
+    torchrun = (*TORCHRUN_OF, str(processes), "--max-restarts", str(max_restarts))
     process = subprocess.Popen(
-        [sys.executable, "-m", *TORCHRUN_OF, str(processes), script, *arguments],
+        [sys.executable, "-m", *torchrun, script, *arguments],
         env=plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5", **environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

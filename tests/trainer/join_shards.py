@@ -1,6 +1,7 @@
 """Each process of a group loads its rows of checkpoints in shards and compares them; started by torchrun from a test.
 
-python join_shards.py FOLDER, with FOLDER/shared/SIZE of so many writers, and FOLDER/disk RANK/step-4-shards.
+python join_shards.py FOLDER, with FOLDER/shared/SIZE of so many writers, and FOLDER/disk RANK/step-4-shards;
+python join_shards.py FOLDER same SEED, with FOLDER/disk RANK/step-00000001.
 """
 
 import os
@@ -49,6 +50,12 @@ def as_tensors(value: Any) -> Any:
     return {key: as_tensors(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
+def compare_one(folder: Path, seed: int) -> None:
+    with joined_world(read_contract(os.environ, output_dir=folder)) as world:
+        place = folder / f"disk {world.rank}" / "step-00000001"
+        assert_equal(load(place, world), make_state(seed), str(place))
+
+
 def main(folder: Path) -> None:
     with joined_world(read_contract(os.environ, output_dir=folder)) as world:
         places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
@@ -60,5 +67,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[2:3] == ["same"]:
+        compare_one(Path(sys.argv[1]), int(sys.argv[3]))
+    else:
+        main(Path(sys.argv[1]))
     leave(0)

@@ -1,6 +1,8 @@
 """Trains digits where one rank's device has memory for few samples; started by torchrun from a test.
 
-python scarce_run.py FOLDER PHASE RANK ROOM [SETTING ...]
+python scarce_run.py FOLDER PHASE RANK ROOM AFTER [SETTING ...]
+
+PHASE is forward or backward; memory is scarce after so many training passes.
 """
 
 import os
@@ -12,14 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.contract import read_contract
-from trainer.engine import run_recipe
-from trainer.errors import TrainerError
+from tests.trainer.harness import train_here
 from trainer.leave import leave
 from trainer.overrides import apply_overrides
 from trainer.recipe import Workload
 from trainer.recipes import digits
-from trainer.signals import StopFlag
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
 MESSAGE = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -40,14 +39,18 @@ class FailInBackward(torch.autograd.Function):
 class ScarceResNet(digits.SmallResNet):
     """The network, on a device that has room for so many samples."""
 
-    def __init__(self, *, width: int, room: int, phase: str) -> None:
+    def __init__(self, *, width: int, room: int, phase: str, after: int) -> None:
         super().__init__(width=width, dropout=0.0)
         self.room = room
         self.phase = phase
+        self.passes_left = after
 
     def forward(self, images_BCHW: torch.Tensor) -> torch.Tensor:
         logits_BK = super().forward(images_BCHW)
         if not self.training or len(images_BCHW) <= self.room:
+            return logits_BK
+        self.passes_left -= 1
+        if self.passes_left >= 0:
             return logits_BK
         if self.phase == "forward":
             raise torch.OutOfMemoryError(MESSAGE)
@@ -55,22 +58,16 @@ class ScarceResNet(digits.SmallResNet):
         return failing_BK
 
 
-def main(folder: str, phase: str, rank: str, room: str, *settings: str) -> int:
+def main(folder: str, phase: str, rank: str, room: str, after: str, *settings: str) -> int:
     is_scarce = os.environ.get("RANK", "0") == rank
 
     def build(chosen: digits.DigitsSettings) -> Workload:
-        model: nn.Module = ScarceResNet(width=chosen.model.width, room=int(room) if is_scarce else 10**6, phase=phase)
+        room_here = int(room) if is_scarce else 10**6
+        model: nn.Module = ScarceResNet(width=chosen.model.width, room=room_here, phase=phase, after=int(after))
         return replace(digits.build_workload(chosen), model=model, blocks=())
 
     recipe = replace(digits.recipe(), settings=apply_overrides(digits.recipe().settings, settings), build=build)
-    stop = StopFlag()
-    stop.install()
-    try:
-        run_recipe("digits", recipe, read_contract(os.environ, output_dir=Path(folder)), stop)
-    except TrainerError as err:
-        sys.stderr.write(f"error: {err}\n")
-        return err.exit_code
-    return 0
+    return train_here(recipe, Path(folder))
 
 
 if __name__ == "__main__":

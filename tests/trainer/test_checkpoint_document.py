@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,40 @@ def test_header_that_makes_no_sense_is_refused(header: bytes, tmp_path: Path) ->
     """Whatever a header claims: one clear error, no memory taken for it, no traceback of another kind."""
     path = tmp_path / "step-00000001.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 8)
+    with pytest.raises(DamagedCheckpointError):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"kedge.state": None},
+        {"kedge.state": 7},
+        {"kedge.state": "[" * 100_000},
+        {"kedge.state": '{"$dict": [[1]]}'},
+        {"kedge.state": '{"$tensor": "a", "layout": "channels_last"}'},
+        {"kedge.rows": '{"a": [0, Infinity]}'},
+        {"kedge.rows": '{"b": [0, 1]}'},
+        {"shape": [2**70, 0]},
+        {"shape": [2**62, 2**62, 0]},
+        {"shape": [1.0]},
+    ],
+    ids=["none", "number", "deep", "pair", "layout", "endless", "of nothing", "huge", "huge twice", "fraction"],
+)
+def test_state_that_makes_no_sense_is_refused_although_its_sums_are_right(lie: dict[str, Any], tmp_path: Path) -> None:
+    """Somebody wrote it so."""
+    shape = lie.get("shape", [2])
+    size = 0 if 0 in shape else 4 if 1.0 in shape else 8
+    metadata = {"kedge.format": "2", "kedge.state": "{}", "kedge.data": str(zlib.crc32(bytes(size)))}
+    metadata |= {name: value for name, value in lie.items() if name != "shape" and value is not None}
+    if lie.get("kedge.state", "") is None:
+        del metadata["kedge.state"]
+    content = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}, "__metadata__": metadata}
+    checksum = zlib.crc32(json.dumps(content, separators=(",", ":")).encode())
+    content["__metadata__"] = {**metadata, "kedge.header": str(checksum)}
+    header = json.dumps(content, separators=(",", ":")).encode()
+    path = tmp_path / "step-00000001.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
     with pytest.raises(DamagedCheckpointError):
         load_checkpoint(path)
 

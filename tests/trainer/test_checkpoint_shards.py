@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from trainer.checkpoints.document import write_document
 from trainer.checkpoints.loading import load, load_best, load_newest
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.remap import remap
+from trainer.checkpoints.saver import Saver, Snapshot
 from trainer.checkpoints.shards import INDEX, chunk_rows
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, Slice, State, flatten
@@ -248,6 +250,62 @@ def test_checkpoint_of_which_a_machine_is_missing_is_no_damage(tmp_path: Path) -
     harness.assert_equal(load_newest(store, ALONE, said.append), join_shards.make_state(1), "the older one")
     assert store.newest_name() == "step-00000001"
     assert "shard 1 of 2 is on none of these machines" in said[0]
+
+
+def test_best_weights_of_any_machine_count(tmp_path: Path) -> None:
+    """The main process's disk is new: a worse one replaces nothing, and what is read is what the other disk has."""
+    folders = [tmp_path / "a", tmp_path / "b"]
+    Writers(folders).save_best(1, 0.9)
+    shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
+    shutil.rmtree(folders[0])
+    writers = Writers(folders)
+    assert writers.save_best(2, 0.5) == [None, None]
+    assert [path.name for path in folders[0].iterdir()] == []
+    assert [path.name for path in folders[1].iterdir()] == ["best-00000001"]
+    assert writers.save_best(3, 0.95) == [None, None]
+    assert [path.name for path in folders[1].iterdir()] == ["best-00000003"]
+
+
+def test_disk_that_has_the_old_index_still_is_outvoted_by_the_shards(tmp_path: Path) -> None:
+    """A second save of a step was cut between the disks' indices: the one whose shards are all there counts."""
+    writers = Writers([tmp_path / "a", tmp_path / "b"])
+    writers.save(1)
+    old = (tmp_path / "b" / "step-00000001" / INDEX).read_text()
+    writers.save(1, join_shards.make_state(5))
+    (tmp_path / "b" / "step-00000001" / INDEX).write_text(old)
+    for name in ("ab", "ba"):
+        for disk in name:
+            shutil.copytree(tmp_path / disk, tmp_path / name / f"disk {name.index(disk)}")
+        ended = harness.run_script(join_shards.__file__, str(tmp_path / name), "same", "5", processes=2)
+        assert ended.code == 0, ended.err
+
+
+def test_failure_before_the_shard_is_told_by_the_saver_with_its_reason(tmp_path: Path) -> None:
+    """What the state counts on can't be made durable on one process: the other says why, in the first one's words."""
+    writers = Writers([tmp_path] * 2)
+
+    def broken() -> None:
+        raise OSError(28, "No space left on device")
+
+    def save(rank: int, store: CheckpointStore) -> None:
+        state = cut(join_shards.make_state(1), rank, 2)
+        with closing(Saver(store)) as saver:
+            snapshot = Snapshot(step=1, state=state)
+            saver.save(replace(snapshot, before=broken) if rank == 0 else snapshot)
+            saver.wait()
+
+    ours, theirs = writers.each(save)
+    assert isinstance(ours, CheckpointWriteError)
+    assert isinstance(theirs, CheckpointWriteError)
+    assert theirs.why == "process 0: [Errno 28] No space left on device"
+
+
+def test_peer_that_is_gone_before_the_best_weights_is_a_clear_error(tmp_path: Path) -> None:
+    """Nobody tells how good theirs are: the run ends with an error of ours."""
+    store = Writers([tmp_path] * 2, patience_seconds=0.3).stores[0]
+    rating = Rating(metric="val_accuracy", value=0.5, best_is="max")
+    with pytest.raises(CheckpointWriteError, match="best-00000001 could not be written"):
+        store.save_best(flatten({"rating": rating.dump()}), step=1, rating=rating)
 
 
 def test_same_step_in_another_form_is_replaced(tmp_path: Path) -> None:

@@ -63,10 +63,7 @@ def test_two_ranks_with_everything_on_end_with_the_same_bits(signum: signal.Sign
     settings = (*QUICK, *EVERYTHING, "epochs=8")  # long enough for the ranks to agree on a stop before the end
     whole = harness.run(tmp_path / "whole", *settings, processes=2)
     assert whole.code == 0, whole.err
-    process = harness.start(tmp_path / "cut", *settings, processes=2)
-    harness.wait_for_step(tmp_path / "cut", STEPS_PER_EPOCH + 3, process)
-    harness.kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
-    harness.finish(process)
+    harness.run_until(tmp_path / "cut", *settings, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
     last = harness.run(tmp_path / "cut", *settings, processes=2)
     assert last.code == 0, last.err
     assert "resumed from step" in last.out

@@ -8,8 +8,10 @@ from torch import nn
 
 from tests.trainer import harness
 from tests.trainer.learners import FEATURES, SmallNet, make_learner_of, random_batches
+from trainer.assembly import check_settings
+from trainer.config import OptimizerSettings, Settings
 from trainer.distributed import ALONE
-from trainer.errors import DeviceMemoryError, NonFiniteError
+from trainer.errors import BadRequestError, DeviceMemoryError, NonFiniteError
 from trainer.learner import Learner, StepResult
 from trainer.progress import Progress, dump_progress, restore_progress
 
@@ -132,6 +134,45 @@ def test_step_without_a_finite_gradient_is_skipped_and_counted(optimizer: str, c
     assert result.skipped.item() == 1
     harness.assert_equal(learner.state(), before, "learner")
     assert learner.step((values_BF, labels_B), rate=FAST, number=3).skipped.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "optimizer"),
+    [(torch.float64, "adamw"), (torch.bfloat16, "adamw"), (torch.float64, "sgd")],
+)
+def test_weights_of_another_precision_learn_and_skip(dtype: torch.dtype, optimizer: str) -> None:
+    """A recipe's model may be all bf16, or double."""
+    learner = make_learner_of([f"optimizer.name={optimizer}"], model=SmallNet(dropout=0.0).to(dtype))
+    values_BF, labels_B = next(random_batches())
+    before = harness.copy_state(learner.state())
+    assert learner.step((values_BF.to(dtype) * float("nan"), labels_B), rate=FAST, number=0).skipped.item() == 1
+    harness.assert_equal(learner.state()["model"], before["model"], "weights")
+    assert learner.step((values_BF.to(dtype), labels_B), rate=1.0, number=1).skipped.item() == 0
+    assert not torch.equal(learner.parameters[0], before["model"]["block.0.weight"])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_first_step_that_is_skipped_leaves_nothing_in_the_momentum(momentum: float) -> None:
+    """Torch takes uncleared memory for it and then goes on from what is there: ours ends as if it hadn't been."""
+    skipping, steady = (
+        make_learner_of(["optimizer.name=sgd", f"optimizer.momentum={momentum}"], model=SmallNet(dropout=0.0))
+        for _ in range(2)
+    )
+    values_BF, labels_B = next(random_batches())
+    dirt = [torch.full((size,), 1e6) for size in (8, 24, 48) for _ in range(50)]
+    del dirt  # whoever takes memory now finds that in it
+    skipping.step((values_BF * float("nan"), labels_B), rate=FAST, number=0)
+    for learner in (skipping, steady):
+        learner.step((values_BF, labels_B), rate=FAST, number=1)
+    harness.assert_equal(skipping.state()["model"], steady.state()["model"], "weights")
+
+
+def test_half_precision_weights_that_sgd_leaves_alone_on_a_cpu_are_refused() -> None:
+    """Torch's fused SGD would train nothing, and say nothing."""
+    settings = Settings(optimizer=OptimizerSettings(name="sgd"))
+    check_settings(settings, SmallNet(), ALONE)
+    with pytest.raises(BadRequestError, match="does not train this model on a CPU"):
+        check_settings(settings, SmallNet().bfloat16(), ALONE)
 
 
 def test_many_skipped_steps_in_a_row_end_the_run() -> None:

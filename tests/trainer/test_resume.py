@@ -4,6 +4,7 @@ import random
 import re
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from tests.trainer import harness
 from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
 from trainer.checkpoints.document import write_document
-from trainer.checkpoints.store import load_checkpoint
+from trainer.checkpoints.store import CheckpointStore, load_checkpoint
 from trainer.checkpoints.tree import flatten
+from trainer.config import Settings, list_defaults
 
 
 @pytest.mark.slow
@@ -161,19 +163,36 @@ def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
     assert harness.read_status(folder)["state"] == "succeeded"
 
 
-def test_checkpoint_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
-    """What it doesn't know had its default's effect; another value of it is refused, and names the setting."""
+def test_checkpoint_from_before_a_setting_existed_goes_on(small_run: Path, tmp_path: Path) -> None:
+    """What it doesn't know had its default's effect, for the best weights too; another value of it is refused."""
     folder = tmp_path / "output"
-    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(5)) == 0
-    newest = harness.newest_checkpoint(folder)
-    state = load_checkpoint(newest)
-    assert state["fingerprint"].pop("ema_decay") == 0.0
-    state["fingerprint"]["a setting that is gone"] = 3
-    with newest.open("wb") as stream:
-        write_document(stream, flatten(state))
+    # Stopped in the second epoch: the first one's weights are the best so far.
+    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(STEPS_PER_EPOCH + 40)) == 0
+    assert harness.read_status(folder)["epoch"] == 2
+    for path in (harness.newest_checkpoint(folder), harness.best_checkpoint(folder)):
+        state = load_checkpoint(path)
+        assert state["fingerprint"].pop("ema_decay") == 0.0
+        state["fingerprint"]["a setting that is gone"] = 3
+        with path.open("wb") as stream:
+            write_document(stream, flatten(state))
+    store = CheckpointStore(folder / "checkpoints", keep=1, fingerprint={"ema_decay": 0.0}, defaults={"ema_decay": 0.0})
+    assert len(store.list_best()) == 1
     assert harness.call(folder, *SMALL, "ema_decay=0.9") == 2
-    assert harness.call(folder, *SMALL, stop=harness.StopAtLook(5)) == 0
-    assert harness.read_status(folder)["step"] > state["progress"]["step"]
+    assert harness.call(folder, *SMALL) == 0
+    harness.assert_same_run(folder, small_run)
+
+
+def test_settings_without_defaults_are_no_obstacle() -> None:
+    """A recipe may have them; they are in every checkpoint's fingerprint."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Mine(Settings):
+        data_folder: str
+        size: int = 3
+
+    defaults = list_defaults(Mine)
+    assert "data_folder" not in defaults
+    assert (defaults["size"], defaults["batch_size"], defaults["optimizer.name"]) == (3, 64, "adamw")
 
 
 def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from tests.trainer import divided_run, harness
+from trainer.assembly import check_settings
 from trainer.checkpoints.loading import load
-from trainer.distributed import ALONE
+from trainer.config import ComputeSettings, Settings
+from trainer.distributed import ALONE, World
+from trainer.errors import BadRequestError
 
 # 2 epochs of 22 steps; random shifts, dropout and batch norm are always on. Blocks are gathered one by one.
 DIVIDED = (
@@ -70,10 +74,7 @@ def test_divided_run_ends_with_the_same_bits_after_a_stop(signum: signal.Signals
     settings = (*DIVIDED, *FEATURES, "epochs=4")
     whole = harness.run(tmp_path / "whole", *settings, processes=2)
     assert whole.code == 0, whole.err
-    process = harness.start(tmp_path / "cut", *settings, processes=2)
-    harness.wait_for_step(tmp_path / "cut", STEPS_PER_EPOCH + 3, process)
-    harness.kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
-    harness.finish(process)
+    harness.run_until(tmp_path / "cut", *settings, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
     if signum == signal.SIGTERM:
         status = harness.read_status(tmp_path / "cut")
         assert status["state"] == "stopped"
@@ -90,10 +91,8 @@ def test_divided_run_that_is_killed_again_and_again_always_goes_on(whole_run: Pa
     folder, chance = tmp_path / "output", random.Random(20_261_121)
     settings = (*DIVIDED, "checkpoint.every_steps=1")
     for kills, step in enumerate((5, 12, 20, 30)):
-        process = harness.start(folder, *settings, processes=2)
-        harness.wait_for_step(folder, step + chance.randrange(5), process)
-        harness.kill_tree(process)
-        ended = harness.finish(process)
+        last_step = step + chance.randrange(5)
+        ended = harness.run_until(folder, *settings, step=last_step, signum=signal.SIGKILL, processes=2)
         assert kills == 0 or "resumed from step" in ended.out
         assert "set aside" not in ended.out
     last = harness.run(folder, *settings, processes=2)
@@ -121,10 +120,7 @@ def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, tmp_path:
     common = ("model.dropout=0", "batch_size=48", "checkpoint.every_steps=0")
     whole = harness.run(tmp_path / "whole", *first, *common, processes=2)
     assert whole.code == 0, whole.err
-    process = harness.start(tmp_path / "cut", *first, *common, processes=begin)
-    harness.wait_for_step(tmp_path / "cut", 8, process)
-    process.send_signal(signal.SIGTERM)
-    harness.finish(process)
+    harness.run_until(tmp_path / "cut", *first, *common, step=8, signum=signal.SIGTERM, processes=begin)
     stopped_at = harness.read_status(tmp_path / "cut")["step"]
     ended = harness.run(tmp_path / "cut", *second, *common, processes=end)
     assert ended.code == 0, ended.err
@@ -219,6 +215,17 @@ def test_loss_scale_is_refused_before_anything_is_touched(tmp_path: Path) -> Non
     assert "compute.fully_shard does not work with compute.amp=fp16" in ended.err
     assert "error: " in ended.err
     assert not (tmp_path / "output").exists()
+
+
+def test_model_with_a_scalar_parameter_is_refused() -> None:
+    """It has no rows; alone it is nobody's business."""
+    model = nn.Module()
+    model.scale = nn.Parameter(torch.tensor(1.0))
+    settings = Settings(compute=ComputeSettings(fully_shard=True))
+    check_settings(settings, model, ALONE)
+    with pytest.raises(BadRequestError, match="does not work with this model") as refused:
+        check_settings(settings, model, World(rank=0, size=2, device=torch.device("cpu")))
+    assert "scale" in refused.value.why
 
 
 def test_one_process_has_nothing_to_divide(tmp_path: Path) -> None:

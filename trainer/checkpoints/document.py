@@ -58,8 +58,7 @@ def read_flat(path: Path) -> Flat:
     """
     with path.open("rb", buffering=0) as stream:
         header = take_header(stream)
-        plain, rows = header.plain, understand(lambda: header.rows)
-        return Flat(plain=plain, tensors=_read_tensors(stream, header), rows=rows)
+        return Flat(plain=header.plain, rows=header.rows, tensors=understand(lambda: _read_tensors(stream, header)))
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -72,7 +71,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     with path.open("rb", buffering=0) as stream:
         header = take_header(stream)
         _refuse_shard(header.metadata.get("kedge.rows"))
-        return _read_tensors(stream, header)
+        return understand(lambda: _read_tensors(stream, header))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:

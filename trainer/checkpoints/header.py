@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 import torch
 
 from trainer.checkpoints.tree import Flat
+from trainer.memory import is_out_of_memory
 
 T = TypeVar("T")
 FORMAT = "2"
@@ -42,6 +43,8 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+# Whose bytes a file can count.
+_MOST_ELEMENTS = 2**62
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
@@ -77,7 +80,7 @@ class Header:
         """
         if self.metadata.get("kedge.format") != FORMAT:
             raise ValueError(f"not a checkpoint of format {FORMAT}")
-        return json.loads(self.metadata["kedge.state"])
+        return understand(lambda: json.loads(self.metadata["kedge.state"]))
 
     @property
     def rows(self) -> dict[str, tuple[int, int]]:
@@ -86,12 +89,7 @@ class Header:
         Raises:
             ValueError: it says what its tensors can't be.
         """
-        rows = {name: (int(begin), int(total)) for name, (begin, total) in self._read_rows().items()}
-        shapes = {entry.name: entry.shape for entry in self.entries}
-        for name, (begin, total) in rows.items():
-            if not shapes[name] or not 0 <= begin <= begin + shapes[name][0] <= total:
-                raise ValueError(f"{name} has rows that there cannot be")
-        return rows
+        return understand(self._read_rows)
 
     @property
     def checksum(self) -> int:
@@ -102,10 +100,16 @@ class Header:
         """
         if "kedge.header" not in self.metadata:
             raise ValueError(f"not a checkpoint of format {FORMAT}")
-        return int(self.metadata["kedge.header"])
+        return understand(lambda: int(self.metadata["kedge.header"]))
 
-    def _read_rows(self) -> dict[str, list[int]]:
-        return dict(json.loads(self.metadata.get("kedge.rows", "{}")))
+    def _read_rows(self) -> dict[str, tuple[int, int]]:
+        told = json.loads(self.metadata.get("kedge.rows", "{}"))
+        rows = {name: (int(begin), int(total)) for name, (begin, total) in told.items()}
+        shapes = {entry.name: entry.shape for entry in self.entries}
+        for name, (begin, total) in rows.items():
+            if not shapes[name] or not 0 <= begin <= begin + shapes[name][0] <= total:
+                raise ValueError(f"{name} has rows that there cannot be")
+        return rows
 
 
 def read_header(path: Path) -> Header:
@@ -189,11 +193,13 @@ def _parse_entry(name: str, item: dict[str, Any]) -> Entry:
     begin, end = item["data_offsets"]
     if item["dtype"] not in DTYPES:
         raise ValueError(f"{name} is of the unknown kind {item['dtype']}")
+    if any(type(extent) is not int or not 0 <= extent <= _MOST_ELEMENTS for extent in (begin, end, *item["shape"])):
+        raise ValueError(f"{name} has a shape that no tensor has")
     entry = Entry(name=name, dtype=DTYPES[item["dtype"]], shape=tuple(item["shape"]), begin=begin, end=end)
     elements = 1
     for extent in entry.shape:
         elements *= extent
-    if end - begin != elements * entry.dtype.itemsize or min((0, *entry.shape)) < 0:
+    if end - begin != elements * entry.dtype.itemsize:
         raise ValueError(f"{name} has a place that its shape doesn't fill")
     return entry
 
@@ -205,8 +211,10 @@ def _check_tiling(entries: tuple[Entry, ...], data_bytes: int) -> None:
 
 
 def understand(read: Callable[[], T]) -> T:
-    """Say of a header that isn't shaped as it should be that it is damaged."""
+    """Say of a file that isn't what it says that it is damaged; a computer without memory says nothing about it."""
     try:
         return read()
     except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as err:
+        if is_out_of_memory(err):
+            raise
         raise ValueError(f"its header makes no sense: {type(err).__name__} {err}") from err

@@ -76,8 +76,9 @@ class Peers:
         return self.hear(topic, 0)
 
     def fail(self, why: str) -> None:
-        """Tell all that they wait in vain: this process writes nothing any more."""
-        self._store.set(_FAILED, f"process {self.rank}: {why}")
+        """Tell all that they wait in vain: this process writes nothing any more. The first one's reason is kept."""
+        if not self._store.check([_FAILED]):
+            self._store.set(_FAILED, f"process {self.rank}: {why}")
 
     def leave_soon(self) -> None:
         """Wait for nobody much longer: this process is about to end."""

@@ -13,7 +13,7 @@ import torch
 from trainer.checkpoints.staging import Copies, Staging, measure_need
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, State, flatten
-from trainer.errors import CheckpointWriteError, first_line
+from trainer.errors import CheckpointWriteError, TrainerError, first_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class Saver:
         try:
             self._write_all(snapshot, staged, copies)
         except Exception as err:
-            self._store.fail(first_line(err))
+            self._store.fail(err.why if isinstance(err, TrainerError) else first_line(err))
             raise
         # Slowly forgotten: the next one may be as slow as the slowest of late.
         self.seconds = max(time.perf_counter() - began, 0.5 * self.seconds)

@@ -10,11 +10,12 @@ format 1, is read as well.
 import json
 import math
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from trainer.checkpoints.direct import open_direct
@@ -22,7 +23,7 @@ from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.pickled import read_pickled
-from trainer.checkpoints.shards import has_index, read_index, remove_folder, write_together
+from trainer.checkpoints.shards import INDEX, has_index, read_index, remove_folder, write_together
 from trainer.checkpoints.tree import Flat, State, flatten
 from trainer.errors import CheckpointWriteError, DamagedCheckpointError, first_line
 from trainer.files import remove_temporaries, write_atomically
@@ -62,12 +63,24 @@ class CheckpointStore:
         keep: int,
         keep_best: int = 1,
         fingerprint: Mapping[str, Any],
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         peers: Peers | None = None,
     ) -> None:
+        """Look at a folder.
+
+        Args:
+            folder: where the checkpoints are.
+            keep: how many steps are kept.
+            keep_best: how many of the best weights are kept.
+            fingerprint: what checkpoints of this run have in common.
+            defaults: what stands in older ones for parts of the fingerprint that they don't have.
+            peers: those who write each checkpoint together.
+        """
         self.folder = folder
         self._keep = keep
         self._keep_best = keep_best
         self._fingerprint = flatten(dict(fingerprint)).plain
+        self._defaults = flatten(dict(defaults)).plain
         self._peers = peers
         self._saves = 0
 
@@ -77,7 +90,8 @@ class CheckpointStore:
         for kind in ("step-*", "best-*"):
             remove_temporaries(self.folder, kind + SUFFIX)
             for part in self.folder.glob(kind):
-                remove_temporaries(part, "*")
+                remove_temporaries(part, f"*{SUFFIX}")
+                remove_temporaries(part, INDEX)
 
     def save(self, flat: Flat, *, step: int) -> None:
         """Write one step's state durably, then prune to the newest ones.
@@ -96,7 +110,9 @@ class CheckpointStore:
             CheckpointWriteError: they could not be written; those that are there are untouched.
         """
         stem = f"best-{step:08d}"
-        others = {name: order for name, order in self._rate_everywhere(stem).items() if Path(name).stem != stem}
+        with self._explaining(stem):
+            rated = self._rate_everywhere(stem)
+        others = {name: order for name, order in rated.items() if Path(name).stem != stem}
         is_better = sum(rank >= rating.rank for rank, _ in others.values()) < self._keep_best
         if not math.isfinite(rating.value) or not is_better:
             return
@@ -114,12 +130,12 @@ class CheckpointStore:
 
     def rate_best(self) -> Rated:
         """Tell how good the best weights of this configuration are, as their headers say."""
-        rated = {path.name: (_read_rank(path, self._fingerprint), -step) for step, path in self._list_best()}
+        rated = {path.name: (self._read_rank(path), -step) for step, path in self._list_best()}
         return {name: order for name, order in rated.items() if order[0] > -math.inf}
 
     def list_unusable_best(self) -> list[str]:
         """Name the best weights whose header is damaged, and those of another configuration."""
-        return [path.name for _, path in self._list_best() if _read_rank(path, self._fingerprint) == -math.inf]
+        return [path.name for _, path in self._list_best() if self._read_rank(path) == -math.inf]
 
     def newest_name(self) -> str | None:
         """Name the newest step checkpoint, if there is one."""
@@ -161,6 +177,16 @@ class CheckpointStore:
             return []
         return [(int(match[1]), path) for path in self.folder.iterdir() if (match := name.fullmatch(path.name))]
 
+    def _read_rank(self, path: Path) -> float:
+        """Read how good some weights are: -inf where they are damaged or of another configuration."""
+        try:
+            about = read_index(path).about if path.is_dir() else read_header(path).plain
+            if find_differences({**self._defaults, **about["fingerprint"]}, self._fingerprint):
+                return -math.inf
+            return float(Rating(**about["rating"]).rank)
+        except (OSError, ValueError, KeyError, TypeError):
+            return -math.inf
+
     def _list_best(self) -> list[tuple[int, Path]]:
         return [(step, path) for step, path in self._list(_BEST_NAME) if _is_whole(path)]
 
@@ -179,19 +205,30 @@ class CheckpointStore:
     def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any]) -> Path:
         self._saves += 1
         path = self.folder / (stem if self._peers else f"{stem}{SUFFIX}")
-        try:
+        with self._explaining(path.name):
             if self._peers:
                 write_together(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
             else:
                 write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
+        return path
+
+    @contextmanager
+    def _explaining(self, name: str) -> Iterator[None]:
+        """Say what it means where a checkpoint meets an OSError, to the other processes as well."""
+        try:
+            yield
         except OSError as err:
             self.fail(first_line(err))
             raise CheckpointWriteError(
-                f"{path.name} could not be written",
+                f"{name} could not be written",
                 why=first_line(err),
                 fix=f"make room in {self.folder}, or choose another folder with --checkpoint-dir",
             ) from err
-        return path
+
+
+def find_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Name what is another in an older fingerprint; what it has beside ours doesn't count."""
+    return [key for key in ours if theirs.get(key) != ours[key]]
 
 
 def sort_rated(rated: Rated) -> list[str]:
@@ -221,15 +258,6 @@ def _read_format_1(path: Path) -> Any:
     if not isinstance(state, dict) or state.get("format") != 1:
         raise ValueError("not a checkpoint of format 1")
     return state
-
-
-def _read_rank(path: Path, fingerprint: Any) -> float:
-    """Read how good some weights are: -inf where they are damaged or of another configuration."""
-    try:
-        about = read_index(path).about if path.is_dir() else read_header(path).plain
-        return Rating(**about["rating"]).rank if about["fingerprint"] == fingerprint else -math.inf
-    except (OSError, ValueError, KeyError, TypeError):
-        return -math.inf
 
 
 def _is_whole(path: Path) -> bool:
