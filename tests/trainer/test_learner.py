@@ -155,7 +155,7 @@ def test_weights_of_another_precision_learn_and_skip(dtype: torch.dtype, optimiz
 def test_first_step_that_is_skipped_leaves_nothing_in_the_momentum(momentum: float) -> None:
     """Torch takes uncleared memory for it and then goes on from what is there: ours ends as if it hadn't been."""
     skipping, steady = (
-        make_learner_of(["optimizer.name=sgd", f"optimizer.momentum={momentum}"], model=SmallNet(dropout=0.0))
+        make_learner_of(["optimizer.name=sgd", f"optimizer.momentum={momentum}"], model=seeded(PlainNet))
         for _ in range(2)
     )
     values_BF, labels_B = next(random_batches())
