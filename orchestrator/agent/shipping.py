@@ -148,7 +148,7 @@ class Shipper:
             while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
                 left -= len(chunk)
                 yield chunk
-        if left or (found.path not in APPENDED and _has_changed(path, found)):
+        if left or (found.path not in APPENDED and _is_another(path, found)):
             raise _ChangedError
 
     def _tell_unspeakable(self) -> None:
@@ -193,6 +193,15 @@ def newest_unit(entries: list[Entry]) -> str:
     return max(written, key=lambda unit: (written[unit], unit), default="")
 
 
-def _has_changed(path: Path, found: Found) -> bool:
+def _is_another(path: Path, found: Found) -> bool:
+    """Tell whether a file isn't any more what was found.
+
+    One that has grown is, up to where it was: a log that is always appended to would never stand still long enough.
+    What is new in it is read twice, and has to be the same both times. A checkpoint's file has to stand still.
+    """
     now = path.stat()
-    return (now.st_size, now.st_mtime_ns, now.st_ino) != (found.bytes, found.mtime_ns, found.inode)
+    has_grown = now.st_size > found.bytes and not found.unit
+    is_same = now.st_ino == found.inode and (
+        has_grown or (now.st_size, now.st_mtime_ns) == (found.bytes, found.mtime_ns)
+    )
+    return not is_same

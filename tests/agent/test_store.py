@@ -80,6 +80,21 @@ def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(mak
     wait_for(lambda: "checkpoints/growing.pt" in shipped(store))
 
 
+def test_an_output_that_never_stops_growing_is_shipped_as_far_as_it_was(make_box: MakeBox, store: Place) -> None:
+    """Rows come faster than a file can be copied: what is there is the file's beginning, and it follows."""
+    box = make_box(store_url=store.url, env=store.env)
+    box.begin("watch")
+    box.start('i=0; while true; do i=$((i+1)); echo "$i" >> "$KEDGE_OUTPUT_DIR/rows.csv"; done')
+    wait_for(lambda: "output/rows.csv" in shipped(store))
+    first = shipped(store)["output/rows.csv"]
+    wait_for(lambda: len(shipped(store)["output/rows.csv"]) > len(first))
+    rows = (box.root / "results/output/rows.csv").read_bytes()
+    assert first
+    assert rows.startswith(first)
+    assert rows.startswith(shipped(store)["output/rows.csv"])
+    box.ask("stop")
+
+
 def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) -> None:
     """The file whose content isn't what it was is missing, never wrong; everything else is there."""
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
