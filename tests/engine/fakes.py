@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import cast
 
 from orchestrator.adapters.clock import SystemClock
@@ -16,6 +17,21 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.ports import Connector, DataMover, Supplies
 from orchestrator.core.sweep import Sweep
 from orchestrator.engine.world import World
+
+RUN = "digits-1"
+M1 = f"{RUN}-m1"
+NOW = datetime.now(UTC)
+MACHINE = Machine(
+    id=M1,
+    run_id=RUN,
+    provider="fake",
+    provider_id="x",
+    state=MachineState.READY,
+    root="/nowhere",
+    created_at=NOW,
+    deadline_at=NOW + timedelta(hours=1),
+    usd_per_hour=Decimal(1),
+)
 
 
 def nothing_refused(_order: MachineOrder) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -15,25 +13,11 @@ from orchestrator.core.actions import DestroyMachine
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import AtEnd, Job, LaunchSpec, Resources, VolumeSpec
 from orchestrator.core.ledger import RunStage
-from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState
+from orchestrator.core.machine import EndedBy, MachineEnd
 from orchestrator.engine.reconcile import reconcile
-from tests.engine.fakes import FakeProvider, make_world
+from tests.engine.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
-RUN = "digits-1"
-M1 = f"{RUN}-m1"
-NOW = datetime.now(UTC)
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
-MACHINE = Machine(
-    id=M1,
-    run_id=RUN,
-    provider="fake",
-    provider_id="x",
-    state=MachineState.READY,
-    root="/nowhere",
-    created_at=NOW,
-    deadline_at=NOW + timedelta(hours=1),
-    usd_per_hour=Decimal(1),
-)
 
 
 @pytest.fixture

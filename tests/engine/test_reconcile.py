@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,8 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.machine import Machine, MachineState
 from orchestrator.engine.reconcile import reconcile
-from tests.engine.fakes import FakeProvider, make_world
-
-RUN = "digits-1"
-M1 = f"{RUN}-m1"
-NOW = datetime.now(UTC)
-MACHINE = Machine(
-    id=M1,
-    run_id=RUN,
-    provider="fake",
-    provider_id="x",
-    state=MachineState.READY,
-    root="/nowhere",
-    created_at=NOW,
-    deadline_at=NOW + timedelta(hours=1),
-    usd_per_hour=Decimal(1),
-)
+from tests.engine.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 
 @pytest.fixture

@@ -108,7 +108,9 @@ def _read(path: Path) -> Any:
         raise BadRequestError(f"{path} does not load", why=err.why, fix="give another of the checkpoints") from err
     except (OSError, ValueError) as err:
         raise BadRequestError(
-            f"{path} does not load", why=first_line(err), fix="give a file of torch.save, or safetensors"
+            f"{path} does not load",
+            why=first_line(err),
+            fix="give a file of torch.save or safetensors, or a folder of shards",
         ) from err
 
 
