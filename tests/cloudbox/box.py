@@ -180,6 +180,10 @@ class Box:
         """Let a GPU of the next machine that has any be faulty; gpus.py says which faults there are."""
         self.order("POST", "gpu-fault", {"fault": fault})
 
+    def change_first_boot(self, **switches: float | bool) -> None:
+        """Set how unkind the first boot of machines is, until reset; `first_boot.FirstBoot` names the switches."""
+        self.order("POST", "first-boot", switches)
+
     def rebalance(self, instance_id: str) -> None:
         """Recommend that a spot machine's work moves."""
         self.order("POST", "rebalance", {"instance_id": instance_id})

@@ -39,7 +39,7 @@ class Cloud:
             self.lifecycle.end_all()
             moto_api_backend.reset()
             self.lifecycle.states.reset()
-            self.lifecycle.gpu_faults.reset()
+            self.lifecycle.images.reset()
             identity.enforce(False)
             for part in (self.faults, self.quotas, self.spot, self.tokens, self.meter, self.scheduler, self.calls):
                 part.reset()

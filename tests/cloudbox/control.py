@@ -42,7 +42,8 @@ class Control:
             ("POST", "/control/spot-price"): self._set_spot_price,
             ("POST", "/control/quota"): lambda order: cloud.quotas.set(order["region"], order["code"], order["vcpus"]),
             ("POST", "/control/schedules"): self._advance_schedules,
-            ("POST", "/control/gpu-fault"): lambda order: cloud.lifecycle.gpu_faults.order(order["fault"]),
+            ("POST", "/control/gpu-fault"): lambda order: cloud.lifecycle.images.break_gpu(order["fault"]),
+            ("POST", "/control/first-boot"): cloud.lifecycle.images.change_first_boot,
             ("POST", "/control/iam"): lambda order: identity.enforce(order["enforce"]),
         }
 

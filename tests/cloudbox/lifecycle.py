@@ -17,7 +17,7 @@ from tests.cloudbox import images, moto_state
 from tests.cloudbox.addresses import AddressPool
 from tests.cloudbox.disks import Disks
 from tests.cloudbox.fleet import Fleet, Link
-from tests.cloudbox.gpus import GpuFaults
+from tests.cloudbox.gpus import Images
 from tests.cloudbox.identity import InstanceCredentials
 from tests.cloudbox.meter import Meter
 from tests.cloudbox.states import WITH_MACHINES, Durations, States
@@ -42,7 +42,7 @@ class Lifecycle:
         moto_state.take_addresses(self._addresses.take)
         self._fleet: Fleet[MetadataService] | None = Fleet(folder / "machines", lock) if with_machines else None
         self._timers: list[threading.Timer] = []
-        self.gpu_faults = GpuFaults()
+        self.images = Images()
         self.states = States(self._later, WITH_MACHINES if with_machines else Durations())
 
     def settle(self) -> None:
@@ -158,6 +158,7 @@ class Lifecycle:
             credentials=InstanceCredentials(instance),
         )
         disks = self._disks.of_instance(instance)
+        image = self.images.render(moto_state.gpus(instance.instance_type), T4)
         spec = MachineSpec(
             name=instance.id,
             address=address,
@@ -167,7 +168,9 @@ class Lifecycle:
             environment={"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url},
             base=images.base_of(instance.image_id, region),
             disks=tuple(disks.values()),
-            files=self.gpu_faults.render_torch(moto_state.gpus(instance.instance_type), T4),
+            files=image.files,
+            services=image.services,
+            hidden=image.hidden,
         )
         fleet.boot(spec, metadata, set(disks), self._powered_off)
 

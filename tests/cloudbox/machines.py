@@ -45,7 +45,9 @@ class MachineSpec:
     files: Mapping[str, str] = field(default_factory=dict)
     """More files of the image, by absolute path."""
     services: tuple[str, ...] = ()
-    """Units among `files` in /etc/systemd/system that start at boot."""
+    """Units among `files` that start at boot."""
+    hidden: tuple[str, ...] = ()
+    """Glob patterns, relative to the root, of what the base has and the machine lacks."""
 
 
 @dataclass(slots=True)
@@ -162,6 +164,7 @@ def _order(spec: MachineSpec) -> Order:
         environment=dict(spec.environment),
         files=dict(spec.files),
         services=spec.services,
+        hidden=spec.hidden,
     )
     return Order(seed=seed, base=spec.base, disks=spec.disks)
 

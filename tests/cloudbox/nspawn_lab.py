@@ -7,11 +7,12 @@ import queue
 import secrets
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
+from tests.cloudbox.first_boot import Image
 from tests.cloudbox.machines import Machines, MachineSpec
 from tests.waiting import wait_until
 
@@ -72,9 +73,16 @@ class Lab:
     exits: queue.Queue[tuple[str, bool]] = field(default_factory=queue.Queue)
 
     def boot(
-        self, *, base: str = "host", disks: tuple[tuple[str, str], ...] = (), user_data: bytes = b""
+        self,
+        *,
+        base: str = "host",
+        disks: tuple[tuple[str, str], ...] = (),
+        user_data: bytes = b"",
+        image: Image | None = None,
     ) -> MachineSpec:
         spec = make_spec(user_data or self.keys.user_data(), base=base, disks=disks)
+        if image:
+            spec = replace(spec, files=image.files, services=image.services, hidden=image.hidden)
         self.machines.boot(spec, lambda name, powered_off: self.exits.put((name, powered_off)))
         return spec
 
@@ -94,6 +102,17 @@ class Lab:
 
     def run(self, spec: MachineSpec, command: str) -> str:
         return self.keys.ssh(spec.address, command)
+
+
+@contextlib.contextmanager
+def open_lab(folder: Path) -> Iterator[Lab]:
+    """Make a lab that must leave nothing behind."""
+    machines = Machines(folder / "machines")
+    try:
+        yield Lab(machines=machines, keys=Keys(folder))
+    finally:
+        machines.close()
+    assert not traces(machines.folder)
 
 
 def make_spec(user_data: bytes, *, base: str = "host", disks: tuple[tuple[str, str], ...] = ()) -> MachineSpec:

@@ -38,10 +38,9 @@ class Order:
         fields = json.loads(line)
         user_data = bytes.fromhex(fields["seed"].pop("user_data"))
         disks = tuple((image, by_id) for image, by_id in fields["disks"])
-        services = tuple(fields["seed"].pop("services"))
-        return cls(
-            seed=Seed(user_data=user_data, services=services, **fields["seed"]), base=fields["base"], disks=disks
-        )
+        services, hidden = (tuple(fields["seed"].pop(name)) for name in ("services", "hidden"))
+        seed = Seed(user_data=user_data, services=services, hidden=hidden, **fields["seed"])
+        return cls(seed=seed, base=fields["base"], disks=disks)
 
 
 def keeper_argv(folder: Path) -> list[str]:

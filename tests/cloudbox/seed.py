@@ -51,12 +51,16 @@ class Seed:
     environment: dict[str, str]
     files: dict[str, str] = field(default_factory=dict)
     services: tuple[str, ...] = ()
+    """Units that start at boot: a timer with timers.target, anything else with multi-user.target."""
+    hidden: tuple[str, ...] = ()
+    """Glob patterns, relative to the root, of what the lower folder has and the machine lacks."""
 
 
 def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...] = ()) -> None:
     """Write into `upper` all that differs from `lower`; `hidden` are absolute paths that must not be seen."""
     _write_emptied(upper, lower)
-    for path in hidden:
+    lacking = (Path("/") / path.relative_to(lower) for pattern in seed.hidden for path in lower.glob(pattern))
+    for path in (*hidden, *lacking):
         _hide(upper, lower, path)
     _write_identity(upper, seed)
     _write_cloud_init(upper, lower, seed)
@@ -65,6 +69,8 @@ def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...]
         file = upper / name.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+        if text.startswith("#!"):
+            file.chmod(0o755)
 
 
 def _write_emptied(upper: Path, lower: Path) -> None:
@@ -149,12 +155,12 @@ def _write_services(upper: Path, lower: Path, seed: Seed) -> None:
     (upper / "etc/ssh/sshd_config").write_text(_SSHD.format(address=seed.address))
     (upper / "etc/ssh/sshd_config.d").mkdir()
     _copy(upper, lower, "etc/ssh/moduli")
-    wants = upper / "etc/systemd/system/multi-user.target.wants"
-    wants.mkdir(parents=True, exist_ok=True)
-    for unit in ("ssh.service", "cloud-init.target"):
-        (wants / unit).symlink_to(f"/lib/systemd/system/{unit}")
-    for unit in seed.services:
-        (wants / unit).symlink_to(f"../{unit}")
+    for unit in ("ssh.service", "cloud-init.target", *seed.services):
+        target = "timers" if unit.endswith(".timer") else "multi-user"
+        wants = upper / f"etc/systemd/system/{target}.target.wants"
+        wants.mkdir(parents=True, exist_ok=True)
+        folder = "/etc/systemd/system" if f"/etc/systemd/system/{unit}" in seed.files else "/usr/lib/systemd/system"
+        (wants / unit).symlink_to(f"{folder}/{unit}")
 
 
 def _copy(upper: Path, lower: Path, name: str) -> None:

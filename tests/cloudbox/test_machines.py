@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import signal
@@ -16,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cloudbox.disks import by_id
-from tests.cloudbox.machines import Machines, MachineSpec
-from tests.cloudbox.nspawn_lab import METADATA_URL, Keys, Lab, traces
+from tests.cloudbox.machines import MachineSpec
+from tests.cloudbox.nspawn_lab import METADATA_URL, Lab, open_lab, traces
 from tests.cloudbox.nspawn_needs import prepare_machines
 from tests.cloudbox.nspawn_order import REPOSITORY
 from tests.cloudbox.rootfs import find_mirror
@@ -28,16 +27,6 @@ from tests.waiting import wait_until
 def prepared() -> None:
     if reason := prepare_machines():
         pytest.skip(reason)
-
-
-@contextlib.contextmanager
-def open_lab(folder: Path) -> Iterator[Lab]:
-    machines = Machines(folder / "machines")
-    try:
-        yield Lab(machines=machines, keys=Keys(folder))
-    finally:
-        machines.close()
-    assert not traces(machines.folder)
 
 
 @pytest.fixture

@@ -115,7 +115,13 @@ class DigitalOceanBox:
         """Let a GPU of the next machine that has any be faulty; cloudbox/gpus.py says which faults there are."""
         with self.cloud.lock:
             assert self.cloud.hosting, "this box has no machines"
-            self.cloud.hosting.gpu_faults.order(fault)
+            self.cloud.hosting.images.break_gpu(fault)
+
+    def change_first_boot(self, **switches: float | bool) -> None:
+        """Set how unkind the first boot of machines is, until reset; `first_boot.FirstBoot` names the switches."""
+        with self.cloud.lock:
+            assert self.cloud.hosting, "this box has no machines"
+            self.cloud.hosting.images.change_first_boot(switches)
 
     def restock(self) -> None:
         """Let everything be had again where it is listed."""

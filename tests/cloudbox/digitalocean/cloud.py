@@ -39,7 +39,7 @@ class Cloud:
             for part in (self.faults, self.tokens, self.rates, self.calls, self.meter):
                 part.reset()
             if self.hosting:
-                self.hosting.gpu_faults.reset()
+                self.hosting.images.reset()
             self.settle()
 
     def settle(self) -> None:

@@ -29,6 +29,7 @@ class Control:
             ("POST", "/control/settings"): self._set,
             ("POST", "/control/sell-out"): lambda order: do.sell_out(order["size"], *order.get("regions", [])),
             ("POST", "/control/restock"): lambda _: do.restock(),
+            ("POST", "/control/first-boot"): lambda order: do.change_first_boot(**order),
             ("POST", "/control/price"): lambda order: do.set_price(order["size"], order["usd_per_hour"]),
             ("POST", "/control/advance"): lambda order: do.advance(order["seconds"]),
             ("POST", "/control/tokens"): lambda order: do.make_token(*order["scopes"]),

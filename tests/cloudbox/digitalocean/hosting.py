@@ -11,7 +11,7 @@ from tests.cloudbox.digitalocean.account import Account
 from tests.cloudbox.digitalocean.state import Droplet
 from tests.cloudbox.disk_files import DiskFiles
 from tests.cloudbox.fleet import Fleet
-from tests.cloudbox.gpus import GpuFaults
+from tests.cloudbox.gpus import Images
 
 if TYPE_CHECKING:
     from tests.cloudbox.digitalocean.metadata import MetadataService
@@ -39,7 +39,7 @@ class Hosting:
         self._files = DiskFiles(folder / "disks")
         self._fleet: Fleet[MetadataService] = Fleet(folder / "machines", lock)
         self._boots: dict[str, int] = {}
-        self.gpu_faults = GpuFaults()
+        self.images = Images()
 
     def settle(self) -> None:
         """Boot, end and attach what the droplets' state asks for."""
@@ -71,10 +71,11 @@ class Hosting:
 
         self._boots[name] = droplet.boots
         disks = self._disks(droplet)
+        image = self.images.render(droplet.size.gpus, MI300X if "amd" in droplet.size.model else H100)
         files = {
             "/etc/hosts": f"127.0.0.1 localhost\n{droplet.address} {name} {NAME}\n",
             "/root/.ssh/authorized_keys": "".join(f"{key}\n" for key in droplet.public_keys),
-            **self.gpu_faults.render_torch(droplet.size.gpus, MI300X if "amd" in droplet.size.model else H100),
+            **image.files,
         }
         early = self._account.settings.early_ssh_seconds
         if early:
@@ -90,7 +91,8 @@ class Hosting:
             base=droplet.image.base,
             disks=tuple(disks.values()),
             files=files,
-            services=("droplet-ready.service",) if early else (),
+            services=(*image.services, *(("droplet-ready.service",) if early else ())),
+            hidden=image.hidden,
         )
         self._fleet.boot(spec, MetadataService(droplet), set(disks), self._powered_off)
 

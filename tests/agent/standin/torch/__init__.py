@@ -1,15 +1,20 @@
 """Stands in for a GPU build of torch where there is no GPU: what `torchcheck.py` calls, with faults to order.
 
 A real torch can't be told to see GPUs that aren't there. A tensor is one number, of which all its elements consist.
-`machine.json` beside this file is the machine: {"version", "name", "arch", "gpus", "fault"}; a fault is `matmul:2` or
-`memory:2` of the third GPU, `crash`, or `hang`.
+`machine.json` beside this file is the machine: {"version", "name", "arch", "gpus", "fault", "needs", "import_seconds"}.
+A fault is `matmul:2` or `memory:2` of the third GPU, `crash`, or `hang`. Until all paths of `needs` exist, no GPU can
+be used: as with a fabric manager that isn't up, they are counted and not available, until the process ends. The first
+import takes `import_seconds`; where it is done, others are quick.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
+import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +22,11 @@ from typing import Any
 
 _MACHINE = json.loads(Path(__file__).with_name("machine.json").read_text())
 _FAULT = _MACHINE.get("fault", "")
+_IMPORTED = Path(tempfile.gettempdir(), "torch-stand-in-was-imported")
+
+if _MACHINE.get("import_seconds") and not _IMPORTED.exists():
+    time.sleep(_MACHINE["import_seconds"])
+    _IMPORTED.touch()
 
 __version__ = _MACHINE["version"]
 version = SimpleNamespace(hip="6.4.43482" if "rocm" in __version__ else None, cuda=None)
@@ -72,11 +82,17 @@ class Generator:
 class cuda:  # noqa: N801 - as torch names it
     @staticmethod
     def device_count() -> int:
-        return int(_MACHINE["gpus"])
+        # Counted by NVML on NVIDIA; ROCm counts what it can open.
+        return 0 if version.hip and not cuda.is_available() else int(_MACHINE["gpus"])
 
     @staticmethod
+    @functools.cache
     def is_available() -> bool:
-        return bool(_MACHINE["gpus"])
+        lacks = [path for path in _MACHINE.get("needs", ()) if not Path(path).exists()]
+        if lacks:
+            # cudaGetDeviceCount's answer, which is_available warns of; NVML counts the GPUs all the same.
+            sys.stderr.write("UserWarning: CUDA initialization: Error 802: system not yet initialized\n")
+        return bool(_MACHINE["gpus"]) and not lacks
 
     @staticmethod
     def get_device_properties(_index: int) -> SimpleNamespace:
