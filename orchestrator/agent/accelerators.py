@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .vendortools import ask_tool
+
 _NODES = "sys/class/kfd/kfd/topology/nodes"
-_TIMEOUT_SECONDS = 20.0
+_ROCM_VERSION_FILES = ("opt/rocm/.info/version", "opt/rocm/core*/.info/version", "opt/rocm-*/.info/version")
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 # As `amd-smi version` writes it: "AMDSMI Tool: 25.3.0+ede62f2 | ... | ROCm version: 6.4.0 | amdgpu version: 6.12.12".
 _ROCM_VERSION = re.compile(r"ROCm version:\s*(\d+\.\d+(?:\.\d+)?)")
@@ -35,11 +36,10 @@ class Accelerators:
 def find_accelerators(root: Path = Path("/")) -> Accelerators:
     """Look for them; `root` is where the system's files lie."""
     archs = find_architectures(root)
-    return Accelerators(
-        archs=archs,
-        rocm=(_read_rocm_version(root) or _ask(["amd-smi", "version"], _ROCM_VERSION)) if archs else "",
-        cuda="" if archs else _ask(["nvidia-smi"], _CUDA_VERSION),
-    )
+    if archs:
+        version = _read_rocm_version(root) or _search(_ROCM_VERSION, ask_tool(["amd-smi", "version"], root))
+        return Accelerators(archs=archs, rocm=version)
+    return Accelerators(cuda=_search(_CUDA_VERSION, ask_tool(["nvidia-smi"], root)))
 
 
 def find_architectures(root: Path = Path("/")) -> tuple[str, ...]:
@@ -71,22 +71,17 @@ def _pairs(lines: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def _read_rocm_version(root: Path) -> str:
-    for path in (root / "opt/rocm/.info/version", *sorted(root.glob("opt/rocm-*/.info/version"), reverse=True)):
-        try:
-            found = _VERSION.match(path.read_text().strip())
-        except OSError:
-            continue
-        if found:
-            return found.group()
+    for pattern in _ROCM_VERSION_FILES:
+        for path in sorted(root.glob(pattern), reverse=True):
+            try:
+                found = _VERSION.match(path.read_text().strip())
+            except OSError:
+                continue
+            if found:
+                return found.group()
     return ""
 
 
-def _ask(argv: list[str], wanted: re.Pattern[str]) -> str:
-    try:
-        answer = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    found = wanted.search(answer.stdout.decode(errors="replace"))
+def _search(wanted: re.Pattern[str], text: str) -> str:
+    found = wanted.search(text)
     return found.group(1) if found else ""

@@ -1,8 +1,8 @@
 """Compiled kernels, kept in the store from one of the run's machines to the next.
 
-What MIOpen, Inductor and Triton have compiled for one architecture and one torch is packed into one object,
-`cache/<architecture>-<torch>.tar.gz`. It saves minutes and nothing else: what goes wrong with it is told in the
-log, and the run goes on.
+What MIOpen, Comgr, Inductor and Triton have compiled, and TunableOp has measured, for one architecture and one torch
+is packed into one object, `cache/<architecture>-<torch>.tar.gz`. It saves minutes and nothing else: what goes wrong
+with it is told in the log, and the run goes on.
 """
 
 from __future__ import annotations

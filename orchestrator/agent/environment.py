@@ -36,9 +36,10 @@ def make_environment(
         mode=config.mode,
         is_local=machine.provider == LOCAL,
     )
-    for name in CACHES:
+    for name, place in CACHES.items():
         if Path(env.get(name, "")).is_relative_to(layout.cache):
-            Path(env[name]).mkdir(parents=True, exist_ok=True)
+            folder = Path(env[name]).parent if "." in place else Path(env[name])
+            folder.mkdir(parents=True, exist_ok=True)
     return env, remarks
 
 

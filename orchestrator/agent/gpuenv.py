@@ -14,8 +14,20 @@ CACHES = {
     "MIOPEN_CUSTOM_CACHE_DIR": "miopen-kernels",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
+    "AMD_COMGR_CACHE_DIR": "comgr",
+    "PYTORCH_TUNABLEOP_FILENAME": "tunableop/tunableop_results.csv",
 }
-"""Where compilers keep what they have made: variable -> folder."""
+"""Where compilers keep what they have made: variable -> folder, or a file in one.
+
+Comgr compiles what HIP's runtime compiler is given; whether its cache is on is ROCm's own default (AMD_COMGR_CACHE).
+TunableOp is used only where a job sets PYTORCH_TUNABLEOP_ENABLED=1, and puts a GPU's number into its file's name.
+fact: comgr-cache, fact: tunableop-file
+"""
+
+# Where MIOpen's, Comgr's and TunableOp's are of no use: CUDA's torch has one implementation of each operator.
+_AMD_ONLY = ("MIOPEN", "AMD_", "PYTORCH_TUNABLEOP")
+# Comgr would keep 30 GiB, of which nothing could be copied to the store: caches.LIMIT_BYTES is for all of them.
+_COMGR_POLICY = "prune_interval=1h:prune_expiration=0h:cache_size=75%:cache_size_bytes=128m:cache_size_files=0"
 
 # Cards that ROCm's libraries have no kernels of their own for, and whose they run. Source: ROCm's "Compatibility
 # matrix", which lists gfx1030, gfx1100 and gfx1101 by name, and what works for W0's RX 7800 XT (gfx1101): 11.0.0.
@@ -49,8 +61,10 @@ def render_gpu_environment(
     if not is_local:
         # Somebody's own computer keeps its caches where they are.
         for name, folder in CACHES.items():
-            if archs or not name.startswith("MIOPEN"):
+            if archs or not name.startswith(_AMD_ONLY):
                 env.setdefault(name, str(cache / folder))
+        if archs:
+            env.setdefault("AMD_COMGR_CACHE_POLICY", _COMGR_POLICY)
     if archs:
         if mode in _QUICK_MODES:
             env.setdefault("MIOPEN_FIND_MODE", "FAST")

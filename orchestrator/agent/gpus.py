@@ -1,14 +1,14 @@
-"""What GPUs do now, from the vendors' own tools. Parsing is pure; values that a tool doesn't know are left out."""
+"""What GPUs do now, from the vendors' own tools. Parsing is pure; what a tool doesn't know is None, never 0."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
-import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from .vendortools import ask_tool
 from .wire import Gpu
 
 _TIMEOUT_SECONDS = 10.0
@@ -19,16 +19,37 @@ _NVIDIA_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,temperatur
 _NVIDIA = ("nvidia-smi", f"--query-gpu={_NVIDIA_FIELDS}", "--format=csv,noheader,nounits")
 _AMD = ("amd-smi", "metric", "--json")
 _ROCM = ("rocm-smi", "--showuse", "--showmeminfo", "vram", "--json")
+_MEASURES = ("use_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w")
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """Ask the first tool that is here and answers; empty where there is none."""
-    for argv, parse in _TOOLS:
-        if shutil.which(argv[0]) is not None:
-            gpus = _ask(argv, parse)
-            if gpus:
-                return gpus
-    return ()
+    """Ask the vendors' tools that are here; empty where there is none, or none answers.
+
+    In a virtual machine amd-smi may know a GPU's memory and not its use (error 43 of amdsmi_get_gpu_activity on
+    MI300X with ROCm 7.0.2): then rocm-smi is asked for what is missing. fact: amd-smi-use-unknown-in-vm
+    """
+    nvidia = parse_nvidia_smi(ask_tool(_NVIDIA, timeout=_TIMEOUT_SECONDS))
+    if nvidia:
+        return nvidia
+    amd = parse_amd_smi(ask_tool(_AMD, timeout=_TIMEOUT_SECONDS))
+    if amd and all(_is_known(gpu) for gpu in amd):
+        return amd
+    return complete(amd, parse_rocm_smi(ask_tool(_ROCM, timeout=_TIMEOUT_SECONDS)))
+
+
+def complete(gpus: tuple[Gpu, ...], others: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Fill in what is unknown of a GPU from another tool's answer; that answer alone where there is no first one."""
+    known = {other.index: other for other in others}
+    return tuple(_filled(gpu, known.get(gpu.index)) for gpu in gpus) or others
+
+
+def _is_known(gpu: Gpu) -> bool:
+    return None not in (gpu.use_percent, gpu.memory_used_mib, gpu.memory_total_mib)
+
+
+def _filled(gpu: Gpu, other: Gpu | None) -> Gpu:
+    missing = [name for name in _MEASURES if getattr(gpu, name) is None]
+    return replace(gpu, **{name: getattr(other, name) for name in missing}) if other else gpu
 
 
 def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
@@ -39,9 +60,9 @@ def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
         Gpu(
             index=int(row[0]),
             name=",".join(row[1:-5]).strip(),
-            use_percent=_number(row[-5]) or 0.0,
-            memory_used_mib=_number(row[-4]) or 0.0,
-            memory_total_mib=_number(row[-3]) or 0.0,
+            use_percent=_number(row[-5]),
+            memory_used_mib=_number(row[-4]),
+            memory_total_mib=_number(row[-3]),
             temperature_c=_number(row[-2]),
             power_w=_number(row[-1]),
         )
@@ -68,9 +89,9 @@ def parse_rocm_smi(text: str) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             index=int(number),
-            use_percent=_number(row.get("GPU use (%)")) or 0.0,
-            memory_used_mib=(_number(row.get("VRAM Total Used Memory (B)")) or 0.0) / _MIB,
-            memory_total_mib=(_number(row.get("VRAM Total Memory (B)")) or 0.0) / _MIB,
+            use_percent=_number(row.get("GPU use (%)")),
+            memory_used_mib=_mib(row.get("VRAM Total Used Memory (B)")),
+            memory_total_mib=_mib(row.get("VRAM Total Memory (B)")),
         )
         for number, row in cards
         if _is_index(number) and isinstance(row, dict)
@@ -94,9 +115,9 @@ def _amd_gpu(number: int, row: dict[str, Any]) -> Gpu:
     index = _number(row.get("gpu"))
     return Gpu(
         index=number if index is None else int(index),
-        use_percent=_leaf(row, "usage", "gfx_activity") or 0.0,
-        memory_used_mib=_memory(row, "mem_usage", "used_vram") or 0.0,
-        memory_total_mib=_memory(row, "mem_usage", "total_vram") or 0.0,
+        use_percent=_leaf(row, "usage", "gfx_activity"),
+        memory_used_mib=_memory(row, "mem_usage", "used_vram"),
+        memory_total_mib=_memory(row, "mem_usage", "total_vram"),
         temperature_c=_first(_leaf(row, "temperature", name) for name in ("hotspot", "edge", "mem")),
         power_w=_first(_leaf(row, "power", name) for name in ("socket_power", "average_socket_power")),
     )
@@ -116,6 +137,11 @@ def _memory(row: dict[str, Any], group: str, name: str) -> float | None:
     return None if found is None else found * _MIB_OF_UNIT.get(unit.upper(), 1.0)
 
 
+def _mib(leaf: object) -> float | None:
+    found = _number(leaf)
+    return None if found is None else found / _MIB
+
+
 def _first(numbers: Iterable[float | None]) -> float | None:
     return next((number for number in numbers if number is not None), None)
 
@@ -126,20 +152,3 @@ def _number(leaf: object) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], tuple[Gpu, ...]]], ...] = (
-    (_NVIDIA, parse_nvidia_smi),
-    (_AMD, parse_amd_smi),
-    (_ROCM, parse_rocm_smi),
-)
-
-
-def _ask(argv: tuple[str, ...], parse: Callable[[str], tuple[Gpu, ...]]) -> tuple[Gpu, ...]:
-    try:
-        answer = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS, check=True
-        )
-        return parse(answer.stdout.decode(errors="replace"))
-    except (OSError, subprocess.SubprocessError):
-        return ()

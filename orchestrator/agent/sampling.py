@@ -40,7 +40,7 @@ class Sampler:
         self._layout = layout
         self._cpu = CpuMeter()
         # Vendors' tools may lie where only the command's PATH reaches.
-        os.environ["PATH"] = os.pathsep.join([*machine.path, os.environ.get("PATH", os.defpath), "/opt/rocm/bin"])
+        os.environ["PATH"] = os.pathsep.join([*machine.path, os.environ.get("PATH", os.defpath)])
 
     def step(self) -> None:
         """Sample and write it down."""

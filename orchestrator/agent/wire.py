@@ -138,13 +138,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, now."""
+    """One GPU, now. None: its tool doesn't tell, which says nothing of whether it is at work."""
 
     index: int
     name: str = ""
-    use_percent: float = 0.0
-    memory_used_mib: float = 0.0
-    memory_total_mib: float = 0.0
+    use_percent: float | None = None
+    memory_used_mib: float | None = None
+    memory_total_mib: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
 

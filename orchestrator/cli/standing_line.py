@@ -68,12 +68,12 @@ def progress_words(progress: dict[str, Any] | None) -> tuple[list[str], list[str
 
 
 def load_words(sample: Sample | None) -> str:
-    """Say how busy the GPUs are, or the processors where there is none."""
+    """Say how busy the GPUs are, or the processors where there is none; `?` where a GPU's use is unknown."""
     if sample is None:
         return ""
     if not sample.gpus:
         return f"CPU {sample.cpu_percent:.0f}%"
-    return "GPU " + " ".join(f"{gpu.use_percent:.0f}%" for gpu in sample.gpus)
+    return "GPU " + " ".join("?" if gpu.use_percent is None else f"{gpu.use_percent:.0f}%" for gpu in sample.gpus)
 
 
 def _of(total: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.accelerators import Accelerators, find_accelerators, find_architectures, name_architecture
+from orchestrator.agent.caches import LIMIT_BYTES
 from orchestrator.agent.errors import RequestError
 from orchestrator.agent.gpuenv import render_gpu_environment
 from orchestrator.agent.wheels import choose_index, choose_tag
@@ -166,16 +167,31 @@ def test_exactly_one_variable_says_which_gpus_are_visible(
 
 
 def test_caches_lie_where_they_are_kept_from() -> None:
-    """Below the machine's folder, unless somebody has chosen another; at home they stay where they are."""
+    """Below the machine's folder, unless somebody has chosen another; at home they stay where they are.
+
+    fact: comgr-cache, fact: tunableop-file
+    """
     env = environment_of(MI300X, {"TRITON_CACHE_DIR": "/scratch"})
     assert env == {
         "MIOPEN_USER_DB_PATH": "/root/cache/key/miopen",
         "MIOPEN_CUSTOM_CACHE_DIR": "/root/cache/key/miopen-kernels",
         "TORCHINDUCTOR_CACHE_DIR": "/root/cache/key/inductor",
         "TRITON_CACHE_DIR": "/scratch",
+        "AMD_COMGR_CACHE_DIR": "/root/cache/key/comgr",
+        "AMD_COMGR_CACHE_POLICY": env["AMD_COMGR_CACHE_POLICY"],
+        "PYTORCH_TUNABLEOP_FILENAME": "/root/cache/key/tunableop/tunableop_results.csv",
     }
     assert set(environment_of(())) == {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
     assert environment_of((), is_local=True) == {}
+
+
+def test_comgr_keeps_no_more_than_can_be_copied() -> None:
+    """Its own limit of 30 GiB would keep all caches on the machine; whether it caches at all stays ROCm's choice."""
+    env = environment_of(MI300X)
+    assert ":cache_size_bytes=128m:" in env["AMD_COMGR_CACHE_POLICY"]
+    assert LIMIT_BYTES > 128 << 20
+    assert "AMD_COMGR_CACHE" not in env
+    assert environment_of(MI300X, {"AMD_COMGR_CACHE_POLICY": "mine"})["AMD_COMGR_CACHE_POLICY"] == "mine"
 
 
 def test_a_trial_does_not_search_for_the_fastest_kernels() -> None:
@@ -192,7 +208,12 @@ def test_a_command_on_an_mi300x_finds_what_it_needs(make_box: MakeBox) -> None:
     (box.root / "torch.json").write_text(
         '{"python": "/opt/bin/python3", "torch": "2.9.1+rocm6.4", "archs": ["gfx942"]}'
     )
-    box.start(f'{DUMP}; touch "$MIOPEN_USER_DB_PATH/x"', mode="validate", envs={OVERRIDE: "11.0.0"}, setup="true")
+    box.start(
+        f'{DUMP}; touch "$MIOPEN_USER_DB_PATH/x" "$PYTORCH_TUNABLEOP_FILENAME"',
+        mode="validate",
+        envs={OVERRIDE: "11.0.0"},
+        setup="true",
+    )
     assert box.await_state("succeeded", "failed")["state"] == "succeeded", box.log()
     env = (box.root / "results/output/env").read_text()
     assert OVERRIDE not in env

@@ -22,6 +22,8 @@ COMPILE = """
     echo kernel >"$TRITON_CACHE_DIR/ab/k.hsaco"
     touch "$TRITON_CACHE_DIR/ab/k.lock"
     echo db >"$MIOPEN_USER_DB_PATH/gfx942.udb"
+    echo object >"$AMD_COMGR_CACHE_DIR/llvmcache-1"
+    echo tuned >"${PYTORCH_TUNABLEOP_FILENAME%.csv}0.csv"
 """
 
 
@@ -54,10 +56,13 @@ def test_compiled_kernels_go_from_machine_to_machine(make_machine: Callable[...,
     first = make_machine()
     first.begin("watch")
     first.start(f"{COMPILE} sleep 1000")
-    wait_for(lambda: len(names_in(store.read(KEY))) == 2)
+    wait_for(lambda: len(names_in(store.read(KEY))) == 4)
     second = make_machine()
     run(second, 'cat "$TRITON_CACHE_DIR/ab/k.hsaco" "$MIOPEN_USER_DB_PATH/gfx942.udb"; ls "$TRITON_CACHE_DIR/ab"')
-    assert " restored 2 files of compiled kernels for gfx942-2.9.1-rocm6.4\n" in second.log()
+    run(second, 'cat "$AMD_COMGR_CACHE_DIR/llvmcache-1" "${PYTORCH_TUNABLEOP_FILENAME%.csv}0.csv"')
+    assert " object\n" in second.log()
+    assert " tuned\n" in second.log()
+    assert " restored 4 files of compiled kernels for gfx942-2.9.1-rocm6.4\n" in second.log()
     assert " kernel\n" in second.log()
     assert " db\n" in second.log()
     assert " k.lock\n" not in second.log()

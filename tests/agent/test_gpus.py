@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.gpus import parse_amd_smi, parse_nvidia_smi, parse_rocm_smi, read_gpus
-from orchestrator.agent.wire import Gpu
+from orchestrator.agent.vendortools import ask_tool, find_tool
+from orchestrator.agent.wire import Gpu, to_json
+from orchestrator.cli.standing_line import load_words
+from orchestrator.core import report
 
 SAMPLES = Path(__file__).parent / "samples"
 PARSERS = (parse_nvidia_smi, parse_amd_smi, parse_rocm_smi)
@@ -79,7 +83,7 @@ _ANSWER = st.one_of(
         (
             "amd-smi-partitions.json",
             parse_amd_smi,
-            (Gpu(0, memory_used_mib=287.0, memory_total_mib=196592.0, power_w=136.0), Gpu(1)),
+            (Gpu(0, use_percent=0.0, memory_used_mib=287.0, memory_total_mib=196592.0, power_w=136.0), Gpu(1)),
         ),
         ("rocm-smi.json", parse_rocm_smi, (CARD,)),
         ("rocm-smi-warning.txt", parse_rocm_smi, (CARD,)),
@@ -88,7 +92,7 @@ _ANSWER = st.one_of(
             parse_nvidia_smi,
             (
                 Gpu(0, "NVIDIA H100 80GB HBM3", 97.0, 71234.0, 81559.0, 64.0, 612.35),
-                Gpu(1, "NVIDIA H100 80GB HBM3", 0.0, 12.0, 81559.0, None, None),
+                Gpu(1, "NVIDIA H100 80GB HBM3", None, 12.0, 81559.0, None, None),
             ),
         ),
     ],
@@ -116,8 +120,8 @@ def test_rocm_smi_is_read() -> None:
     """Text in bytes becomes MiB; what isn't a card is left out."""
     first, second = parse_rocm_smi(json.dumps(ROCM))
     assert (first.index, first.use_percent) == (0, 42)
-    assert (round(first.memory_used_mib), round(first.memory_total_mib)) == (284, 196592)
-    assert (second.index, second.use_percent, second.memory_used_mib) == (1, 0, 0)
+    assert (first.memory_used_mib, first.memory_total_mib) == (298049536 / (1 << 20), 206141652992 / (1 << 20))
+    assert (second.index, second.use_percent, second.memory_used_mib) == (1, None, None)
 
 
 @given(_ANSWER)
@@ -150,10 +154,56 @@ def test_garbage_is_no_gpu(garbage: str) -> None:
     assert [parse(garbage) for parse in PARSERS] == [(), (), ()]
 
 
+def make_tools(folder: Path, **scripts: str) -> None:
+    for name, script in scripts.items():
+        path = folder / name.replace("_", "-")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+
+def test_a_use_that_amd_smi_does_not_know_is_asked_of_rocm_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a virtual machine it knows the memory and not the use: each figure comes from the tool that has it.
+
+    fact: amd-smi-use-unknown-in-vm
+    """
+    row = {**AMD_ROW, "usage": {"gfx_activity": "N/A", "umc_activity": "N/A"}}
+    older = json.dumps({"card0": {"GPU use (%)": "37", "VRAM Total Used Memory (B)": "1"}})
+    make_tools(tmp_path, amd_smi=f"echo '{json.dumps([row])}'", rocm_smi=f"echo '{older}'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (gpu,) = read_gpus()
+    assert (gpu.use_percent, gpu.memory_used_mib, gpu.power_w) == (37, 101376, 553)
+
+
+@pytest.mark.parametrize("older", ["exit 1", 'echo \'{"card0": {"GPU use (%)": "N/A"}}\''], ids=["fails", "N/A"])
+def test_a_use_that_no_tool_knows_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: str) -> None:
+    """Not 0 %, which would be an idle GPU; the status shows a question mark."""
+    row = {**AMD_ROW, "usage": "N/A"}
+    make_tools(tmp_path, amd_smi=f"echo '{json.dumps([row])}'", rocm_smi=older)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (gpu,) = read_gpus()
+    assert (gpu.use_percent, gpu.memory_used_mib) == (None, 101376)
+    sample = {"time": 1, "cpu_percent": 3, "memory_used_mib": 1, "memory_total_mib": 2, "gpus": [to_json(gpu)]}
+    assert load_words(msgspec.convert(sample, report.Sample)) == "GPU ?"
+
+
+@pytest.mark.parametrize(
+    "place", ["opt/rocm/bin", "opt/rocm/core-7.14/bin", "opt/rocm/core-10.0/bin", "opt/rocm-6.4.1/bin"]
+)
+def test_a_vendors_tool_is_found_where_rocm_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """On no PATH: ROCm 7.12 and newer are installed in a folder of their own below /opt/rocm.
+
+    fact: rocm-core-folder
+    """
+    make_tools(tmp_path / place, amd_smi="echo 'AMDSMI Tool: 1 | ROCm version: 7.14.0 |'")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert find_tool("amd-smi", tmp_path) == str(tmp_path / place / "amd-smi")
+    assert "7.14.0" in ask_tool(["amd-smi", "version"], tmp_path)
+    assert ask_tool(["rocm-smi"], tmp_path) == ""
+
+
 def test_the_older_tool_is_asked_where_the_newer_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An amd-smi that ends with an error, as on a machine without its driver, is as good as none."""
-    for name, script in (("amd-smi", "exit 1"), ("rocm-smi", f"cat '{SAMPLES}/rocm-smi.json'")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
+    make_tools(tmp_path, amd_smi="exit 1", rocm_smi=f"cat '{SAMPLES}/rocm-smi.json'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert read_gpus() == (CARD,)

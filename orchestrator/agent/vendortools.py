@@ -1,0 +1,34 @@
+"""The GPU vendors' own programs: where they are, and what they answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+_TIMEOUT_SECONDS = 20.0
+# ROCm up to 7.2 is installed in /opt/rocm, 7.12 and newer below it in core-7.x or core-10.x; ROCm's packages link one
+# into the other, its tarballs don't. fact: rocm-core-folder
+_FOLDERS = ("opt/rocm/bin", "opt/rocm/core*/bin", "opt/rocm-*/bin")
+
+
+def find_tool(name: str, root: Path = Path("/")) -> str | None:
+    """Return the path of a vendor's program; None where it isn't installed."""
+    folders = [str(path) for pattern in _FOLDERS for path in sorted(root.glob(pattern), reverse=True)]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
+
+
+def ask_tool(argv: Sequence[str], root: Path = Path("/"), *, timeout: float = _TIMEOUT_SECONDS) -> str:
+    """Return what a vendor's program prints; empty where it isn't installed, fails, or hangs."""
+    program = find_tool(argv[0], root)
+    if program is None:
+        return ""
+    try:
+        answer = subprocess.run(
+            [program, *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.decode(errors="replace")
