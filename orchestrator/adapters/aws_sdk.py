@@ -41,7 +41,8 @@ REFUSED = frozenset(
 )
 """Codes that speak of credentials which nobody accepts."""
 
-_FORBIDDEN = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedAccess"})
+# A HEAD has no body: its code is the status.
+_FORBIDDEN = frozenset({"403", "AccessDenied", "AccessDeniedException", "UnauthorizedAccess", "UnauthorizedOperation"})
 _THROTTLED = frozenset({"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException"})
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -80,9 +81,8 @@ def _translate_answer(err: ClientError, what: str) -> KedgeError:
     if code in REFUSED:
         return KedgeError(what, why=f"AWS doesn't accept the credentials ({code})", fix=SIGN_IN)
     if code in _FORBIDDEN:
-        return KedgeError(
-            what, why=why, fix=f"have an administrator allow {err.operation_name}, or use another profile"
-        )
+        allow = f"have an administrator allow {err.operation_name}, or use another profile"
+        return KedgeError(what, why=why, fix=f"{allow}; docs/aws-permissions.md has the policy that is enough")
     if code in _THROTTLED:
         return KedgeError(what, why=why, fix="try again in a minute")
     return KedgeError(what, why=why)

@@ -52,7 +52,11 @@ class Metered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A call that the box has seen; `status` is None when it never got an answer from the service."""
+    """A call that the box has seen.
+
+    `status` is None when it never got an answer from the service; `needs` are the permissions that it took, as
+    permissions.evaluation.Need writes them, where IAM is enforced.
+    """
 
     service: str
     action: str
@@ -61,6 +65,7 @@ class Seen:
     params: Mapping[str, Any]
     status: int | None
     fault: str | None
+    needs: list[dict[str, Any]]
 
 
 def environment(endpoint: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ class CallBook:
         self._entries: list[dict[str, Any]] = []
 
     def record(self, call: Call) -> dict[str, Any]:
-        """Enter a call; the entry's `status` and `fault` are filled in when it is answered."""
+        """Enter a call; the entry's `status`, `fault` and `needs` are filled in when it is answered."""
         entry = {
             "service": call.service,
             "action": call.action,
@@ -29,6 +29,7 @@ class CallBook:
             "params": {name: _short(value) for name, value in call.params.items() if name not in _LEFT_OUT},
             "status": None,
             "fault": None,
+            "needs": [],
         }
         with self._lock:
             self._entries.append(entry)

@@ -12,6 +12,7 @@ from tests.cloudbox.calls import CallBook
 from tests.cloudbox.faults import FaultBook
 from tests.cloudbox.lifecycle import Lifecycle
 from tests.cloudbox.meter import Meter
+from tests.cloudbox.moto_state import keep_one_partition
 from tests.cloudbox.quotas import QuotaBook
 from tests.cloudbox.schedules import Scheduler
 from tests.cloudbox.spot import SpotMarket
@@ -23,6 +24,8 @@ class Cloud:
 
     def __init__(self, folder: Path, *, with_machines: bool) -> None:
         identity.keep_few_managed_policies()
+        identity.mend_moto()
+        keep_one_partition()
         self.lock = threading.RLock()
         self.calls = CallBook()
         self.faults = FaultBook()

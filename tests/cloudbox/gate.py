@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from werkzeug.wrappers import Response
 
-from tests.cloudbox import images, launching, pricing_api, schedules
+from tests.cloudbox import identity, images, launching, pricing_api, schedules
 from tests.cloudbox.answers import AwsError, error
 from tests.cloudbox.aws_call import Call, Environ, parse_call
 from tests.cloudbox.cloud import Cloud
 from tests.cloudbox.faults import Fault
+from tests.cloudbox.permissions import guard
 from tests.cloudbox.tokens import IDEMPOTENT
 
 if TYPE_CHECKING:
@@ -43,17 +44,19 @@ class Gate:
             time.sleep(fault.delay_seconds)
         if fault and fault.effect == "drop_before":
             raise ConnectionAbortedError
-        answer = self._answer(call, fault, environ)
+        answer = self._answer(call, fault, environ, entry)
         entry["status"] = answer.status_code
         if fault and fault.effect == "drop":
             answer.get_data()
             raise ConnectionAbortedError
         return answer(environ, start_response)
 
-    def _answer(self, call: Call, fault: Fault | None, environ: Environ) -> Response:
+    def _answer(self, call: Call, fault: Fault | None, environ: Environ, entry: dict[str, Any]) -> Response:
         try:
             if fault and fault.effect == "error":
                 raise fault.error()
+            if identity.is_enforced():
+                entry["needs"] = guard.check(call, environ)
             return self._carry_out(call, environ)
         except AwsError as problem:
             return error(call, problem)
@@ -71,7 +74,7 @@ class Gate:
             schedules.check_schedule(call)
         if call.changes_machines:
             return self._change_machines(call, environ)
-        return self._forward(environ, call)
+        return self._forward(environ)
 
     def _change_machines(self, call: Call, environ: Environ) -> Response:
         """Let moto change machines, one call after the other, and have the rest of the box follow."""
@@ -79,21 +82,17 @@ class Gate:
             try:
                 if call.action in IDEMPOTENT:
                     return self._cloud.tokens.once(call, lambda: self._launch(call, environ))
-                return self._forward(environ, call)
+                return self._forward(environ)
             finally:
                 self._cloud.lifecycle.settle()
 
     def _launch(self, call: Call, environ: Environ) -> Response:
         if call.action == "RunInstances":
             launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
-        return self._forward(environ, call)
+        return self._forward(environ)
 
-    def _forward(self, environ: Environ, call: Call) -> Response:
-        answer = Response.from_app(self._moto, environ)
-        if call.service == "ec2" and answer.status_code == 403:
-            # What EC2 calls a refusal by IAM; moto has one name for all services.
-            answer.set_data(answer.get_data().replace(b"<Code>AccessDenied<", b"<Code>UnauthorizedOperation<"))
-        return answer
+    def _forward(self, environ: Environ) -> Response:
+        return Response.from_app(self._moto, environ)
 
 
 def _complete_change_sets() -> None:

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import inf
 
+from botocore.awsrequest import AWSRequest
 from moto import settings
 from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.utils import utcnow
 from moto.ec2.models.instances import Instance
 from moto.iam import models
+from moto.iam.access_control import IAMRequestBase
 from moto.iam.aws_managed_policies import aws_managed_policies_data
+from moto.iam.exceptions import NotFoundException
 from moto.iam.models import IAMBackend, Role, iam_backends
 from moto.sts.models import AssumedRole, sts_backends
 
@@ -36,14 +39,40 @@ def keep_few_managed_policies() -> None:
 
 
 def enforce(enforced: bool) -> None:
-    """Check signatures and policies from now on, or not.
-
-    Moto evaluates actions and resources of policies; conditions and permissions boundaries it ignores.
-    """
+    """Check signatures from now on, or not; the gate asks `is_enforced`, and has policies evaluated (permissions/)."""
     if enforced:
         _make_operator()
     settings.INITIAL_NO_AUTH_ACTION_COUNT = 0 if enforced else inf
     ActionAuthenticatorMixin.request_count = 0
+
+
+def is_enforced() -> bool:
+    """Tell whether policies are enforced."""
+    return settings.INITIAL_NO_AUTH_ACTION_COUNT == 0
+
+
+def mend_moto() -> None:
+    """Have moto check signatures and nothing else, also where there is a query, which it takes for a body.
+
+    It also fails where a profile doesn't have the role that is to be removed from it: AWS says NoSuchEntity.
+    """
+    IAMRequestBase.check_action_permitted = lambda *_: None  # type: ignore[method-assign]
+    sign = IAMRequestBase._create_aws_request
+
+    def sign_rightly(request: IAMRequestBase) -> AWSRequest:
+        if request._method != "POST":
+            request._data = {}
+        return sign(request)
+
+    IAMRequestBase._create_aws_request = sign_rightly  # type: ignore[assignment, method-assign]
+    remove_role = IAMBackend.remove_role_from_instance_profile
+
+    def remove_present_role(iam: IAMBackend, profile_name: str, role_name: str) -> None:
+        if not any(role.name == role_name for role in iam.get_instance_profile(profile_name).roles):
+            raise NotFoundException(f"Role {role_name} is not in instance profile {profile_name}")
+        remove_role(iam, profile_name, role_name)
+
+    IAMBackend.remove_role_from_instance_profile = remove_present_role  # type: ignore[assignment, method-assign]
 
 
 def find_role(arn: str) -> Role | None:

@@ -9,6 +9,7 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.exceptions import InvalidSubnetIdError
 from moto.ec2.models import EC2Backend, ec2_backends, elastic_network_interfaces
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceState, StateReason
 
@@ -32,6 +33,12 @@ def ec2(region: str) -> EC2Backend:
 def regions() -> list[tuple[str, EC2Backend]]:
     """Return the regions that somebody has called."""
     return list(ec2_backends[ACCOUNT].items())
+
+
+def keep_one_partition() -> None:
+    """List no region of China or GovCloud: they have accounts of their own. fact: regions-of-one-partition."""
+    known = RegionsAndZonesBackend.regions
+    RegionsAndZonesBackend.regions = [each for each in known if not each.name.startswith(("cn-", "us-gov-"))]
 
 
 def take_addresses(take: Callable[[], str]) -> None:

@@ -66,6 +66,9 @@ def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Accoun
 def remove_identity(iam: IAMClient, run_id: str) -> bool:
     """Remove a run's role and instance profile; what is gone already is no error.
 
+    Asked for what is gone, IAM may look for it without its path (inferred: iam-missing-no-path): the operator's policy
+    allows both names.
+
     Returns:
         Whether there was anything of them.
 
