@@ -19,7 +19,13 @@ PROBE = "python3 -c 'import json, torch; print(json.dumps([torch.cuda.device_cou
 # A package that installs without a network; its installation is what needrestart follows.
 MAKE_PACKAGE = """
 mkdir -p toy/DEBIAN
-printf '%s\\n' 'Package: toy' 'Version: 1' 'Architecture: all' 'Maintainer: a <a@b.c>' 'Description: toy' >toy/DEBIAN/control
+cat >toy/DEBIAN/control <<EOF
+Package: toy
+Version: 1
+Architecture: all
+Maintainer: a <a@b.c>
+Description: toy
+EOF
 dpkg-deb --build toy >/dev/null
 """
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./toy.deb 2>&1"
