@@ -1,10 +1,10 @@
 """What a rented machine does at its first boot, as cloud-config: the same for every provider that has cloud-init.
 
-Order: the deadline's timer (bootcmd, at every boot, in plain sh), the user and the host key (sshd answers from here
-on), prepare.sh (machine.json, torch), then kedge-boot.service: the agent, the volumes, and what the agent does by
-itself. A machine that has no role to fetch the agent with waits in between until it is brought: supply.sh. One whose
-agent doesn't run in time ends itself: unready.sh. Each step says in `<root>/boot.jsonl` how it went, and
-`<root>/ready` is written last.
+Order: the deadline's timer (bootcmd, at every boot, in plain sh), the image's own upgrades (masked), the user and the
+host key (sshd answers from here on), prepare.sh (machine.json, torch), then kedge-boot.service: the agent, the
+volumes, and what the agent does by itself. A machine that has no role to fetch the agent with waits in between until
+it is brought: supply.sh. One whose agent doesn't run in time ends itself: unready.sh. Each step says in
+`<root>/boot.jsonl` how it went, and `<root>/ready` is written last.
 """
 
 from __future__ import annotations
@@ -34,6 +34,23 @@ UNREADY_SECONDS = 600
 DISK_WAIT_SECONDS = 180
 """How long a boot waits for a volume to be attached."""
 
+UPGRADES = (
+    "apt-daily.timer",
+    "apt-daily.service",
+    "apt-daily-upgrade.timer",
+    "apt-daily-upgrade.service",
+    "unattended-upgrades.service",
+)
+"""Units by which Debian and Ubuntu images upgrade themselves; fact: first-boot-apt-holds-the-lock."""
+
+_APT = """\
+// kedge: whoever installs something waits for dpkg's lock, for ten minutes at most.
+DPkg::Lock::Timeout "600";
+"""
+_NEEDRESTART = """\
+# kedge: what runs the training is not restarted after an installation.
+$nrconf{override_rc}{qr(^kedge-)} = 0;
+"""
 _AGENT = Path(__file__).resolve().parent.parent / "agent"
 _UNITS = "/etc/systemd/system"
 _MARGIN_SHARE = 20
@@ -119,6 +136,7 @@ def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_mo
         spec=spec,
         user=USER,
         deadline=_render_deadline(spec).rstrip("\n"),
+        upgrades=UPGRADES,
         files={path: text.rstrip("\n") for path, text in files.items()},
     )
 
@@ -127,6 +145,8 @@ def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disk_model: str)
     """Render the files that cloud-init writes: path -> text."""
     root = spec.machine.root
     return {
+        "/etc/apt/apt.conf.d/90kedge": _APT,
+        "/etc/needrestart/conf.d/kedge.conf": _NEEDRESTART,
         **{f"{root}/boot/kedge_agent/{name}": text for name, text in bootstrap.items()},
         f"{root}/boot/machine.json": _machine_form(spec.machine),
         f"{root}/boot.json": json.dumps(asdict(spec.boot)) + "\n",

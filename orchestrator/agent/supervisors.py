@@ -14,6 +14,7 @@ from typing import Protocol
 from .calling import call, rights_over
 from .errors import AgentError, RequestError
 from .layout import Layout
+from .scope import in_own_scope
 from .wire import MachineConfig, RunConfig
 
 SESSION = "kedge"
@@ -42,6 +43,7 @@ class Tmux:
     """A detached tmux session on a socket of its own, without the user's configuration."""
 
     socket: Path
+    machine: MachineConfig
 
     def start(self, argv: Sequence[str]) -> None:
         """Start a session; into one that somebody kept open comes a new window."""
@@ -49,7 +51,8 @@ class Tmux:
         if self.alive():
             call(self._argv("new-window", "-t", SESSION, *argv))
         else:
-            call(self._argv("new-session", "-d", "-s", SESSION, "-x", "200", "-y", "50", *argv))
+            session = self._argv("new-session", "-d", "-s", SESSION, "-x", "200", "-y", "50", *argv)
+            call(in_own_scope(self.machine, session))
 
     def alive(self) -> bool:
         """Say whether the session is there."""
@@ -68,11 +71,12 @@ class Screen:
     """A detached screen session in a socket folder of its own, without the user's configuration."""
 
     folder: Path
+    machine: MachineConfig
 
     def start(self, argv: Sequence[str]) -> None:
         """Start a session."""
         _private_folder(self.folder)
-        call(self._argv("-c", "/dev/null", "-dmS", SESSION, *argv))
+        call(in_own_scope(self.machine, self._argv("-c", "/dev/null", "-dmS", SESSION, *argv)))
 
     def alive(self) -> bool:
         """Say whether the session answers."""
@@ -91,13 +95,14 @@ class Nohup:
     """A process that no hang-up reaches, in a session of its own."""
 
     folder: Path
+    machine: MachineConfig
 
     def start(self, argv: Sequence[str]) -> None:
         """Start it; what it prints is in the run's log already, what it complains of goes to nohup.log."""
         with (self.folder / "nohup.log").open("ab") as complaints:
             # Its own end is nobody's to wait for here.
             subprocess.Popen(
-                ["nohup", *argv],
+                in_own_scope(self.machine, ["nohup", *argv]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=complaints,
@@ -191,9 +196,9 @@ def _make_systemd_user(_layout: Layout, _machine: MachineConfig, config: RunConf
 
 
 _KINDS: Mapping[str, tuple[str, str, Callable[[Layout, MachineConfig, RunConfig], Supervisor]]] = {
-    "tmux": ("tmux", "tmux", lambda layout, machine, _: Tmux(_sockets(layout, machine) / "tmux")),
-    "screen": ("screen", "screen", lambda layout, machine, _: Screen(_sockets(layout, machine) / "screen")),
-    "nohup": ("nohup", "coreutils", lambda layout, _machine, _: Nohup(layout.root)),
+    "tmux": ("tmux", "tmux", lambda layout, machine, _: Tmux(_sockets(layout, machine) / "tmux", machine)),
+    "screen": ("screen", "screen", lambda layout, machine, _: Screen(_sockets(layout, machine) / "screen", machine)),
+    "nohup": ("nohup", "coreutils", lambda layout, machine, _: Nohup(layout.root, machine)),
     "systemd": ("systemctl", "systemd", lambda _l, _m, config: Systemd(config.unit, Path("/etc/systemd/system"))),
     "systemd-user": ("systemctl", "systemd", _make_systemd_user),
 }

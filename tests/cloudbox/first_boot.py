@@ -17,6 +17,19 @@ NODES_UP = "/run/gpu-nodes.up"
 FABRIC_UP = "/run/gpu-fabric.up"
 """Exists once torch can use the GPUs."""
 
+MAKE_PACKAGE = """
+mkdir -p toy/DEBIAN
+cat >toy/DEBIAN/control <<EOF
+Package: toy
+Version: 1
+Architecture: all
+Maintainer: a <a@b.c>
+Description: toy
+EOF
+dpkg-deb --build toy >/dev/null
+"""
+"""Makes toy.deb, which installs without a network: needrestart follows its installation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstBoot:

@@ -9,25 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.agent.standin import H100, MI300X
-from tests.cloudbox.first_boot import FirstBoot
+from tests.cloudbox.first_boot import MAKE_PACKAGE, FirstBoot
 from tests.cloudbox.gpus import Images
 from tests.cloudbox.machines import MachineSpec
 from tests.cloudbox.nspawn_lab import Lab, open_lab
 from tests.cloudbox.nspawn_needs import prepare_machines
 
 PROBE = "python3 -c 'import json, torch; print(json.dumps([torch.cuda.device_count(), torch.cuda.is_available()]))'"
-# A package that installs without a network; its installation is what needrestart follows.
-MAKE_PACKAGE = """
-mkdir -p toy/DEBIAN
-cat >toy/DEBIAN/control <<EOF
-Package: toy
-Version: 1
-Architecture: all
-Maintainer: a <a@b.c>
-Description: toy
-EOF
-dpkg-deb --build toy >/dev/null
-"""
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./toy.deb 2>&1"
 
 

@@ -81,7 +81,7 @@ def test_it_holds_no_secret_but_the_host_key_that_is_thrown_away() -> None:
 def test_the_deadline_is_armed_first_and_needs_neither_python_nor_the_agent() -> None:
     """It writes down the script that deletes the droplet, and the timer that runs it; a power-off follows."""
     assert next(iter(config())) == "bootcmd"
-    (script,) = config()["bootcmd"]
+    script, _mask = config()["bootcmd"]
     assert not re.search(r"python|kedge-agent|/opt/kedge", script)
     assert script.index("/var/lib/kedge/end.sh <<") < script.index("kedge-deadline.timer <<")
     unit = re.search(r"kedge-deadline.service <<'EOF'\n(.*?)\nEOF", script, re.DOTALL)

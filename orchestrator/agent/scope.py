@@ -1,0 +1,42 @@
+"""A control group of its own for a command that outlives whatever starts it: a scope of systemd's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from .wire import LOCAL, MachineConfig
+
+_SYSTEMD = Path("/run/systemd/system")
+
+# The shell asks systemd for a scope around itself, waits until it is in there, and becomes the command: whatever that
+# forks is in the scope too. Where the scope is refused, the command starts all the same, in the group of its starter.
+# Delegate: a process that runs out of memory doesn't stop the others.
+_ENTER = """\
+scope=$1
+shift
+if {rights} busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
+    StartTransientUnit 'ssa(sv)a(sa(sv))' "$scope" fail 3 \
+    PIDs au 1 $$ Delegate b true Description s 'kedge: the training command' 0 >/dev/null 2>&1; then
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        grep -q "$scope" /proc/$$/cgroup && break
+        sleep 0.2
+    done
+fi
+exec "$@"
+"""
+
+
+def in_own_scope(machine: MachineConfig, argv: Sequence[str]) -> list[str]:
+    """Return what to call so that the command starts in a scope of its own; itself where there is no systemd to ask.
+
+    A local machine's processes are found by their ancestors and end with it: they get none.
+    """
+    if machine.provider == LOCAL or not _SYSTEMD.is_dir() or shutil.which("busctl") is None:
+        return list(argv)
+    rights = "" if os.geteuid() == 0 else "sudo -n"
+    scope = f"kedge-run-{secrets.token_hex(4)}.scope"
+    return ["sh", "-c", _ENTER.format(rights=rights), "kedge-scope", scope, *argv]
