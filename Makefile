@@ -7,13 +7,14 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 
 .PHONY: help demo test lint types contracts unit cloud bench setup system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: setup ## Train a small ResNet on this computer, from the job file to the results
+demo: system $(DEMO_READY) ## Train a small ResNet on this computer, from the job file to the results
 	$(BIN)/kedge launch --job digits --price 1.99 --yes
 
 test: setup tools lint types contracts unit ## Lint, types, import contracts and all tests
@@ -44,12 +45,17 @@ setup: system $(READY)
 system:
 	@bash infra/setup/system.sh
 
-tools: system
+tools: system $(READY)
 	@bash infra/setup/system.sh tests
+	@$(BIN)/python -m tests.cloudbox.nspawn_needs
+
+$(DEMO_READY): pyproject.toml constraints.txt
+	@bash infra/setup/python.sh $(VENV) trainer
+	@touch $(DEMO_READY)
 
 $(READY): pyproject.toml constraints.txt
-	@bash infra/setup/python.sh $(VENV)
-	@touch $(READY)
+	@bash infra/setup/python.sh $(VENV) trainer,dev
+	@touch $(READY) $(DEMO_READY)
 
 clean: ## Remove what set-up made
 	rm -rf $(VENV) dist build *.egg-info

@@ -10,13 +10,17 @@ from pathlib import Path
 from trainer.errors import BadRequestError
 from trainer.hub import HubAccess
 
+LAPTOP_RESULTS = "kedge-results"
+"""The folder on the user's laptop into which kedge copies each run's results, below the run's id."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContract:
     """Where this run lives, until when, and which of its processes this is.
 
     `deadline` is in Unix seconds, `expected_life_hours` the machine's mean time to its loss. `rank`
-    counts over all machines, `local_rank` on this one.
+    counts over all machines, `local_rank` on this one. `fetched` says that kedge copies the output folder
+    to the user's laptop.
     """
 
     run_id: str | None
@@ -30,6 +34,13 @@ class RunContract:
     local_rank: int
     world_size: int
     hub: HubAccess = field(default_factory=HubAccess)
+    fetched: bool = False
+
+    def show(self, path: Path) -> Path:
+        """Return where the user finds an output: under kedge not on this machine, which ends with the run."""
+        if self.fetched and self.run_id:
+            return Path(LAPTOP_RESULTS, self.run_id, self.output_dir.name, path.relative_to(self.output_dir))
+        return path
 
 
 def read_contract(
@@ -57,6 +68,7 @@ def read_contract(
         local_rank=int(_number(environ, "LOCAL_RANK") or 0),
         world_size=int(_number(environ, "WORLD_SIZE") or 1),
         hub=HubAccess(token=environ.get("HF_TOKEN"), endpoint=environ.get("HF_ENDPOINT")),
+        fetched=output_dir is None and "KEDGE_OUTPUT_DIR" in environ,
     )
 
 

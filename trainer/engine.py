@@ -203,7 +203,8 @@ def _finish(name: str, run: Run, chosen: Chosen, contract: RunContract) -> None:
         _record_failure(run, _explain(err, run))
         raise
     run.status_file.write("succeeded", run.status())
-    run.console.say(f"succeeded: {run.progress.step:,} steps, {describe_best(run)}, results in {contract.output_dir}")
+    folder = contract.show(contract.output_dir)
+    run.console.say(f"succeeded: {run.progress.step:,} steps, {describe_best(run)}, results in {folder}")
 
 
 def _record_stop(run: Run) -> None:

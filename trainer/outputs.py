@@ -88,11 +88,11 @@ def write_outputs(name: str, run: Run, chosen: Chosen, contract: RunContract) ->
     """
     folder = contract.output_dir
     if run.settings.curves and _has(run, "curves.png", "matplotlib"):
-        _draw_curves(name, run, folder / "curves.png")
-    _write_weights(run, chosen, folder / "model.safetensors")
+        _draw_curves(name, run, contract, folder / "curves.png")
+    _write_weights(run, chosen, contract, folder / "model.safetensors")
     inputs = run.workload.export_inputs
     if run.settings.onnx and inputs is not None and _has(run, "model.onnx", *_ONNX_PACKAGES):
-        _export(run, chosen, inputs, folder / "model.onnx")
+        _export(run, chosen, inputs, contract, folder / "model.onnx")
     card = render_card(_card_facts(name, run, chosen, _list_files(folder)))
     write_atomically(folder / _CARD, lambda stream: stream.write(card.encode()), durable=False)
     _publish(name, run, contract)
@@ -102,30 +102,30 @@ def _no_rows(_total: int) -> range:
     return range(0)
 
 
-def _draw_curves(name: str, run: Run, path: Path) -> None:
+def _draw_curves(name: str, run: Run, contract: RunContract, path: Path) -> None:
     # Only here: half a second and 50 MiB that training doesn't need.
     from trainer.curves import draw_curves  # noqa: PLC0415
 
     rows = read_metrics(path.with_name("metrics.jsonl"))
     draw_curves(rows, path, title=f"{name}: {describe_best(run)}", best_epoch=run.progress.best_epoch)
-    run.console.say(f"curves: {path}")
+    run.console.say(f"curves: {contract.show(path)}")
 
 
-def _write_weights(run: Run, chosen: Chosen, path: Path) -> None:
+def _write_weights(run: Run, chosen: Chosen, contract: RunContract, path: Path) -> None:
     names = run.model.state_dict()
     matched = match_weights(chosen.weights, names)
     flat = flatten({WEIGHTS: {name: matched[name].detach().cpu().contiguous() for name in names}})
     write_atomically(path, lambda stream: write_document(stream, flat))
-    run.console.say(f"weights: {path}")
+    run.console.say(f"weights: {contract.show(path)}")
 
 
-def _export(run: Run, chosen: Chosen, inputs: Batch, path: Path) -> None:
+def _export(run: Run, chosen: Chosen, inputs: Batch, contract: RunContract, path: Path) -> None:
     from trainer.export import export_onnx  # noqa: PLC0415
 
     model = run.rebuild() if run.learner.sharding else run.model
     load_weights(model, chosen.weights)
     difference = export_onnx(model, inputs, path)
-    run.console.say(f"ONNX: {path}, largest difference to torch {difference:.1e}")
+    run.console.say(f"ONNX: {contract.show(path)}, largest difference to torch {difference:.1e}")
 
 
 def _card_facts(name: str, run: Run, chosen: Chosen, files: list[Path]) -> CardFacts:
@@ -153,7 +153,7 @@ def _publish(name: str, run: Run, contract: RunContract) -> None:
     if publish.kaggle_dataset:
         folder = contract.output_dir / "kaggle"
         write_dataset(folder, publish.kaggle_dataset, files, license_id=publish.license)
-        run.console.say(f"Kaggle: kaggle datasets create -p {folder}")
+        run.console.say(f"Kaggle: kaggle datasets create -p {contract.show(folder)}")
     if publish.hub_repo:
         message = f"{name}: {describe_best(run)}"
         address = push(publish.hub_repo, files, contract.hub, private=publish.hub_private, message=message)

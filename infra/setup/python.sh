@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the virtual environment in the given folder, with kedge, its trainer and its tools.
+# Makes the virtual environment in the given folder, with kedge and the given extras, separated by commas.
 set -euo pipefail
 
 venv=$1
+extras=$2
 
 python=
 for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
@@ -28,4 +29,4 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 echo "Installing kedge into $venv (the trainer's torch takes a while)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,dev]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"

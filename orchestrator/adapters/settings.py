@@ -13,6 +13,7 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.network import parse_address_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Read KEDGE_STATE_DIR, KEDGE_RUNTIME_DIR, KEDGE_PROVIDER, KEDGE_SSH_FROM and others from the environment.
 
     Raises:
-        BadRequestError: a folder that is not the user's own.
+        BadRequestError: a folder that is not the user's own, or no range of addresses.
     """
     env = os.environ if environ is None else environ
     state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge"))
@@ -54,27 +55,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cwd=Path.cwd(),
         environ=dict(env),
     )
-
-
-def parse_address_range(text: str) -> str:
-    """Parse an address or a range of addresses, and return it as CIDR; empty stays empty.
-
-    Raises:
-        BadRequestError: it is none.
-    """
-    if not text.strip():
-        return ""
-    # Imported when it is needed: quick commands do without.
-    import ipaddress  # noqa: PLC0415
-
-    try:
-        return str(ipaddress.ip_network(text.strip()))
-    except ValueError as err:
-        raise BadRequestError(
-            f"{text!r} is no range of addresses",
-            why=str(err),
-            fix="write for example 198.51.100.7/32 with --ssh-from or KEDGE_SSH_FROM",
-        ) from err
 
 
 def _runtime_dir(env: Mapping[str, str]) -> Path:

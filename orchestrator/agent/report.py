@@ -50,6 +50,11 @@ def make_report(layout: Layout) -> MachineReport:
         checkpoint=_note(layout.note("checkpoint")),
         shipped=_note(layout.note("shipped")),
         notice=_instant(layout.note("spot"), "notice"),
+        advanced=max(
+            _changed(layout.log_file),
+            _changed(layout.output / "status.json"),
+            _instant(layout.note("checkpoint"), "written"),
+        ),
     )
 
 
@@ -59,6 +64,13 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _instant(path: Path, name: str) -> float:

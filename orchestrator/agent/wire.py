@@ -200,6 +200,7 @@ class MachineReport:
     checkpoint: Checkpoint | dict[str, Any] | None = None
     shipped: Shipped | dict[str, Any] | None = None
     notice: float = 0.0
+    advanced: float = 0.0
 
 
 @dataclass(frozen=True)

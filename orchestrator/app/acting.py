@@ -19,6 +19,7 @@ from orchestrator.core.report import Command
 from orchestrator.core.units import format_usd
 from orchestrator.engine import agent_client
 from orchestrator.engine.observe import observe_run
+from orchestrator.engine.reconcile import note_outcome
 
 
 def start_plan(app: App, record: RunRecord) -> Plan:
@@ -97,6 +98,8 @@ def ended_spec(record: RunRecord) -> LaunchSpec:
 
 
 def kill(app: App, record: RunRecord) -> Command:
-    """End the command at once."""
+    """End the command at once, and note that it is over."""
     machine = app.machine(record)
-    return agent_client.kill(app.remote(machine), machine)
+    command = agent_client.kill(app.remote(machine), machine)
+    note_outcome(app.world(record.spec.provider), record.run_id, command)
+    return command

@@ -17,6 +17,7 @@ from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.app.root import RESULTS, App
+from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunRecord
@@ -25,6 +26,7 @@ from orchestrator.core.plan import Ending, Plan
 from orchestrator.core.planning.launch import plan_launch
 from orchestrator.core.ports import Provider
 from orchestrator.engine.observe import observe_run
+from orchestrator.engine.reconcile import find_last_loss
 from orchestrator.engine.run_config import read_secrets
 
 
@@ -170,6 +172,18 @@ def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSp
             budget_usd=job.budget_usd if changes.budget_usd is None else changes.budget_usd,
         ),
     )
+
+
+def replaced_machine(app: App, record: RunRecord, plan: Plan) -> tuple[str, ...]:
+    """Say what became of the machine that a plan replaces; it may have gone since the run was settled.
+
+    An earlier command, such as `status`, may have found it gone and have said so to nobody.
+    """
+    if not any(isinstance(action, CreateMachine) for action in plan.actions):
+        return ()
+    found = app.settle(record)
+    loss = find_last_loss(app.world(record.spec.provider), record.run_id)
+    return tuple(dict.fromkeys((*found, *filter(None, (loss,)))))
 
 
 def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime:

@@ -15,11 +15,12 @@ from orchestrator.adapters.jobfile.find import nearest_job
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
-from orchestrator.adapters.settings import Settings, parse_address_range, read_settings
+from orchestrator.adapters.settings import Settings, read_settings
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, SshAddress
+from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
     from orchestrator.adapters.remote.places import SshPlaces

@@ -188,7 +188,7 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
       kedge resume
       kedge resume digits-1121-k3f9 --ttl 2h --yes
     """
-    from orchestrator.app.launching import Changes, changed_job, launch_plan, resumed_spec
+    from orchestrator.app.launching import Changes, changed_job, launch_plan, replaced_machine, resumed_spec
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.core.units import parse_duration, parse_usd
@@ -202,11 +202,12 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         ssh_from=app.settings.ssh_from,
     )
     record = app.choose_run(run, live_only=False)
-    findings = (*app.settle(record), *changed_job(record))
+    found = (*app.settle(record), *changed_job(record))
     if ssh_from and not dry_run:
         app.let_in(record)
     spec = resumed_spec(record, changes, app.clock.now())
     plan_ = launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None)
+    findings = tuple(dict.fromkeys((*found, *replaced_machine(app, record, plan_))))
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from orchestrator.app.root import App
-from orchestrator.cli.render import shorten
+from orchestrator.cli.render import shorten, to_plain
 from orchestrator.core.actions import describe, sign
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.job import LaunchSpec
@@ -66,7 +65,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
 
 
 def _fields(action: object) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(action))
+    return dict(to_plain(action))
 
 
 def _from_here(text: str) -> str:

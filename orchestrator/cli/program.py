@@ -156,8 +156,8 @@ def main() -> None:
 
 
 def _wants_value(task: ParserContext, word: str) -> bool:
-    argument = task.flags.get(word)
-    return argument is not None and bool(argument.takes_value)
+    # Short flags are aliases of the lexicon, which its `get` doesn't know.
+    return word in task.flags and bool(task.flags[word].takes_value)
 
 
 def _first_argument(task: ParserContext) -> str:

@@ -32,7 +32,17 @@ if TYPE_CHECKING:
 
 def print_json(data: object) -> None:
     """Print one JSON document."""
-    print(json.dumps(msgspec.to_builtins(data, str_keys=True), indent=2))
+    print(json.dumps(to_plain(data), indent=2, default=_plain_decimal))
+
+
+def to_plain(data: object) -> Any:
+    """Turn data into what JSON has, but for amounts of money, which `print_json` writes."""
+    return msgspec.to_builtins(data, str_keys=True, builtin_types=(Decimal,))
+
+
+def _plain_decimal(amount: Decimal) -> str:
+    """Write every digit and no exponent: nothing at so many dollars an hour is "0", not "0E-30"."""
+    return f"{amount.normalize():f}"
 
 
 def problem(text: str) -> None:

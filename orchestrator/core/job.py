@@ -123,7 +123,7 @@ class Expect:
 
     Attributes:
         duration: of the whole run.
-        first_step: until the first step is done; no stall alarm before that.
+        first_step: from the command's start to its first step; a silent command is not reported as stalled before.
     """
 
     duration: timedelta | None = None

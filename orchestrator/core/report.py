@@ -145,6 +145,7 @@ class MachineReport:
         code: the content hash of the code in place; empty for none.
         progress: the command's own status.json, whatever it holds; None without one.
         notice: when the machine will be taken away; 0 while nobody has said so.
+        advanced: when the command last showed that it goes on: its log, its status.json or a checkpoint; 0 before.
     """
 
     machine: str
@@ -165,6 +166,7 @@ class MachineReport:
     checkpoint: Checkpoint | None = None
     shipped: Shipped | None = None
     notice: float = 0.0
+    advanced: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,18 +133,35 @@ def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tu
 def _note_end(world: World, machine: Machine) -> str:
     """Record that a machine is gone, and how it ended: its provider forgets that within the hour."""
     ended_at = _ended_at(world, machine)
-    asked = any(
-        intent.kind == DestroyMachine.__name__ and intent.subject == machine.id
-        for intent in world.ledger.intents(machine.run_id)
-    )
-    end = None if asked else why_ended(world, machine)
-    world.ledger.put_machine(replace(machine, end=end))
+    asked = _was_asked(world, machine)
+    ended = replace(machine, end=None if asked else why_ended(world, machine))
+    world.ledger.put_machine(ended)
     world.ledger.end_machine(machine.id, ended_at)
     if asked:
         return f"machine {machine.id} is gone, as a command that was interrupted had asked"
-    if end is None:
+    return _describe_loss(world, ended)
+
+
+def find_last_loss(world: World, run_id: str) -> str:
+    """Say how the run's last machine ended, where no kedge command ended it; empty where one did, or none has ended."""
+    machines = world.ledger.machines(run_id)
+    live = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
+    if not machines or machines[-1].id in live or _was_asked(world, machines[-1]):
+        return ""
+    return _describe_loss(world, machines[-1])
+
+
+def _was_asked(world: World, machine: Machine) -> bool:
+    return any(
+        intent.kind == DestroyMachine.__name__ and intent.subject == machine.id
+        for intent in world.ledger.intents(machine.run_id)
+    )
+
+
+def _describe_loss(world: World, machine: Machine) -> str:
+    if machine.end is None:
         return f"machine {machine.id} is gone; it ended without a kedge command"
-    return f"machine {machine.id} is gone: {describe_end(world.provider.name, end)}"
+    return f"machine {machine.id} is gone: {describe_end(world.provider.name, machine.end)}"
 
 
 def _take_in(world: World, machine: Machine, found: str, intent: Intent | None = None) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import ConflictError
+from orchestrator.core.job import Expect
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.report import MachineReport
+from orchestrator.core.stall import stalled_for
+from orchestrator.core.units import format_duration
 from orchestrator.engine.observe import ask
 from orchestrator.engine.reconcile import differences, note_outcome, reconcile
 from orchestrator.engine.recorded import RunStatus, recorded_status
@@ -28,7 +31,13 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
         machines=machines,
         spent_usd=recorded.spent_usd,
         report=reports[0] if reports else None,
-        findings=(*findings, *silent, *_stale(reports), *(world.provider.caveats if machines else ())),
+        findings=(
+            *findings,
+            *silent,
+            *_stale(reports),
+            *_stalled(reports, record.spec.job.expect),
+            *(world.provider.caveats if machines else ()),
+        ),
     )
 
 
@@ -38,6 +47,16 @@ def _reconcile_unless_busy(world: World, run_id: str) -> tuple[str, ...]:
             return reconcile(world, run_id)
     except ConflictError:
         return ("another kedge command is at work on this run", *differences(world, run_id))
+
+
+def _stalled(reports: list[MachineReport], expect: Expect) -> list[str]:
+    """A command that hangs costs as much as one that trains."""
+    return [
+        f"the command has written nothing for {format_duration(silence)}: no log, no status.json, no checkpoint; "
+        f"look at it with `kedge logs {report.run}`, or start it again with `kedge stop {report.run}` and `kedge start`"
+        for report in reports
+        if (silence := stalled_for(report, expect))
+    ]
 
 
 def _stale(reports: list[MachineReport]) -> list[str]:

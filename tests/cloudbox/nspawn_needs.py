@@ -1,4 +1,8 @@
-"""What this computer must have to run machines, and how to get it."""
+"""What this computer must have to run machines, and how to get it.
+
+Run as a module, by `make tools`, it gets what is missing; where it can't, it says why and succeeds: those tests are
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.cloudbox import rootfs
+
 _PROGRAMS = ("systemd-nspawn", "cloud-init", "sshd", "dbus-daemon", "unshare", "debootstrap", "sudo", "tmux", "curl")
 _INSTALL = ("bash", "infra/setup/system.sh", "tests")
 _ROOT = Path(__file__).parents[2]
 
 
 def prepare_machines() -> str | None:
-    """Install what is missing, where that is possible.
+    """Install what is missing, where that is possible, and unpack the bare Debian: no test's wait may pay for it.
 
     Returns:
         None when machines can run here, else why not and what to do about it.
@@ -34,6 +40,8 @@ def prepare_machines() -> str | None:
             subprocess.run(_INSTALL, cwd=_ROOT, check=False, stdout=sys.stderr)
     if missing := _missing():
         return f"machines need {', '.join(missing)}: run `{' '.join(_INSTALL)}` and see what it says"
+    if not rootfs.bare_folder().exists() and subprocess.run(rootfs.builder_argv(), cwd=_ROOT, check=False).returncode:
+        return f"a Debian can't be unpacked: run `{' '.join(rootfs.builder_argv())}` and see what it says"
     return _missing_port()
 
 
@@ -55,3 +63,8 @@ def _missing_port() -> str | None:
                 )
             raise
     return None
+
+
+if __name__ == "__main__":
+    if reason := prepare_machines():
+        sys.stderr.write(f"{reason}\n")

@@ -19,9 +19,11 @@ from orchestrator.agent import wire as agent
 from orchestrator.agent.accelerators import Accelerators
 from orchestrator.agent.errors import RequestError
 from orchestrator.agent.wheels import choose_index
+from orchestrator.app.root import RESULTS
 from orchestrator.core import report, wire
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import RunState
+from trainer.contract import LAPTOP_RESULTS
 
 PAIRS = [
     (wire.DataSource, agent.DataSource),
@@ -95,6 +97,7 @@ REPORT = agent.MachineReport(
     checkpoint=agent.Checkpoint("last.pt", 5, 2.0),
     shipped=agent.Shipped(2.5, "last.pt", ""),
     notice=8.5,
+    advanced=3.25,
 )
 
 
@@ -104,6 +107,11 @@ def test_both_sides_have_the_same_fields_with_the_same_defaults(ours: Any, their
     assert [field.name for field in dataclasses.fields(ours)] == [field.name for field in dataclasses.fields(theirs)]
     for mine, other in zip(dataclasses.fields(ours), dataclasses.fields(theirs), strict=True):
         assert _plain(_default(mine)) == _plain(_default(other)), mine.name
+
+
+def test_trainer_and_laptop_agree_on_where_results_are_found() -> None:
+    """The trainer names the laptop's folder in its last words."""
+    assert LAPTOP_RESULTS == RESULTS
 
 
 def test_both_sides_have_the_same_states() -> None:

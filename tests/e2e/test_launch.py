@@ -106,6 +106,7 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
         (["launch", "--yes", "--price", "2", "--ttl", "2h", "--budget", "3.99"], 4, "$4.00"),
         (["launch", "--yes", "--gpu", "mi300x:8"], 3, "mi300x:8"),
         (["launch", "--provider", "locla"], 2, "local"),
+        (["plan", "--provider", "aws", "--ssh-from", "0.0.0.0/0"], 2, "closed by default"),
         (["launch"], 2, "--yes"),
         (["teardown", "nobody"], 2, "nobody"),
         (["status", "nobody"], 2, "nobody"),

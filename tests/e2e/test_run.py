@@ -18,7 +18,7 @@ import pytest
 
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.adapters.settings import read_settings
-from orchestrator.app.launching import Changes, launch_plan, resumed_spec
+from orchestrator.app.launching import Changes, launch_plan, replaced_machine, resumed_spec
 from orchestrator.app.root import App
 from orchestrator.core.errors import ConflictError
 from tests.laptop import Laptop
@@ -91,6 +91,7 @@ def test_kedge_cost_on_the_machine_counts_from_creation(laptop: Laptop, run: str
 def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
     """`logs` prints the newest lines, `logs -f` goes on."""
     wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    assert len(laptop.kedge("logs", run, "-l", "2").splitlines()) == 2
     follower = laptop.start("logs", "-f", "--lines", "1")
     assert follower.stdout is not None
     seen = [follower.stdout.readline() for _ in range(4)]
@@ -126,6 +127,7 @@ def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: s
     assert laptop.json("status")[0]["state"] == "running"
     laptop.kedge("stop", "--now", code=2)
     laptop.kedge("stop", "--now", "--yes")
+    assert laptop.json("status", "--ledger")[0]["state"] == "stopped"
     assert laptop.json("status")[0]["state"] == "stopped"
 
 
@@ -167,10 +169,25 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     shipped = shipped_step(laptop, run)
     status = laptop.json("status", run)[0]
     assert any("gone" in finding for finding in status["findings"])
-    laptop.kedge("resume", run, "--yes", "--detach")
+    # The machine's end was in the ledger already: whoever resumes reads of it all the same.
+    assert f"found: machine {run}-m1 is gone" in laptop.kedge("resume", run, "--yes", "--detach")
     assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(
+    laptop: Laptop, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settled with its machine, planned without it: the plan for a new one says why there is to be one."""
+    monkeypatch.chdir(laptop.home)
+    app = App(read_settings(laptop.env))
+    record = app.named_run(run)
+    assert app.settle(record) == ()
+    kill_machine(laptop, run)
+    plan = launch_plan(app, resumed_spec(record, Changes(), app.clock.now()), follow=False)
+    assert replaced_machine(app, record, plan) == (f"machine {run}-m1 is gone; it ended without a kedge command",)
+    app.ledger.close()
 
 
 def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -> None:

@@ -119,6 +119,26 @@ def test_contract_names_the_folders_and_flags_win() -> None:
     assert (flagged.output_dir, flagged.checkpoint_dir) == (Path("x"), Path("y"))
 
 
+def test_outputs_are_shown_where_the_user_finds_them(tmp_path: Path) -> None:
+    """Under kedge not the machine's own paths, which end with it: the laptop's results. Else where they are."""
+    folder = tmp_path / "machine" / "results" / "output"
+    environ = {"KEDGE_OUTPUT_DIR": str(folder), "KEDGE_RUN_ID": "digits-1121-k3f9"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer", "digits", *harness.settings_args([*harness.SMALL, "epochs=1"])],
+        env=harness.plain_environ(**environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "weights: kedge-results/digits-1121-k3f9/output/model.safetensors" in ended.stdout
+    assert "results in kedge-results/digits-1121-k3f9/output\n" in ended.stdout
+    assert str(tmp_path) not in ended.stdout
+    assert (folder / "model.safetensors").is_file()
+    alone = read_contract(environ, output_dir=tmp_path)
+    assert alone.show(tmp_path / "curves.png") == tmp_path / "curves.png"
+
+
 @pytest.mark.parametrize(("option", "expected"), [("--list", "digits  "), ("--help", "torchrun --nproc-per-node 2")])
 def test_help_and_list_do_not_wait_for_torch(option: str, expected: str) -> None:
     """They answer without importing torch, NumPy or scikit-learn."""

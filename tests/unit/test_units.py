@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.render import print_json
 from orchestrator.core.cost import Rental, price_usd, spent_usd
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.units import format_bytes, format_duration, format_usd, parse_duration, parse_usd
@@ -67,3 +69,12 @@ def test_a_machine_that_is_gone_costs_no_more() -> None:
     gone = Rental(machine_id="a", usd_per_hour=Decimal(2), since=start, until=start + timedelta(hours=1))
     live = Rental(machine_id="b", usd_per_hour=Decimal(3), since=start + timedelta(hours=1), until=None)
     assert spent_usd([gone, live], start + timedelta(hours=3)) == Decimal(8)
+
+
+def test_money_in_json_has_every_digit_and_no_exponent(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing times some hours is "0", not "0E-30"; scripts that read dollars needn't know exponents."""
+    nothing = price_usd(Decimal("0.00"), timedelta(seconds=7))
+    assert "E" in str(nothing)
+    print_json({"spent_usd": nothing, "worst_usd": Decimal("1E+1"), "usd_per_hour": Decimal("1.990")})
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"spent_usd": "0", "worst_usd": "10", "usd_per_hour": "1.99"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import translate
-from orchestrator.adapters.own_address import ask_own_address, parse_network
+from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.providers.aws.identity import make_identity
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.network import make_group, open_to
@@ -35,7 +35,7 @@ def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tu
     Raises:
         KedgeError: AWS doesn't allow it.
     """
-    ssh_from = _network(order.ssh_from)
+    ssh_from = order.ssh_from or ask_own_network()
     run_id, region = order.run_id, order.region
     record = tools.records.run(run_id)
     is_new = not record.role or region not in record.groups
@@ -63,7 +63,7 @@ def reopen(tools: Tools, run_id: str, region: str, wanted: str) -> bool:
     known = record.groups.get(region)
     if known is None or not (wanted or known.is_single):
         return False
-    ssh_from = _network(wanted)
+    ssh_from = wanted or ask_own_network()
     if known.ssh_from == ssh_from:
         return False
     group = _group(tools, run_id, region, known, ssh_from)
@@ -77,10 +77,6 @@ def note_volumes(tools: Tools, run_id: str, region: str) -> None:
     record = tools.records.run(run_id)
     if region not in record.volumes:
         tools.records.keep_run(replace(record, volumes=(*record.volumes, region), account=tools.account_id()))
-
-
-def _network(wanted: str) -> str:
-    return parse_network(wanted or ask_own_address())
 
 
 def _group(tools: Tools, run_id: str, region: str, known: Group | None, ssh_from: str) -> Group:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.host_key import HostKey, make_host_key
-from orchestrator.adapters.own_address import ask_own_address, parse_network
+from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.belongings import ensure_belongings
 from orchestrator.adapters.providers.digitalocean.droplets import (
@@ -97,7 +97,7 @@ class _Creation:
 
     def _ask(self, size: Size, image: Image, volumes: tuple[DataVolume, ...]) -> Droplet:
         tools, order = self._tools, self._order
-        ssh_from = parse_network(order.ssh_from or ask_own_address())
+        ssh_from = order.ssh_from or ask_own_network()
         belongings = ensure_belongings(tools, order, ssh_from)
         try:
             return self._send(size, image, volumes, belongings)

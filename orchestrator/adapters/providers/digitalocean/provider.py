@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.ids import check_id
-from orchestrator.adapters.own_address import ask_own_address, parse_network
+from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.digitalocean.api import Api
 from orchestrator.adapters.providers.digitalocean.belongings import remove_belongings, reopen
@@ -210,7 +210,7 @@ class DigitalOceanProvider:
         record = tools.records.machine(check_id(machine_id))
         # Without a record nobody here knows its host key: an open port would be of no use.
         tools.refuse_other_account_of(record)
-        return record is not None and reopen(tools, record.run_id, parse_network(ssh_from or ask_own_address()))
+        return record is not None and reopen(tools, record.run_id, ssh_from or ask_own_network())
 
     def destroy(self, machine_id: str) -> None:
         """Delete a machine's droplet, of every one that carries its id, with its reserved addresses.
