@@ -43,9 +43,8 @@ def find_learning_rate(
         draw_sweep(sweep, suggestion, contract.output_dir / CURVE)
         say(f"steepest {suggestion.steepest:.2g}  valley {suggestion.valley:.2g}  "
             f"before divergence {suggestion.before_divergence:.2g}  (batch {plan.batch_size})")  # fmt: skip
-        say(
-            f"--set optimizer.learning_rate={suggestion.valley:.2g}   curve: {contract.show(contract.output_dir / CURVE)}"
-        )
+        shown = contract.show(contract.output_dir / CURVE)
+        say(f"--set optimizer.learning_rate={suggestion.valley:.2g}   curve: {shown}")
     return suggestion
 
 

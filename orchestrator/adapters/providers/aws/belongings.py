@@ -14,6 +14,7 @@ from orchestrator.adapters.providers.aws.identity import make_identity
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.network import make_group, open_to
 from orchestrator.adapters.providers.aws.policy import data_sets, write_policy
+from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.account import Account
@@ -35,7 +36,7 @@ def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tu
     Raises:
         KedgeError: AWS doesn't allow it.
     """
-    ssh_from = order.ssh_from or ask_own_network()
+    ssh_from = parse_address_range(order.ssh_from) or ask_own_network()
     run_id, region = order.run_id, order.region
     record = tools.records.run(run_id)
     is_new = not record.role or region not in record.groups
@@ -63,7 +64,7 @@ def reopen(tools: Tools, run_id: str, region: str, wanted: str) -> bool:
     known = record.groups.get(region)
     if known is None or not (wanted or known.is_single):
         return False
-    ssh_from = wanted or ask_own_network()
+    ssh_from = parse_address_range(wanted) or ask_own_network()
     if known.ssh_from == ssh_from:
         return False
     group = _group(tools, run_id, region, known, ssh_from)

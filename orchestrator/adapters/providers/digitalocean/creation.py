@@ -44,6 +44,7 @@ from orchestrator.adapters.providers.digitalocean.volumes import (
     ready_volumes,
 )
 from orchestrator.core.errors import BadRequestError, KedgeError, StillBillingError
+from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.images import Image
@@ -97,7 +98,7 @@ class _Creation:
 
     def _ask(self, size: Size, image: Image, volumes: tuple[DataVolume, ...]) -> Droplet:
         tools, order = self._tools, self._order
-        ssh_from = order.ssh_from or ask_own_network()
+        ssh_from = parse_address_range(order.ssh_from) or ask_own_network()
         belongings = ensure_belongings(tools, order, ssh_from)
         try:
             return self._send(size, image, volumes, belongings)

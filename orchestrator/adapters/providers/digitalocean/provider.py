@@ -32,6 +32,7 @@ from orchestrator.adapters.providers.digitalocean.view import see_machine, see_u
 from orchestrator.adapters.providers.digitalocean.volumes import place_volumes
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.machine import EndedBy, MachineEnd
+from orchestrator.core.network import parse_address_range
 from orchestrator.core.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class DigitalOceanProvider:
         record = tools.records.machine(check_id(machine_id))
         # Without a record nobody here knows its host key: an open port would be of no use.
         tools.refuse_other_account_of(record)
-        return record is not None and reopen(tools, record.run_id, ssh_from or ask_own_network())
+        return record is not None and reopen(tools, record.run_id, parse_address_range(ssh_from) or ask_own_network())
 
     def destroy(self, machine_id: str) -> None:
         """Delete a machine's droplet, of every one that carries its id, with its reserved addresses.
