@@ -17,6 +17,7 @@ from botocore.exceptions import (
     NoRegionError,
     PartialCredentialsError,
     ProfileNotFound,
+    RefreshWithMFAUnsupportedError,
     SSOError,
     TokenRetrievalError,
 )
@@ -51,6 +52,15 @@ _NO_CREDENTIALS = (
     TokenRetrievalError,
     SSOError,
 )
+
+_BAD_REQUESTS: tuple[tuple[type[BotoCoreError] | tuple[type[BotoCoreError], ...], str], ...] = (
+    (ProfileNotFound, "see `aws configure list-profiles`, and set AWS_PROFILE to one of them"),
+    (InvalidRegionError, "say it as AWS does, for example --region eu-west-1"),
+    # The SDK asks for an MFA code once in a session: the hour for which it is good is over.
+    (RefreshWithMFAUnsupportedError, "run the command again in a terminal: it asks for a new MFA code, and goes on"),
+    (_NO_CREDENTIALS, SIGN_IN),
+)
+"""What the user's own configuration lacks, and what to do about it."""
 
 
 def code_of(err: ClientError) -> str:
@@ -90,16 +100,11 @@ def _translate_answer(err: ClientError, what: str) -> KedgeError:
 
 def _translate_failure(err: BotoCoreError, what: str) -> KedgeError:
     why = " ".join(str(err).split())
-    if isinstance(err, ProfileNotFound):
-        return BadRequestError(
-            what, why=why, fix="see `aws configure list-profiles`, and set AWS_PROFILE to one of them"
-        )
     if isinstance(err, NoRegionError):
         return no_region(what)
-    if isinstance(err, InvalidRegionError):
-        return BadRequestError(what, why=why, fix="say it as AWS does, for example --region eu-west-1")
-    if isinstance(err, _NO_CREDENTIALS):
-        return BadRequestError(what, why=why, fix=SIGN_IN)
+    for kinds, fix in _BAD_REQUESTS:
+        if isinstance(err, kinds):
+            return BadRequestError(what, why=why, fix=fix)
     if isinstance(err, ConnectionError | HTTPClientError):
         return UnreachableError(what, why=why, fix="check the network, and that the region is called so")
     return KedgeError(what, why=why)
@@ -110,5 +115,5 @@ def no_region(what: str) -> BadRequestError:
     return BadRequestError(
         what,
         why="no AWS region was said",
-        fix="say --region eu-west-1, set AWS_DEFAULT_REGION, or run `aws configure`",
+        fix="say --region eu-west-1, set AWS_REGION, or run `aws configure`",
     )

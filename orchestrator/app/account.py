@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 
@@ -25,12 +25,13 @@ from orchestrator.core.units import parse_usd
 class AccountLevel:
     """The account level of a provider, with the credentials of the user's shell."""
 
-    def __init__(self, provider: str, region: str | None) -> None:
+    def __init__(self, provider: str, region: str | None, environ: Mapping[str, str]) -> None:
         """Choose an account; nothing is contacted.
 
         Args:
             provider: only `aws` has an account level.
             region: the region that the shell or the profile says, when left out.
+            environ: the user's environment.
 
         Raises:
             BadRequestError: the provider has no account level, or the profile is unknown.
@@ -41,7 +42,7 @@ class AccountLevel:
                 why="only an AWS account needs a bucket, a boundary and a role before the first launch",
                 fix="say --provider aws",
             )
-        self._session = AwsSession(region=region)
+        self._session = AwsSession(region=region, environ=environ)
         self._clock = SystemClock()
 
     @contextmanager

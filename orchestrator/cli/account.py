@@ -58,7 +58,8 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     if delete_data and not remove:
         raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
     wishes = read_wishes(bucket=bucket, budget_usd=budget_usd, email=email)
-    level = AccountLevel(provider or read_settings().provider, region)
+    settings = read_settings()
+    level = AccountLevel(provider or settings.provider, region, settings.environ)
     if remove:
         _remove(level, delete_data=delete_data, dry_run=dry_run, yes=yes, as_json=json)
         return

@@ -49,7 +49,7 @@ _REGIONS = "KEDGE_AWS_REGIONS"
 
 def make(context: Context) -> Backing:
     """Make the provider, its store and its stage for the registry; nothing is contacted."""
-    session = AwsSession()
+    session = AwsSession(environ=context.environ)
     folder = context.state_dir / NAME
     cache_dir = folder / cache_name(context.environ)
     cache = Cache(cache_dir, context.clock)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from orchestrator.adapters.aws_sdk import no_region, translate
+from orchestrator.adapters.providers.aws.credentials import open_session, sign_in
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -31,22 +32,26 @@ _ATTEMPTS = 4
 class AwsSession:
     """Clients of one account, made when they are asked for and kept."""
 
-    def __init__(self, *, profile: str | None = None, region: str | None = None) -> None:
+    def __init__(
+        self, *, profile: str | None = None, region: str | None = None, environ: Mapping[str, str] | None = None
+    ) -> None:
         """Read the SDK's configuration; nothing is contacted.
 
         Args:
             profile: of the SDK's configuration files; AWS_PROFILE, else `default`, when left out.
-            region: AWS_DEFAULT_REGION, else the profile's, when left out.
+            region: AWS_REGION, else AWS_DEFAULT_REGION, else the profile's, when left out.
+            environ: the user's environment, for AWS_REGION, which the SDK doesn't read. fact: aws-region-variable.
 
         Raises:
             BadRequestError: there is no such profile.
         """
         try:
-            self._session = boto3.Session(profile_name=profile, region_name=region)
+            self._session = open_session(profile, region or (environ or {}).get("AWS_REGION") or None)
         except BotoCoreError as err:
             raise translate(err, "AWS can't be used") from err
         self._clients: dict[tuple[str, str, bool], Any] = {}
         self._account_id = ""
+        self._signed_in = False
 
     @property
     def region(self) -> str:
@@ -122,10 +127,7 @@ class AwsSession:
         Raises:
             KedgeError: there are none.
         """
-        try:
-            found = self._session.get_credentials()
-        except BotoCoreError as err:
-            raise translate(err, "the AWS account can't be used") from err
+        found = sign_in(self._session)
         if found is None:
             raise translate(NoCredentialsError(), "the AWS account can't be used")
         return hashlib.sha256(str(found.access_key).encode()).hexdigest()
@@ -143,6 +145,9 @@ class AwsSession:
         return tuple(sorted(region["RegionName"] for region in found))
 
     def _make_client(self, service: str, region: str, single_shot: bool) -> Any:
+        if not self._signed_in:
+            sign_in(self._session)
+            self._signed_in = True
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,

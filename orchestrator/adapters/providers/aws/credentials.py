@@ -1,0 +1,86 @@
+"""The SDK's session with the AWS CLI's cache of temporary credentials, and a question for an MFA code on the terminal.
+
+The credentials of an assumed role are good for an hour. The SDK alone forgets them when the program ends, and asks for
+the MFA code again with each command. The CLI keeps them in ~/.aws/cli/cache, and so does kedge: a code that was given
+to either of them serves both.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.credentials import create_credential_resolver
+from botocore.exceptions import BotoCoreError, ClientError, SSOError, TokenRetrievalError
+from botocore.session import Session
+from botocore.utils import JSONFileCache
+
+from orchestrator.adapters.aws_sdk import translate
+from orchestrator.core.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from botocore.credentials import Credentials
+
+_CACHE = Path("~/.aws/cli/cache")
+_UNUSABLE = "the AWS account can't be used"
+
+
+def open_session(profile: str | None, region: str | None) -> boto3.Session:
+    """Open a session; nothing is contacted.
+
+    Args:
+        profile: of the SDK's configuration files; AWS_PROFILE, else `default`, when left out.
+        region: AWS_DEFAULT_REGION, else the profile's, when left out.
+
+    Raises:
+        BotoCoreError: there is no such profile, or the configuration is broken.
+    """
+    core = Session(profile=profile)
+    # fact: aws-cli-cache.
+    cache = JSONFileCache(working_dir=str(_CACHE.expanduser()))
+    resolver = create_credential_resolver(core, cache=cache, region_name=region)  # type: ignore[arg-type]
+    # The SDK's own way to ask falls back to standard input, and waits for ever where nobody answers.
+    resolver.get_provider("assume-role")._prompter = _ask_for_code  # type: ignore[attr-defined]
+    core.register_component("credential_provider", resolver)
+    return boto3.Session(botocore_session=core, region_name=region)
+
+
+def sign_in(session: boto3.Session) -> Credentials | None:
+    """Return the session's credentials, asked for now where they are temporary; None where there are none.
+
+    Raises:
+        BadRequestError: the SSO login has expired, or an MFA code is needed and there is nobody to ask.
+        KedgeError: AWS refuses.
+    """
+    try:
+        found = session.get_credentials()
+        if found is not None:
+            found.get_frozen_credentials()
+    except (SSOError, TokenRetrievalError) as err:
+        profile = session.profile_name
+        raise BadRequestError(
+            _UNUSABLE,
+            why=f"the SSO login of profile {profile} has expired, or there was none: {' '.join(str(err).split())}",
+            fix=f"run `aws sso login --profile {profile}`",
+        ) from err
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, _UNUSABLE) from err
+    return found
+
+
+def _ask_for_code(prompt: str) -> str:
+    """Ask for an MFA code on the terminal, where the characters aren't shown.
+
+    Raises:
+        BadRequestError: nobody is there to be asked.
+    """
+    if not sys.stdin.isatty():
+        raise BadRequestError(
+            _UNUSABLE,
+            why="the profile's role takes an MFA code, and there is no terminal to ask for it",
+            fix="run a kedge or aws command in a terminal first, such as `kedge status`: its code is good for an hour",
+        )
+    return getpass.getpass(prompt)

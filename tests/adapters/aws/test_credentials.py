@@ -1,0 +1,189 @@
+"""Profiles that assume a role with an MFA code, SSO profiles, and which region a shell means."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import RefreshWithMFAUnsupportedError
+
+from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.errors import BadRequestError
+from tests.cloudbox.box import Box
+
+CODE = "654098"
+WHO = "from orchestrator.adapters.providers.aws.session import AwsSession; print(AwsSession().account_id())"
+PROFILES = """
+[profile base]
+region = us-east-1
+[profile admin]
+role_arn = arn:aws:iam::123456789012:role/admin
+source_profile = keys
+mfa_serial = arn:aws:iam::123456789012:mfa/ada
+region = us-east-1
+[profile sso]
+sso_start_url = https://example.awsapps.com/start
+sso_region = us-east-1
+sso_account_id = 123456789012
+sso_role_name = Operator
+region = us-east-1
+"""
+
+
+@pytest.fixture
+def home(api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user whose keys are in files, with profiles beside them."""
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    folder = tmp_path / ".aws"
+    folder.mkdir()
+    (folder / "config").write_text(PROFILES)
+    key, secret = api.env["AWS_ACCESS_KEY_ID"], api.env["AWS_SECRET_ACCESS_KEY"]
+    (folder / "credentials").write_text(f"[keys]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
+    return tmp_path
+
+
+def in_terminal(answer: str) -> str:
+    """Run a command of its own on a terminal, type an answer, and return what the terminal showed."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-c", WHO])
+    shown = b""
+    while b"MFA code" not in shown:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, f"{answer}\n".encode())
+    try:
+        while more := os.read(terminal, 1024):
+            shown += more
+    except OSError:
+        pass
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return shown.decode()
+
+
+def test_an_mfa_code_is_asked_for_once_an_hour_and_not_for_each_command(
+    home: Path, api: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is kept where the AWS CLI keeps it: the next command, without a terminal, asks nobody.
+
+    fact: aws-cli-cache.
+    """
+    monkeypatch.setenv("AWS_PROFILE", "admin")
+    shown = in_terminal(CODE)
+    assert "123456789012" in shown.splitlines()[-1]
+    assert CODE not in shown
+    again = subprocess.run([sys.executable, "-c", WHO], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert again.stdout.strip() == b"123456789012"
+    (asked,) = api.calls("sts", "AssumeRole")
+    assert asked.params["TokenCode"] == CODE
+    (kept,) = (home / ".aws" / "cli" / "cache").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_without_a_terminal_an_mfa_code_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer or a script ends with an error that says how, before AWS is asked."""
+    monkeypatch.setenv("AWS_PROFILE", "admin")
+    with pytest.raises(BadRequestError) as refused:
+        AwsSession().account_id()
+    assert "no terminal" in refused.value.why
+    assert "in a terminal first" in refused.value.fix
+
+
+def test_an_hour_that_ends_within_a_command_says_how_to_go_on() -> None:
+    """The SDK asks for a code once in a session, never again."""
+    error = translate(RefreshWithMFAUnsupportedError(), "the machine can't be looked at")
+    assert isinstance(error, BadRequestError)
+    assert "run the command again in a terminal" in error.fix
+
+
+def test_an_expired_sso_login_names_the_command_that_renews_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the profile's name, so that it can be pasted."""
+    monkeypatch.setenv("AWS_PROFILE", "sso")
+    with pytest.raises(BadRequestError) as refused:
+        AwsSession().client("ec2")
+    assert refused.value.fix == "run `aws sso login --profile sso`"
+
+
+class Portal(BaseHTTPRequestHandler):
+    """SSO's portal, which gives a role's credentials for a token."""
+
+    def do_GET(self) -> None:
+        """Answer GetRoleCredentials for the one token."""
+        known = self.headers["x-amz-sso_bearer_token"] == "token"
+        until = (datetime.now(UTC) + timedelta(hours=1)).timestamp() * 1000
+        keys = {"accessKeyId": "ASIA", "secretAccessKey": "s", "sessionToken": "t", "expiration": int(until)}
+        body = json.dumps({"roleCredentials": keys} if known else {"message": "Session token not found"}).encode()
+        self.send_response(200 if known else 401)
+        if not known:
+            self.send_header("x-amzn-ErrorType", "UnauthorizedException")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Say nothing."""
+
+
+@pytest.fixture
+def portal(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An SSO portal, and the file in which `aws sso login` keeps its token."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Portal)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("AWS_PROFILE", "sso")
+    folder = home / ".aws" / "sso" / "cache"
+    folder.mkdir(parents=True)
+    yield folder / f"{hashlib.sha1(b'https://example.awsapps.com/start').hexdigest()}.json"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("token", "works"), [("token", True), ("revoked", False)])
+def test_an_sso_profile_works_until_its_login_ends(portal: Path, token: str, works: bool) -> None:
+    """The token that `aws sso login` left is enough; one that the portal no longer knows is an expired login."""
+    until = datetime.now(UTC) + timedelta(hours=8)
+    kept = {
+        "accessToken": token,
+        "expiresAt": f"{until:%Y-%m-%dT%H:%M:%SZ}",
+        "startUrl": "https://example.awsapps.com/start",
+    }
+    portal.write_text(json.dumps(kept))
+    program = (
+        "from orchestrator.adapters.providers.aws.session import AwsSession; print(AwsSession().credentials_name())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if works:
+        assert done.stdout.strip() == hashlib.sha256(b"ASIA").hexdigest()
+    else:
+        assert "aws sso login --profile sso" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "region"),
+    [
+        ({"AWS_REGION": "eu-north-1"}, "eu-north-1"),
+        ({"AWS_REGION": ""}, "us-east-1"),
+        ({}, "us-east-1"),
+    ],
+)
+def test_aws_region_goes_before_aws_default_region(home: Path, environ: dict[str, str], region: str) -> None:
+    """Every other SDK of AWS reads AWS_REGION; botocore doesn't. fact: aws-region-variable."""
+    assert AwsSession(environ=environ).region == region
+    assert AwsSession(environ=environ, region="ap-south-1").region == "ap-south-1"
