@@ -29,13 +29,19 @@ _PASSING = (*_EXPIRED, "RequestTimeout", "SlowDown", "OperationAborted", "Incomp
 
 
 class Place(NamedTuple):
-    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE]`; without keys the role opens it."""
+    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE][&owner=ACCOUNT]`.
+
+    Attributes:
+        keys: a file of keys; without it, the role opens the bucket.
+        owner: the account whose bucket it must be; S3 refuses every request where it is another's.
+    """
 
     bucket: str
     prefix: str
     region: str
     endpoint: str
     keys: str = ""
+    owner: str = ""
 
 
 class Answer(NamedTuple):
@@ -46,12 +52,13 @@ class Answer(NamedTuple):
 
 
 class S3Error(OSError):
-    """S3 said no; `code` is its own word for why."""
+    """S3 said no; `code` is its own word for why, `region` where the bucket is, if S3 told."""
 
-    def __init__(self, status: int, code: str, what: str) -> None:
+    def __init__(self, status: int, code: str, what: str, region: str = "") -> None:
         super().__init__(f"S3 answers {status} {code} to {what}")
         self.status = status
         self.code = code
+        self.region = region
 
 
 class Patience:
@@ -91,14 +98,11 @@ class Client:
             self._role = KeysFile(place.keys)
         self._region = place.region or metadata.region()
         self._patience = patience
+        self._owner = {"x-amz-expected-bucket-owner": place.owner} if place.owner else {}
+        self._where = f"{place.bucket} of account {place.owner}" if place.owner else place.bucket
         self._tls: ssl.SSLContext | None = None
         self._idle: list[http.client.HTTPConnection] = []
-        if place.endpoint:
-            url = urlsplit(place.endpoint)
-            self._is_plain, self._host, self._base = url.scheme == "http", url.netloc, f"/{place.bucket}"
-        else:
-            domain = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
-            self._is_plain, self._host, self._base = False, f"{place.bucket}.s3.{self._region}.{domain}", ""
+        self._is_plain, self._host, self._base = locate(place._replace(region=self._region))
 
     def call(
         self,
@@ -152,14 +156,15 @@ class Client:
         """Send a request once, and give the answer to be read to its end."""
         path = quote(f"{self._base}/{key}", safe="/-_.~")
         payload = hashlib.sha256(body).hexdigest()
-        sent = {**(headers or {}), "host": self._host, "x-amz-content-sha256": payload}
+        sent = {**(headers or {}), **self._owner, "host": self._host, "x-amz-content-sha256": payload}
         request = Request(method, path, render_query(query or {}), sent, payload)
-        signed = sign(request, self._role.credentials(), region=self._region, now=time.time())
+        credentials = self._role.credentials()
+        signed = sign(request, credentials, region=self._region, now=time.time()) if credentials.access_key else sent
         connection = self._take()
         try:
             connection.request(method, f"{path}?{request.query}" if request.query else path, body or None, signed)
             response = connection.getresponse()
-            _refuse_errors(response, f"{method} {key}")
+            _refuse_errors(response, f"{method} {key} in {self._where}")
             yield response
         except BaseException:
             connection.close()
@@ -201,11 +206,24 @@ def parse_place(url: str) -> Place:
     if parts.scheme != "s3" or not parts.netloc:
         raise ValueError(f"{url} is no s3://BUCKET/PREFIX")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    names = ("region", "endpoint", "keys")
+    names = ("region", "endpoint", "keys", "owner")
     return Place(parts.netloc, parts.path.strip("/"), *(query.get(name, "") for name in names))
+
+
+def locate(place: Place) -> tuple[bool, str, str]:
+    """Return whether a place is reached without TLS, its host, and what its paths begin with."""
+    path = f"/{place.bucket}"
+    if place.endpoint:
+        url = urlsplit(place.endpoint)
+        return url.scheme == "http", url.netloc, path
+    domain = "amazonaws.com.cn" if place.region.startswith("cn-") else "amazonaws.com"
+    host = f"s3.{place.region}.{domain}"
+    # The certificate of *.s3.REGION.amazonaws.com covers no name with dots.
+    return (False, host, path) if "." in place.bucket else (False, f"{place.bucket}.{host}", "")
 
 
 def _refuse_errors(response: http.client.HTTPResponse, what: str) -> None:
     if response.status >= 300:
         found = re.search(rb"<Code>([^<]*)</Code>", response.read(1 << 16))
-        raise S3Error(response.status, found.group(1).decode() if found else response.reason, what)
+        code = found.group(1).decode() if found else response.reason
+        raise S3Error(response.status, code, what, response.headers.get("x-amz-bucket-region", ""))

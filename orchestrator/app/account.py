@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
@@ -16,8 +16,10 @@ from orchestrator.adapters.providers.aws.account_plan import (
 )
 from orchestrator.adapters.providers.aws.account_removal import AccountRemoval, plan_removal, remove_account
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes
+from orchestrator.adapters.providers.aws.home import cache_name, forget_account
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.resources import resource
+from orchestrator.adapters.settings import Settings
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.units import parse_usd
 
@@ -25,13 +27,13 @@ from orchestrator.core.units import parse_usd
 class AccountLevel:
     """The account level of a provider, with the credentials of the user's shell."""
 
-    def __init__(self, provider: str, region: str | None, environ: Mapping[str, str]) -> None:
+    def __init__(self, provider: str, region: str | None, settings: Settings) -> None:
         """Choose an account; nothing is contacted.
 
         Args:
             provider: only `aws` has an account level.
             region: the region that the shell or the profile says, when left out.
-            environ: the user's environment.
+            settings: the user's environment, and where what launches remember of the account is.
 
         Raises:
             BadRequestError: the provider has no account level, or the profile is unknown.
@@ -42,8 +44,9 @@ class AccountLevel:
                 why="only an AWS account needs a bucket, a boundary and a role before the first launch",
                 fix="say --provider aws",
             )
-        self._session = AwsSession(region=region, environ=environ)
+        self._session = AwsSession(region=region, environ=settings.environ)
         self._clock = SystemClock()
+        self._cache_dir = settings.state_dir / provider / cache_name(settings.environ)
 
     @contextmanager
     def planned(self, wishes: AccountWishes) -> Iterator[AccountChange]:
@@ -66,7 +69,9 @@ class AccountLevel:
         Raises:
             KedgeError: AWS refused, or didn't end in time.
         """
-        return apply_account(self._session, change, self._clock)
+        account = apply_account(self._session, change, self._clock)
+        forget_account(self._cache_dir, self._clock)
+        return account
 
     def plan_removal(self) -> AccountRemoval | None:
         """Look at what would go; None when there is nothing.
@@ -89,11 +94,15 @@ class AccountLevel:
         remove_account(self._session, removal, self._clock, delete_data=delete_data)
 
 
-def read_wishes(*, bucket: str | None, budget_usd: str | None, email: str | None) -> AccountWishes:
+def read_wishes(
+    *, bucket: str | None, read_buckets: Sequence[str], budget_usd: str | None, email: str | None
+) -> AccountWishes:
     """Read what the user's flags say.
 
     Raises:
         BadRequestError: an amount that can't be read.
     """
     budget: Decimal | None = parse_usd(budget_usd) if budget_usd is not None else None
-    return AccountWishes(bucket=bucket, budget_usd=budget, budget_email=email)
+    # `--read-bucket ""` takes them all away.
+    named = tuple(name for name in read_buckets if name) if read_buckets else None
+    return AccountWishes(bucket=bucket, read_buckets=named, budget_usd=budget, budget_email=email)

@@ -18,6 +18,7 @@ _HELP = {
     "provider": "whose account: aws",
     "region": "where the bucket is to be; your AWS configuration's region when left out",
     "bucket": "the bucket's name; kedge-ACCOUNT-REGION when left out",
+    "read-bucket": "another bucket that runs may read where their job names it; repeat it for all of them, '' for none",
     "budget-usd": "send mail when the account costs more than this many dollars a month; 0 for no alarm",
     "email": "where that mail goes",
     "remove": "take the account level away again; a bucket that holds data stays",
@@ -28,12 +29,13 @@ _HELP = {
 }
 
 
-@task(help=_HELP, auto_shortflags=False)
+@task(help=_HELP, auto_shortflags=False, iterable=["read_bucket"])
 def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     _context: Context,
     provider: str | None = None,
     region: str | None = None,
     bucket: str | None = None,
+    read_bucket: list[str] | None = None,
     budget_usd: str | None = None,
     email: str | None = None,
     remove: bool = False,
@@ -49,6 +51,7 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     Examples:
       kedge bootstrap --provider aws
       kedge bootstrap --provider aws --region eu-west-1 --budget-usd 50 --email you@example.org
+      kedge bootstrap --provider aws --read-bucket my-data --read-bucket more-data
       kedge bootstrap --provider aws --remove --delete-data
     """
     from orchestrator.adapters.settings import read_settings
@@ -57,9 +60,9 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
 
     if delete_data and not remove:
         raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
-    wishes = read_wishes(bucket=bucket, budget_usd=budget_usd, email=email)
+    wishes = read_wishes(bucket=bucket, read_buckets=read_bucket or (), budget_usd=budget_usd, email=email)
     settings = read_settings()
-    level = AccountLevel(provider or settings.provider, region, settings.environ)
+    level = AccountLevel(provider or settings.provider, region, settings)
     if remove:
         _remove(level, delete_data=delete_data, dry_run=dry_run, yes=yes, as_json=json)
         return
@@ -79,6 +82,7 @@ def _apply(level: AccountLevel, change: AccountChange, *, dry_run: bool, yes: bo
         account = level.apply(change)
         done = {
             "bucket": account.bucket,
+            "read_buckets": list(account.read_buckets),
             "boundary_arn": account.boundary_arn,
             "scheduler_role_arn": account.scheduler_role_arn,
         }

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 import boto3
 from moto.server import ThreadedMotoServer
 
+from tests.cloudbox.bucket_rules import BucketRules
+from tests.cloudbox.moto_state import ACCOUNT
+
 REGION: Final = "eu-west-3"
 ROLE = "kedge-digits-1a2b"
 
@@ -139,6 +142,7 @@ class Gate:
 
     Attributes:
         refuses: an error code with which everything is answered, as long as it is set.
+        rules: whose buckets are.
     """
 
     target: str
@@ -146,6 +150,7 @@ class Gate:
     faults: list[Fault] = field(default_factory=list)
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     refuses: str = ""
+    rules: BucketRules = field(default_factory=BucketRules)
 
     def fault_for(self, method: str, path: str) -> Fault | None:
         if self.refuses:
@@ -165,6 +170,9 @@ class _GateHandler(_Handler):
         fault = gate.fault_for(self.command, self.path)
         if fault and fault.status:
             return self.answer(fault.status, f"<Error><Code>{fault.code}</Code></Error>".encode())
+        if refused := gate.rules.check(self.command, self.path, gate.asked[-1][2]):
+            body = b"" if self.command == "HEAD" else f"<Error><Code>{refused.code}</Code></Error>".encode()
+            return self.answer(refused.status, body, {"x-amz-bucket-region": refused.region})
         upstream = http.client.HTTPConnection(urlsplit(gate.target).netloc, timeout=30)
         try:
             upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
@@ -210,18 +218,31 @@ class Aws:
         self.bucket = bucket
         self.gate = gate
         self.imds = imds
-        self.s3 = boto3.client(
-            "s3", endpoint_url=moto, region_name=REGION, aws_access_key_id="laptop", aws_secret_access_key="secret"
-        )
+        self._moto = moto
+        self.s3 = self._client(REGION)
         self.s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
 
     @property
     def store_url(self) -> str:
-        return f"s3://{self.bucket}/runs?region={REGION}&endpoint={self.gate.url}"
+        return f"s3://{self.bucket}/runs?region={REGION}&endpoint={self.gate.url}&owner={ACCOUNT}"
+
+    def publish(self, bucket: str, *, region: str, files: dict[str, bytes]) -> None:
+        """Make a stranger's bucket that everybody may read."""
+        s3 = self._client(region)
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
+        arn = f"arn:aws:s3:::{bucket}"
+        reading = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"]}
+        policy = {"Version": "2012-10-17", "Statement": [{**reading, "Resource": [arn, f"{arn}/*"]}]}
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+        for name, content in files.items():
+            # Besides the policy, which moto doesn't read for a HEAD.
+            s3.put_object(Bucket=bucket, Key=name, Body=content, ACL="public-read")
+        s3.close()
+        self.gate.rules.give_away(bucket)
 
     def read(self, key: str) -> bytes | None:
         try:
-            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+            return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         except self.s3.exceptions.NoSuchKey:
             return None
 
@@ -231,6 +252,11 @@ class Aws:
     def keys(self, prefix: str = "") -> list[str]:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
+    def _client(self, region: str) -> Any:
+        return boto3.client(
+            "s3", endpoint_url=self._moto, region_name=region, aws_access_key_id="laptop", aws_secret_access_key="s"
+        )
 
     def unfinished(self) -> int:
         """Uploads that were begun and neither completed nor aborted."""

@@ -14,6 +14,7 @@ from orchestrator.agent.multipart import PART_BYTES, part_bytes, split
 from orchestrator.agent.s3 import S3Store
 from orchestrator.agent.s3client import Client, S3Error, parse_place
 from tests.agent.aws import REGION, Aws, Fault
+from tests.cloudbox.moto_state import ACCOUNT
 
 PREFIX = "runs/digits-1a2b"
 LARGE = 2 * PART_BYTES + 1000
@@ -203,8 +204,15 @@ def test_parts_are_whole_but_for_the_last() -> None:
 
 def test_a_store_is_found_by_its_url() -> None:
     """Bucket, prefix, region, and an endpoint where there is one."""
-    assert parse_place("s3://b/runs?region=eu-west-3") == ("b", "runs", "eu-west-3", "", "")
-    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == ("b", "", "r", "http://127.0.0.1:5000", "")
+    assert parse_place("s3://b/runs?region=eu-west-3") == ("b", "runs", "eu-west-3", "", "", "")
+    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == (
+        "b",
+        "",
+        "r",
+        "http://127.0.0.1:5000",
+        "",
+        "",
+    )
     with pytest.raises(ValueError, match="no s3://"):
         parse_place("https://b/runs")
 
@@ -216,3 +224,21 @@ def test_the_region_is_the_machine_s_where_the_url_names_none(aws: Aws, monkeypa
     S3Store(client, PREFIX).write("x", b"")
     assert f"/{REGION}/s3/" in aws.gate.asked[-1][2]["authorization"]
     client.close()
+
+
+def test_a_bucket_that_is_another_account_s_gets_nothing_and_feeds_nothing(aws: Aws, store: S3Store) -> None:
+    """Whoever takes the name over is refused by S3 itself: every request says whose bucket it must be."""
+    aws.write(f"{PREFIX}/code", b"rm -rf /")
+    aws.gate.rules.give_away(aws.bucket, is_trap=True)
+    for ask in (
+        lambda: store.read("code"),
+        lambda: store.write("x", b""),
+        lambda: store.put("x", chunks(os.urandom(LARGE))),
+        lambda: next(store.get("code")),
+        lambda: store.keys("blobs/"),
+        lambda: store.delete("code"),
+    ):
+        with pytest.raises(S3Error, match=f"of account {ACCOUNT}"):
+            ask()
+    assert aws.read(f"{PREFIX}/code") == b"rm -rf /"
+    assert aws.read(f"{PREFIX}/x") is None

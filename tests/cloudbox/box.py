@@ -206,6 +206,10 @@ class Box:
         """Let EventBridge's clock be this much ahead of the computer's, until reset."""
         self.order("POST", "schedules", {"ahead_seconds": seconds})
 
+    def give_bucket_away(self, bucket: str) -> None:
+        """Let a bucket be a stranger's, who lets everybody read and write it: somebody has taken over its name."""
+        self.order("POST", "buckets", {"bucket": bucket, "is_trap": True})
+
     def enforce_iam(self, enforced: bool = True) -> None:
         """Check signatures and policies from now on; the box's own credentials may do everything."""
         self.order("POST", "iam", {"enforce": enforced})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -21,11 +22,12 @@ def complete(patch: Patch = setattr) -> None:
     """Let moto do in this process what CloudFormation does with account.yaml.
 
     An executed change set gives its stack the new template, outputs and parameters; a bucket that is there already is
-    imported, as ImportExistingResources says; a managed policy goes with its stack; resources of kinds that moto has
-    never heard of are left out of lists, instead of being listed without a name.
+    imported, as ImportExistingResources says; a managed policy gets a new version with its stack, and goes with it;
+    resources of kinds that moto has never heard of are left out of lists, instead of being listed without a name.
     """
     patch(ChangeSet, "apply", _apply)
     patch(FakeBucket, "create_from_cloudformation_json", _import_bucket)
+    patch(ManagedPolicy, "update_from_cloudformation_json", _update_policy)
     patch(ManagedPolicy, "delete_from_cloudformation_json", _delete_policy)
     patch(Stack, "stack_resources", property(_known_resources))
 
@@ -41,6 +43,15 @@ def _apply(change_set: ChangeSet) -> None:
 def _import_bucket(name: str, template: Any, account_id: str, region: str, **about: Any) -> FakeBucket:
     buckets = s3_backends[account_id][_PARTITION].buckets
     return buckets[name] if name in buckets else _create_bucket(name, template, account_id, region, **about)
+
+
+def _update_policy(*, original_resource: ManagedPolicy, cloudformation_json: Any, **about: Any) -> ManagedPolicy:
+    document = json.dumps(cloudformation_json["Properties"]["PolicyDocument"])
+    # Of the five that IAM keeps, CloudFormation gives up the oldest one.
+    del original_resource.versions[:-4]
+    backend = iam_backends[about["account_id"]][_PARTITION]
+    backend.create_policy_version(original_resource.arn, document, set_as_default=True)
+    return original_resource
 
 
 def _delete_policy(arn: str, _template: Any, account_id: str, _region: str) -> None:

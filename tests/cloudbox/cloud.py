@@ -8,6 +8,7 @@ from pathlib import Path
 from moto.moto_api._internal.models import moto_api_backend
 
 from tests.cloudbox import identity
+from tests.cloudbox.bucket_rules import BucketRules
 from tests.cloudbox.calls import CallBook
 from tests.cloudbox.faults import FaultBook
 from tests.cloudbox.lifecycle import Lifecycle
@@ -32,6 +33,7 @@ class Cloud:
         self.quotas = QuotaBook()
         self.spot = SpotMarket()
         self.tokens = TokenBook()
+        self.buckets = BucketRules()
         self.meter = Meter(self.spot)
         self.lifecycle = Lifecycle(folder, self.meter, self.lock, with_machines=with_machines)
         self.scheduler = Scheduler(self.lifecycle)
@@ -44,8 +46,9 @@ class Cloud:
             self.lifecycle.states.reset()
             self.lifecycle.images.reset()
             identity.enforce(False)
-            for part in (self.faults, self.quotas, self.spot, self.tokens, self.meter, self.scheduler, self.calls):
+            for part in (self.faults, self.quotas, self.spot, self.tokens, self.buckets, self.meter, self.calls):
                 part.reset()
+            self.scheduler.reset()
             self.lifecycle.settle()
 
     def close(self) -> None:

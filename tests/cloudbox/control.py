@@ -44,6 +44,7 @@ class Control:
             ("POST", "/control/schedules"): self._advance_schedules,
             ("POST", "/control/gpu-fault"): lambda order: cloud.lifecycle.images.break_gpu(order["fault"]),
             ("POST", "/control/first-boot"): cloud.lifecycle.images.change_first_boot,
+            ("POST", "/control/buckets"): lambda order: cloud.buckets.give_away(**order),
             ("POST", "/control/iam"): lambda order: identity.enforce(order["enforce"]),
         }
 

@@ -64,6 +64,8 @@ class Gate:
     def _carry_out(self, call: Call, environ: Environ) -> Response:
         if own := self._own.get((call.service, call.action)):
             return own(call)
+        if call.service == "s3" and (refused := self._check_bucket(environ)):
+            return refused
         if call.service in ("ec2", "ssm", "cloudformation"):
             images.publish(call.region)
         if call.service == "cloudformation":
@@ -75,6 +77,17 @@ class Gate:
         if call.changes_machines:
             return self._change_machines(call, environ)
         return self._forward(environ)
+
+    def _check_bucket(self, environ: Environ) -> Response | None:
+        headers = {name[5:].replace("_", "-").lower(): text for name, text in environ.items() if name[:5] == "HTTP_"}
+        path = f"{environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}"
+        refused = self._cloud.buckets.check(environ["REQUEST_METHOD"], path, headers)
+        if refused is None:
+            return None
+        body = f"<Error><Code>{refused.code}</Code><Message>{refused.message}</Message></Error>"
+        answer = Response(body, status=refused.status, content_type="text/xml")
+        answer.headers["x-amz-bucket-region"] = refused.region
+        return answer
 
     def _change_machines(self, call: Call, environ: Environ) -> Response:
         """Let moto change machines, one call after the other, and have the rest of the box follow."""

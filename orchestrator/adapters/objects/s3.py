@@ -19,7 +19,9 @@ _OF_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 class S3Store(Results):
     """The results of runs, in a bucket."""
 
-    def __init__(self, client: S3Client, bucket: str, prefix: str = "runs", *, keys_file: str = "") -> None:
+    def __init__(
+        self, client: S3Client, bucket: str, prefix: str = "runs", *, keys_file: str = "", owner: str = ""
+    ) -> None:
         """Name the place; nothing is contacted.
 
         Args:
@@ -27,11 +29,13 @@ class S3Store(Results):
             bucket: its name.
             prefix: what the keys of all runs begin with, without a slash at its end.
             keys_file: where the machine has its keys to the bucket; empty where it has a role.
+            owner: the AWS account whose bucket it must be, for the machine; the laptop's client names it by itself.
         """
         self._client = client
         self._bucket_name = bucket
         self._prefix = prefix
         self._keys_file = keys_file
+        self._owner = owner
         super().__init__(S3Folder(client=client, bucket=bucket, prefix=prefix), workers=_WORKERS)
 
     @property
@@ -43,4 +47,6 @@ class S3Store(Results):
             where["endpoint"] = endpoint
         if self._keys_file:
             where["keys"] = self._keys_file
+        if self._owner:
+            where["owner"] = self._owner
         return f"s3://{self._bucket_name}/{quote(self._prefix)}?{urlencode(where, safe=':/')}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _CUTS = 4
 """How often in a row a download may break before a single byte has come."""
+_FORBIDDEN = frozenset({"403", "AccessDenied"})
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _MAKE = "make it with `kedge bootstrap --provider aws`; for Spaces see KEDGE_SPACES_BUCKET"
 _OPEN = f"{SIGN_IN}; for Spaces set SPACES_ACCESS_KEY_ID and SPACES_SECRET_ACCESS_KEY"
@@ -150,6 +151,14 @@ def explained(what: str) -> Iterator[None]:
             raise FileNotFoundError(what) from err
         if code_of(err) == "NoSuchBucket":
             raise KedgeError(what, why="there is no such bucket", fix=_MAKE) from err
+        if code_of(err) in _FORBIDDEN:
+            raise KedgeError(
+                what,
+                why=f"S3 answered {err.operation_name} with {code_of(err)}: the bucket isn't this account's "
+                "(any more), or these credentials may not use it",
+                fix=f"have an administrator allow {err.operation_name}, or use another profile; if somebody else has "
+                "taken the bucket's name, bootstrap again with another --bucket",
+            ) from err
         if code_of(err) in REFUSED:
             raise KedgeError(what, why=f"the object store doesn't accept the keys ({code_of(err)})", fix=_OPEN) from err
         raise translate(err, what) from err

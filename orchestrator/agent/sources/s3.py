@@ -1,7 +1,10 @@
 """`s3://bucket/prefix/` or `s3://bucket/key`: what lies below a prefix, or one object.
 
-With the keys among the secrets, else with the machine's own role. `?region=...` and `&endpoint=...` say where the
-bucket is, if it isn't where the machine's own store is.
+Asked with the keys among the secrets, else with the machine's own role. Where S3 refuses those, it is asked without
+any: it answers a signed request for public data with 403 if the signer's own policy doesn't allow it.
+
+`?region=...` and `&endpoint=...` say where the bucket is, if it isn't where the machine's own store is; a region that
+is left out, or is wrong, is learnt from S3's refusal. `&owner=ACCOUNT` says whose bucket it must be.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from .transfer import Body, Opener, Transfer, Wanted
 
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
+_FIRST_REGION = "us-east-1"
+_ANONYMOUS = Credentials("", "")
 
 
 def fetch(task: Task, *, page: int = 1000) -> Fetched:
@@ -36,16 +41,62 @@ def fetch(task: Task, *, page: int = 1000) -> Fetched:
         AgentError: S3 refuses, or has nothing there.
         OSError: S3 can't be reached.
     """
-    keys = _keys(task)
-    place = _place(task, has_keys=keys is not None)
-    key = place.prefix + ("/" if _is_folder(task.address) and place.prefix else "")
-    client = _KeyedClient(place, keys, patience=task.patience) if keys else Client(place, patience=task.patience)
-    try:
-        return _bring(task, client, key, page)
-    except S3Error as err:
-        raise _explain(err, place, key, has_keys=keys is not None) from err
-    finally:
-        client.close()
+    way = _first_way(task)
+    key = way.place.prefix + ("/" if _is_folder(task.address) and way.place.prefix else "")
+    refusal: AgentError | None = None
+    while True:
+        client = _KeyedClient(way.place, way.keys, patience=task.patience)
+        try:
+            return _bring(task, client, key, page)
+        except S3Error as err:
+            if not (refusal and _is_locked(err)):
+                refusal = _explain(err, way, key)
+            following = _next_way(way, err)
+            if following is None:
+                raise refusal from err
+            way = following
+        finally:
+            client.close()
+
+
+class _Way(NamedTuple):
+    """How a bucket is asked.
+
+    Attributes:
+        keys: None for the machine's role, empty ones for a request that isn't signed.
+        is_own: it is the machine's own store.
+        is_told: S3 has said which region it is in.
+    """
+
+    place: Place
+    keys: Credentials | None
+    is_own: bool
+    is_told: bool = False
+
+
+def _first_way(task: Task) -> _Way:
+    place = parse_place(task.address)
+    store = task.machine.store_url
+    own = parse_place(store) if store.startswith("s3://") else Place("", "", "", "")
+    endpoint = place.endpoint or task.setting("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or own.endpoint
+    region = place.region or task.setting("AWS_REGION", "AWS_DEFAULT_REGION") or own.region or _FIRST_REGION
+    is_own = (place.bucket, endpoint) == (own.bucket, own.endpoint)
+    owner = place.owner or (own.owner if is_own else "")
+    has_role = bool(own.bucket) and not own.keys
+    keys = _keys(task) or (None if has_role else _ANONYMOUS)
+    return _Way(place._replace(endpoint=endpoint, region=region, owner=owner, keys=""), keys, is_own)
+
+
+def _next_way(way: _Way, err: S3Error) -> _Way | None:
+    """Return what to try after a refusal; None where nothing is left."""
+    if err.region and err.region != way.place.region and not way.is_told:
+        return way._replace(place=way.place._replace(region=err.region), is_told=True)
+    is_signed = way.keys != _ANONYMOUS
+    return way._replace(keys=_ANONYMOUS) if is_signed and not way.is_own and err.status == 403 else None
+
+
+def _is_locked(err: S3Error) -> bool:
+    return err.status in (400, 401, 403)
 
 
 def _bring(task: Task, client: Client, key: str, page: int) -> Fetched:
@@ -82,29 +133,17 @@ class _Keys(Role):
 
 
 class _KeyedClient(Client):
-    """Talk to a bucket with keys instead of the machine's role."""
+    """Talk to a bucket with keys instead of the machine's role, where there are any."""
 
-    def __init__(self, place: Place, keys: Credentials, *, patience: float) -> None:
+    def __init__(self, place: Place, keys: Credentials | None, *, patience: float) -> None:
         super().__init__(place, patience=patience)
-        self._role = _Keys(keys)
+        if keys is not None:
+            self._role = _Keys(keys)
 
 
 def _keys(task: Task) -> Credentials | None:
     access, secret = task.setting("AWS_ACCESS_KEY_ID"), task.setting("AWS_SECRET_ACCESS_KEY")
     return Credentials(access, secret, task.setting("AWS_SESSION_TOKEN")) if access and secret else None
-
-
-def _place(task: Task, *, has_keys: bool) -> Place:
-    place = parse_place(task.address)
-    store = task.machine.store_url
-    own = parse_place(store) if store.startswith("s3://") else Place("", "", "", "")
-    endpoint = place.endpoint or task.setting("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or own.endpoint
-    region = place.region or task.setting("AWS_REGION", "AWS_DEFAULT_REGION") or own.region
-    if not region and has_keys:
-        raise AgentError(
-            f"the region of {place.bucket} isn't known", fix=f"write s3://{place.bucket}/...?region=REGION"
-        )
-    return place._replace(endpoint=endpoint, region=region)
 
 
 def _is_folder(address: str) -> bool:
@@ -161,7 +200,8 @@ def _modified(entry: str) -> float:
     return float(calendar.timegm(time.strptime(_text(entry, "LastModified")[:19], "%Y-%m-%dT%H:%M:%S")))
 
 
-def _explain(err: S3Error, place: Place, key: str, *, has_keys: bool) -> AgentError:
+def _explain(err: S3Error, way: _Way, key: str) -> AgentError:
+    place, has_keys = way.place, way.keys not in (None, _ANONYMOUS)
     what = f"s3://{place.bucket}/{key}"
     if err.status == 301 or err.code in _ELSEWHERE:
         fix = f"add ?region=REGION to the address, the region of {place.bucket}"
@@ -170,8 +210,11 @@ def _explain(err: S3Error, place: Place, key: str, *, has_keys: bool) -> AgentEr
         return AgentError(f"there is no {what}", why=str(err), fix="correct the address in `data`")
     if err.status == 412:
         return AgentError(f"{what} was changed while it was fetched", why=str(err), fix="start again")
-    if err.status in (400, 401, 403):
-        fix = f"name {_KEYS} under `secrets`, or let the machine's role read the bucket"
+    if _is_locked(err):
+        fix = (
+            f"name {_KEYS} under `secrets`, or, for a bucket of your own AWS account, let runs read it: "
+            f"kedge bootstrap --provider aws --read-bucket {place.bucket}"
+        )
         held = f"see whether {_KEYS} are right and may read it (s3:GetObject, s3:ListBucket)"
         return AgentError(f"{what} is refused", why=str(err), fix=held if has_keys else fix)
     return AgentError(f"{what} can't be fetched", why=str(err), fix="start again later: it goes on from where it was")

@@ -208,10 +208,14 @@ def test_a_budget_stays_until_it_is_changed(session: AwsSession) -> None:
 
 @pytest.mark.parametrize(
     ("wishes", "said"),
-    [(AccountWishes(budget_usd=Decimal(50)), "address to write to"), (AccountWishes(bucket="other"), "already")],
+    [
+        (AccountWishes(budget_usd=Decimal(50)), "address to write to"),
+        (AccountWishes(bucket="other"), "already"),
+        (AccountWishes(read_buckets=("s3://my-data/x",)), "no bucket's name"),
+    ],
 )
 def test_a_wish_that_cannot_be_fulfilled_changes_nothing(session: AwsSession, wishes: AccountWishes, said: str) -> None:
-    """An alarm that nobody reads, and a bucket that would have to be renamed."""
+    """An alarm that nobody reads, a bucket that would have to be renamed, and a name that no bucket can have."""
     set_up(session)
     with pytest.raises(BadRequestError, match=said):
         plan(session, wishes)
@@ -241,6 +245,33 @@ def test_the_boundary_confines_every_role_of_a_run(session: AwsSession) -> None:
     listing = document["Statement"][2]
     assert listing["Action"] == "s3:ListBucket"
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*", "data/*"]}}
+
+
+def test_other_buckets_that_were_named_may_be_read_and_nothing_else(session: AwsSession) -> None:
+    """With `--read-bucket`; they stay until other ones are named, and go with an empty name."""
+    account = set_up(session, AccountWishes(read_buckets=("my-data", "more.data")))
+    assert tuple(account.read_buckets) == ("my-data", "more.data")
+    iam = session.client("iam")
+    version = iam.get_policy(PolicyArn=account.boundary_arn)["Policy"]["DefaultVersionId"]
+    found = iam.get_policy_version(PolicyArn=account.boundary_arn, VersionId=version)["PolicyVersion"]
+    boundary = IAMPolicy(json.dumps(found["Document"]))
+
+    def allowed(action: str, resource: str) -> bool:
+        return boundary.is_action_permitted(action, f"arn:aws:s3:::{resource}") is PermissionResult.PERMITTED
+
+    for name in ("my-data", "more.data"):
+        assert allowed("s3:GetObject", f"{name}/a/b")
+        assert allowed("s3:ListBucket", name)
+        assert not allowed("s3:PutObject", f"{name}/a/b")
+        assert not allowed("s3:DeleteObject", f"{name}/a/b")
+    assert not allowed("s3:GetObject", "my-data-2/a")
+    assert not allowed("s3:GetObject", "another-bucket/a")
+
+    assert plan(session).kind == "none"
+    change = plan(session, AccountWishes(read_buckets=()))
+    said = "other buckets that runs may read where their job names them: my-data,more.data -> none"
+    assert Change(sign="~", says=said) in change.changes
+    assert apply_account(session, change, CLOCK).read_buckets == ()
 
 
 def test_the_scheduler_ends_only_kedges_machines_of_this_account(session: AwsSession) -> None:
@@ -452,6 +483,7 @@ def test_the_command_shows_asks_and_is_idempotent(laptop: Laptop, endpoint: str)
     assert (made["done"], made["bucket"]) == (True, BUCKET)
     assert made["actions"] == planned["actions"]
     assert "nothing to do" in laptop.kedge(*words)
+    assert laptop.json(*words, "--read-bucket", "my-data", "--yes")["read_buckets"] == ["my-data"]
     assert f"- bucket for code, checkpoints, results and data sets: {BUCKET} (empty)" in laptop.kedge(
         *words, "--remove", "--yes"
     )

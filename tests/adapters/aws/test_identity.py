@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from orchestrator.adapters.datasets.push import data_name
 from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.policy import data_sets, write_policy
+from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
 from orchestrator.core.job import DataMount
 from tests.adapters.aws.world import RUN, AwsWorld
 
@@ -113,6 +113,20 @@ def test_a_job_without_data_sets_reads_none() -> None:
 def test_an_address_in_the_bucket_names_a_data_set(source: str, name: str | None) -> None:
     """One data set, and never more: not a pattern, and nothing of a run's."""
     assert data_sets([DataMount(source=source, target="maps")], BUCKET) == ([name] if name else [])
+
+
+def test_of_other_buckets_a_run_reads_those_that_both_its_job_and_the_account_name() -> None:
+    """All of them, and only to read."""
+    mounts = [
+        DataMount(source=source, target="x")
+        for source in ("s3://mine/maps/", "s3://stranger/a", "https://other/x", "/home/me/other")
+    ]
+    assert named_buckets(mounts, ("mine", "other")) == ["mine"]
+    policy = write_policy(BUCKET, RUN, others=["mine"])
+    assert allows(policy, "s3:GetObject", "mine/maps/a", {})
+    assert allows(policy, "s3:ListBucket", "mine", {"s3:prefix": "maps/"})
+    assert not allows(policy, "s3:PutObject", "mine/maps/a", {})
+    assert not allows(policy, "s3:GetObject", "other/a", {})
 
 
 def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> None:

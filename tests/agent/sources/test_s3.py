@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.s3client import locate, parse_place
 from orchestrator.agent.sources import s3
 from orchestrator.agent.sources.draft import Draft
 from orchestrator.agent.sources.tally import Tally
@@ -99,3 +101,54 @@ def test_s3_s_refusals_say_what_to_do(machine: Machine, bucket: Aws, code: str, 
 def test_a_prefix_without_objects_is_no_empty_data_set(machine: Machine, bucket: Aws) -> None:
     """More likely the address is wrong."""
     assert "nothing at" in str(machine.refuse(f"s3://{bucket.bucket}/sets/facets/"))
+
+
+def test_public_data_is_read_unsigned_where_the_role_may_not_and_where_it_is(machine: Machine, bucket: Aws) -> None:
+    """A signed request is refused although everybody may read it; the first refusals say in which region it is."""
+    name = f"public.data.{bucket.bucket[-8:]}"
+    bucket.publish(name, region="us-west-2", files={"faces/a.bin": b"a" * 1000, "faces/b.txt": b"b", "one.txt": b"1"})
+    assert files_below(machine.fetch(f"s3://{name}/faces/")) == {"a.bin": b"a" * 1000, "b.txt": b"b"}
+    asked = bucket.gate.asked
+    assert [_region(headers) for _, _, headers in asked] == [REGION, "us-west-2", "", "", ""]
+    assert machine.fetch(f"s3://{name}/one.txt", "one.txt").read_bytes() == b"1"
+
+
+def test_a_machine_without_a_role_reads_public_data_at_once(machine: Machine, bucket: Aws) -> None:
+    """As on a droplet: nothing is there to sign with, and nothing is waited for."""
+    name = f"public-{bucket.bucket[-8:]}"
+    bucket.publish(name, region="us-west-2", files={"one.txt": b"1"})
+    machine.store_url = ""
+    assert machine.fetch(f"s3://{name}/one.txt?endpoint={bucket.gate.url}").read_bytes() == b"1"
+    assert [_region(headers) for _, _, headers in bucket.gate.asked] == ["", ""]
+
+
+def test_what_is_not_public_says_how_runs_may_read_it(machine: Machine, bucket: Aws) -> None:
+    """The signed refusal is what counts; the machine's own bucket is never asked unsigned."""
+    name = f"private-{bucket.bucket[-8:]}"
+    bucket.s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    bucket.gate.rules.give_away(name)
+    error = machine.refuse(f"s3://{name}/one.txt")
+    assert "is refused" in str(error)
+    assert f"kedge bootstrap --provider aws --read-bucket {name}" in error.fix
+    bucket.gate.rules.give_away(bucket.bucket)
+    bucket.gate.asked.clear()
+    machine.refuse(f"s3://{bucket.bucket}/sets/faces/")
+    assert all(_region(headers) == REGION for _, _, headers in bucket.gate.asked)
+
+
+@pytest.mark.parametrize(
+    ("bucket_name", "host", "base"),
+    [
+        ("plain", "plain.s3.eu-west-3.amazonaws.com", ""),
+        ("with.dots", "s3.eu-west-3.amazonaws.com", "/with.dots"),
+    ],
+)
+def test_a_bucket_with_dots_is_addressed_by_its_path(bucket_name: str, host: str, base: str) -> None:
+    """The certificate of *.s3.REGION.amazonaws.com covers no name with dots (fact: s3-dots)."""
+    assert locate(parse_place(f"s3://{bucket_name}/x?region=eu-west-3")) == (False, host, base)
+
+
+def _region(headers: dict[str, str]) -> str:
+    """Return the region that a request was signed for; empty for one that isn't signed."""
+    found = re.search(r"/([a-z0-9-]+)/s3/aws4_request", headers.get("authorization", ""))
+    return found[1] if found else ""

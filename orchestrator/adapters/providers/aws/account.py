@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,19 @@ class Account:
         boundary_arn: the permissions boundary of every run's role.
         scheduler_role_arn: what EventBridge Scheduler assumes to end a machine.
         region: of the stack and the bucket.
+        read_buckets: other buckets that a run may read where its job names them.
     """
 
     bucket: str
     boundary_arn: str
     scheduler_role_arn: str
     region: str = ""
+    read_buckets: Sequence[str] = ()
+
+    @property
+    def id(self) -> str:
+        """The account's twelve digits."""
+        return self.boundary_arn.split(":")[4]
 
     @property
     def partition(self) -> str:
@@ -85,4 +93,10 @@ def account_of(stack: Stack) -> Account | None:
     if not all(stack.outputs.get(name) for name in names):
         return None
     bucket, boundary, role = (stack.outputs[name] for name in names)
-    return Account(bucket=bucket, boundary_arn=boundary, scheduler_role_arn=role, region=stack.id.split(":")[3])
+    return Account(
+        bucket=bucket,
+        boundary_arn=boundary,
+        scheduler_role_arn=role,
+        region=stack.id.split(":")[3],
+        read_buckets=tuple(name for name in stack.parameters.get("ReadBuckets", "").split(",") if name),
+    )

@@ -30,14 +30,18 @@ def default_bucket(session: AwsSession) -> str:
     return f"kedge-{session.account_id()}-{session.region}"
 
 
-def look_at_bucket(client: S3Client, bucket: str, account_id: str) -> Literal["absent", "ours", "forbidden"]:
+def look_at_bucket(client: S3Client, bucket: str) -> Literal["absent", "ours", "forbidden"]:
     """Tell whether there is a bucket of this name, and whether the account may look into it.
+
+    Args:
+        client: names the owner (own_bucket.py).
+        bucket: the name.
 
     Raises:
         ClientError: S3 doesn't tell.
     """
     try:
-        client.head_bucket(Bucket=bucket, ExpectedBucketOwner=account_id)
+        client.head_bucket(Bucket=bucket)
     except ClientError as err:
         if code_of(err) in _ABSENT:
             return "absent"

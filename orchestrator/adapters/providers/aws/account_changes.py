@@ -21,6 +21,7 @@ _RESOURCES = {
 }
 _SETTINGS = {
     "RunDays": "days after which what runs left is deleted",
+    "ReadBuckets": "other buckets that runs may read where their job names them",
     "BudgetUsd": "dollars a month above which mail is sent",
     "BudgetEmail": "address of the budget alarm",
 }

@@ -26,6 +26,7 @@ from orchestrator.adapters.providers.aws.account_stack import (
     failure_reason,
     find_stack,
 )
+from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _usable_stack(client: CloudFormationClient, clock: Clock) -> Stack | None:
 
 
 def _refuse_foreign_bucket(session: AwsSession, bucket: str) -> None:
-    if look_at_bucket(session.client("s3"), bucket, session.account_id()) == "forbidden":
+    if look_at_bucket(own_s3(session, session.account_id()), bucket) == "forbidden":
         raise BadRequestError(
             f"the bucket's name {bucket} is taken",
             why="it is another account's, or you may not look into it",

@@ -16,6 +16,7 @@ from orchestrator.adapters.providers.aws.account_bucket import (
 )
 from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
 from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
+from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.units import format_bytes
 
@@ -75,7 +76,7 @@ def plan_removal(session: AwsSession) -> AccountRemoval | None:
         found = _resources(client, stack) if stack is not None else {"Bucket": default_bucket(session)}
         _refuse_while_needed(session, found.get("RunBoundary", ""))
         bucket = _existing(session, found.pop("Bucket", ""), surely_ours=stack is not None)
-        sizes = [size for _, size in bucket_versions(session.client("s3"), bucket)] if bucket else []
+        sizes = [size for _, size in bucket_versions(own_s3(session, session.account_id()), bucket)] if bucket else []
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the account level of AWS can't be looked at") from err
     if stack is None and not bucket:
@@ -107,7 +108,7 @@ def remove_account(session: AwsSession, removal: AccountRemoval, clock: Clock, *
     try:
         # The bucket first: while the stack is there, a removal that broke off finds it again.
         if removal.bucket and (delete_data or not removal.objects):
-            delete_bucket(session.client("s3"), removal.bucket, with_data=delete_data)
+            delete_bucket(own_s3(session, removal.account_id), removal.bucket, with_data=delete_data)
         if removal.stack_id:
             _delete_stack(client, removal.stack_id, clock)
     except (ClientError, BotoCoreError) as err:
@@ -154,11 +155,11 @@ def _existing(session: AwsSession, bucket: str, *, surely_ours: bool) -> str:
     """Return the bucket's name; empty when there is none, or when only its name says that it is ours."""
     if not bucket:
         return ""
-    standing = look_at_bucket(session.client("s3"), bucket, session.account_id())
+    standing = look_at_bucket(own_s3(session, session.account_id()), bucket)
     if standing == "forbidden" and surely_ours:
         raise KedgeError(
             f"the bucket {bucket} can't be looked into",
-            why="S3 answered HeadBucket with 403",
+            why="S3 answered HeadBucket with 403: you may not, or another account has taken the name",
             fix="have an administrator allow s3:ListBucket on it, or use another profile",
         )
     return bucket if standing == "ours" else ""

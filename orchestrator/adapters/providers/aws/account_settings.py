@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 
 from orchestrator.adapters.providers.aws.account_stack import Stack
 from orchestrator.core.errors import BadRequestError
 
-_DEFAULTS = {"BucketName": "", "RunDays": "60", "BudgetUsd": "0", "BudgetEmail": ""}
+_DEFAULTS = {"BucketName": "", "RunDays": "60", "ReadBuckets": "", "BudgetUsd": "0", "BudgetEmail": ""}
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +19,13 @@ class AccountWishes:
 
     Attributes:
         bucket: the bucket's name; `kedge-ACCOUNT-REGION` for an account that has none yet.
+        read_buckets: all the other buckets that runs may read; an empty tuple for none.
         budget_usd: a month, for the whole account; zero takes the alarm away.
         budget_email: where the alarm goes.
     """
 
     bucket: str | None = None
+    read_buckets: tuple[str, ...] | None = None
     budget_usd: Decimal | None = None
     budget_email: str | None = None
 
@@ -37,6 +41,8 @@ def settle_settings(stack: Stack | None, wishes: AccountWishes, *, default_bucke
     Raises:
         BadRequestError: a wish that can't be fulfilled.
     """
+    for name in wishes.read_buckets or ():
+        _refuse_no_bucket(name)
     present = _DEFAULTS | ({"BucketName": default_bucket} if stack is None else dict(stack.parameters))
     settings = {name: present[name] for name in _DEFAULTS} | _wished(wishes)
     if stack is not None and settings["BucketName"] != present["BucketName"]:
@@ -45,12 +51,32 @@ def settle_settings(stack: Stack | None, wishes: AccountWishes, *, default_bucke
             why="a bucket can't be renamed",
             fix="leave --bucket out, or take the account level away first with --remove",
         )
+    if stack is None and "." in settings["BucketName"]:
+        raise BadRequestError(
+            f"the bucket's name {settings['BucketName']} has dots",
+            why="TLS certificates of S3 don't cover such names, so that machines could not verify the bucket",
+            fix="choose a name with dashes instead",
+        )
     if settings["BudgetUsd"] != "0" and not settings["BudgetEmail"]:
         raise BadRequestError("a budget alarm needs an address to write to", fix="say --email you@example.org")
     return settings
 
 
+def _refuse_no_bucket(name: str) -> None:
+    if not _BUCKET.fullmatch(name):
+        raise BadRequestError(
+            f"{name!r} is no bucket's name",
+            why="a name has 3 to 63 letters in lower case, digits, dots and dashes",
+            fix="say it without s3:// and without a path, for example --read-bucket my-data",
+        )
+
+
 def _wished(wishes: AccountWishes) -> dict[str, str]:
     budget = None if wishes.budget_usd is None else f"{wishes.budget_usd.normalize():f}"
-    wished = {"BucketName": wishes.bucket, "BudgetUsd": budget, "BudgetEmail": wishes.budget_email}
+    wished = {
+        "BucketName": wishes.bucket,
+        "ReadBuckets": None if wishes.read_buckets is None else ",".join(dict.fromkeys(wishes.read_buckets)),
+        "BudgetUsd": budget,
+        "BudgetEmail": wishes.budget_email,
+    }
     return {name: value for name, value in wished.items() if value is not None}

@@ -13,7 +13,7 @@ from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.providers.aws.identity import make_identity
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.network import make_group, open_to
-from orchestrator.adapters.providers.aws.policy import data_sets, write_policy
+from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
 from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tu
     record = tools.records.run(run_id)
     is_new = not record.role or region not in record.groups
     if not record.role:
-        policy = write_policy(account.bucket, run_id, data_sets(order.data, account.bucket), account.partition)
+        policy = write_policy(
+            account.bucket,
+            run_id,
+            data_sets(order.data, account.bucket),
+            others=named_buckets(order.data, account.read_buckets),
+            partition=account.partition,
+        )
         make_identity(tools.session.client("iam"), run_id, policy, account, tools.clock)
         _log.info("made role %s", role_name(run_id))
         record = replace(record, role=True, account=tools.account_id())

@@ -49,6 +49,10 @@ class Cache:
             write_atomically(path, json.dumps(entry).encode())
         return value
 
+    def forget(self, kind: str, name: str) -> None:
+        """Drop a kept answer that is known to be old; none is no error."""
+        self._path(kind, name).unlink(missing_ok=True)
+
     def basis(self) -> str:
         """Say how old what was used is: `live`, or `prices, zones of 2026-11-20 09:30 UTC, the rest live`."""
         if not self._used:

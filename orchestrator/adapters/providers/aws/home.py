@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.adapters.datasets.push import BucketData
 from orchestrator.adapters.objects.s3 import S3Store
 from orchestrator.adapters.objects.stage import S3Stage
 from orchestrator.adapters.providers.aws.account import Account, find_account
+from orchestrator.adapters.providers.aws.cache import Cache
+from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -19,11 +21,19 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-    from orchestrator.adapters.providers.aws.cache import Cache
     from orchestrator.adapters.providers.aws.session import AwsSession
     from orchestrator.core.ports import Clock
 
 _WHOSE = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+
+
+_ACCOUNT = ("account", "")
+"""How the cache calls the account level."""
+
+
+def forget_account(cache_dir: Path, clock: Clock) -> None:
+    """Have the account level looked at again: it has been changed."""
+    Cache(cache_dir, clock).forget(*_ACCOUNT)
 
 
 def cache_name(environ: Mapping[str, str]) -> str:
@@ -55,7 +65,7 @@ class Home:
         Raises:
             BadRequestError: there was none.
         """
-        kept = self._cache.remember("account", "", self._ask)
+        kept = self._cache.remember(*_ACCOUNT, self._ask)
         if kept is None:
             raise BadRequestError(
                 "this AWS account isn't set up for kedge",
@@ -67,7 +77,7 @@ class Home:
     @cached_property
     def store(self) -> S3Store:
         """The bucket, as the place of results."""
-        return S3Store(self._s3, self.account.bucket)
+        return S3Store(self._s3, self.account.bucket, owner=self.account.id)
 
     @cached_property
     def stage(self) -> S3Stage:
@@ -81,8 +91,8 @@ class Home:
 
     @property
     def _s3(self) -> S3Client:
-        return self._session.client("s3", self.account.region or None)
+        return own_s3(self._session, self.account.id, self.account.region or None)
 
-    def _ask(self) -> dict[str, str] | None:
+    def _ask(self) -> dict[str, Any] | None:
         account = find_account(self._session)
         return asdict(account) if account else None

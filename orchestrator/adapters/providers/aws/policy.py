@@ -32,16 +32,26 @@ def data_sets(mounts: Sequence[DataMount], bucket: str) -> Sequence[str]:
     return sorted({name for name in names if name})
 
 
-def write_policy(bucket: str, run_id: str, data: Sequence[str] = (), partition: str = "aws") -> Document:
+def named_buckets(mounts: Sequence[DataMount], allowed: Sequence[str]) -> Sequence[str]:
+    """Name the other buckets that a job's addresses name, of those that the account lets runs read."""
+    addresses = (urlsplit(mount.source) for mount in mounts if mount.is_fetched)
+    return sorted({address.netloc for address in addresses if address.scheme == "s3"} & set(allowed))
+
+
+def write_policy(
+    bucket: str, run_id: str, data: Sequence[str] = (), *, others: Sequence[str] = (), partition: str = "aws"
+) -> Document:
     """Write the policy of a run's role.
 
     Args:
         bucket: with everything in it.
         run_id: the run.
         data: the data sets that it may read, by name.
+        others: buckets of which it may read everything.
         partition: of AWS.
     """
     arn = f"arn:{partition}:s3:::{bucket}"
+    whole = [f"arn:{partition}:s3:::{name}" for name in others]
     own, readable = f"runs/{run_id}/*", [f"data/{name}/*" for name in data]
     reading = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": [f"{arn}/{prefix}" for prefix in readable]}
     return {
@@ -55,7 +65,17 @@ def write_policy(bucket: str, run_id: str, data: Sequence[str] = (), partition: 
                 "Resource": arn,
                 "Condition": {"StringLike": {"s3:prefix": [own, *readable]}},
             },
+            *([_reading(whole)] if whole else ()),
         ],
+    }
+
+
+def _reading(buckets: Sequence[str]) -> Document:
+    """Let all of some buckets be read."""
+    return {
+        "Effect": "Allow",
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": [resource for arn in buckets for resource in (arn, f"{arn}/*")],
     }
 
 

@@ -1,0 +1,96 @@
+"""Nothing goes to, or comes from, a bucket whose name a stranger has taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.datasets.push import BucketData
+from orchestrator.adapters.objects.s3 import S3Store
+from orchestrator.adapters.objects.s3_folder import S3Folder
+from orchestrator.adapters.objects.tally import Tally
+from orchestrator.adapters.providers.aws.account_bucket import bucket_versions, delete_bucket, look_at_bucket
+from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
+from orchestrator.adapters.providers.aws.own_bucket import own_s3
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.errors import BadRequestError, KedgeError
+from tests.cloudbox.box import REGION, Box
+from tests.cloudbox.moto_state import ACCOUNT
+
+BUCKET = "kedge-mine"
+
+
+@pytest.fixture
+def session(api: Box, monkeypatch: pytest.MonkeyPatch) -> AwsSession:
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    api.client("s3").create_bucket(Bucket=BUCKET)
+    return AwsSession(region=REGION)
+
+
+def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSession, tmp_path: Path) -> None:
+    """The stranger would let everybody in: S3 itself refuses, since no request comes without the owner's name.
+
+    Uploads in parts, listings and deletions too.
+    """
+    s3 = own_s3(session, ACCOUNT)
+    folder = S3Folder(client=s3, bucket=BUCKET, prefix="runs")
+    large = tmp_path / "large"
+    large.write_bytes(bytes(20 << 20))
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.txt").write_bytes(b"a")
+    data = BucketData(s3, BUCKET, state=tmp_path / "state", clock=SystemClock())
+    silent = Tally(lambda _done, _total: None, 1)
+    folder.write("x", b"mine")
+    api.give_bucket_away(BUCKET)
+    api.reset_calls()
+    asks: dict[str, Callable[[], object]] = {
+        "read": lambda: folder.read("x"),
+        "stream": lambda: list(folder.stream("x", 0)),
+        "exists": lambda: folder.exists("x"),
+        "write": lambda: folder.write("y", b"y"),
+        "upload": lambda: folder.upload("y", large, silent),
+        "results": lambda: S3Store(s3, BUCKET).manifest("r"),
+        "data": lambda: data.put(str(tmp_path / "set"), lambda _done, _total: None),
+    }
+    for name, ask in asks.items():
+        with pytest.raises(KedgeError) as caught:
+            ask()
+        assert "isn't this account's (any more)" in str(caught.value.why), name
+    assert look_at_bucket(s3, BUCKET) == "forbidden"
+    with pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|403"):
+        list(bucket_versions(s3, BUCKET))
+    with pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|403"):
+        delete_bucket(s3, BUCKET, with_data=False)
+    assert {call.status for call in api.calls("s3")} == {403}
+
+
+def test_every_operation_on_a_bucket_that_can_name_the_owner_does(api: Box, session: AwsSession) -> None:
+    """Also those that a transfer makes by itself, and those of later versions of the SDK."""
+    s3 = own_s3(session, ACCOUNT)
+    begun = s3.create_multipart_upload(Bucket=BUCKET, Key="x")["UploadId"]
+    api.give_bucket_away(BUCKET)
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: s3.upload_part(Bucket=BUCKET, Key="x", UploadId=begun, PartNumber=1, Body=b"x"),
+        lambda: s3.abort_multipart_upload(Bucket=BUCKET, Key="x", UploadId=begun),
+        lambda: s3.list_objects_v2(Bucket=BUCKET),
+        lambda: s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": "x"}]}),
+    )
+    for ask in asks:
+        with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
+            ask()
+
+
+def test_the_machine_is_told_whose_the_bucket_must_be(session: AwsSession) -> None:
+    """In the address of its store."""
+    assert f"owner={ACCOUNT}" in S3Store(own_s3(session, ACCOUNT), BUCKET, owner=ACCOUNT).url
+
+
+def test_a_new_bucket_gets_no_name_with_dots() -> None:
+    """TLS could not verify it (fact: s3-dots)."""
+    with pytest.raises(BadRequestError, match="dots") as caught:
+        settle_settings(None, AccountWishes(bucket="my.bucket"), default_bucket="kedge-1-eu")
+    assert "dashes" in caught.value.fix
