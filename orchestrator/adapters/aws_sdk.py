@@ -43,7 +43,12 @@ REFUSED = frozenset(
 """Codes that speak of credentials which nobody accepts."""
 
 # A HEAD has no body: its code is the status.
-_FORBIDDEN = frozenset({"403", "AccessDenied", "AccessDeniedException", "UnauthorizedAccess", "UnauthorizedOperation"})
+FORBIDDEN = frozenset({"403", "AccessDenied", "AccessDeniedException", "UnauthorizedAccess", "UnauthorizedOperation"})
+"""Codes that speak of a missing permission, or of one that somebody has taken away."""
+
+SCP = "service control policy"
+"""What a message names where an organization has denied something."""
+
 _THROTTLED = frozenset({"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException"})
 _NO_CREDENTIALS = (
     NoCredentialsError,
@@ -90,7 +95,11 @@ def _translate_answer(err: ClientError, what: str) -> KedgeError:
         return KedgeError(what, why="the AWS credentials have expired", fix=SIGN_IN)
     if code in REFUSED:
         return KedgeError(what, why=f"AWS doesn't accept the credentials ({code})", fix=SIGN_IN)
-    if code in _FORBIDDEN:
+    if code in FORBIDDEN and SCP in why:
+        return KedgeError(
+            what, why=why, fix="choose another --region, or have your organization's administrator allow this one"
+        )
+    if code in FORBIDDEN:
         allow = f"have an administrator allow {err.operation_name}, or use another profile"
         return KedgeError(what, why=why, fix=f"{allow}; docs/aws-permissions.md has the policy that is enough")
     if code in _THROTTLED:

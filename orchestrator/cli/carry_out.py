@@ -16,7 +16,7 @@ from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResult
 from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
-from orchestrator.core.plan import Plan
+from orchestrator.core.plan import Plan, refuse_snapshot
 from orchestrator.core.report import Command, RunState
 from orchestrator.engine.performing import Progress
 
@@ -45,6 +45,7 @@ def carry_out(
     plans.plan(console, spec, plan, findings)
     if dry_run:
         return
+    refuse_snapshot(plan)
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
             confirm("Go ahead?", yes=yes)

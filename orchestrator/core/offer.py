@@ -34,6 +34,7 @@ class Offer:
             up to that on demand or to the user's own limit; 0 where it can't.
         disk_usd_per_hour: of its root disk, of the data volumes that were wished for, and of its public address.
         disk_gib: what comes with the machine.
+        live: False for one out of a dated snapshot: it serves to plan, and is never rented.
     """
 
     provider: str
@@ -49,6 +50,7 @@ class Offer:
     cap_usd_per_hour: Decimal = Decimal(0)
     disk_usd_per_hour: Decimal = Decimal(0)
     spot: bool = False
+    live: bool = True
 
     @property
     def total_usd_per_hour(self) -> Decimal:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from orchestrator.core.actions import Action
+from orchestrator.core.actions import Action, CreateMachine
+from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.ports import CodeSummary
@@ -97,3 +98,20 @@ def usable_machine(machines: tuple[Machine, ...], report: MachineReport | None) 
     going = report.machine if report is not None and report.notice else ""
     states = (MachineState.BOOTING, MachineState.READY)
     return next((m for m in machines if m.state in states and m.id != going), None)
+
+
+def refuse_snapshot(plan: Plan) -> None:
+    """Refuse to carry out a plan whose offers come from a dated snapshot.
+
+    Its prices are old, its zones, images and quotas unchecked: neither the price nor the worst case would hold.
+
+    Raises:
+        UnreachableError: the provider could not be asked what it sells now.
+    """
+    creations = (action for action in plan.actions if isinstance(action, CreateMachine))
+    if any(not offer.live for action in creations for offer in action.offers):
+        raise UnreachableError(
+            "nothing is rented at the prices of a snapshot",
+            why=plan.basis,
+            fix="sign in, or check the network, and run the command again; `kedge plan` shows the plan without both",
+        )

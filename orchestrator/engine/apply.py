@@ -10,7 +10,7 @@ from orchestrator.core.actions import CreateMachine, DestroyMachine, FollowComma
 from orchestrator.core.errors import ConflictError, KedgeError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
-from orchestrator.core.plan import Plan
+from orchestrator.core.plan import Plan, refuse_snapshot
 from orchestrator.core.report import Command, RunState
 from orchestrator.engine.events import ActionBegan, ActionEnded, Events, Remark
 from orchestrator.engine.performing import Performer, Progress
@@ -37,8 +37,10 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
 
     Raises:
         ConflictError: another command is at work on the run, or has been since the plan was made.
+        UnreachableError: the plan's offers come from a snapshot; nothing was done.
         KedgeError: an action failed.
     """
+    refuse_snapshot(plan)
     performer = Performer(spec, world, events)
     with ExitStack() as held:
         held.enter_context(world.ledger.lock(spec.run_id, wait=_LOOKERS))

@@ -41,7 +41,7 @@ PUBLIC_IMAGES = (
             "base-oss-nvidia-driver-gpu-ubuntu-22.04",
             "base-oss-nvidia-driver-gpu-ubuntu-24.04",
             "oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04",
-            "oss-nvidia-driver-gpu-pytorch-2.8-ubuntu-24.04",
+            *(f"oss-nvidia-driver-gpu-pytorch-2.{minor}-ubuntu-24.04" for minor in (8, 9, 10, 11, 12)),
         )
     ),
     *(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.providers.aws.closed import NoImageError
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
     from orchestrator.core.offer import Accelerators
 
 _DEEP_LEARNING = "/aws/service/deeplearning/ami/x86_64"
-_GPU_PARAMETERS = (
-    f"{_DEEP_LEARNING}/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id",
-    f"{_DEEP_LEARNING}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+_GPU_IMAGES = (
+    *(f"oss-nvidia-driver-gpu-pytorch-2.{minor}-ubuntu-24.04" for minor in (12, 11, 10, 9, 8)),
+    "oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04",
+    "base-oss-nvidia-driver-gpu-ubuntu-24.04",
+    "base-oss-nvidia-driver-gpu-ubuntu-22.04",
 )
+# The newest first: AWS patches an image for a year after its PyTorch, so that older ones are there and unpatched. Those
+# without torch come last: the machine then makes an environment that has it.
+# fact: aws-dlami-parameters
+_GPU_PARAMETERS = tuple(f"{_DEEP_LEARNING}/{name}/latest/ami-id" for name in _GPU_IMAGES)
 _PLAIN_PARAMETERS = ("/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id",)
 
 # NVIDIA's open kernel modules, which these images carry, don't drive Volta:
@@ -62,10 +69,11 @@ class Image:
 def find_image(
     wishes: HasImage, session: AwsSession, region: str, gpu: Accelerators | None, *, cache: Cache | None = None
 ) -> Image:
-    """Find the image for a machine, by at most two calls (three where the first parameter is gone).
+    """Find the image for a machine, by at most two calls.
 
     Raises:
-        BadRequestError: there is no such image, or none that fits the machine.
+        NoImageError: the region has no such image.
+        BadRequestError: none fits the machine.
         KedgeError: AWS can't be asked.
     """
     parameters = _parameters(wishes.image_id, gpu)
@@ -90,7 +98,7 @@ def _parameters(image_id: str | None, gpu: Accelerators | None) -> tuple[str, ..
     if gpu.name in _NEEDS_OWN_IMAGE:
         raise BadRequestError(
             f"no public image drives a {gpu.name}",
-            why="AWS's deep learning images of Ubuntu 22.04 carry NVIDIA's open driver, which doesn't know that GPU",
+            why="AWS's deep learning images carry NVIDIA's open driver, which doesn't know that GPU",
             fix="name an image with the proprietary driver and Python >= 3.10 under image_id, or choose another --gpu",
         )
     return _GPU_PARAMETERS
@@ -99,15 +107,15 @@ def _parameters(image_id: str | None, gpu: Accelerators | None) -> tuple[str, ..
 def _resolve(ssm: SSMClient, parameters: tuple[str, ...], region: str) -> str:
     if parameters[0].startswith("ami-"):
         return parameters[0]
+    # One question for all: SSM answers with those that it has, in any order, and names the others.
+    found = ssm.get_parameters(Names=list(parameters))["Parameters"]
+    values = {each["Name"]: each["Value"] for each in found}
     for name in parameters:
-        try:
-            return ssm.get_parameter(Name=name)["Parameter"]["Value"]
-        except ClientError as err:
-            if code_of(err) != "ParameterNotFound":
-                raise
-    raise BadRequestError(
+        if name in values:
+            return values[name]
+    raise NoImageError(
         f"{region} has no image at {parameters[0]}",
-        why="there is no such public parameter",
+        why="there is no such public parameter" + (", nor one of an older image" if len(parameters) > 1 else ""),
         fix="name an image of that region under image_id: ami-..., or ssm:/the/parameter",
     )
 
@@ -120,7 +128,7 @@ def _describe(ec2: EC2Client, image_id: str, region: str) -> Image:
             raise
         found = []
     if not found:
-        raise BadRequestError(
+        raise NoImageError(
             f"there is no image {image_id} in {region}",
             why="images belong to one region, and may be private or withdrawn",
             fix="name an image of that region under image_id, or leave it out for AWS's newest",

@@ -20,6 +20,7 @@ from orchestrator.adapters.patience import ask_again
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.refusals import Reaction, refusal_of
 from orchestrator.adapters.providers.aws.tags import tag_specifications
+from orchestrator.adapters.providers.aws.zones import as_request
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -103,7 +104,7 @@ def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesReque
         "TagSpecifications": tag_specifications(parts.tags, *kinds),
     }
     if order.zone:
-        request["Placement"] = {"AvailabilityZone": order.zone}
+        request["Placement"] = as_request(order.zone)  # type: ignore[typeddict-item]  # one of its members
     if _BURSTABLE.match(order.instance_type):
         # "unlimited", the default from t3 on, bills more than the price beyond the baseline: no worst case would hold.
         request["CreditSpecification"] = {"CpuCredits": "standard"}

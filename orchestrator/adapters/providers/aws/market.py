@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.providers.aws import catalog, prices, quotas
+from orchestrator.adapters.providers.aws import catalog, prices, quotas, zones
 from orchestrator.adapters.providers.aws.catalog import InstanceType
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.core.errors import KedgeError
@@ -44,6 +44,7 @@ class RegionMarket:
         others: types that it has and that were thought of, but whose GPUs are not as wished.
         root_gib: of the smallest root disk that the image allows.
         headroom: of each quota that these types count against, as far as AWS tells, by code.
+        live: False where it is a dated snapshot's.
     """
 
     region: str
@@ -52,6 +53,7 @@ class RegionMarket:
     gp3_usd_per_gib_month: Decimal = Decimal(0)
     root_gib: int = 0
     headroom: dict[str, quotas.Headroom] = field(default_factory=dict)
+    live: bool = True
 
 
 class RegionReader:
@@ -64,6 +66,7 @@ class RegionReader:
         self._cache = cache
         self._clock = clock
         self._ec2 = session.client("ec2", region)
+        self.ec2_once = session.client("ec2", region, single_shot=True)
         self._quotas = session.client("service-quotas", region)
         self._pricing = session.client("pricing", prices.pricing_region(region))
         session.client("ssm", region)
@@ -118,15 +121,28 @@ class RegionReader:
         kept: dict[str, list[str]] = self._cache.remember("zones", f"{self.region} {' '.join(names)}", ask)
         return kept
 
+    def zone_ids(self) -> dict[str, str]:
+        """Return the ids of the region's zones by their names in this account."""
+        kept: dict[str, str] = self._cache.remember("zone ids", self.region, lambda: zones.ask_zone_ids(self._ec2))
+        return kept
+
+    def zone_name(self, zone_id: str) -> str:
+        """Return the name of a zone in this account.
+
+        Raises:
+            BadRequestError: the region has no such zone.
+        """
+        return zones.name_of(zone_id, self.zone_ids(), self.region)
+
     def on_demand(self, types: Sequence[InstanceType], pool: ThreadPoolExecutor) -> tuple[ForSale, ...]:
         """Return what is for sale on demand, in every zone that has it."""
-        zones = pool.submit(self.zones, types)
+        where = pool.submit(self.zones, types)
         costs = list(pool.map(self.usd_per_hour, types))
         return tuple(
             ForSale(type=kind, zone=zone, usd_per_hour=cost, on_demand_usd_per_hour=cost)
             for kind, cost in zip(types, costs, strict=True)
             if cost is not None
-            for zone in zones.result()[kind.name]
+            for zone in where.result()[kind.name]
         )
 
     def spot(self, types: Sequence[InstanceType], pool: ThreadPoolExecutor) -> tuple[ForSale, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,17 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.catalog import wanted_patterns
+from orchestrator.adapters.providers.aws.closed import why_left_out
 from orchestrator.adapters.providers.aws.market import RegionMarket, RegionReader
+from orchestrator.adapters.providers.aws.places import choose_regions, choose_zone
 from orchestrator.adapters.providers.aws.planning import plan_offers
+from orchestrator.adapters.providers.aws.scores import ask_scores, describe_failure, describe_order, order_by_score
 from orchestrator.adapters.providers.aws.snapshot import read_snapshot, snapshot_path
-from orchestrator.core.errors import BadRequestError
+from orchestrator.adapters.providers.aws.zones import is_zone_id
+from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.session import AwsSession
@@ -46,8 +49,6 @@ _OFFLINE = (
     TokenRetrievalError,
     SSOError,
 )
-_CLOSED = frozenset({"OptInRequired", "AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId"})
-_REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 _MOST_REGIONS = 8
 
 
@@ -90,76 +91,70 @@ def list_offers(
         KedgeError: AWS refuses to tell.
     """
     wanted_patterns(resources)
-    zone = _zone(resources.zone, volume_zone)
-    regions = _regions(resources, session, zone)
+    regions = choose_regions(resources, session, resources.zone or volume_zone)
     cache = Cache(cache_dir, clock)
     try:
-        markets, notes = _observe(resources, [RegionReader(session, each, cache, clock) for each in regions])
-        offers = plan_offers(markets, resources, zone=zone)
-        return Listing(offers=offers, basis=cache.basis(), notes=notes)
+        return _ask(resources, [RegionReader(session, each, cache, clock) for each in regions], cache, volume_zone)
     except _OFFLINE as err:
         said = " ".join(str(err).split())
         _LOG.warning("AWS can't be asked, so the snapshot of its prices is taken: %s", said)
         kept = read_snapshot(snapshot or snapshot_path())
+        zone = resources.zone or volume_zone
         offers = plan_offers(kept.markets(resources, regions, zone), resources, zone=zone)
-        note = f"AWS could not be asked ({said}); zones are named by their ids, quotas and images are not checked"
+        note = (
+            f"AWS could not be asked ({said}): this is for planning only, and nothing is launched from it; zones are"
+            " named by their ids, quotas and images are not checked"
+        )
         return Listing(offers=offers, basis=kept.basis, notes=(note,))
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the offers of AWS can't be listed") from err
 
 
-def _zone(wish: str | None, volume_zone: str | None) -> str | None:
-    if wish and volume_zone and wish != volume_zone:
-        raise BadRequestError(
-            f"a machine in {wish} can't use the data volume",
-            why=f"the volume is in {volume_zone}, and a volume serves machines of its own zone only",
-            fix=f"say --zone {volume_zone} or leave it out, or name another volume",
-        )
-    return wish or volume_zone
+def _ask(resources: Resources, readers: Sequence[RegionReader], cache: Cache, volume_zone: str | None) -> Listing:
+    wish = resources.zone
+    by_id = wish is not None and is_zone_id(wish)
+    zone = choose_zone(readers[0].zone_name(wish) if wish and by_id else wish, volume_zone)
+    markets, notes = _observe(resources, readers)
+    offers = plan_offers(markets, resources, zone=zone)
+    if resources.use_spot:
+        offers, order = _order_spot(offers, readers, cache)
+        notes = (*notes, order)
+    if wish and by_id and volume_zone is None:
+        offers = tuple(replace(offer, zone=wish) for offer in offers)
+    return Listing(offers=offers, basis=cache.basis(), notes=notes)
 
 
-def _regions(resources: Resources, session: AwsSession, zone: str | None) -> tuple[str, ...]:
-    found = _REGION.match(zone or "")
-    if found is None:
-        return tuple(_checked(name) for name in resources.regions) or (session.region,)
-    region = found[0]
-    if resources.regions and region not in resources.regions:
-        raise BadRequestError(
-            f"{zone} is in none of the regions {', '.join(resources.regions)}",
-            why=f"it is a zone of {region}",
-            fix=f"say --region {region}, or choose another --zone",
-        )
-    return (region,)
-
-
-def _checked(region: str) -> str:
-    """Return a region's name; a new one may be unknown to the SDK, what isn't written like one is unknown to AWS."""
-    if _REGION.fullmatch(region):
-        return region
-    raise BadRequestError(
-        f"AWS has no region {region!r}",
-        why="its regions are called like us-east-1",
-        fix="say it as AWS does, for example --region eu-west-1",
-    )
+def _order_spot(
+    offers: tuple[Offer, ...], readers: Sequence[RegionReader], cache: Cache
+) -> tuple[tuple[Offer, ...], str]:
+    """Order offers by price and placement score, and say so; a refused question leaves them as they are."""
+    used = {offer.region for offer in offers}
+    try:
+        ids = {name: zone_id for each in readers if each.region in used for name, zone_id in each.zone_ids().items()}
+        scores = ask_scores(readers[0].ec2_once, offers, cache)
+    except (ClientError, BotoCoreError) as err:
+        return offers, describe_failure(err)
+    ordered = order_by_score(offers, scores, ids)
+    return ordered, describe_order(ordered, scores, ids)
 
 
 def _observe(resources: Resources, readers: Sequence[RegionReader]) -> tuple[tuple[RegionMarket, ...], tuple[str, ...]]:
     """Read all regions at once; one that is closed to this account is left out while there are others."""
 
-    def read(reader: RegionReader) -> RegionMarket | ClientError:
+    def read(reader: RegionReader) -> RegionMarket | ClientError | KedgeError:
         try:
             return reader.read(resources)
-        except ClientError as err:
-            if code_of(err) in _CLOSED:
+        except (ClientError, KedgeError) as err:
+            if why_left_out(err):
                 return err
             raise
 
     with ThreadPoolExecutor(_MOST_REGIONS) as pool:
         results = list(pool.map(read, readers))
     markets = tuple(each for each in results if isinstance(each, RegionMarket))
-    closed = [
-        (reader.region, err) for reader, err in zip(readers, results, strict=True) if isinstance(err, ClientError)
-    ]
+    closed = {
+        reader.region: each for reader, each in zip(readers, results, strict=True) if not isinstance(each, RegionMarket)
+    }
     if closed and not markets:
-        raise closed[0][1]
-    return markets, tuple(f"{region} is closed to this account ({code_of(err)})" for region, err in closed)
+        raise next(iter(closed.values()))
+    return markets, tuple(f"{region} {why_left_out(err)}" for region, err in closed.items())

@@ -76,6 +76,7 @@ def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
         cap_usd_per_hour=_cap(sale, resources),
         disk_usd_per_hour=disk_usd_per_hour(all_gib, market.gp3_usd_per_gib_month) + ADDRESS_USD_PER_HOUR,
         spot=resources.use_spot,
+        live=market.live,
     )
 
 

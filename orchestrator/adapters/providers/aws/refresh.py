@@ -23,6 +23,7 @@ from orchestrator.adapters.providers.aws.snapshot import (
     snapshot_path,
     write_snapshot,
 )
+from orchestrator.adapters.providers.aws.zones import ask_zone_ids
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.catalog import InstanceType
@@ -77,7 +78,7 @@ def _take(session: AwsSession, clock: Clock, regions: Sequence[str]) -> Snapshot
             found = reader.types(ALL_PATTERNS)
             types |= {kind.name: kind for kind in found}
             gp3[region] = reader.gp3_usd_per_gib_month()
-            prices += _prices(reader, found, _zone_ids(session, region))
+            prices += _prices(reader, found, ask_zone_ids(session.client("ec2", region)))
     sold = {price.type for price in prices}
     return Snapshot(
         basis=_basis(now),
@@ -103,12 +104,6 @@ def _prices(reader: RegionReader, types: Sequence[InstanceType], zone_ids: dict[
         for name, zones in sorted(reader.zones(types).items())
         if (cost := costs[name]) is not None
     ]
-
-
-def _zone_ids(session: AwsSession, region: str) -> dict[str, str]:
-    zones = session.client("ec2", region).describe_availability_zones()["AvailabilityZones"]
-    own = (zone for zone in zones if zone.get("ZoneType", "availability-zone") == "availability-zone")
-    return {zone["ZoneName"]: zone["ZoneId"] for zone in own}
 
 
 def _basis(now: datetime) -> str:

@@ -108,6 +108,10 @@ class AwsSession:
             self._clients[key] = self._make_client(*key)
         return self._clients[key]
 
+    def known_regions(self) -> tuple[str, ...]:
+        """List the regions that the SDK knows; nothing is contacted, and a new one may be missing."""
+        return tuple(self._session.get_available_regions("ec2"))
+
     def account_id(self) -> str:
         """Return the account's twelve digits; asked once.
 

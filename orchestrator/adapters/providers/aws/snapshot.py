@@ -85,6 +85,7 @@ class Snapshot:
             sales=tuple(sale for price in here for sale in _sales(price, types[price.type], zone, spot=spot)),
             gp3_usd_per_gib_month=self.gp3_usd_per_gib_month.get(region, max(self.gp3_usd_per_gib_month.values())),
             root_gib=_ASSUMED_ROOT_GIB,
+            live=False,
         )
 
 

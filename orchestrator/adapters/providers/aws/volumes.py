@@ -21,9 +21,11 @@ from orchestrator.adapters.providers.aws.attaching import (
     is_unknown_volume,
     use_tags,
 )
+from orchestrator.adapters.providers.aws.closed import is_closed
 from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import token
 from orchestrator.adapters.providers.aws.tags import CREATED, RUN, VOLUME, read_tags, tag_specifications
+from orchestrator.adapters.providers.aws.zones import as_request
 from orchestrator.core.errors import BadRequestError, KedgeError
 
 if TYPE_CHECKING:
@@ -51,7 +53,12 @@ def place_volumes(resources: Resources, session: AwsSession) -> tuple[Resources,
         return resources, None
     found: dict[str, VolumeTypeDef] = {}
     for region in resources.regions or (session.region,):
-        found |= find_volumes(session.client("ec2", region), [spec.name for spec in resources.volumes])
+        try:
+            found |= find_volumes(session.client("ec2", region), [spec.name for spec in resources.volumes])
+        except KedgeError as err:
+            # Where nothing can be rented, no machine could use the volume either; listing offers says so.
+            if not is_closed(err):
+                raise
     zones = {name: volume["AvailabilityZone"] for name, volume in found.items()}
     if len(set(zones.values())) > 1:
         where = ", ".join(f"{name} in {zone}" for name, zone in sorted(zones.items()))
@@ -158,7 +165,7 @@ def _take_or_make(
     }
     try:
         made = ec2.create_volume(
-            AvailabilityZone=order.zone,
+            **as_request(order.zone),
             Size=spec.size_gib,
             VolumeType="gp3",
             Encrypted=True,
@@ -185,7 +192,7 @@ def _data_volume(there: VolumeTypeDef, spec: VolumeSpec, number: int) -> DataVol
 
 
 def _refuse_elsewhere(there: VolumeTypeDef, order: MachineOrder, spec: VolumeSpec) -> None:
-    if there["AvailabilityZone"] != order.zone:
+    if order.zone not in (there["AvailabilityZone"], there.get("AvailabilityZoneId")):
         raise BadRequestError(
             f"the data volume {spec.name} can't be attached in {order.zone}",
             why=f"it is in {there['AvailabilityZone']}",

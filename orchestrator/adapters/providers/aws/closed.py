@@ -1,0 +1,53 @@
+"""Regions that are closed to an account: by its organization, or because nobody has enabled them.
+
+An organization's service control policy (SCP) answers as missing permissions do; newer messages name it. EC2 has left
+that out for years, and still does for some accounts.
+"""
+
+from __future__ import annotations
+
+from botocore.exceptions import ClientError
+
+from orchestrator.adapters.aws_sdk import FORBIDDEN, SCP, code_of, message_of
+from orchestrator.core.errors import BadRequestError, KedgeError
+
+_NOT_ENABLED = frozenset({"OptInRequired", "AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId"})
+
+
+class NoImageError(BadRequestError):
+    """A region has no such image; another may."""
+
+
+def why_left_out(err: ClientError | KedgeError) -> str:
+    """Say why a region's offers can't be listed, where that is about the region; else return nothing.
+
+    Any denied call counts: what may not be asked there can't be rented there, and the code is in the note.
+    """
+    if isinstance(err, NoImageError):
+        return f"is left out: {err.what}"
+    cause = _answer(err)
+    if cause is None or not (code_of(cause) in FORBIDDEN or is_closed(cause)):
+        return ""
+    by = f", by a {SCP}" if _names_scp(cause) else ""
+    return f"is closed to this account ({code_of(cause)}{by})"
+
+
+def is_closed(err: ClientError | KedgeError) -> bool:
+    """Tell whether nothing can be rented in the region that has answered so."""
+    # fact: aws-scp-deny, aws-region-not-enabled
+    cause = _answer(err)
+    return cause is not None and (code_of(cause) in _NOT_ENABLED or is_denied_by_scp(cause))
+
+
+def is_denied_by_scp(err: ClientError) -> bool:
+    """Tell whether the organization forbids it in this region; IAM is one for all regions."""
+    return code_of(err) in FORBIDDEN and _names_scp(err) and "perform: iam:" not in message_of(err)
+
+
+def _answer(err: BaseException) -> ClientError | None:
+    cause = err if isinstance(err, ClientError) else err.__cause__
+    return cause if isinstance(cause, ClientError) else None
+
+
+def _names_scp(err: ClientError) -> bool:
+    return SCP in message_of(err)
