@@ -198,6 +198,18 @@ class Box:
         order = {"instance_type": instance_type, "zone": zone, "usd_per_hour": str(usd_per_hour)}
         self.order("POST", "spot-price", order)
 
+    def set_placement_score(self, zone: str, score: int) -> None:
+        """Set how likely a spot machine is to be had in a zone, from 1 to 10."""
+        self.order("POST", "placement-score", {"zone": zone, "score": score})
+
+    def close_region(self, region: str, how: str = "scp") -> None:
+        """Close a region to the account, until reset; closed_regions.py says how it may be."""
+        self.order("POST", "closed-region", {"region": region, "how": how})
+
+    def withdraw_image(self, part: str, *, region: str = REGION) -> None:
+        """Have a region lack the images whose parameters hold a text, until reset."""
+        self.order("POST", "withdrawn-image", {"region": region, "part": part})
+
     def set_quota(self, code: str, vcpus: float, *, region: str = REGION) -> None:
         """Set a quota by its code."""
         self.order("POST", "quota", {"region": region, "code": code, "vcpus": vcpus})

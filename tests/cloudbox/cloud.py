@@ -7,9 +7,10 @@ from pathlib import Path
 
 from moto.moto_api._internal.models import moto_api_backend
 
-from tests.cloudbox import identity
+from tests.cloudbox import identity, images
 from tests.cloudbox.bucket_rules import BucketRules
 from tests.cloudbox.calls import CallBook
+from tests.cloudbox.closed_regions import ClosedRegions
 from tests.cloudbox.faults import FaultBook
 from tests.cloudbox.lifecycle import Lifecycle
 from tests.cloudbox.meter import Meter
@@ -32,6 +33,7 @@ class Cloud:
         self.faults = FaultBook()
         self.quotas = QuotaBook()
         self.spot = SpotMarket()
+        self.closed = ClosedRegions()
         self.tokens = TokenBook()
         self.buckets = BucketRules()
         self.meter = Meter(self.spot)
@@ -46,6 +48,8 @@ class Cloud:
             self.lifecycle.states.reset()
             self.lifecycle.images.reset()
             identity.enforce(False)
+            images.bring_back()
+            self.closed.reset()
             for part in (self.faults, self.quotas, self.spot, self.tokens, self.buckets, self.meter, self.calls):
                 part.reset()
             self.scheduler.reset()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
-from tests.cloudbox import identity
+from tests.cloudbox import identity, images
 from tests.cloudbox.aws_call import Environ
 from tests.cloudbox.cloud import Cloud
 from tests.cloudbox.faults import Fault
@@ -40,6 +40,9 @@ class Control:
             ("DELETE", "/control/states"): lambda _: cloud.lifecycle.finish_states(),
             ("POST", "/control/rebalance"): lambda order: cloud.lifecycle.rebalance(order["instance_id"]),
             ("POST", "/control/spot-price"): self._set_spot_price,
+            ("POST", "/control/placement-score"): lambda order: cloud.spot.set_score(order["zone"], order["score"]),
+            ("POST", "/control/closed-region"): lambda order: cloud.closed.close(order["region"], order["how"]),
+            ("POST", "/control/withdrawn-image"): lambda order: images.withdraw(order["region"], order["part"]),
             ("POST", "/control/quota"): lambda order: cloud.quotas.set(order["region"], order["code"], order["vcpus"]),
             ("POST", "/control/schedules"): self._advance_schedules,
             ("POST", "/control/gpu-fault"): lambda order: cloud.lifecycle.images.break_gpu(order["fault"]),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from werkzeug.wrappers import Response
 
-from tests.cloudbox import identity, images, launching, pricing_api, schedules
+from tests.cloudbox import identity, images, launching, pricing_api, schedules, zone_ids
 from tests.cloudbox.answers import AwsError, error
 from tests.cloudbox.aws_call import Call, Environ, parse_call
 from tests.cloudbox.cloud import Cloud
@@ -32,6 +32,7 @@ class Gate:
             ("servicequotas", "GetServiceQuota"): cloud.quotas.get,
             ("servicequotas", "ListServiceQuotas"): cloud.quotas.list,
             ("ec2", "DescribeSpotPriceHistory"): cloud.spot.describe_history,
+            ("ec2", "GetSpotPlacementScores"): cloud.spot.score_zones,
         }
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -62,10 +63,13 @@ class Gate:
             return error(call, problem)
 
     def _carry_out(self, call: Call, environ: Environ) -> Response:
+        self._cloud.closed.check(call)
         if own := self._own.get((call.service, call.action)):
             return own(call)
         if call.service == "s3" and (refused := self._check_bucket(environ)):
             return refused
+        if call.service == "ec2":
+            call = zone_ids.by_name(call, environ)
         if call.service in ("ec2", "ssm", "cloudformation"):
             images.publish(call.region)
         if call.service == "cloudformation":

@@ -70,6 +70,8 @@ PUBLIC_IMAGES = (
 """Amazon's deep learning images, Ubuntu, Debian (bare: none of our dependencies) and Amazon Linux."""
 
 _lock = threading.Lock()
+_withdrawn: set[tuple[str, str]] = set()
+"""Regions, and parts of parameters' names that don't exist there."""
 
 
 def image_id(image: PublicImage, region: str) -> str:
@@ -88,9 +90,27 @@ def publish(region: str) -> None:
         ec2, ssm = moto_state.ec2(region), ssm_backends[moto_state.ACCOUNT][region]
         for image in PUBLIC_IMAGES:
             ami = image_id(image, region)
-            if ami not in ec2.amis:
+            if any(each == region and part in image.parameter for each, part in _withdrawn):
+                ec2.amis.pop(ami, None)
+                ssm._parameters.pop(image.parameter, None)
+            elif ami not in ec2.amis:
                 ec2.amis[ami] = _ami(image, region)
                 ssm._parameters[image.parameter] = [_parameter(image.parameter, ami)]
+
+
+def withdraw(region: str, part: str) -> None:
+    """Have a region lack the images whose parameters hold a text.
+
+    fact: aws-dlami-parameters
+    """
+    with _lock:
+        _withdrawn.add((region, part))
+
+
+def bring_back() -> None:
+    """Have every region publish every image."""
+    with _lock:
+        _withdrawn.clear()
 
 
 def _ami(image: PublicImage, region: str) -> Ami:

@@ -9,12 +9,16 @@ from fnmatch import fnmatchcase
 
 from werkzeug.wrappers import Response
 
-from tests.cloudbox import moto_state, prices
-from tests.cloudbox.answers import ec2_list
+from tests.cloudbox import moto_state, prices, zone_ids
+from tests.cloudbox.answers import AwsError, ec2_list
 from tests.cloudbox.aws_call import Call
 
 _PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _EARLIER = timedelta(hours=6)
+_MOST_REGIONS = 10
+_FEW_TYPES = 3
+_LOW_SCORE = 3
+_LISTED = 10
 
 
 class SpotMarket:
@@ -23,6 +27,7 @@ class SpotMarket:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._set: dict[tuple[str, str], Decimal] = {}
+        self._scores: dict[str, int] = {}
 
     def usd_per_hour(self, instance_type: str, zone: str) -> Decimal:
         """Return the price in a zone."""
@@ -39,6 +44,39 @@ class SpotMarket:
         """Go back to the usual prices."""
         with self._lock:
             self._set.clear()
+            self._scores.clear()
+
+    def set_score(self, zone: str, score: int) -> None:
+        """Set a zone's placement score."""
+        with self._lock:
+            self._scores[zone] = score
+
+    def score_zones(self, call: Call) -> Response:
+        """Answer GetSpotPlacementScores for single zones: the ten best, by id; few types score low, as at AWS.
+
+        fact: aws-placement-scores
+
+        Raises:
+            AwsError: a member is missing, or there are too many regions.
+        """
+        types, regions = call.listed("InstanceType"), call.listed("RegionName") or [call.region]
+        if not call.params.get("TargetCapacity"):
+            raise AwsError("MissingParameter", "The request must contain the parameter TargetCapacity")
+        if call.params.get("SingleAvailabilityZone") != "true" or not types or len(regions) > _MOST_REGIONS:
+            raise AwsError("InvalidParameterValue", "The box scores single zones of at most ten regions, by types")
+        most = 10 if len(types) >= _FEW_TYPES else _LOW_SCORE
+        with self._lock:
+            scores = dict(self._scores)
+        scored = [
+            (min(most, scores.get(zone, _LOW_SCORE)), region, zone_id)
+            for region in regions
+            for zone, zone_id in zone_ids.zones(region).items()
+        ]
+        rows = [
+            {"region": region, "availabilityZoneId": zone_id, "score": str(score)}
+            for score, region, zone_id in sorted(scored, key=lambda each: -each[0])[:_LISTED]
+        ]
+        return ec2_list("GetSpotPlacementScores", "spotPlacementScoreSet", rows)
 
     def describe_history(self, call: Call) -> Response:
         """Answer DescribeSpotPriceHistory: the present price, and where `StartTime` allows an earlier, higher one."""

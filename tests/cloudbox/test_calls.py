@@ -43,7 +43,7 @@ JOB = """
 """
 
 OBSERVATIONS = frozenset(
-    {"DescribeStacks", "DescribeInstanceTypes", "DescribeImages", "GetParameter", "GetRole", "GetCallerIdentity"}
+    {"DescribeStacks", "DescribeInstanceTypes", "DescribeImages", "GetParameters", "GetRole", "GetCallerIdentity"}
 )
 """Their answers are kept for a day; the plan shows how old they are."""
 

@@ -120,3 +120,21 @@ def test_two_boxes_share_no_address(api: Box, tmp_path: Path) -> None:
     ours = {instance["PublicIpAddress"] for instance in instances(api)}
 
     assert len(ours | theirs) == 10
+
+
+def test_a_zone_by_its_id_is_taken_as_an_id_only(api: Box) -> None:
+    """As a name it is no zone; an id that the region lacks is refused too.
+
+    fact: aws-zone-id-member
+    """
+    zones = api.client("ec2").describe_availability_zones()["AvailabilityZones"]
+    zone = next(zone for zone in zones if zone["ZoneName"] == "us-east-1c")
+    launch(api, Placement={"AvailabilityZoneId": zone["ZoneId"]})
+    assert [each["Placement"]["AvailabilityZone"] for each in instances(api)] == ["us-east-1c"]
+    run = api.client("ec2").run_instances
+    for placement in (
+        {"AvailabilityZone": zone["ZoneId"]},
+        {"AvailabilityZoneId": "use1-az9"},
+        {"AvailabilityZone": "us-east-1c", "AvailabilityZoneId": zone["ZoneId"]},
+    ):
+        assert code_of(refusal(run, **order(api, Placement=placement))).startswith("InvalidParameter")

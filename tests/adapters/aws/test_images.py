@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.providers.aws.cache import Cache
+from orchestrator.adapters.providers.aws.closed import NoImageError
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.errors import BadRequestError, KedgeError
@@ -43,11 +44,34 @@ def test_a_gpu_gets_the_newest_image_with_its_driver_and_torch(session: AwsSessi
     assert find_image(Resources(), session, "eu-central-1", GPU).id != found.id
 
 
-def test_when_aws_withdraws_a_parameter_the_next_best_is_taken(session: AwsSession, api: Box) -> None:
-    """The image with the driver alone."""
-    api.fail_next("GetParameter", "ParameterNotFound")
-    found = find_image(Resources(), session, "us-east-1", GPU)
-    assert "base" in found.name
+@pytest.mark.parametrize(
+    ("missing", "taken"),
+    [
+        ((), "pytorch-2.12-ubuntu-24.04"),
+        (("pytorch-2.12", "pytorch-2.11"), "pytorch-2.10-ubuntu-24.04"),
+        (("ubuntu-24.04",), "pytorch-2.7-ubuntu-22.04"),
+        (("pytorch-2",), "base-oss-nvidia-driver-gpu-ubuntu-24.04"),
+    ],
+)
+def test_the_newest_image_that_the_region_has_is_taken(
+    session: AwsSession, api: Box, missing: tuple[str, ...], taken: str
+) -> None:
+    """By one question for all of them; those without torch come last.
+
+    fact: aws-dlami-parameters
+    """
+    for part in missing:
+        api.withdraw_image(part)
+    assert taken in find_image(Resources(), session, "us-east-1", GPU).name
+    assert len(api.calls("ssm")) == 1
+
+
+def test_a_region_without_any_image_is_told_apart(session: AwsSession, api: Box) -> None:
+    """Another region may have one."""
+    api.withdraw_image("deeplearning", region="eu-west-1")
+    with pytest.raises(NoImageError, match="eu-west-1 has no image"):
+        find_image(Resources(), session, "eu-west-1", GPU)
+    assert find_image(Resources(), session, "us-east-1", GPU)
 
 
 def test_a_machine_without_gpu_gets_plain_ubuntu(session: AwsSession) -> None:
@@ -97,7 +121,7 @@ def test_a_damaged_answer_is_asked_again(session: AwsSession, tmp_path: Path) ->
 
 def test_whoever_may_not_look_images_up_is_told_so(session: AwsSession, api: Box) -> None:
     """With the call that has to be allowed."""
-    api.fail_next("GetParameter", "AccessDeniedException", times=None)
+    api.fail_next("GetParameters", "AccessDeniedException", times=None)
     with pytest.raises(KedgeError, match="image in us-east-1 can't be looked up") as refused:
         find_image(Resources(), session, "us-east-1", GPU)
-    assert "GetParameter" in refused.value.fix
+    assert "GetParameters" in refused.value.fix

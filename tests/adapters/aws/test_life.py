@@ -102,7 +102,7 @@ def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
     aws.provider().create(aws.order(1))
     aws.provider().describe(M1)
     first = aws.actions()
-    once_a_day = ("GetCallerIdentity", "GetRole", "DescribeStacks", "DescribeInstanceTypes", "GetParameter")
+    once_a_day = ("GetCallerIdentity", "GetRole", "DescribeStacks", "DescribeInstanceTypes", "GetParameters")
     observed = Counter([*once_a_day, "DescribeImages"])
     assert first.total() - observed.total() == 9
     assert first > observed

@@ -18,6 +18,7 @@ from orchestrator.adapters.providers.aws.planning import plan_offers
 from orchestrator.adapters.providers.aws.refresh import refresh_snapshot
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.providers.aws.snapshot import read_snapshot, snapshot_path
+from orchestrator.adapters.providers.aws.volumes import place_volumes
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
 from orchestrator.core.job import Resources, VolumeSpec
 from orchestrator.core.offer import Accelerators
@@ -256,14 +257,18 @@ def test_whoever_may_not_read_quotas_still_gets_offers(ask: Ask, api: Box) -> No
 def test_what_rarely_changes_is_asked_once_a_day_and_the_plan_shows_its_age(
     ask: Ask, api: Box, clock: SetClock
 ) -> None:
-    """A second look asks for what moves: spot prices and machines that run."""
+    """A second look asks for what moves: spot prices, placement scores and machines that run."""
     assert ask(accelerators=A10G, use_spot=True).basis == "live"
     first, api_calls = clock.now(), len(api.calls())
     clock.sleep(timedelta(hours=3))
     api.reset_calls()
     again = ask(accelerators=A10G, use_spot=True)
-    assert sorted(call.action for call in api.calls()) == ["DescribeInstances", "DescribeSpotPriceHistory"]
-    assert again.basis == f"images, prices, quotas, types of {first:%Y-%m-%d %H:%M} UTC, the rest live"
+    assert sorted(call.action for call in api.calls()) == [
+        "DescribeInstances",
+        "DescribeSpotPriceHistory",
+        "GetSpotPlacementScores",
+    ]
+    assert again.basis == f"images, prices, quotas, types, zone ids of {first:%Y-%m-%d %H:%M} UTC, the rest live"
     clock.sleep(timedelta(hours=22))
     api.reset_calls()
     assert ask(accelerators=A10G, use_spot=True).basis == "live"
@@ -282,14 +287,117 @@ def test_calls_are_filtered(ask: Ask, api: Box) -> None:
         assert {call.params["InstanceType.1"], call.params["ProductDescription.1"]} >= {"Linux/UNIX"}
 
 
-def test_a_region_that_is_closed_to_the_account_is_left_out_and_said(ask: Ask, api: Box) -> None:
-    """Where there are others."""
-    api.fail_next("DescribeInstanceTypes", "OptInRequired", times=None, region="eu-central-1")
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("scp", "UnauthorizedOperation, by a service control policy"),
+        ("scp-unsaid", "UnauthorizedOperation"),
+        ("not-enabled", "AuthFailure"),
+        ("opt-in", "OptInRequired"),
+    ],
+)
+def test_a_region_that_is_closed_to_the_account_is_left_out_and_said(ask: Ask, api: Box, how: str, says: str) -> None:
+    """Where there are others; alone it is the error.
+
+    fact: aws-scp-deny; fact: aws-region-not-enabled
+    """
+    api.close_region("eu-central-1", how)
     listing = ask(accelerators=A10G, regions=("eu-central-1", "us-east-1"))
     assert {offer.region for offer in listing.offers} == {"us-east-1"}
-    assert listing.notes == ("eu-central-1 is closed to this account (OptInRequired)",)
+    assert listing.notes == (f"eu-central-1 is closed to this account ({says})",)
     with pytest.raises(KedgeError, match="offers of AWS can't be listed"):
         ask(accelerators=A10G, regions=("eu-central-1",))
+
+
+def test_who_is_forbidden_a_region_by_the_organization_is_told_so(ask: Ask, api: Box) -> None:
+    """An administrator of the account can't allow it."""
+    api.close_region("eu-central-1", "scp")
+    with pytest.raises(KedgeError) as refused:
+        ask(accelerators=A10G, regions=("eu-central-1",))
+    assert "another --region" in refused.value.fix
+
+
+def test_a_region_without_the_image_is_left_out_and_said(ask: Ask, api: Box) -> None:
+    """New regions get AWS's images later than its machines; one's own image belongs to one region."""
+    api.withdraw_image("deeplearning", region="eu-central-1")
+    listing = ask(accelerators=A10G, regions=("eu-central-1", "us-east-1"))
+    assert {offer.region for offer in listing.offers} == {"us-east-1"}
+    assert listing.notes[0].startswith("eu-central-1 is left out: eu-central-1 has no image at /aws/service")
+    mine = _any_image(api)
+    own = ask(accelerators=A10G, regions=("us-west-2", "us-east-1"), image_id=mine)
+    assert {offer.region for offer in own.offers} == {"us-east-1"}
+    assert own.notes == (f"us-west-2 is left out: there is no image {mine} in us-west-2",)
+
+
+def test_a_data_volume_is_not_looked_for_where_nothing_can_be_rented(ask: Ask, api: Box, session: AwsSession) -> None:
+    """A closed region doesn't fail the listing before it has begun."""
+    api.close_region("eu-central-1", "scp")
+    wish = Resources(
+        regions=("eu-central-1", "us-east-1"), volumes=(VolumeSpec(name="imagenet", target="data", size_gib=5),)
+    )
+    assert place_volumes(wish, session) == (wish, None)
+
+
+def test_a_zone_by_its_id_is_the_same_in_every_account(ask: Ask, api: Box) -> None:
+    """It says the region, narrows the offers, and stays an id, which is what the launch sends.
+
+    fact: aws-zone-id-member
+    """
+    zones = api.client("ec2", "us-west-2").describe_availability_zones()["AvailabilityZones"]
+    (zone_id,) = (zone["ZoneId"] for zone in zones if zone["ZoneName"] == "us-west-2b")
+    by_id = ask(accelerators=A10G, zone=zone_id).offers
+    by_name = ask(accelerators=A10G, zone="us-west-2b").offers
+    assert {(offer.region, offer.zone) for offer in by_id} == {("us-west-2", zone_id)}
+    assert [offer.instance_type for offer in by_id] == [offer.instance_type for offer in by_name]
+    with pytest.raises(BadRequestError, match="us-west-2 has no zone usw2-az9"):
+        ask(accelerators=A10G, zone="usw2-az9")
+    with pytest.raises(BadRequestError, match="can't use the data volume"):
+        ask("us-west-2a", accelerators=A10G, zone=zone_id)
+
+
+def test_of_nearly_equal_spot_prices_the_likelier_zone_goes_first(ask: Ask, api: Box) -> None:
+    """Within a fifth of the cheapest the placement score counts, beyond it the price; the plan says so.
+
+    fact: aws-placement-scores
+    """
+    for zone, price in {"a": "0.300", "b": "0.310", "c": "0.320", "d": "0.400", "f": "0.500"}.items():
+        api.set_spot_price("g5.xlarge", f"us-east-1{zone}", price)
+    for zone, score in {"a": 3, "b": 9, "c": 9, "d": 10, "f": 10}.items():
+        api.set_placement_score(f"us-east-1{zone}", score)
+    listing = ask(accelerators=A10G, use_spot=True, max_usd_per_hour=Decimal("0.5"))
+    small = [offer.zone[-1] for offer in listing.offers if offer.instance_type == "g5.xlarge"]
+    assert small == ["b", "c", "a", "d", "f"]
+    assert listing.notes[0].startswith(
+        "spot order: within 20 % of the cheapest by placement score (of 10: us-east-1b 9,"
+    )
+    (asked,) = api.calls("ec2", "GetSpotPlacementScores")
+    assert (asked.params["TargetCapacity"], asked.params["SingleAvailabilityZone"]) == ("1", "true")
+
+
+def test_placement_scores_are_asked_once_in_half_an_hour(ask: Ask, api: Box, clock: SetClock) -> None:
+    """AWS limits how many different questions an account may ask in a day, so a wish is always the same one."""
+    first = ask(accelerators=A10G, use_spot=True, regions=("us-west-2", "us-east-1"))
+    clock.sleep(timedelta(minutes=25))
+    ask(accelerators=A10G, use_spot=True, regions=("us-east-1", "us-west-2"))
+    assert len(api.calls("ec2", "GetSpotPlacementScores")) == 1
+    clock.sleep(timedelta(minutes=10))
+    api.set_placement_score("us-east-1a", 1)
+    assert ask(accelerators=A10G, use_spot=True, regions=("us-east-1", "us-west-2")).offers != first.offers
+    assert len(api.calls("ec2", "GetSpotPlacementScores")) == 2
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "MaxConfigLimitExceeded", "InternalError"])
+def test_without_placement_scores_the_cheapest_goes_first(ask: Ask, api: Box, code: str) -> None:
+    """They are advice: whoever may not ask for them, or has asked too much, is told so and goes on.
+
+    fact: aws-placement-scores
+    """
+    api.fail_next("GetSpotPlacementScores", code, times=None)
+    listing = ask(accelerators=A10G, use_spot=True)
+    prices_of = [offer.total_usd_per_hour for offer in listing.offers]
+    assert prices_of == sorted(prices_of)
+    assert listing.notes == (f"spot order: cheapest first (AWS gave no placement scores: {code})",)
+    assert len(api.calls("ec2", "GetSpotPlacementScores")) == 1
 
 
 def test_whoever_may_not_ask_is_told_what_to_allow(ask: Ask, api: Box) -> None:
@@ -309,6 +417,7 @@ def test_without_network_the_snapshot_is_planned_with(ask: Ask, monkeypatch: pyt
     assert listing.basis == read_snapshot(snapshot_path()).basis
     assert "2026" in listing.basis
     assert "could not be asked" in listing.notes[0]
+    assert not any(offer.live for offer in listing.offers)
 
 
 def test_without_credentials_the_snapshot_is_planned_with(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ OFFER = Offer(
     disk_gib=75,
     usd_per_hour=Decimal("1.006"),
 )
-NEXT = {Reaction.NEXT_POOL, Reaction.NEXT_ZONE, Reaction.NEXT_QUOTA}
+NEXT = {Reaction.NEXT_POOL, Reaction.NEXT_ZONE, Reaction.NEXT_REGION, Reaction.NEXT_QUOTA}
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,19 @@ def test_a_subnet_without_addresses_speaks_for_its_zone(session: AwsSession, api
     assert isinstance(error, NoCapacityError)
     assert error.covers(replace(OFFER, instance_type="g5.2xlarge"))
     assert not error.covers(replace(OFFER, zone="us-east-1b"))
+
+
+def test_an_organization_s_policy_speaks_for_the_region(session: AwsSession, api: Box) -> None:
+    """Other zones and types of it are denied as well; the next region may not be.
+
+    fact: aws-scp-deny
+    """
+    api.close_region("us-east-1", "scp-launches")
+    _, error = refused(session)
+    assert isinstance(error, NoCapacityError)
+    assert "service control policy" in error.why
+    assert error.covers(replace(OFFER, zone="us-east-1f", instance_type="g4dn.xlarge"))
+    assert not error.covers(replace(OFFER, region="us-west-2", zone="us-west-2a"))
 
 
 @pytest.mark.parametrize(

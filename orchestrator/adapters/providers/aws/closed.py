@@ -34,7 +34,7 @@ def why_left_out(err: ClientError | KedgeError) -> str:
 
 def is_closed(err: ClientError | KedgeError) -> bool:
     """Tell whether nothing can be rented in the region that has answered so."""
-    # fact: aws-scp-deny, aws-region-not-enabled
+    # fact: aws-scp-deny; fact: aws-region-not-enabled
     cause = _answer(err)
     return cause is not None and (code_of(cause) in _NOT_ENABLED or is_denied_by_scp(cause))
 

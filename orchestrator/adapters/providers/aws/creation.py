@@ -19,6 +19,7 @@ from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.attaching import DataVolume, attach_volumes
 from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes
+from orchestrator.adapters.providers.aws.closed import is_closed
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
     Disk,
@@ -39,7 +40,7 @@ from orchestrator.adapters.providers.aws.tags import CREATED, machine_tags
 from orchestrator.adapters.providers.aws.userdata import render_user_data
 from orchestrator.adapters.providers.aws.view import SETTLES_IN, UNCLEAR_FOR, may_exist
 from orchestrator.adapters.providers.aws.volumes import drop_new, known_volumes, ready_volumes
-from orchestrator.core.errors import BadRequestError, KedgeError, StillBillingError
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -108,16 +109,19 @@ class _Creation:
     def launch(self) -> tuple[InstanceTypeDef, tuple[DataVolume, ...]]:
         if self._order.volumes:
             note_volumes(self._tools, self._order.run_id, self._order.region)
-        kind = self._kind()
-        volumes = ready_volumes(self._ec2, self._order, self._tools.clock)
+        try:
+            kind = self._kind()
+            volumes = ready_volumes(self._ec2, self._order, self._tools.clock)
+        except KedgeError as err:
+            raise _unless_closed(err, self._order) from err
         try:
             return self._launch(kind, volumes), volumes
         except StillBillingError:
             raise
-        except KedgeError:
+        except KedgeError as err:
             # The next offer may be in another zone, where a volume that is made now could not go.
             drop_new(self._ec2, volumes, self._tools.clock)
-            raise
+            raise _unless_closed(err, self._order) from err
 
     def _launch(self, kind: InstanceType, volumes: tuple[DataVolume, ...]) -> InstanceTypeDef:
         what = f"machine {self._order.id} can't be created"
@@ -248,6 +252,13 @@ def _complete(tools: Tools, order: MachineOrder, instance: InstanceTypeDef, volu
     except KedgeError as err:
         _end_again(ec2, order, instance_id, err)
         raise
+
+
+def _unless_closed(err: KedgeError, order: MachineOrder) -> KedgeError:
+    """Return what to raise: where a region is closed, the next one may not be."""
+    if isinstance(err, NoCapacityError) or not is_closed(err):
+        return err
+    return NoCapacityError(err.what, why=err.why, fix=err.fix, covers=lambda other: other.region == order.region)
 
 
 def _end_again(ec2: EC2Client, order: MachineOrder, instance_id: str, cause: KedgeError) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.adapters.aws_sdk import SIGN_IN
+from orchestrator.adapters.aws_sdk import SCP, SIGN_IN
 
 
 class Reaction(StrEnum):
@@ -16,6 +16,7 @@ class Reaction(StrEnum):
 
     NEXT_POOL = "try the next offer"
     NEXT_ZONE = "try the next zone"
+    NEXT_REGION = "go on to the next region"
     NEXT_QUOTA = "skip all offers that count against this quota in this region"
     RETRY = "ask again, a bounded number of times, with the same token"
     UNCLEAR = "ask again with the same token, then look the machine up by its tag; it may exist"
@@ -28,7 +29,8 @@ class Refusal:
 
     Attributes:
         codes: as AWS sends them; `*` stands for any ending.
-        says: a part of the message, where the code alone doesn't tell.
+        says: a part of the message, in lower case, where the code alone doesn't tell.
+        about: the same for people who read the table.
         remedy: what a person can do; `{quota}` and `{url}` are filled in.
         our_fault: the request can't be carried out as written, or not by this account.
     """
@@ -38,6 +40,7 @@ class Refusal:
     reaction: Reaction
     remedy: str
     says: str = ""
+    about: str = ""
     our_fault: bool = False
 
 
@@ -114,9 +117,18 @@ REFUSALS = (
     Refusal(
         codes=("InvalidParameterValue",),
         says="iaminstanceprofile",
+        about="about the instance profile",
         meaning="the role of the run was made a moment ago and isn't known everywhere yet",
         reaction=Reaction.RETRY,
         remedy="try again in a minute",
+    ),
+    Refusal(
+        codes=("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        says=SCP,
+        about="by a service control policy",
+        meaning="the account's organization forbids it in this region",
+        reaction=Reaction.NEXT_REGION,
+        remedy="choose another --region, or have the organization's administrator allow it",
     ),
     Refusal(
         codes=("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),

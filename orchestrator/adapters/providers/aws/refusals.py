@@ -71,7 +71,7 @@ def translate_refusal(err: ClientError | BotoCoreError, offer: Offer, what: str)
     why = f"{refusal.meaning} ({_said(err)})"
     fix = _remedy(refusal, offer)
     match refusal.reaction:
-        case Reaction.NEXT_POOL | Reaction.NEXT_ZONE | Reaction.NEXT_QUOTA:
+        case Reaction.NEXT_POOL | Reaction.NEXT_ZONE | Reaction.NEXT_REGION | Reaction.NEXT_QUOTA:
             return NoCapacityError(what, why=why, fix=fix, covers=_covers(refusal.reaction, offer))
         case Reaction.UNCLEAR:
             return StillBillingError(what, why=why, fix=fix)
@@ -116,6 +116,8 @@ def _remedy(refusal: Refusal, offer: Offer) -> str:
 def _covers(reaction: Reaction, offer: Offer) -> Callable[[Offer], bool]:
     if reaction is Reaction.NEXT_QUOTA:
         return covered_by(quota_of(offer.instance_type, spot=offer.spot), offer)
+    if reaction is Reaction.NEXT_REGION:
+        return lambda other: other.region == offer.region
     if reaction is Reaction.NEXT_ZONE:
         return lambda other: (other.region, other.zone) == (offer.region, offer.zone)
     return lambda other: other == offer
@@ -123,7 +125,7 @@ def _covers(reaction: Reaction, offer: Offer) -> Callable[[Offer], bool]:
 
 def _row(refusal: Refusal) -> str:
     quoted = ", ".join(code if " " in code else f"`{code}`" for code in refusal.codes)
-    named = f"{quoted} (about the instance profile)" if refusal.says else quoted
+    named = f"{quoted} ({refusal.about})" if refusal.about else quoted
     remedy = refusal.remedy.format(quota="(below)", url="the page that the error names")
     return f"| {named} | {refusal.meaning} | {refusal.reaction.value} | {remedy} |"
 

@@ -1,0 +1,60 @@
+"""A machine in a region that turns out to be closed: the next region is asked, and nothing is left in this one."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.adapters.providers.aws.ordered import offer_of
+from orchestrator.core.errors import KedgeError, NoCapacityError
+from orchestrator.core.job import VolumeSpec
+from tests.adapters.aws.world import AwsWorld
+from tests.cloudbox.box import REGION
+from tests.cloudbox.launches import instances
+
+
+@pytest.mark.parametrize("how", ["scp", "scp-launches", "not-enabled"])
+def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: str) -> None:
+    """Whichever of the calls is the first to be denied, the refusal speaks for the region and for no other.
+
+    fact: aws-scp-deny; fact: aws-region-not-enabled
+    """
+    aws.api.close_region(REGION, how)
+    provider, order = aws.provider(), aws.order()
+    with pytest.raises(NoCapacityError) as refused:
+        provider.create(order)
+    assert refused.value.covers(offer_of(aws.order(zone=f"{REGION}f", instance_type="g5.xlarge")))
+    elsewhere = aws.order(region="us-west-2", zone="us-west-2a")
+    assert not refused.value.covers(offer_of(elsewhere))
+    assert provider.create(elsewhere).region == "us-west-2"
+
+
+def test_iam_that_the_organization_denies_is_denied_in_every_region(aws: AwsWorld) -> None:
+    """No other region is asked: the error names what has to be allowed."""
+    aws.api.fail_next(
+        "CreateRole",
+        "AccessDenied",
+        message="User is not authorized to perform: iam:CreateRole with an explicit deny in a service control policy",
+        status=403,
+    )
+    with pytest.raises(KedgeError) as refused:
+        aws.provider().create(aws.order())
+    assert not isinstance(refused.value, NoCapacityError)
+
+
+def test_a_zone_by_its_id_is_sent_as_an_id(aws: AwsWorld) -> None:
+    """For the machine and for the volume that is made with it; the same order finds both again.
+
+    fact: aws-zone-id-member
+    """
+    ec2 = aws.api.client("ec2")
+    zones = ec2.describe_availability_zones()["AvailabilityZones"]
+    (zone_id,) = (zone["ZoneId"] for zone in zones if zone["ZoneName"] == "us-east-1c")
+    volume = VolumeSpec(name="imagenet", target="data", size_gib=5)
+    aws.provider().create(aws.order(zone=zone_id, volumes=(volume,)))
+    (run,) = aws.api.calls("ec2", "RunInstances")
+    assert run.params["Placement.AvailabilityZoneId"] == zone_id
+    assert "Placement.AvailabilityZone" not in run.params
+    assert [each["Placement"]["AvailabilityZone"] for each in instances(aws.api)] == ["us-east-1c"]
+    assert [each["AvailabilityZone"] for each in ec2.describe_volumes()["Volumes"] if each["Size"] == 5] == [
+        "us-east-1c"
+    ]
