@@ -54,6 +54,7 @@ class Gate:
 
     def _answer(self, call: Call, fault: Fault | None, environ: Environ, entry: dict[str, Any]) -> Response:
         try:
+            self._cloud.closed.check(call)
             if fault and fault.effect == "error":
                 raise fault.error()
             if identity.is_enforced():
@@ -63,13 +64,11 @@ class Gate:
             return error(call, problem)
 
     def _carry_out(self, call: Call, environ: Environ) -> Response:
-        self._cloud.closed.check(call)
         if own := self._own.get((call.service, call.action)):
             return own(call)
         if call.service == "s3" and (refused := self._check_bucket(environ)):
             return refused
-        if call.service == "ec2":
-            call = zone_ids.by_name(call, environ)
+        call = zone_ids.by_name(call, environ)
         if call.service in ("ec2", "ssm", "cloudformation"):
             images.publish(call.region)
         if call.service == "cloudformation":
