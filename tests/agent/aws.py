@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import boto3
-from moto.server import ThreadedMotoServer
 
 from tests.cloudbox.bucket_rules import BucketRules
 from tests.cloudbox.moto_state import ACCOUNT
@@ -261,17 +260,6 @@ class Aws:
     def unfinished(self) -> int:
         """Uploads that were begun and neither completed nor aborted."""
         return len(self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
-
-
-@contextmanager
-def running_moto() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
 
 
 @contextmanager

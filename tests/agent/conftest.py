@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.agent.aws import Aws, running_aws, running_moto
+from tests.agent.aws import Aws, running_aws
 from tests.agent.box import Box
 from tests.agent.places import FolderPlace, Place, S3Place
+from tests.cloudbox.strict_moto import serving_moto
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def box(make_box: Callable[..., Box]) -> Box:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """S3, for as long as the tests run."""
-    with running_moto() as url:
+    with serving_moto() as url:
         yield url
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -16,6 +16,8 @@ from werkzeug.exceptions import NotFound
 
 Environ = dict[str, Any]
 
+_OF_CONTENT = frozenset({"PutObject", "UploadPart", ""})
+"""S3's operations whose body is an object's content, or part of it."""
 _SCOPE = re.compile(r"Credential=[^/]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 
 
@@ -24,12 +26,16 @@ class Call:
     """What one HTTP request asks for.
 
     `params` is flat where the protocol is (`Placement.AvailabilityZone`, `InstanceId.1`), else the JSON that was sent.
+    The names of `headers` are in lower case; `body` is empty where it is an object's content.
     """
 
     service: str
     action: str
     region: str
     params: Mapping[str, Any]
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
     def listed(self, name: str) -> list[str]:
         """Return the values of a list parameter of the query protocol: `InstanceId.1`, `InstanceId.2`, ..."""
@@ -59,19 +65,33 @@ class Call:
 
 
 def parse_call(environ: Environ) -> Call:
-    """Read what a request asks for; its body can be read again afterwards (S3's isn't touched)."""
+    """Read what a request asks for; its body can be read again afterwards (an object's content isn't touched)."""
     region, service = _scope(environ)
-    if service == "s3":
-        action, params = _route(service, environ)
-        return Call(service=service, action=action or environ["REQUEST_METHOD"], region=region, params=params)
+    call = _parse_s3(environ, region) if service == "s3" else _parse(environ, service, region)
+    return replace(call, query=environ.get("QUERY_STRING", ""), headers=_headers(environ))
+
+
+def _parse(environ: Environ, service: str, region: str) -> Call:
     body = _body(environ)
     if target := environ.get("HTTP_X_AMZ_TARGET"):
-        return Call(service=service, action=target.split(".")[-1], region=region, params=_json(body))
+        return Call(service=service, action=target.split(".")[-1], region=region, params=_json(body), body=body)
     form = dict(parse_qsl(body.decode(errors="replace") or environ.get("QUERY_STRING", ""), keep_blank_values=True))
     if "Action" in form:
         return Call(service=service, action=form.pop("Action"), region=region, params=form)
     action, params = _route(service, environ)
-    return Call(service=service, action=action, region=region, params={**params, **_json(body)})
+    return Call(service=service, action=action, region=region, params={**params, **_json(body)}, body=body)
+
+
+def _parse_s3(environ: Environ, region: str) -> Call:
+    action, params = _route("s3", environ)
+    body = b"" if action in _OF_CONTENT else _body(environ)
+    return Call(service="s3", action=action or environ["REQUEST_METHOD"], region=region, params=params, body=body)
+
+
+def _headers(environ: Environ) -> dict[str, str]:
+    named = {key.removeprefix("HTTP_"): value for key, value in environ.items() if key.startswith("HTTP_")}
+    named |= {key: environ[key] for key in ("CONTENT_LENGTH", "CONTENT_TYPE") if environ.get(key)}
+    return {key.replace("_", "-").lower(): value for key, value in named.items()}
 
 
 def _scope(environ: Environ) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response
 from tests.cloudbox import identity, images, launching, pricing_api, schedules, zone_ids
 from tests.cloudbox.answers import AwsError, error
 from tests.cloudbox.aws_call import Call, Environ, parse_call
+from tests.cloudbox.aws_model.refusing import check_request
 from tests.cloudbox.cloud import Cloud
 from tests.cloudbox.faults import Fault
 from tests.cloudbox.permissions import guard
@@ -64,6 +65,7 @@ class Gate:
             return error(call, problem)
 
     def _carry_out(self, call: Call, environ: Environ) -> Response:
+        check_request(call)
         if own := self._own.get((call.service, call.action)):
             return own(call)
         if call.service == "s3" and (refused := self._check_bucket(environ)):

@@ -15,7 +15,7 @@ from tests.cloudbox.quotas import QuotaBook
 from tests.cloudbox.spot import SpotMarket
 
 USER_DATA_LIMIT = 16384
-"""Bytes, before base64: docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html."""
+"""Bytes, before base64: docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html. fact: aws-user-data-limit."""
 
 
 def check_launch(call: Call, quotas: QuotaBook, spot: SpotMarket) -> None:

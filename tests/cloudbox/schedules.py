@@ -29,6 +29,8 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 def check_schedule(call: Call) -> None:
     """Refuse a schedule whose role the scheduler couldn't use.
 
+    fact: aws-one-shot-schedules
+
     Raises:
         AwsError: ValidationException, as AWS words it.
     """

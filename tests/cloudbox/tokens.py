@@ -14,7 +14,10 @@ IDEMPOTENT = frozenset({"RunInstances", "CreateVolume"})
 
 
 class TokenBook:
-    """The tokens that were used, with what they were used for and what was answered."""
+    """The tokens that were used, with what they were used for and what was answered.
+
+    fact: aws-client-token
+    """
 
     def __init__(self) -> None:
         self._used: dict[tuple[str, str, str], tuple[Mapping[str, str], Response]] = {}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.cloudbox import change_sets
+from tests.cloudbox.strict_moto import serving_moto
 
 REGION = "eu-west-1"
 ACCOUNT_ID = "123456789012"
@@ -20,13 +20,8 @@ def serving() -> Iterator[str]:
     """Serve AWS on a port of its own; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        try:
-            yield f"http://{host}:{port}"
-        finally:
-            server.stop()
+        with serving_moto() as endpoint:
+            yield endpoint
 
 
 def environment(endpoint: str) -> dict[str, str]:

@@ -384,7 +384,9 @@ def test_a_removal_is_refused_while_runs_need_the_account_level(session: AwsSess
     """Their roles are under the boundary; half a removal would be worse than none."""
     account = set_up(session)
     iam = session.client("iam")
-    iam.create_role(RoleName="kedge-run-a", AssumeRolePolicyDocument="{}")
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    iam.create_role(RoleName="kedge-run-a", AssumeRolePolicyDocument=document)
     iam.attach_role_policy(RoleName="kedge-run-a", PolicyArn=account.boundary_arn)
     with pytest.raises(ConflictError, match="runs still need") as caught:
         plan_removal(session)

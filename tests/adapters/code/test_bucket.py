@@ -21,12 +21,13 @@ from tests.adapters.buckets import asked, laptop_client
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD, Spy
 from tests.adapters.code.trees import picture
-from tests.agent.aws import Aws, Fault, running_aws, running_moto
+from tests.agent.aws import Aws, Fault, running_aws
+from tests.cloudbox.strict_moto import serving_moto
 
 
 @pytest.fixture
 def aws() -> Iterator[Aws]:
-    with running_moto() as moto, running_aws(moto, f"kedge-{uuid4().hex}") as running:
+    with serving_moto() as moto, running_aws(moto, f"kedge-{uuid4().hex}") as running:
         yield running
 
 

@@ -8,12 +8,13 @@ import pytest
 
 from orchestrator.agent.imds import ENDPOINT_VARIABLE
 from tests.adapters.datasets.lab import Lab
-from tests.agent.aws import Aws, running_aws, running_moto
+from tests.agent.aws import Aws, running_aws
+from tests.cloudbox.strict_moto import serving_moto
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
-    with running_moto() as url:
+    with serving_moto() as url:
         yield url
 
 

@@ -16,8 +16,9 @@ from orchestrator.adapters.providers.digitalocean.spaces import Spaces, open_spa
 from orchestrator.agent.s3client import parse_place
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import DataMount
-from tests.agent.aws import REGION, Aws, running_aws, running_moto
+from tests.agent.aws import REGION, Aws, running_aws
 from tests.agent.box import RUN, Box, wait_for
+from tests.cloudbox.strict_moto import serving_moto
 
 KEYS = {"SPACES_ACCESS_KEY_ID": "DO00KEY", "SPACES_SECRET_ACCESS_KEY": "very-secret"}
 NYC3 = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_REGION": "nyc3", **KEYS}
@@ -25,7 +26,7 @@ NYC3 = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_REGION": "nyc3", **KEYS}
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
-    with running_moto() as url:
+    with serving_moto() as url:
         yield url
 
 

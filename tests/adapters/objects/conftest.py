@@ -7,12 +7,13 @@ from uuid import uuid4
 import pytest
 
 from tests.adapters.objects.shelves import FolderShelf, S3Shelf, Shelf
-from tests.agent.aws import Aws, running_aws, running_moto
+from tests.agent.aws import Aws, running_aws
+from tests.cloudbox.strict_moto import serving_moto
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
-    with running_moto() as url:
+    with serving_moto() as url:
         yield url
 
 

@@ -85,7 +85,7 @@ def _make_or_find(ec2: EC2Client, run_id: str) -> str:
     try:
         return ec2.create_security_group(
             GroupName=group_name(run_id),
-            Description=f"kedge: SSH to run {run_id} from its owner's address",
+            Description=f"kedge: SSH to run {run_id} from the address of its owner",
             TagSpecifications=tag_specifications(run_tags(run_id), "security-group"),
         )["GroupId"]
     except ClientError as err:
@@ -143,9 +143,9 @@ def _permission(network: str) -> IpPermissionTypeDef:
     port: IpPermissionTypeDef = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
     match ip_network(network):
         case IPv4Network():
-            port["IpRanges"] = [{"CidrIp": network, "Description": "kedge: its owner's address"}]
+            port["IpRanges"] = [{"CidrIp": network, "Description": "kedge: the address of its owner"}]
         case IPv6Network():
-            port["Ipv6Ranges"] = [{"CidrIpv6": network, "Description": "kedge: its owner's address"}]
+            port["Ipv6Ranges"] = [{"CidrIpv6": network, "Description": "kedge: the address of its owner"}]
     return port
 
 
