@@ -68,7 +68,8 @@ class Boot:
         return self._phase("torch", self._find_torch) and self._phase(BURN_IN, self._burn_in)
 
     def _find_torch(self) -> None:
-        ensure_torch(self._layout, read_machine_config(self._layout), self._order.torch_wheel)
+        order = self._order
+        ensure_torch(self._layout, read_machine_config(self._layout), order.torch_wheel, gpus=order.gpus)
 
     def _burn_in(self) -> None:
         require_burn_in(self._layout, self._order.gpus)

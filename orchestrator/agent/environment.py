@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .accelerators import find_architectures
 from .gpuenv import CACHES, render_gpu_environment
+from .jobenv import activate, read_job_environment
 from .layout import Layout
 from .processes import MARK
 from .torchenv import Torch, read_torch
@@ -25,7 +26,10 @@ def make_environment(
     """Return the command's whole environment on this machine, and what the log should tell of how it was made."""
     torch = read_torch(layout)
     env = render_environment(os.environ, layout, machine, config, mark)
-    if torch is not None and shutil.which("python3", path=env["PATH"]) != f"{torch.folder}/python3":
+    made = read_job_environment(layout)
+    if made is not None:
+        env = activate(env, layout, made)
+    elif torch is not None and shutil.which("python3", path=env["PATH"]) != f"{torch.folder}/python3":
         # Another Python comes first, whose torch was not what drives the GPUs.
         env["PATH"] = _prefixed([torch.folder], env["PATH"])
     env, remarks = render_gpu_environment(

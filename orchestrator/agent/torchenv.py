@@ -11,8 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from .accelerators import find_accelerators
 from .errors import AgentError
 from .files import read_json, write_json
 from .gpuenv import OVERRIDE
+from .gpuwait import await_gpus
 from .layout import Layout
+from .torchmake import INSTALL_FIX, make_torch
 from .wheels import choose_index
-from .wire import TORCH_WHEEL, MachineConfig, to_json
+from .wire import MachineConfig, to_json
 
 CHECK = Path(__file__).with_name("torchcheck.py")
 """The program that such a Python runs to tell what its torch can do."""
@@ -32,10 +35,10 @@ NO_TORCH = "none"
 
 # The first import reads gigabytes of libraries from a disk that a snapshot may still be filling.
 _PROBE_SECONDS = 180.0
-# ROCm's wheel and what it needs are about 5 GB.
-_INSTALL_SECONDS = 1500.0
-_LIST_SECONDS = 20.0
-_CONTAINERS = ("docker", "podman")
+FABRIC_SECONDS = 120.0
+"""How long torch may see none of the GPUs that nvidia-smi shows: CUDA answers 802 until the fabric manager is up."""
+
+_AGAIN_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ class Torch:
         torch: its version.
         archs: of the GPUs that it sees, such as gfx942 or sm_90.
         made: it is the environment that was made here.
+        index: where it was taken from then; empty for the image's own.
+        cuda: the version of CUDA that it was built for; empty for ROCm's, and for one for CPUs.
     """
 
     python: str
     torch: str
     archs: tuple[str, ...] = ()
     made: bool = False
+    index: str = ""
+    cuda: str = ""
 
     @property
     def folder(self) -> str:
@@ -71,26 +78,36 @@ def read_torch(layout: Layout) -> Torch | None:
     return _build(content) if content.get("python") else None
 
 
-def ensure_torch(layout: Layout, machine: MachineConfig, wheel: str = "") -> Torch | None:
+def ensure_torch(
+    layout: Layout, machine: MachineConfig, wheel: str = "", *, gpus: int = 1, fabric_seconds: float = FABRIC_SECONDS
+) -> Torch | None:
     """Find a torch that sees a GPU, or make one, and write it down; None where the driver itself shows no GPU.
 
     Args:
         layout: the machine's folder.
         machine: its `path` is where the image's torch was found.
         wheel: the tag or index to take torch from where one has to be made; empty: what suits the machine.
+        gpus: how many were ordered: they are waited for, a while.
+        fabric_seconds: how long a torch may see none of the GPUs that nvidia-smi shows.
 
     Raises:
         RequestError: `wheel` is neither a tag nor an index.
         AgentError: torch can't be installed, or doesn't see a GPU even then.
     """
+    before = read_torch(layout)
     layout.note("torch").unlink(missing_ok=True)
-    torch = _find(layout, machine)
+    await_gpus(gpus)
+    torch, is_for_cuda = _find(layout, machine)
     if torch is None:
         accelerators = find_accelerators()
         if not accelerators.archs and not accelerators.cuda:
             # No torch would change that, and one takes minutes to come.
             return None
-        torch = _make(layout, choose_index(accelerators, wheel))
+        if is_for_cuda and accelerators.cuda:
+            torch = _find_patiently(layout, machine, fabric_seconds)
+        torch = torch or _make(layout, choose_index(accelerators, wheel))
+    elif torch.made and before is not None:
+        torch = replace(torch, index=before.index)
     write_json(layout.note("torch"), to_json(torch))
     return torch
 
@@ -105,14 +122,40 @@ def environment() -> dict[str, str]:
     return {**kept, "PIP_CONFIG_FILE": os.devnull}
 
 
-def _find(layout: Layout, machine: MachineConfig) -> Torch | None:
+def _find(layout: Layout, machine: MachineConfig, *, is_told: bool = True) -> tuple[Torch | None, bool]:
+    """Return the first torch that sees a GPU, and whether there is one that was built for CUDA."""
+    is_for_cuda = False
     for python in _candidates(layout, machine):
-        found = _probe(python, made=python == str(_made_python(layout)))
+        found = probe(python, made=python == str(_made_python(layout)))
         if found is not None and found.archs:
-            return found
+            return found, is_for_cuda
         if found is not None:
-            _tell(f"torch {found.torch} of {python} sees no GPU: it is left alone")
+            is_for_cuda = is_for_cuda or bool(found.cuda)
+            if is_told:
+                tell(f"torch {found.torch} of {python} sees no GPU")
+    return None, is_for_cuda
+
+
+def _find_patiently(layout: Layout, machine: MachineConfig, seconds: float) -> Torch | None:
+    """Look again and again: on p4d and p5 CUDA answers 802 until the fabric manager is up. fact: fabric-manager-802."""
+    tell(f"nvidia-smi shows GPUs that torch doesn't see: is the fabric manager not up yet? Asking for {seconds:g} s")
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        time.sleep(_AGAIN_SECONDS)
+        torch, _ = _find(layout, machine, is_told=False)
+        if torch is not None:
+            return torch
+    tell(f"after {seconds:g} s torch still sees none of the GPUs that nvidia-smi shows")
     return None
+
+
+def _make(layout: Layout, index: str) -> Torch:
+    python = make_torch(layout.root / "torch", shutil.which("python3") or sys.executable, index, environment(), tell)
+    made = probe(python, made=True)
+    if made is None or not made.archs:
+        version = made.torch if made else "that can't be imported"
+        raise AgentError(f"a torch {version} from {index} sees no GPU here", fix=INSTALL_FIX)
+    return replace(made, index=index)
 
 
 def _candidates(layout: Layout, machine: MachineConfig) -> Iterator[str]:
@@ -133,7 +176,7 @@ def _made_python(layout: Layout) -> Path:
     return layout.root / "torch/bin/python"
 
 
-def _probe(python: str, *, made: bool) -> Torch | None:
+def probe(python: str, *, made: bool) -> Torch | None:
     """Ask a Python for its torch; None where it has none that can be imported. Nothing is written beside it."""
     argv = [python, "-IB", str(CHECK), "probe"]
     try:
@@ -151,75 +194,11 @@ def _build(content: dict[str, Any]) -> Torch:
         torch=str(content["torch"]),
         archs=tuple(str(arch) for arch in content["archs"]),
         made=bool(content.get("made")),
+        index=str(content.get("index", "")),
+        cuda=str(content.get("cuda", "")),
     )
 
 
-def _make(layout: Layout, index: str) -> Torch:
-    for image in _list_images():
-        _tell(f"the container image {image} may hold a torch, but commands run on the machine itself")
-    _tell(f"no torch here sees a GPU: making an environment with the one from {index}")
-    python = str(_made_python(layout))
-    _make_venv(layout)
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
-    _run([*pip, "--index-url", index, "torch"], "torch can't be installed", _INSTALL_FIX)
-    made = _probe(python, made=True)
-    if made is None or not made.archs:
-        version = made.torch if made else "that can't be imported"
-        raise AgentError(f"a torch {version} from {index} sees no GPU here", fix=_INSTALL_FIX)
-    return made
-
-
-_INSTALL_FIX = f"choose another with {TORCH_WHEEL} in the job's envs, such as rocm6.4, or an image that has torch"
-
-
-def _make_venv(layout: Layout) -> None:
-    """Make it with Debian's help where its Python comes without `ensurepip`."""
-    venv = [shutil.which("python3") or sys.executable, "-m", "venv", "--clear", str(layout.root / "torch")]
-    failure = "no virtual environment can be made"
-    try:
-        _run(venv, failure)
-    except AgentError:
-        if shutil.which("apt-get") is None:
-            raise
-        _tell("installing python3-venv")
-        apt = ["sudo", "-n", "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
-        _run([*apt, "update"], failure)
-        _run([*apt, "install", "-y", "python3-venv"], failure)
-        _run(venv, failure)
-
-
-def _list_images() -> list[str]:
-    """List the container images that look as if they held a torch."""
-    images = []
-    for program in _CONTAINERS:
-        argv = [program, "images", "--format", "{{.Repository}}:{{.Tag}}"]
-        try:
-            listed = subprocess.run(argv, capture_output=True, timeout=_LIST_SECONDS, check=True, text=True)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        images += [line for line in listed.stdout.splitlines() if "torch" in line or "rocm" in line]
-    return images
-
-
-def _run(argv: Sequence[str], failure: str, fix: str = "") -> None:
-    try:
-        subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_INSTALL_SECONDS,
-            check=True,
-            env=environment(),
-        )
-    except subprocess.CalledProcessError as err:
-        said = (err.stdout or b"").decode(errors="replace").strip().splitlines()
-        raise AgentError(
-            failure, why="; ".join(said[-3:]) or f"{argv[0]} exited with {err.returncode}", fix=fix
-        ) from err
-    except (OSError, subprocess.SubprocessError) as err:
-        raise AgentError(failure, why=str(err), fix=fix) from err
-
-
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """Write a line to the boot's log."""
     sys.stderr.write(f"kedge-agent, torch: {text}\n")

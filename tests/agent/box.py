@@ -55,6 +55,8 @@ class Box:
             "ship_every": 0.4,
             **machine,
         }
+        self.prefix: list[str] = []
+        """What each verb is started by, such as a program that takes rights away."""
         self._begun: list[subprocess.Popen[bytes]] = []
         self._install()
 
@@ -77,7 +79,7 @@ class Box:
     def call(self, *argv: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
         """Run a verb to its end, whatever its exit code."""
         return subprocess.run(
-            [self.launcher, *argv],
+            [*self.prefix, self.launcher, *argv],
             input=stdin,
             capture_output=True,
             env={**self.env, **env},

@@ -17,6 +17,10 @@ from tests.agent.standin import make_environment, make_index
 from tests.agent.test_boot import order, outcomes, readiness
 
 MakeBox = Callable[..., Box]
+NVIDIA_SMI = """case "$*" in
+*query*) seq 0 7 ;;
+*) echo '| NVIDIA-SMI 570.195.03   CUDA Version: 12.8 |' ;;
+esac"""
 
 
 @pytest.fixture
@@ -24,7 +28,8 @@ def bare(tmp_path: Path) -> dict[str, str]:
     """An environment of a machine that has a GPU with its driver, and whose own Python has no torch."""
     programs = make_environment(tmp_path / "system")
     shutil.rmtree(next((tmp_path / "system").glob("lib/python*/site-packages/torch")))
-    make_program(programs / "nvidia-smi", "echo '| NVIDIA-SMI 570.195.03   CUDA Version: 12.8 |'")
+    shutil.rmtree(next((tmp_path / "system").glob("lib/python*/site-packages/torch-*")))
+    make_program(programs / "nvidia-smi", NVIDIA_SMI)
     return {"PATH": f"{programs}:/usr/bin:/bin"}
 
 
@@ -53,6 +58,8 @@ def test_the_torch_of_the_images_environment_is_used(make_box: MakeBox, tmp_path
         "torch": "2.9.1+rocm6.4",
         "archs": ["gfx942"] * 8,
         "made": False,
+        "index": "",
+        "cuda": "",
     }
     verdict = box.note("burn-in")
     assert (verdict["ok"], len(verdict["devices"])) == (True, 8)
@@ -81,7 +88,7 @@ def test_an_environment_is_made_where_there_is_no_torch(
     box.env |= bare
     box.start("python3 -c 'import sys, torch; print(sys.prefix, torch.__version__)'")
     box.await_state("succeeded", "failed")
-    assert f" {box.root}/torch 2.9.1+rocm6.4\n" in box.log()
+    assert f" {box.root}/env 2.9.1+rocm6.4\n" in box.log()
 
 
 def test_a_torch_that_is_of_no_use_is_left_alone(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:

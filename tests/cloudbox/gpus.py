@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.agent.standin import render_files
+from tests.agent.standin import render_installed
 from tests.cloudbox.first_boot import FABRIC_UP, NODES_UP, FirstBoot, Image, render_image
 
 _SITE = "/usr/lib/python3/dist-packages"
@@ -45,7 +45,7 @@ class Images:
 
     def _render_torch(self, gpus: int, model: Mapping[str, str]) -> dict[str, str]:
         waits = ((NODES_UP, self._first.nodes_seconds), (FABRIC_UP, self._first.torch_seconds))
-        files = render_files(
+        files = render_installed(
             **model,
             gpus=gpus,
             fault=self._faults.pop(0) if self._faults else "",

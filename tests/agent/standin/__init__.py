@@ -27,9 +27,21 @@ def make_environment(folder: Path, **machine: Any) -> Path:
 
 def write_package(site: Path, **machine: Any) -> None:
     """Put it into a folder that some Python imports from."""
-    for name, content in render_files(**machine).items():
+    for name, content in render_installed(**machine).items():
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_bytes(content)
+
+
+def render_installed(**machine: Any) -> dict[str, bytes]:
+    """Return what an installer makes of it, by name."""
+    # CUDA's torch from PyPI says +cu128 of itself, and nothing of it to installers.
+    version = {**MI300X, **machine}["version"].partition("+cu")[0]
+    info = f"torch-{version}.dist-info"
+    return {
+        **render_files(**machine),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n".encode(),
+        f"{info}/entry_points.txt": b"[console_scripts]\ntorchrun = torch:main\n",
+    }
 
 
 def render_files(**machine: Any) -> dict[str, bytes]:
@@ -40,28 +52,45 @@ def render_files(**machine: Any) -> dict[str, bytes]:
     }
 
 
-def make_index(folder: Path, **machine: Any) -> str:
-    """Make an index that pip can take it from, and return its address."""
+def make_index(folder: Path, companions: tuple[str, ...] = ("torchvision", "torchaudio"), /, **machine: Any) -> str:
+    """Make an index that pip can take it from, with what is built for it, and return the index's address."""
     version = {**MI300X, **machine}["version"]
-    place = folder / "torch"
-    place.mkdir(parents=True)
-    name = f"torch-{version}-py3-none-any.whl"
-    _write_wheel(place / name, f"torch-{version}.dist-info", version, render_files(**machine))
-    (place / "index.html").write_text(f'<a href="{name.replace("+", "%2B")}">{name}</a>')
+    public, _, local = version.partition("+")
+    write_wheel(folder, "torch", version, render_files(**machine))
+    for name in companions:
+        write_wheel(folder, name, f"0.24.1+{local}", requires=f"torch=={public}")
+        # The newest is for another torch.
+        write_wheel(folder, name, f"0.99.0+{local}", requires="torch==99.0")
     return folder.as_uri()
 
 
-def _write_wheel(path: Path, info: str, version: str, files: dict[str, bytes]) -> None:
-    """Write what the specification of wheels asks for, and no more."""
+def write_wheel(
+    folder: Path, name: str, version: str, files: dict[str, bytes] | None = None, *, requires: str = ""
+) -> Path:
+    """Write what the specification of wheels asks for, and no more; the folder becomes an index."""
+    place = folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
     tags = "Wheel-Version: 1.0\nGenerator: kedge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n".encode()
-    files[f"{info}/WHEEL"] = tags.encode()
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    contents = {
+        **(files or {f"{name}/__init__.py": f"__version__ = {version!r}\n".encode()}),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}".encode(),
+        f"{info}/WHEEL": tags.encode(),
+    }
     record = io.StringIO()
     lines = csv.writer(record)
-    for name, content in files.items():
+    for file, content in contents.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        lines.writerow([name, f"sha256={digest}", len(content)])
+        lines.writerow([file, f"sha256={digest}", len(content)])
     lines.writerow([f"{info}/RECORD", "", ""])
     with zipfile.ZipFile(path, "w") as wheel:
-        for name, content in {**files, f"{info}/RECORD": record.getvalue().encode()}.items():
-            wheel.writestr(name, content)
+        for file, content in {**contents, f"{info}/RECORD": record.getvalue().encode()}.items():
+            entry = zipfile.ZipInfo(file)
+            # Programs that are no Python scripts are run with the rights that they have in the wheel.
+            entry.external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
+            wheel.writestr(entry, content)
+    links = [f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>' for wheel in sorted(place.glob("*.whl"))]
+    (place / "index.html").write_text("".join(links))
+    return path

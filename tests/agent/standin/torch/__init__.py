@@ -29,8 +29,15 @@ if _MACHINE.get("import_seconds") and not _IMPORTED.exists():
     _IMPORTED.touch()
 
 __version__ = _MACHINE["version"]
-version = SimpleNamespace(hip="6.4.43482" if "rocm" in __version__ else None, cuda=None)
+version = SimpleNamespace(
+    hip="6.4.43482" if "rocm" in __version__ else None, cuda="12.8" if "+cu" in __version__ else None
+)
 bfloat16 = int64 = None
+
+
+def main() -> None:
+    """Stand in for torchrun: say which Python runs it."""
+    sys.stdout.write(f"torchrun of {sys.prefix}\n")
 
 
 class Tensor:

@@ -1,0 +1,140 @@
+"""The virtual environment of `setup` and `run`, at `<root>/env`: pip installs into it on every image, as any user.
+
+It is made once, on top of the Python whose torch drives the GPUs, else of the image's, which stays as it is. At home
+(provider local) there is none: commands use the environment that kedge was started from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import AgentError
+from .files import read_json, write_json
+from .layout import Layout
+from .pips import ensure_pip, offer_uv
+from .pythonenv import Package, PythonFacts, ask_python, make_virtual_environment
+from .torchenv import Torch, environment, read_torch
+from .wheels import INDEX
+from .wire import LOCAL, MachineConfig
+
+# Of torch's version, where it is a tag of its index: AMD's own builds have more to say there.
+_TAG = re.compile(r"\+(cu\d{3}|rocm\d+\.\d+(?:\.\d+)?)$")
+_CONSTRAINTS = "constraints.txt"
+_UV_INDEXES = ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_TORCH_BACKEND")
+
+
+@dataclass(frozen=True)
+class JobEnvironment:
+    """The environment that is there.
+
+    Attributes:
+        base: the Python on which it was made.
+        identity: another one for each time that it is made.
+        torches: the base's torch and what belongs to it: name -> version. Empty where no GPU depends on them.
+        index: where others that suit this torch can be had.
+    """
+
+    base: str
+    identity: str
+    torches: dict[str, str] = field(default_factory=dict)
+    index: str = ""
+
+
+def folder_of(layout: Layout) -> Path:
+    """Return where it is."""
+    return layout.root / "env"
+
+
+def read_job_environment(layout: Layout) -> JobEnvironment | None:
+    """Read what `ensure_job_environment` has made; None where there is none."""
+    content = read_json(layout.note("env"))
+    return JobEnvironment(**content) if content and folder_of(layout).exists() else None
+
+
+def ensure_job_environment(layout: Layout, machine: MachineConfig) -> JobEnvironment | None:
+    """Make it where it isn't there, or was made on another Python; None at home.
+
+    Raises:
+        AgentError: it can't be made, or has no pip.
+    """
+    if machine.provider == LOCAL:
+        return None
+    torch = read_torch(layout)
+    base = torch.python if torch else find_python(machine)
+    present = read_job_environment(layout)
+    if present is not None and present.base == base:
+        return present
+    facts = ask_python(base, environment())
+    layout.note("env").unlink(missing_ok=True)
+    folder = folder_of(layout)
+    make_virtual_environment(folder, facts)
+    if shutil.which("uv") is None:
+        offer_uv(folder / "bin")
+    made = JobEnvironment(base, secrets.token_hex(8), *_plan_constraints(torch, facts))
+    (folder / _CONSTRAINTS).write_text(render_constraints(made))
+    write_json(layout.note("env"), dataclasses.asdict(made))
+    if not facts.has_pip:
+        # Last: an environment without pip is better than none.
+        ensure_pip(folder / "bin/python", environment())
+    return made
+
+
+def discard_job_environment(layout: Layout) -> None:
+    """Take away what can't be trusted any longer; the next attempt makes it anew."""
+    layout.note("env").unlink(missing_ok=True)
+    shutil.rmtree(folder_of(layout), ignore_errors=True)
+
+
+def find_python(machine: MachineConfig) -> str:
+    """Return the image's Python: that with torch, which was found at boot, else the system's."""
+    path = os.pathsep.join([*machine.path, os.environ.get("PATH", os.defpath)])
+    return shutil.which("python3", path=path) or "python3"
+
+
+def activate(env: Mapping[str, str], layout: Layout, made: JobEnvironment) -> dict[str, str]:
+    """Return an environment in which installers and Python use it; what is there already stays.
+
+    Where GPUs depend on torch, installers keep its version, and take what is built for it from its own index.
+    """
+    folder = folder_of(layout)
+    env = {**env, "VIRTUAL_ENV": str(folder), "PATH": os.pathsep.join([str(folder / "bin"), env["PATH"]])}
+    if made.torches:
+        # As an address: in these two variables a space ends a path.
+        constraints = (folder / _CONSTRAINTS).as_uri()
+        env.setdefault("PIP_CONSTRAINT", constraints)
+        env.setdefault("UV_CONSTRAINT", constraints)
+        if made.index and not any(name in env for name in _UV_INDEXES):
+            env["UV_INDEX"] = made.index
+            # As pip does: torch's index has a few old versions of much else.
+            env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return env
+
+
+def render_constraints(made: JobEnvironment) -> str:
+    """Render what pip and uv read; the index as an addition to those that the image or the job has chosen."""
+    lines = [f"--extra-index-url {made.index}"] if made.index else []
+    lines += [f"{name}=={version}" for name, version in made.torches.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def find_torch(layout: Layout) -> Package | None:
+    """Return the torch that is imported in it; None where there is none any more."""
+    try:
+        return ask_python(str(folder_of(layout) / "bin/python"), environment()).torches.get("torch")
+    except AgentError:
+        return None
+
+
+def _plan_constraints(torch: Torch | None, facts: PythonFacts) -> tuple[dict[str, str], str]:
+    if torch is None or not torch.archs:
+        return {}, ""
+    tag = _TAG.search(torch.torch)
+    index = torch.index or (INDEX + tag.group(1) if tag else "")
+    return {name: package.version for name, package in facts.torches.items()}, index

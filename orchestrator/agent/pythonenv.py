@@ -1,0 +1,154 @@
+"""Virtual environments on top of another Python's packages, made without that Python's help.
+
+`python -m venv` won't do: Debian's needs a package more, and a virtual environment that is made from another one sees
+the packages of the system only, not those of the other. What PEP 405 asks for is a file and a link.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import AgentError
+
+_FACTS = Path(__file__).with_name("pythonfacts.py")
+_ASK_SECONDS = 120.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+# A path may be too long for `#!`, or hold spaces: for sh the first lines start the interpreter, for Python they are a
+# text.
+_SCRIPT = """#!/bin/sh
+''''exec {python} "$0" "$@"
+'''
+import sys
+
+from {module} import {first}
+
+sys.exit({function}())
+"""
+_PIP = """#!/bin/sh
+exec {python} -m pip "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that is installed: its version as installers compare it, and when it came, in Unix seconds."""
+
+    version: str
+    installed: float = 0.0
+
+
+@dataclass(frozen=True)
+class PythonFacts:
+    """What a Python says of itself.
+
+    Attributes:
+        version: such as 3.12.3.
+        executable: the interpreter itself, which in a virtual environment is another one's.
+        sites: of a virtual environment, the folders of its packages.
+        sees_system: packages of the interpreter's own are imported, too.
+        has_pip: pip can be imported.
+        scripts: programs of its packages: name -> module:function.
+        torches: torch and what is built for it: name -> package.
+    """
+
+    version: str
+    executable: str
+    sites: tuple[str, ...] = ()
+    sees_system: bool = True
+    has_pip: bool = False
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    torches: Mapping[str, Package] = field(default_factory=dict)
+
+    @property
+    def library(self) -> str:
+        """Where a virtual environment of this version has its packages."""
+        return f"lib/python{'.'.join(self.version.split('.')[:2])}/site-packages"
+
+
+def ask_python(python: str, env: Mapping[str, str]) -> PythonFacts:
+    """Have a Python describe itself; nothing is written beside it.
+
+    Raises:
+        AgentError: it can't be started, or is none.
+    """
+    try:
+        answer = subprocess.run(
+            [python, "-IB", str(_FACTS)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASK_SECONDS,
+            check=True,
+            env=dict(env),
+        )
+        return _build(json.loads(answer.stdout.splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError, KeyError, TypeError) as err:
+        raise AgentError(f"{python} doesn't describe itself", why=f"{type(err).__name__}: {err}") from err
+
+
+def make_virtual_environment(folder: Path, base: PythonFacts) -> None:
+    """Make a virtual environment in which everything can be imported that can be in `base`; one that is there goes.
+
+    Programs of the base's packages are in it as well, so that they find what is installed beside them. Installers
+    that look at the environment's own packages alone, as uv does, see torch there: they don't fetch it once more.
+    """
+    aside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    (aside / "bin").mkdir(parents=True)
+    packages = aside / base.library
+    packages.mkdir(parents=True)
+    home = Path(base.executable).parent
+    sees_system = str(base.sees_system).lower()
+    (aside / "pyvenv.cfg").write_text(
+        f"home = {home}\ninclude-system-site-packages = {sees_system}\nversion = {base.version}\n"
+    )
+    (aside / "bin/python").symlink_to(base.executable)
+    (aside / "bin/python3").symlink_to("python")
+    if base.sites:
+        # By this function, so that what such a folder adds by .pth files of its own is there, too.
+        lines = [f"import site; site.addsitedir({path!r})\n" for path in base.sites]
+        (packages / "kedge.pth").write_text("".join(lines))
+    for name, package in base.torches.items():
+        _write_record(packages, name, package.version)
+    _write_scripts(aside / "bin", folder / "bin/python", base)
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+
+
+def _build(content: dict[str, Any]) -> PythonFacts:
+    torches = {name: Package(**package) for name, package in content["torches"].items()}
+    return PythonFacts(**{**content, "sites": tuple(content["sites"]), "torches": torches})
+
+
+def _write_record(packages: Path, name: str, version: str) -> None:
+    """Say that a package of the base is installed here, but not what it needs, which is in the base as well."""
+    info = packages / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "INSTALLER").write_text("kedge\n")
+    (info / "RECORD").write_text("".join(f"{info.name}/{file},,\n" for file in ("METADATA", "INSTALLER", "RECORD")))
+
+
+def _write_scripts(folder: Path, python: Path, base: PythonFacts) -> None:
+    quoted = shlex.quote(str(python))
+    texts = {}
+    for name, target in base.scripts.items():
+        module, _, function = target.partition(":")
+        # Others than these are no programs' names, or nothing that Python could import.
+        if _NAME.fullmatch(name) and _TARGET.fullmatch(target) and not name.startswith("python"):
+            first = function.partition(".")[0]
+            texts[name] = _SCRIPT.format(python=quoted, module=module, first=first, function=function)
+    if base.has_pip:
+        texts |= dict.fromkeys(("pip", "pip3"), _PIP.format(python=quoted))
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)

@@ -1,0 +1,67 @@
+"""What `setup` may do to torch without anybody noticing: replace it by one that doesn't see the GPUs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from .files import write_atomically
+from .jobenv import JobEnvironment, find_torch, folder_of
+from .layout import Layout
+from .torchenv import probe, read_torch
+
+# bash runs this before a script. Only times and numbers of lines are written down: a line may hold secrets. What a
+# command can see of the one before it (status and last argument) is as without it.
+_TRACE = """unset BASH_ENV
+trap 'kedge_last=$_; printf "%s %s\\n" "${{EPOCHREALTIME:-0}}" "$LINENO" >>{file} || :; : "$kedge_last"' DEBUG
+"""
+# Between a line's start and a file of its making, by two clocks of one kernel.
+_SLACK_SECONDS = 0.02
+
+
+def trace(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which bash writes down when it came to which line of a script."""
+    file = _trace_file(layout)
+    file.unlink(missing_ok=True)
+    if "BASH_ENV" in env:
+        return dict(env)
+    script = layout.root / "trace.sh"
+    # Twice: it is within a text in quotes.
+    place = shlex.quote(str(file)).replace("'", "'\\''")
+    write_atomically(script, _TRACE.format(file=place).encode(errors="surrogateescape"))
+    return {**env, "BASH_ENV": str(script)}
+
+
+def find_damage(layout: Layout, made: JobEnvironment, setup: str) -> str:
+    """Say what `setup` did to torch, if that sees fewer GPUs than before; empty where all is well."""
+    before = read_torch(layout)
+    if before is None or not made.torches:
+        return ""
+    now = probe(str(folder_of(layout) / "bin/python"), made=False)
+    if now is not None and len(now.archs) >= len(before.archs):
+        return ""
+    package = find_torch(layout)
+    is_another = package is None or package.version != made.torches.get("torch")
+    number = find_line(_trace_file(layout), package.installed) if package and is_another else 0
+    lines = setup.splitlines()
+    where = f"line {number} of setup ({lines[number - 1].strip()})" if 0 < number <= len(lines) else "setup"
+    what = f"torch {package.version if package else 'that is gone'}"
+    sees = f"sees {len(now.archs)} of {len(before.archs)} GPUs" if now else "can't be imported"
+    done = f"put {what} in the place of {before.torch}" if is_another else f"has damaged {what}"
+    return f"{where} {done}: it {sees}"
+
+
+def find_line(file: Path, instant: float) -> int:
+    """Return the number of the line that was being run at an instant; 0 where nobody knows."""
+    try:
+        pairs = [line.split() for line in file.read_text(errors="replace").splitlines()]
+    except OSError:
+        return 0
+    # In some languages a comma is before the fraction.
+    steps = [(float(pair[0].replace(",", ".")), int(pair[1])) for pair in pairs if len(pair) == 2]
+    return next((number for began, number in reversed(steps) if 0 < began <= instant + _SLACK_SECONDS), 0)
+
+
+def _trace_file(layout: Layout) -> Path:
+    return layout.root / "setup.trace"

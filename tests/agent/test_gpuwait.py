@@ -1,0 +1,110 @@
+"""GPUs that were ordered are waited for: their driver's nodes, then a CUDA that answers 802."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.gpuwait import PATIENCE_SECONDS, await_gpus, count_gpus
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.parse import read_machine_config
+from orchestrator.agent.torchenv import FABRIC_SECONDS, ensure_torch
+from tests.agent.box import Box
+from tests.agent.standin import H100, make_environment, make_index
+from tests.agent.test_accelerators import add_node
+from tests.agent.test_boot import order, outcomes
+from tests.agent.test_burn_in import NVIDIA_SMI, make_program
+
+MakeBox = Callable[..., Box]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for programs of a machine that has no others than the system's."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def later(seconds: float, act: Callable[[], Any]) -> None:
+    threading.Timer(seconds, act).start()
+
+
+def test_the_waits_have_their_real_lengths() -> None:
+    """Two minutes each: for nodes of GPUs, and for the fabric manager."""
+    assert (PATIENCE_SECONDS, FABRIC_SECONDS) == (120.0, 120.0)
+
+
+def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Path, programs: Path) -> None:
+    """The kernel's topology shows a CPU first, then one GPU, then the other. fact: gpu-nodes-come-late."""
+    add_node(tmp_path, 0, 0, 0)
+    add_node(tmp_path, 1, 90402, 1216)
+    later(1.0, lambda: add_node(tmp_path, 2, 90402, 1216))
+    assert await_gpus(2, root=tmp_path, patience=60) == 2
+
+
+def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, programs: Path) -> None:
+    """They are of no use without /dev/kfd."""
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    (tmp_path / "dev/dri/card0").touch()
+    (tmp_path / "dev/dri/renderD128").touch()
+    assert count_gpus(tmp_path) == 0
+    (tmp_path / "dev/kfd").touch()
+    assert count_gpus(tmp_path) == 1
+
+
+def test_gpus_that_never_come_are_not_waited_for_without_end(tmp_path: Path, programs: Path) -> None:
+    """What is there is told; the burn-in says the rest."""
+    add_node(tmp_path, 1, 90402, 1216)
+    assert await_gpus(8, root=tmp_path, patience=0.1) == 1
+
+
+def test_nothing_is_waited_for_without_a_driver(tmp_path: Path, programs: Path) -> None:
+    """It would be in vain: neither ROCm nor nvidia-smi is there."""
+    began = time.monotonic()
+    assert await_gpus(8, root=tmp_path) == 0
+    assert time.monotonic() - began < 10
+
+
+def test_nvidia_gpus_are_waited_for_until_nvidia_smi_shows_them(tmp_path: Path, programs: Path) -> None:
+    """It fails until the driver has loaded."""
+    make_program(programs / "nvidia-smi", f"[ -e {tmp_path}/up ] || exit 9\n{NVIDIA_SMI}")
+    later(1.0, (tmp_path / "up").touch)
+    assert await_gpus(8, root=tmp_path, patience=60) == 8
+
+
+def test_a_torch_that_sees_no_gpu_yet_is_asked_again_before_anything_is_installed(
+    make_box: MakeBox, tmp_path: Path, programs: Path
+) -> None:
+    """CUDA answers 802 until the fabric manager is up. fact: fabric-manager-802."""
+    make_program(programs / "nvidia-smi", NVIDIA_SMI)
+    image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=[str(tmp_path / "fabric")])
+    box = make_box(path=[str(image)])
+    order(box, gpus=8, torch_wheel="file:///nowhere")
+    later(2.0, (tmp_path / "fabric").touch)
+    booted = box.call("boot", PATH=f"{programs}:/usr/bin:/bin")
+    assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
+    assert box.note("torch")["python"] == str(image / "python3")
+    assert b"is the fabric manager not up yet?" in booted.stderr
+
+
+def test_when_the_fabric_manager_never_comes_a_torch_is_made_as_before(
+    make_box: MakeBox, tmp_path: Path, programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be that the image's torch is too old for these GPUs; the log says for how long it was asked."""
+    make_program(programs / "nvidia-smi", NVIDIA_SMI)
+    image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=["/never"])
+    (programs / "python3").symlink_to(make_environment(tmp_path / "system", gpus=0) / "python3")
+    box = make_box(path=[str(image)])
+    layout = Layout(box.root)
+    index = make_index(tmp_path / "index", **H100)
+    torch = ensure_torch(layout, read_machine_config(layout), index, gpus=8, fabric_seconds=0.1)
+    assert torch is not None
+    assert (torch.made, torch.archs, torch.index) == (True, ("sm_90",), index)
+    assert "after 0.1 s torch still sees none of the GPUs that nvidia-smi shows" in capsys.readouterr().err
