@@ -1,6 +1,7 @@
 """The virtual environment of `setup` and `run`, at `<root>/env`: pip installs into it on every image, as any user.
 
-It is made once, on top of the Python whose torch drives the GPUs, else of the image's, which stays as it is. At home
+It is made once, on top of the Python whose torch drives the GPUs, else of the image's, which stays as it is: it may
+belong to root (inferred: dlami-pytorch-is-roots), or to the system's packager (fact: externally-managed). At home
 (provider local) there is none: commands use the environment that kedge was started from.
 """
 

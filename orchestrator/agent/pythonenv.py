@@ -2,6 +2,7 @@
 
 `python -m venv` won't do: Debian's needs a package more, and a virtual environment that is made from another one sees
 the packages of the system only, not those of the other. What PEP 405 asks for is a file and a link.
+fact: host-python-without-venv, fact: venv-on-venv
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def make_virtual_environment(folder: Path, base: PythonFacts) -> None:
 
     Programs of the base's packages are in it as well, so that they find what is installed beside them. Installers
     that look at the environment's own packages alone, as uv does, see torch there: they don't fetch it once more.
+    fact: uv-sees-its-environment-only.
     """
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)

@@ -58,7 +58,8 @@ def outcome(box: Box, command: str, **config: Any) -> str:
 def test_an_environment_of_roots_stays_as_it_is(make_machine: Callable[..., Box], tmp_path: Path, wheels: Path) -> None:
     """A Deep Learning AMI's /opt/pytorch: what `setup` installs is in `run`, beside the image's torch.
 
-    fact: dlami-pytorch-is-roots
+    A `venv --system-site-packages` of that would see the system's packages only. fact: dlami-pytorch-is-roots,
+    fact: venv-on-venv
     """
     image = make_image(tmp_path / "opt/pytorch")
     lock(tmp_path / "opt")
@@ -182,6 +183,18 @@ def test_a_network_without_uv_is_said(make_machine: Callable[..., Box], tmp_path
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     assert outcome(box, "true", setup="uv pip install toy") == "failed"
     assert "uv can't be installed on this machine; pip does the same\n" in box.log()
+
+
+def test_uv_finds_torch_in_the_environment(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """It looks at the environment's own packages alone: what is recorded there it doesn't fetch again.
+
+    Without what torch needs, which the image has as well. fact: uv-sees-its-environment-only
+    """
+    box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
+    listed = f"python3 -m pip list --path '{box.root}'/env/lib/python3*/site-packages; python3 -m pip show torch"
+    assert outcome(box, listed) == "succeeded", box.log()
+    assert "torch   2.9.1+rocm6.4\n" in box.log()
+    assert " Requires: \n" in box.log()
 
 
 def test_an_images_uv_is_used(make_machine: Callable[..., Box], tmp_path: Path) -> None:
