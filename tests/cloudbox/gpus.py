@@ -66,9 +66,9 @@ def _nodes(gpus: int, model: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _render_smi(gpus: int, model: Mapping[str, str]) -> dict[str, str]:
-    """Return nvidia-smi: it shows GPUs as soon as their driver is there, which is before CUDA can use them."""
+    """Return what says that there is a driver: nvidia-smi shows GPUs as soon as they are, which CUDA can't use yet."""
     if _is_amd(model):
-        return {}
+        return {"/opt/rocm/.info/version": "7.0.2\n"}
     return {"/usr/bin/nvidia-smi": _NVIDIA_SMI.format(gpus=gpus, name=model["name"], nodes_up=NODES_UP)}
 
 

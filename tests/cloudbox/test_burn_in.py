@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.adapters.aws.world import set_up
+from tests.agent.images import make_wheels
 from tests.cloudbox.box import Box
 from tests.cloudbox.launches import instances
 from tests.cloudbox.leftovers import leftovers
@@ -19,7 +20,8 @@ JOB = """
     name: toy
     workdir: .
     start: boot
-    run: python3 train.py
+    setup: pip install --no-index --find-links wheels toy
+    run: python3 -c 'import toy, torch' && python3 train.py
     outputs: [results]
     envs: {STEPS: 3, PAUSE: 0.1}
     deadline: 10m
@@ -35,6 +37,7 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
+    make_wheels(laptop.home / "wheels", "toy")
     laptop.write_job(JOB)
     yield laptop
     assert box.billing() == [], "something is left billing"
@@ -46,7 +49,12 @@ def read(laptop: Laptop, name: str) -> list[Any]:
 
 
 def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: Laptop) -> None:
-    """With the torch that sees them: the system's; the one beside it sees none, and is left alone."""
+    """With the torch that sees them: the system's; the one beside it sees none, and is left alone.
+
+    Not before CUDA can use them: the fabric manager comes up 20 s after nvidia-smi shows them. What `setup` installs
+    lies beside that torch, although Debian's pip refuses to install anything. fact: fabric-manager-802
+    """
+    box.change_first_boot(torch_seconds=20)
     laptop.kedge("launch", "--yes", "--detach", "--keep")
     phases = [phase["phase"] for phase in read(laptop, "boot.jsonl") if phase["ok"]]
     assert phases[-5:] == ["agent", "torch", "burn-in", "code", "start"]
@@ -54,6 +62,10 @@ def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: L
     assert (torch["python"], torch["archs"], torch["made"]) == ("/usr/bin/python3", ["sm_75"], False)
     assert [device["name"] for device in verdict["devices"]] == ["Tesla T4"]
     assert len(box.machines()) == 1
+    journal = laptop.kedge("exec", "--", "sudo", "journalctl", "--unit=kedge-boot", "--output=cat")
+    assert "is the fabric manager not up yet?" in journal
+    ((made,),) = (read(laptop, "env.json"),)
+    assert (made["base"], made["torches"]) == ("/usr/bin/python3", {"torch": "2.7.1"})
     laptop.kedge("teardown", "--yes", "--no-fetch")
 
 

@@ -37,7 +37,11 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
 def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
     do_box: DigitalOceanBox, laptop: Laptop
 ) -> None:
-    """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left."""
+    """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left.
+
+    Their GPUs' nodes come 12 s after services have started, and are waited for. fact: gpu-nodes-come-late
+    """
+    do_box.change_first_boot(nodes_seconds=12)
     do_box.break_gpu("memory:0")
     launch = laptop.start("launch", "--yes")
     said, errors = launch.communicate(timeout=300)

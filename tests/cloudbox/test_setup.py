@@ -1,0 +1,43 @@
+"""`pip install` in `setup`, on a machine whose torch belongs to root: the real program on AWS in the box."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.adapters.aws.world import set_up
+from tests.agent.images import make_wheels
+from tests.cloudbox.box import Box
+from tests.laptop import TRAIN, Laptop
+
+JOB = """
+    name: toy
+    workdir: .
+    setup: |
+        ! /opt/pytorch/bin/python -m pip install --no-index --find-links wheels toy
+        pip install --no-index --find-links wheels toy
+    run: |
+        python3 -c 'import sys, toy, yaml; print(sys.prefix, toy.__file__, yaml.__file__)'
+        python3 train.py
+    outputs: [results]
+    envs: {STEPS: 3, PAUSE: 0.1, KEDGE_TORCH_WHEEL: none}
+    deadline: 10m
+    budget: 5
+    resources: {accelerators: T4, use_spot: true, region: us-east-1}
+    supervisor: {kind: systemd, restarts: 0, grace: 5s}
+"""
+
+
+def test_setup_installs_packages_beside_those_of_the_image(box: Box, laptop: Laptop) -> None:
+    """The job's user may not write to /opt/pytorch; what is installed is beside its packages, and nothing is left."""
+    set_up(box)
+    laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    shutil.copy(TRAIN, laptop.home / "train.py")
+    make_wheels(laptop.home / "wheels", "toy")
+    laptop.write_job(JOB)
+    laptop.kedge("launch", "--yes")
+    (results,) = (laptop.home / "kedge-results").glob("toy-*")
+    log = (results / "run.log").read_text()
+    assert " /opt/kedge/env /opt/kedge/env/lib/python3" in log
+    assert "/toy/__init__.py /opt/pytorch/lib/python3" in log
+    assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
+    assert box.billing() == []
