@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -191,10 +192,10 @@ def test_uv_finds_torch_in_the_environment(make_machine: Callable[..., Box], tmp
     Without what torch needs, which the image has as well. fact: uv-sees-its-environment-only
     """
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
-    listed = f"python3 -m pip list --path '{box.root}'/env/lib/python3*/site-packages; python3 -m pip show torch"
-    assert outcome(box, listed) == "succeeded", box.log()
-    assert "torch   2.9.1+rocm6.4\n" in box.log()
-    assert " Requires: \n" in box.log()
+    assert outcome(box, "true") == "succeeded", box.log()
+    packages = next(box.root.glob("env/lib/python3*/site-packages"))
+    (recorded,) = importlib.metadata.distributions(path=[str(packages)])
+    assert (recorded.name, recorded.version, recorded.requires) == ("torch", "2.9.1+rocm6.4", None)
 
 
 def test_an_images_uv_is_used(make_machine: Callable[..., Box], tmp_path: Path) -> None:
