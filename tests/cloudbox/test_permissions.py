@@ -25,10 +25,8 @@ SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=20, at_end=AtEnd.
 OTHER_ADDRESS = "198.51.100.9/32"
 
 NOT_SEEN_HERE = {
-    "ec2:DescribeAvailabilityZones": "`kedge offers --refresh` looks up the zones of each region",
     "ec2:DescribeSubnets": "a job that names a network of its own",
     "ec2:DescribeVpcs": "a job that names a network of its own, and `kedge doctor`",
-    "ec2:GetSpotPlacementScores": "the order of spot offers",
     "iam:DetachRolePolicy": "a role to which somebody has attached a policy of their own",
     "iam:ListAttachedRolePolicies": "a role to which somebody has attached a policy of their own",
     "iam:ListRolePolicies": "a role to which somebody has given a policy of their own",

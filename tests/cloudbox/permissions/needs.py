@@ -81,10 +81,11 @@ def _cloudformation_needs(call: Call) -> Iterator[Need]:
 
 
 def _ssm_needs(call: Call) -> Iterator[Need]:
-    """Name the parameter; AWS's own ones are of no account. fact: ssm-public-parameters."""
-    name = str(call.params.get("Name", "")).removeprefix("/")
-    owner = "" if name.startswith("aws/service/") else ACCOUNT
-    yield Need(action=f"ssm:{call.action}", resource=f"arn:aws:ssm:{call.region}:{owner}:parameter/{name}")
+    """Name each parameter; AWS's own ones are of no account. fact: ssm-public-parameters."""
+    named = call.params.get("Names") or [call.params.get("Name", "")]
+    for name in (str(each).removeprefix("/") for each in named):
+        owner = "" if name.startswith("aws/service/") else ACCOUNT
+        yield Need(action=f"ssm:{call.action}", resource=f"arn:aws:ssm:{call.region}:{owner}:parameter/{name}")
 
 
 def _budget_needs(call: Call) -> Iterator[Need]:
