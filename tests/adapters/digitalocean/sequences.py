@@ -46,6 +46,9 @@ STEPS = (
 LAGS = (0, 0, 20, 60)
 """Seconds for which a new droplet is unknown by its id, and missing in listings."""
 
+KEY_LAGS = (0, 10)
+"""Seconds until creations accept the laptop's new SSH key."""
+
 _LONGER_THAN_UNCLEAR = timedelta(minutes=16)
 _MOST_ATTEMPTS = 8
 
@@ -57,6 +60,7 @@ class FaultSequence:
     steps: tuple[str, ...]
     unknown_seconds: int = 0
     unlisted_seconds: int = 0
+    key_seconds: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +83,12 @@ class Outcome:
 def draw(source: random.Random) -> FaultSequence:
     """Draw a sequence."""
     steps = tuple(source.choice(STEPS) for _ in range(source.randint(1, 4)))
-    return FaultSequence(steps=steps, unknown_seconds=source.choice(LAGS), unlisted_seconds=source.choice(LAGS))
+    return FaultSequence(
+        steps=steps,
+        unknown_seconds=source.choice(LAGS),
+        unlisted_seconds=source.choice(LAGS),
+        key_seconds=source.choice(KEY_LAGS),
+    )
 
 
 def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: FaultSequence) -> Outcome:
@@ -87,6 +96,7 @@ def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: F
     api.reset()
     api.settings.not_found_seconds = sequence.unknown_seconds
     api.settings.unlisted_seconds = sequence.unlisted_seconds
+    api.settings.key_seconds = sequence.key_seconds
     world = DoWorld(api=api, folder=folder)
     for step in sequence.steps:
         _ACTIONS[step](world, doomed)
@@ -137,6 +147,8 @@ def _with(order: Callable[[DigitalOceanBox], None]) -> Callable[[DoWorld, Doomed
 
 def _kill(*, after_effect: bool) -> Callable[[DoWorld, Doomed], None]:
     def act(world: DoWorld, doomed: Doomed) -> None:
+        # The clock of a command that is to be killed is its own: it can't wait for the account's key.
+        world.enter_key()
         # The answer is held back for as long as it takes to kill the one who waits for it.
         if after_effect:
             world.api.faults.delay_next("POST", DROPLETS, 0.1, after_effect=True)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.adapters.digitalocean.doomed import Doomed, doomed_commands
-from tests.adapters.digitalocean.sequences import LAGS, STEPS, FaultSequence, run_sequence
+from tests.adapters.digitalocean.sequences import KEY_LAGS, LAGS, STEPS, FaultSequence, run_sequence
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
 COUNT = int(os.environ.get("KEDGE_FAULT_SEQUENCES") or 40)
@@ -25,6 +25,7 @@ SEQUENCES = st.builds(
     steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=4).map(tuple),
     unknown_seconds=st.sampled_from(LAGS),
     unlisted_seconds=st.sampled_from(LAGS),
+    key_seconds=st.sampled_from(KEY_LAGS),
 )
 
 

@@ -35,6 +35,8 @@ class Settings:
     refused_tier_status: Literal[403, 422] = 403
     droplet_limit: int = 25
     volume_limit: int = 100
+    key_seconds: float = 10
+    """From an SSH key's entry, listed at once, until a creation accepts it."""
     activation_seconds: float = 0
     """From a droplet's creation until its status is active."""
     not_found_seconds: float = 0

@@ -107,7 +107,7 @@ def _image(account: Account, wanted: object, region: str, size: Size) -> Image:
 
 def _key(account: Account, wanted: object) -> SshKey:
     for key in account.keys.values():
-        if wanted in (key.id, str(key.id), key.fingerprint):
+        if wanted in (key.id, str(key.id), key.fingerprint) and account.clock.now() >= key.accepted_at:
             return key
     raise unprocessable(f"{wanted} are invalid key identifiers for Droplet creation.")
 

@@ -126,6 +126,14 @@ class FaultBook:
                     self._faults.remove(fault)
             return fault
 
+    def put_back(self, fault: Fault) -> None:
+        """Let a fault that was taken happen to the next call that it concerns."""
+        with self._lock:
+            if fault.times is not None:
+                fault.times += 1
+            if fault not in self._faults:
+                self._faults.insert(0, fault)
+
     def pending(self) -> list[Fault]:
         """Return what has not happened yet."""
         with self._lock:

@@ -62,7 +62,7 @@ class Gate:
             headers |= self._count()
             if fault and not fault.after_effect and fault.happen():
                 return None
-            answer = self._carry_out(call, fault)
+            answer = self._take_effect(call, fault)
             if fault and fault.after_effect and fault.happen():
                 return None
         except ApiError as refusal:
@@ -77,6 +77,15 @@ class Gate:
             per_hour=settings.requests_per_hour,
             retry_after=settings.retry_after,
         )
+
+    def _take_effect(self, call: Call, fault: Fault | None) -> Answer:
+        try:
+            return self._carry_out(call, fault)
+        except ApiError:
+            # What was to happen after the effect waits for a call that has one.
+            if fault and fault.after_effect:
+                self._cloud.faults.put_back(fault)
+            raise
 
     def _carry_out(self, call: Call, fault: Fault | None) -> Answer:
         route, call = ROUTES.find(call)

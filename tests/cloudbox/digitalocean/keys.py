@@ -31,7 +31,14 @@ def create_key(cloud: Cloud, call: Call) -> Answer:
     fingerprint = _fingerprint(public_key)
     if any(key.fingerprint == fingerprint for key in cloud.account.keys.values()):
         raise unprocessable("SSH Key is already in use on your account")
-    key = SshKey(id=cloud.account.new_number(), name=name, public_key=public_key, fingerprint=fingerprint)
+    key = SshKey(
+        id=cloud.account.new_number(),
+        name=name,
+        public_key=public_key,
+        fingerprint=fingerprint,
+        # fact: do-key-accepted-late
+        accepted_at=cloud.clock.now() + cloud.account.settings.key_seconds,
+    )
     cloud.account.keys[key.id] = key
     return Answer(status=201, body={"ssh_key": show_key(key)})
 

@@ -111,9 +111,10 @@ class VolumeSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class SshKey:
-    """A public key of the account's."""
+    """A public key of the account's; creations accept it once the box's clock has reached `accepted_at`."""
 
     id: int
+    accepted_at: float
     name: str
     public_key: str
     fingerprint: str

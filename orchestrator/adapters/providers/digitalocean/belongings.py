@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.digitalocean.failures import RefusedError
+from orchestrator.adapters.providers.digitalocean.keys import ensure_key
 from orchestrator.adapters.providers.digitalocean.network import make_firewall, remove_firewalls, set_firewall
 from orchestrator.adapters.providers.digitalocean.projects import ensure_project, remove_projects
 from orchestrator.adapters.providers.digitalocean.tags import is_of_run, run_tag
 from orchestrator.adapters.providers.digitalocean.volume_ends import end_volumes
 
 if TYPE_CHECKING:
-    from orchestrator.adapters.providers.digitalocean.api import Api, Json
+    from orchestrator.adapters.providers.digitalocean.api import Api
     from orchestrator.adapters.providers.digitalocean.record import RunRecord
     from orchestrator.adapters.providers.digitalocean.tools import Tools
     from orchestrator.core.machine import MachineOrder
 
 _log = logging.getLogger(__name__)
-
-_KEY_NAME = "kedge-"
 
 
 def ensure_belongings(tools: Tools, order: MachineOrder, ssh_from: str) -> RunRecord:
@@ -35,7 +32,7 @@ def ensure_belongings(tools: Tools, order: MachineOrder, ssh_from: str) -> RunRe
     record = tools.records.run(order.run_id)
     if not record.key:
         record = _keep(tools, replace(record, account=tools.account.id))
-        record = _keep(tools, replace(record, key=_ensure_key(tools.api, order.authorized_key)))
+        record = _keep(tools, replace(record, key=ensure_key(tools.api, order.authorized_key)))
     if not record.firewall:
         _ensure_tag(tools.api, order.run_id)
         record = _keep(tools, replace(record, project=ensure_project(tools.api, order.run_id)))
@@ -63,7 +60,7 @@ def reopen(tools: Tools, run_id: str, ssh_from: str) -> bool:
 
 
 def remove_belongings(tools: Tools, run_id: str) -> Sequence[str]:
-    """Remove it all, and settle the run's data volumes; what is gone already is no error.
+    """Remove it all but the SSH key, and settle the run's data volumes; what is gone already is no error.
 
     Returns:
         What was removed or kept, one line each.
@@ -75,16 +72,8 @@ def remove_belongings(tools: Tools, run_id: str) -> Sequence[str]:
         *end_volumes(tools.api, run_id, tools.clock),
         *remove_firewalls(tools.api, run_id),
         *remove_projects(tools.api, run_id),
-        *_remove_key(tools, run_id),
         *_remove_tags(tools.api, run_id),
     ]
-
-
-def key_fingerprint(public_key: str) -> str:
-    """Return a public key's MD5 fingerprint, by which the API knows it (RFC 4716, section 4)."""
-    blob = base64.b64decode(public_key.split()[1] + "==")
-    digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
-    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def _keep(tools: Tools, record: RunRecord) -> RunRecord:
@@ -95,37 +84,6 @@ def _keep(tools: Tools, record: RunRecord) -> RunRecord:
 def _open(tools: Tools, record: RunRecord, ssh_from: str) -> RunRecord:
     firewall = set_firewall(tools.api, record.firewall, record.id, ssh_from)
     return _keep(tools, replace(record, firewall=firewall, ssh_from=ssh_from))
-
-
-def _ensure_key(api: Api, public_key: str) -> str:
-    """Have the account know the laptop's key: without one, a droplet is made with a password, sent by mail."""
-    fingerprint = key_fingerprint(public_key)
-    if _find_key(api, fingerprint):
-        return fingerprint
-    body = {"name": _KEY_NAME + fingerprint.replace(":", "")[:12], "public_key": public_key}
-    try:
-        api.create("the SSH key can't be given to the account", api.client.ssh_keys.create, body)
-    except RefusedError:
-        if not _find_key(api, fingerprint):
-            raise
-    return fingerprint
-
-
-def _find_key(api: Api, fingerprint: str) -> Json | None:
-    listed = api.pages("the account's SSH keys can't be listed", api.client.ssh_keys.list, "ssh_keys")
-    return next((fields for fields in listed if fields["fingerprint"] == fingerprint), None)
-
-
-def _remove_key(tools: Tools, run_id: str) -> list[str]:
-    """Remove the laptop's key once none of its runs needs it, unless somebody else had given it to the account."""
-    fingerprint = tools.records.run(run_id).key
-    if not fingerprint or any(run.id != run_id and run.key == fingerprint for run in tools.records.runs()):
-        return []
-    found = _find_key(tools.api, fingerprint)
-    if found is None or not found["name"].startswith(_KEY_NAME):
-        return []
-    tools.api.delete("the SSH key can't be removed", tools.api.client.ssh_keys.delete, found["id"])
-    return [f"removed SSH key {found['name']}"]
 
 
 def _ensure_tag(api: Api, run_id: str) -> None:

@@ -25,9 +25,10 @@ from orchestrator.adapters.providers.digitalocean.droplets import (
 from orchestrator.adapters.providers.digitalocean.ending_droplets import end_droplet
 from orchestrator.adapters.providers.digitalocean.failures import ApiError, RefusedError, UnclearError
 from orchestrator.adapters.providers.digitalocean.images import find_image
+from orchestrator.adapters.providers.digitalocean.keys import send_with_key
 from orchestrator.adapters.providers.digitalocean.ordered import boot_spec, render_request
 from orchestrator.adapters.providers.digitalocean.record import MachineRecord
-from orchestrator.adapters.providers.digitalocean.refusals import lacks_key, translate_refusal
+from orchestrator.adapters.providers.digitalocean.refusals import translate_refusal
 from orchestrator.adapters.providers.digitalocean.settling import (
     complete_droplet,
     find_earlier,
@@ -47,8 +48,8 @@ from orchestrator.core.errors import BadRequestError, KedgeError, StillBillingEr
 from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.providers.digitalocean.api import Json
     from orchestrator.adapters.providers.digitalocean.images import Image
-    from orchestrator.adapters.providers.digitalocean.record import RunRecord
     from orchestrator.adapters.providers.digitalocean.tools import Tools
     from orchestrator.core.machine import MachineOrder
 
@@ -100,29 +101,24 @@ class _Creation:
         tools, order = self._tools, self._order
         ssh_from = parse_address_range(order.ssh_from) or ask_own_network()
         belongings = ensure_belongings(tools, order, ssh_from)
-        try:
-            return self._send(size, image, volumes, belongings)
-        except RefusedError as err:
-            if not lacks_key(err):
-                raise translate_refusal(err, order) from err
-        _log.info("what run %s had is gone at %s: it is made anew", order.run_id, tools.site.name)
-        tools.records.forget_run(order.run_id)
-        belongings = ensure_belongings(tools, order, ssh_from)
-        try:
-            return self._send(size, image, volumes, belongings)
-        except RefusedError as err:
-            raise translate_refusal(err, order) from err
-
-    def _send(self, size: Size, image: Image, volumes: tuple[DataVolume, ...], belongings: RunRecord) -> Droplet:
-        tools, order = self._tools, self._order
         key = make_host_key()
         record = self._record(key, size.gpus)
         spec = boot_spec(order, tools.site.name, key, tools.ending, volumes)
         request = render_request(order, image=image, key=belongings.key, attempt=record.attempt, spec=spec)
         request["volumes"] = [volume.id for volume in volumes]
-        what = f"machine {order.id} can't be created"
-        operation = tools.api.client.droplets.create
+        try:
+            return send_with_key(tools.api, tools.clock, order.authorized_key, lambda: self._send(record, request))
+        except RefusedError as err:
+            raise translate_refusal(err, order) from err
+
+    def _send(self, record: MachineRecord, request: Json) -> Droplet:
+        """Send the request once; where its outcome is unclear, find what it has made."""
+        tools = self._tools
+        now = tools.clock.now()
+        # Until an answer has been read: this process may be gone before one comes.
+        record = replace(record, asked_at=now, unclear_since=now)
         tools.records.keep_machine(record)
+        what, operation = f"machine {record.id} can't be created", tools.api.client.droplets.create
         try:
             return parse_droplet(tools.api.create(what, operation, request)["droplet"])
         except RefusedError:
@@ -185,16 +181,14 @@ class _Creation:
         return record.attempt if record else ""
 
     def _record(self, key: HostKey, gpus: int) -> MachineRecord:
-        order, now = self._order, self._tools.clock.now()
+        order = self._order
         return MachineRecord(
             id=order.id,
             run_id=order.run_id,
             region=order.region,
             attempt=secrets.token_hex(6),
             host_key=key.public,
-            asked_at=now,
-            # Until an answer has been read: this process may be gone before one comes.
-            unclear_since=now,
+            asked_at=self._tools.clock.now(),
             lifetime_seconds=order.lifetime_seconds,
             usd_per_hour=order.usd_per_hour,
             account=self._tools.account.id,

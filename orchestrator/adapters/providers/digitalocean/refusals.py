@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.providers.digitalocean.failures import RefusedError
+from orchestrator.adapters.providers.digitalocean.keys import is_key_refusal
 from orchestrator.core.errors import KedgeError, NoCapacityError
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.providers.digitalocean.failures import RefusedError
     from orchestrator.core.machine import MachineOrder
     from orchestrator.core.offer import Offer
 
@@ -15,12 +16,6 @@ _SOLD_OUT = ("not available in", "unavailable", "capacity", "sold out")
 """Lack of capacity has no code of its own: it looks like a size that isn't sold in the region."""
 _LIMIT = "limit"
 _TIER = ("not available to your account", "access to this size", "gpu access", "tier")
-_KEY = "invalid key identifiers"
-
-
-def lacks_key(err: RefusedError) -> bool:
-    """Tell whether the account no longer has the SSH key that the run's record names."""
-    return err.status == 422 and _KEY in err.message.lower()
 
 
 def translate_refusal(err: RefusedError, order: MachineOrder) -> KedgeError:
@@ -33,6 +28,12 @@ def translate_refusal(err: RefusedError, order: MachineOrder) -> KedgeError:
     said = err.message.lower()
     if err.status not in (403, 422):
         return err
+    if is_key_refusal(err):
+        return KedgeError(
+            f"machine {order.id} can't be created",
+            why=f"the account has the SSH key, and creations don't accept it: {err.why}",
+            fix="run the command again in some minutes",
+        )
     if any(words in said for words in _TIER):
         return NoCapacityError(
             f"the account may not have a {order.instance_type}",
