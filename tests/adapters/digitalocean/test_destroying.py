@@ -14,14 +14,15 @@ DROPLET = "/v2/droplets/{droplet_id}"
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
 def test_gone_is_said_when_it_is_unknown_by_its_id_and_missing_in_both_listings(do: DoWorld, size: str) -> None:
-    """A deletion that is only accepted leaves a machine that ends."""
-    do.api.settings.deletion_seconds = 30
+    """A deletion that is only accepted leaves a machine that ends, and the command says that it may bill."""
+    do.api.settings.deletion_seconds = 300
     do.provider().create(do.order(instance_type=size))
-    do.provider().destroy(M1)
+    with pytest.raises(StillBillingError, match="may still be billing"):
+        do.provider().destroy(M1)
     ending = do.provider().describe(M1)
     assert ending is not None
     assert ending.state is MachineState.ENDING
-    do.api.advance(31)
+    do.api.advance(301)
     do.api.calls.reset()
     assert do.provider().describe(M1) is None
     asked = [(call.path.rsplit("/", 1)[-1].isdecimal(), call.query.get("type")) for call in do.api.calls]
@@ -36,6 +37,34 @@ def test_a_deletion_that_fails_is_repeated_until_it_is_confirmed(do: DoWorld, st
     do.api.faults.fail_next("DELETE", DROPLET, status=status, times=3, after_effect=after_effect)
     do.provider().destroy(M1)
     assert do.api.droplets() == []
+    assert do.provider().describe(M1) is None
+
+
+def test_a_deletion_without_effect_is_repeated_until_the_droplet_is_gone(do: DoWorld) -> None:
+    """That of a droplet that is still `new` is answered with 204 and changes nothing; the pauses grow.
+
+    fact: do-delete-new-without-effect
+    """
+    do.provider().create(do.order())
+    (droplet,) = do.api.droplets()
+    droplet.active_at = do.clock.now().timestamp() + 60
+    do.api.calls.reset()
+    do.provider().destroy(M1)
+    assert do.api.droplets() == []
+    assert do.provider().describe(M1) is None
+    tries = [call.at for call in do.api.calls.find("DELETE", f"/v2/droplets/{droplet.id}")]
+    assert 5 < len(tries) < 20
+    do.provider().release(RUN)
+
+
+def test_a_deletion_that_takes_a_while_is_waited_for(do: DoWorld) -> None:
+    """A second one meanwhile is refused, which is no failure.
+
+    fact: do-delete-in-progress
+    """
+    do.api.settings.deletion_seconds = 20
+    do.provider().create(do.order())
+    do.provider().destroy(M1)
     assert do.provider().describe(M1) is None
 
 

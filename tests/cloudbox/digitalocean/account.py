@@ -38,7 +38,9 @@ class Settings:
     key_seconds: float = 10
     """From an SSH key's entry, listed at once, until a creation accepts it."""
     activation_seconds: float = 0
-    """From a droplet's creation until its status is active."""
+    """From a droplet's creation until its status is active, and the creation's action is over."""
+    deletes_new: bool = False
+    """Whether a deletion has an effect on a droplet whose creation is in progress."""
     not_found_seconds: float = 0
     """How long a new droplet is answered with 404."""
     unlisted_seconds: float = 0

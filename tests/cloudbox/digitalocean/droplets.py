@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cloudbox.digitalocean.call import NO_CONTENT, Answer, ApiError, Call
+from tests.cloudbox.digitalocean.call import NO_CONTENT, Answer, ApiError, Call, unprocessable
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.creating import create
 from tests.cloudbox.digitalocean.paging import page
@@ -38,6 +38,7 @@ def create_droplets(cloud: Cloud, call: Call) -> Answer:
     actions = []
     for droplet in droplets:
         action = account.begin("create", droplet.id, "droplet", droplet.region)
+        action.done_at = max(action.done_at, droplet.active_at)
         actions.append({"id": action.id, "rel": "create", "href": f"{call.origin}/v2/actions/{action.id}"})
     shown = [show_droplet(account, droplet) for droplet in droplets]
     made: dict[str, Any] = {"droplets": shown} if "names" in body else {"droplet": shown[0]}
@@ -88,7 +89,17 @@ def list_firewalls(cloud: Cloud, call: Call) -> Answer:
 
 
 def destroy(cloud: Cloud, droplet: Droplet) -> None:
-    """Begin a droplet's end; it is over when the box's clock is past the seconds that it takes."""
-    if droplet.deleted_at is None or droplet.reappears_at is not None:
-        droplet.deleted_at = cloud.clock.now() + cloud.account.settings.deletion_seconds
-        droplet.reappears_at = None
+    """Begin a droplet's end; it is over when the box's clock is past the seconds that it takes.
+
+    Raises:
+        ApiError: it has begun already.
+    """
+    now, settings = cloud.clock.now(), cloud.account.settings
+    # fact: do-delete-new-without-effect
+    if droplet.is_being_created(now) and not settings.deletes_new:
+        return
+    # fact: do-delete-in-progress
+    if droplet.deleted_at is not None and droplet.reappears_at is None:
+        raise unprocessable("a destroy is already in progress")
+    droplet.deleted_at = now + settings.deletion_seconds
+    droplet.reappears_at = None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tests.cloudbox.digitalocean.call import ApiError, Call
 
-Effect = Literal["error", "drop", "delay", "reappear"]
+Effect = Literal["error", "drop", "delay", "reappear", "errored", "vanish"]
 
 _CODES = {
     403: "forbidden",
@@ -35,7 +35,7 @@ class Fault:
     message: str = "ordered by the test"
     retry_after: int | None = None
     seconds: float = 0
-    """What a delay or a lost answer takes of real time, and of the box's until a droplet reappears."""
+    """What a delay or a lost answer takes of real time, and of the box's until a droplet reappears or is given up."""
     times: int | None = 1
 
     def concerns(self, call: Call) -> bool:
@@ -110,6 +110,14 @@ class FaultBook:
         """Let the next deletions of droplets seem done for some seconds of the box's time, and not be."""
         template = "/v2/droplets/{droplet_id}"
         self.order(Fault(method="DELETE", path=template, effect="reappear", seconds=seconds, times=times))
+
+    def give_up_next(self, seconds: float = 0, *, vanishes: bool = False, times: int | None = 1) -> None:
+        """Let the actions of the next creations end `errored` after some seconds of the box's time.
+
+        Their droplets stay `new` and bill, or vanish then.
+        """
+        effect: Effect = "vanish" if vanishes else "errored"
+        self.order(Fault(method="POST", path="/v2/droplets", effect=effect, seconds=seconds, times=times))
 
     def order(self, fault: Fault) -> None:
         """Add a fault."""

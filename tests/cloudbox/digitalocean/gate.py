@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import replace
+from math import inf
 
 from tests.cloudbox.digitalocean import (
     actions,
@@ -99,9 +100,22 @@ class Gate:
                 if fault and fault.effect == "reappear":
                     droplet = self._cloud.account.droplets[call.number("droplet_id")]
                     droplet.reappears_at = (droplet.deleted_at or 0) + fault.seconds
+                if fault and fault.effect in ("errored", "vanish") and answer.body:
+                    self._give_up(answer.body["droplet"]["id"], fault)
                 return answer
             finally:
                 self._cloud.settle()
+
+    def _give_up(self, number: int, fault: Fault) -> None:
+        """Let a creation that was accepted fail. fact: do-creation-errored."""
+        account = self._cloud.account
+        droplet, when = account.droplets[number], account.clock.now() + fault.seconds
+        droplet.active_at, droplet.errored_at = inf, when
+        if fault.effect == "vanish":
+            droplet.deleted_at = when
+        for action in account.actions.values():
+            if (action.resource_id, action.type) == (number, "create"):
+                action.done_at, action.fails = when, True
 
     def _checked(self, call: Call, answer: Answer) -> Answer:
         if self._description and (complaint := self._description.complaint_about_answer(call, answer)):

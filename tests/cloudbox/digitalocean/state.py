@@ -19,6 +19,8 @@ class Action:
     region: str
     started_at: float
     done_at: float
+    fails: bool = False
+    """Whether it ends `errored` then."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Droplet:
     deleted_at: float | None = None
     reappears_at: float | None = None
     """When a droplet that only seems to be deleted is seen again, where that was ordered."""
+    errored_at: float | None = None
+    """When its creation fails, where that was ordered: it never becomes active, and bills until it is deleted."""
     tags: list[str] = field(default_factory=list)
     user_data: str = ""
     public_keys: tuple[str, ...] = ()
@@ -67,6 +71,10 @@ class Droplet:
         if not self.powered:
             return "off"
         return "active" if now >= self.active_at else "new"
+
+    def is_being_created(self, now: float) -> bool:
+        """Tell whether its creation is in progress."""
+        return now < (self.active_at if self.errored_at is None else self.errored_at)
 
     def exists(self, now: float) -> bool:
         """Tell whether the droplet is there: it bills exactly as long."""

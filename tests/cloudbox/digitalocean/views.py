@@ -32,9 +32,10 @@ def show_region(account: Account, slug: str) -> dict[str, Any]:
 def show_action(account: Account, action: Action) -> dict[str, Any]:
     """Show an action, completed or not yet."""
     done = account.clock.now() >= action.done_at
+    ended = "errored" if action.fails else "completed"
     return {
         "id": action.id,
-        "status": "completed" if done else "in-progress",
+        "status": ended if done else "in-progress",
         "type": action.type,
         "started_at": iso(action.started_at),
         "completed_at": iso(action.done_at) if done else None,

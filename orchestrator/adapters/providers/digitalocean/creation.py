@@ -17,12 +17,13 @@ from orchestrator.adapters.host_key import HostKey, make_host_key
 from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.belongings import ensure_belongings
+from orchestrator.adapters.providers.digitalocean.creating import action_of, await_created
 from orchestrator.adapters.providers.digitalocean.droplets import (
     Droplet,
     droplets_of_machine,
     parse_droplet,
 )
-from orchestrator.adapters.providers.digitalocean.ending_droplets import end_droplet
+from orchestrator.adapters.providers.digitalocean.ending_droplets import end_droplet, still_shown
 from orchestrator.adapters.providers.digitalocean.failures import ApiError, RefusedError, UnclearError
 from orchestrator.adapters.providers.digitalocean.images import find_image
 from orchestrator.adapters.providers.digitalocean.keys import send_with_key
@@ -44,7 +45,7 @@ from orchestrator.adapters.providers.digitalocean.volumes import (
     drop_new,
     ready_volumes,
 )
-from orchestrator.core.errors import BadRequestError, KedgeError, StillBillingError
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
@@ -70,7 +71,12 @@ def create_droplet(tools: Tools, order: MachineOrder) -> Droplet:
     if droplet is None:
         refuse_unclear(tools, order.run_id)
         return _Creation(tools, order, earlier).launch()
-    complete_droplet(tools, droplet)
+    try:
+        complete_droplet(tools, droplet)
+        await_created(tools, order, droplet)
+    except NoCapacityError as err:
+        _end_again(tools, order, droplet, err)
+        raise
     return droplet
 
 
@@ -88,14 +94,13 @@ class _Creation:
         image = find_image(tools.api, order.image_id, size, order.region)
         volumes = ready_volumes(tools.api, order, tools.clock)
         try:
-            droplet = self._ask(size, image, volumes)
+            return self._complete(self._ask(size, image, volumes))
         except StillBillingError:
             raise
         except KedgeError:
             # The next offer may be in another region, where a volume that is made now could not go.
-            drop_new(tools.api, volumes)
+            drop_new(tools.api, volumes, tools.clock)
             raise
-        return self._complete(droplet)
 
     def _ask(self, size: Size, image: Image, volumes: tuple[DataVolume, ...]) -> Droplet:
         tools, order = self._tools, self._order
@@ -120,7 +125,7 @@ class _Creation:
         tools.records.keep_machine(record)
         what, operation = f"machine {record.id} can't be created", tools.api.client.droplets.create
         try:
-            return parse_droplet(tools.api.create(what, operation, request)["droplet"])
+            answer = tools.api.create(what, operation, request)
         except RefusedError:
             self._restore_record()
             raise
@@ -128,6 +133,8 @@ class _Creation:
             record = replace(record, unclear_since=tools.clock.now())
             tools.records.keep_machine(record)
             return self._look_up(record, err)
+        tools.records.keep_machine(replace(record, action_id=action_of(answer)))
+        return parse_droplet(answer["droplet"])
 
     def _look_up(self, record: MachineRecord, cause: UnclearError) -> Droplet:
         """Find what a request with an unclear outcome has made; another computer's will do if it made nothing."""
@@ -155,25 +162,11 @@ class _Creation:
                 # Another computer's: it shows that one's host key.
                 self._restore_record()
             complete_droplet(tools, stays)
+            await_created(tools, order, stays)
         except KedgeError as err:
-            self._end_again(droplet, err)
+            _end_again(tools, order, droplet, err)
             raise
         return stays
-
-    def _end_again(self, droplet: Droplet, cause: KedgeError) -> None:
-        record = self._tools.records.machine(self._order.id)
-        if record is None or record.attempt != droplet.order.attempt:
-            return
-        _log.warning("machine %s is ended again: %s", self._order.id, cause.what)
-        try:
-            end_droplet(self._tools, droplet.id, record)
-            self._tools.records.keep_machine(replace(record, ended=True))
-        except ApiError as err:
-            raise StillBillingError(
-                f"machine {self._order.id} can't be completed, nor ended",
-                why=f"{cause.what}; then: {err.why}",
-                fix=f"run `kedge teardown {self._order.run_id}`",
-            ) from err
 
     @property
     def _attempt(self) -> str:
@@ -211,3 +204,22 @@ class _Creation:
                 f"{api.site.name} has no size {order.instance_type}", fix="choose another --instance-type"
             )
         return parse_size(found)
+
+
+def _end_again(tools: Tools, order: MachineOrder, droplet: Droplet, cause: KedgeError) -> None:
+    """End a droplet of this computer's that can't be completed, or that is not coming to be."""
+    record = tools.records.machine(order.id)
+    if record is None or record.attempt != droplet.order.attempt:
+        return
+    _log.warning("machine %s is ended again: %s", order.id, cause.what)
+    try:
+        is_gone = end_droplet(tools, droplet.id, record)
+    except ApiError as err:
+        raise StillBillingError(
+            f"machine {order.id} can't be completed, nor ended",
+            why=f"{cause.what}; then: {err.why}",
+            fix=f"run `kedge teardown {order.run_id}`",
+        ) from err
+    tools.records.keep_machine(replace(record, ended=True))
+    if not is_gone:
+        raise still_shown(order.id, [droplet.id]) from cause

@@ -6,15 +6,22 @@ can't be asked for a tag. Whatever is looked for is looked for in both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.digitalocean.api import Json
 from orchestrator.adapters.providers.digitalocean.sizes import parse_price
-from orchestrator.adapters.providers.digitalocean.tags import KEDGE, machine_of, machine_tag, order_of, run_of, run_tag
+from orchestrator.adapters.providers.digitalocean.tags import (
+    is_kedges,
+    machine_of,
+    machine_tag,
+    order_of,
+    run_of,
+    run_tag,
+)
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api
@@ -74,18 +81,18 @@ def parse_droplet(fields: Json) -> Droplet:
 
 
 def every_droplet(api: Api) -> Sequence[Droplet]:
-    """List all droplets of kedge's, whoever made them."""
-    return _find(api, KEDGE)
+    """List all droplets that carry any tag of kedge's, whoever made them."""
+    return _find(api, is_kedges)
 
 
 def droplets_of_run(api: Api, run_id: str) -> Sequence[Droplet]:
     """List a run's droplets."""
-    return _find(api, run_tag(run_id))
+    return _find_tagged(api, run_tag(run_id))
 
 
 def droplets_of_machine(api: Api, machine_id: str) -> Sequence[Droplet]:
     """List the droplets that carry a machine's tag, the oldest first: more than one where two requests were made."""
-    return _find(api, machine_tag(machine_id))
+    return _find_tagged(api, machine_tag(machine_id))
 
 
 def read_droplet(api: Api, droplet_id: int) -> Droplet | None:
@@ -95,30 +102,41 @@ def read_droplet(api: Api, droplet_id: int) -> Droplet | None:
 
 
 def read_recorded(api: Api, record: MachineRecord | None) -> Droplet | None:
-    """Look up the droplet whose id a record has, whatever the listings say; None without one."""
+    """Look up the droplet whose id a record has, whatever the listings and its tags say; None without one."""
     if record is None or not record.droplet_id:
         return None
     droplet = read_droplet(api, record.droplet_id)
-    return droplet if droplet is not None and droplet.machine_id.lower() == record.id.lower() else None
+    return identify(droplet, record) if droplet else None
+
+
+def identify(droplet: Droplet, record: MachineRecord) -> Droplet:
+    """Give a droplet the tags that it was made with: anybody may take them away in the control panel."""
+    return replace(droplet, tags=tuple(dict.fromkeys((*record.tags, *droplet.tags))))
 
 
 def delete_droplet(api: Api, droplet_id: int) -> bool:
-    """Delete a droplet, whatever it takes; False where the API doesn't know it."""
+    """Ask for a droplet's deletion; False where the API doesn't know it."""
     return api.delete(f"droplet {droplet_id} can't be deleted", api.client.droplets.destroy, droplet_id)
 
 
-def _find(api: Api, tag: str) -> Sequence[Droplet]:
+def _find_tagged(api: Api, tag: str) -> Sequence[Droplet]:
+    wanted = tag.lower()
+    return _find(api, lambda tags: any(each.lower() == wanted for each in tags), tag_name=tag)
+
+
+def _find(api: Api, is_wanted: Callable[[Sequence[str]], bool], **plainly: str) -> Sequence[Droplet]:
     """Look through both listings.
+
+    Args:
+        api: the way to the account.
+        is_wanted: tells by a droplet's tags.
+        plainly: what the plain listing can be asked for, and the one of GPU droplets can't.
 
     Raises:
         ApiError: one doesn't answer. What may be billing there is never left out in silence.
     """
     what = "the droplets can't be listed"
-    plain = api.pages(what, api.client.droplets.list, "droplets", tag_name=tag)
+    plain = api.pages(what, api.client.droplets.list, "droplets", **plainly)
     found = {fields["id"]: fields for fields in plain}
-    with_gpus = api.pages(what, api.client.droplets.list, "droplets", type="gpus")
-    wanted = tag.lower()
-    found |= {
-        fields["id"]: fields for fields in with_gpus if wanted in (each.lower() for each in fields.get("tags") or ())
-    }
-    return [parse_droplet(found[each]) for each in sorted(found)]
+    found |= {fields["id"]: fields for fields in api.pages(what, api.client.droplets.list, "droplets", type="gpus")}
+    return [parse_droplet(found[each]) for each in sorted(found) if is_wanted(found[each].get("tags") or ())]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.addresses import release_addresses, reserved_addresses
-from orchestrator.adapters.providers.digitalocean.droplets import (
-    Droplet,
-    delete_droplet,
-    droplets_of_machine,
-    read_recorded,
-)
+from orchestrator.adapters.providers.digitalocean.deleting import GONE_IN, delete_until_gone
+from orchestrator.adapters.providers.digitalocean.droplets import Droplet, droplets_of_machine, read_recorded
 from orchestrator.adapters.providers.digitalocean.failures import ApiError
 from orchestrator.adapters.providers.digitalocean.view import SETTLES_IN
 from orchestrator.core.errors import StillBillingError
@@ -23,8 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api
     from orchestrator.adapters.providers.digitalocean.record import MachineRecord
     from orchestrator.adapters.providers.digitalocean.tools import Tools
-
-_log = logging.getLogger(__name__)
 
 
 def end_machine(tools: Tools, machine_id: str) -> None:
@@ -39,15 +32,16 @@ def end_machine(tools: Tools, machine_id: str) -> None:
     if not ids:
         # That there is none is true only in its own account.
         tools.refuse_other_account_of(record)
-    if record is not None and not record.ended:
+    if record is not None:
         ids |= {record.droplet_id} - {0}
     if not ids:
         return
     left, unseen = _release_first(tools.api, ids)
-    for each in sorted(ids):
-        end_droplet(tools, each, record)
+    shown = [each for each in sorted(ids) if not end_droplet(tools, each, record)]
     if record is not None:
         tools.records.keep_machine(replace(record, ended=True))
+    if shown:
+        raise still_shown(machine_id, shown)
     still = release_addresses(tools.api, left)
     if still or unseen:
         raise StillBillingError(
@@ -57,8 +51,8 @@ def end_machine(tools: Tools, machine_id: str) -> None:
         )
 
 
-def end_droplet(tools: Tools, droplet_id: int, record: MachineRecord | None) -> None:
-    """Delete one droplet. The API may not know it yet: a young one is asked for until it does, or is old enough.
+def end_droplet(tools: Tools, droplet_id: int, record: MachineRecord | None) -> bool:
+    """Delete one droplet until the API shows it no longer; False where it still does after some minutes.
 
     Args:
         tools: the way to the API.
@@ -68,12 +62,17 @@ def end_droplet(tools: Tools, droplet_id: int, record: MachineRecord | None) -> 
     Raises:
         ApiError: the API doesn't delete it.
     """
+    return delete_until_gone(tools.api, tools.clock, droplet_id, lambda: not _is_young(tools, droplet_id, record))
 
-    def is_settled() -> bool:
-        return delete_droplet(tools.api, droplet_id) or not _is_young(tools, droplet_id, record)
 
-    if not wait_until(tools.clock, SETTLES_IN, is_settled):
-        _log.info("the API has never known droplet %s", droplet_id)
+def still_shown(machine_id: str, droplet_ids: Iterable[int]) -> StillBillingError:
+    """Make the error for droplets that are shown minutes after their deletion was accepted."""
+    minutes = GONE_IN / timedelta(minutes=1)
+    return StillBillingError(
+        f"machine {machine_id} may still be billing",
+        why=f"the API still shows droplet {', '.join(map(str, droplet_ids))}, {minutes:.0f} minutes after its deletion",
+        fix="run `kedge teardown` again in some minutes; look at the control panel",
+    )
 
 
 def find_droplet(tools: Tools, machine_id: str, record: MachineRecord | None) -> Droplet | None:

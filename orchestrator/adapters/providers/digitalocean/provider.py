@@ -17,7 +17,13 @@ from orchestrator.adapters.providers.digitalocean.belongings import remove_belon
 from orchestrator.adapters.providers.digitalocean.catalog import read_catalog, refresh_snapshot
 from orchestrator.adapters.providers.digitalocean.claim import claim
 from orchestrator.adapters.providers.digitalocean.creation import create_droplet
-from orchestrator.adapters.providers.digitalocean.droplets import Droplet, droplets_of_run, every_droplet, read_recorded
+from orchestrator.adapters.providers.digitalocean.droplets import (
+    Droplet,
+    droplets_of_run,
+    every_droplet,
+    identify,
+    read_recorded,
+)
 from orchestrator.adapters.providers.digitalocean.ending import read_self_delete
 from orchestrator.adapters.providers.digitalocean.ending_droplets import end_machine, find_droplet
 from orchestrator.adapters.providers.digitalocean.offers import plan_offers
@@ -125,7 +131,7 @@ class DigitalOceanProvider:
         Raises:
             KedgeError: the API doesn't answer.
         """
-        return self._machines(every_droplet(self._tools.api))
+        return self._machines(self._recognised())
 
     def sweep(self) -> Sweep:
         """List all that carries kedge's tags.
@@ -134,7 +140,7 @@ class DigitalOceanProvider:
             BadRequestError: there is no token.
             KedgeError: the API doesn't answer, or doesn't accept it.
         """
-        droplets = every_droplet(self._tools.api)
+        droplets = self._recognised()
         return Sweep(machines=tuple(self._machines(droplets)), leftovers=find_leftovers(self._tools.api, droplets))
 
     def create(self, order: MachineOrder) -> Machine:
@@ -152,6 +158,8 @@ class DigitalOceanProvider:
 
     def describe(self, machine_id: str) -> Machine | None:
         """Look one machine up; None when the API knows no droplet by its id, lists none with its tag, and would.
+
+        A droplet that is known by the id in this laptop's record is the machine, whatever its tags say.
 
         Raises:
             BadRequestError: this laptop's record of it is of another account.
@@ -247,6 +255,12 @@ class DigitalOceanProvider:
         tools.records.forget_run(run_id)
         return lines
 
+    def _recognised(self) -> Sequence[Droplet]:
+        """List all droplets of kedge's; those of this computer are known by their ids, whatever tags they have lost."""
+        records = {record.droplet_id: record for record in self._tools.records.machines() if record.droplet_id}
+        droplets = every_droplet(self._tools.api)
+        return [identify(each, records[each.id]) if each.id in records else each for each in droplets]
+
     def _machines(self, droplets: Iterable[Droplet]) -> list[Machine]:
         found = self._see_all(droplets)
         listed = {machine.id.lower() for machine in found}
@@ -267,7 +281,7 @@ class DigitalOceanProvider:
 
     def _see_unlisted(self, record: MachineRecord) -> Machine | None:
         """Describe what the listings leave out: a droplet that the API knows by its id, or one that may yet come."""
-        droplet = None if record.ended else read_recorded(self._tools.api, record)
+        droplet = read_recorded(self._tools.api, record)
         if droplet is not None:
             return self._see(droplet)
         return see_unlisted(record, self.name, self._tools.clock.now())

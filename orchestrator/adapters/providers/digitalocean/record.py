@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from orchestrator.adapters.providers.digitalocean.tags import droplet_tags
 from orchestrator.adapters.records import RecordFolder
 from orchestrator.core.job import VolumeSpec
 
@@ -25,8 +26,9 @@ class MachineRecord:
             made.
         volumes: the data volumes that it is to have.
         droplet_id: 0 until the API has answered.
+        action_id: of the creation, which tells whether it succeeds; 0 where its answer wasn't read.
         noted_at: when its answer was read, which may be minutes after `asked_at` where it was busy.
-        ended: the API has confirmed that it deletes the droplet.
+        ended: its deletion was asked for, and accepted.
     """
 
     id: str
@@ -42,6 +44,7 @@ class MachineRecord:
     volumes: tuple[VolumeSpec, ...] = ()
     pinned: bool = False
     droplet_id: int = 0
+    action_id: int = 0
     noted_at: datetime | None = None
     gpus: int = 0
     ended: bool = False
@@ -50,6 +53,17 @@ class MachineRecord:
     def deadline_at(self) -> datetime:
         """When it must be gone, counted from the request."""
         return self.asked_at + timedelta(seconds=self.lifetime_seconds)
+
+    @property
+    def tags(self) -> list[str]:
+        """What its droplet was made with, whatever people have done to its tags since."""
+        return droplet_tags(
+            machine_id=self.id,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            lifetime_seconds=self.lifetime_seconds,
+            usd_per_hour=self.usd_per_hour,
+        )
 
     @property
     def young_from(self) -> datetime:

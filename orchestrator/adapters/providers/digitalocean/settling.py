@@ -8,12 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.patience import wait_until
-from orchestrator.adapters.providers.digitalocean.droplets import (
-    Droplet,
-    delete_droplet,
-    droplets_of_machine,
-    read_recorded,
-)
+from orchestrator.adapters.providers.digitalocean.deleting import delete_until_gone
+from orchestrator.adapters.providers.digitalocean.droplets import Droplet, droplets_of_machine, read_recorded
 from orchestrator.adapters.providers.digitalocean.projects import join_project
 from orchestrator.adapters.providers.digitalocean.view import SETTLES_IN, UNCLEAR_FOR, may_exist
 from orchestrator.adapters.providers.digitalocean.volumes import known_volumes, use_volumes
@@ -42,15 +38,17 @@ def settle_twins(tools: Tools, machine_id: str, made: Droplet | None = None) -> 
 
     def is_listed() -> bool:
         found[:] = droplets_of_machine(tools.api, machine_id)
-        if made is None or any(each.id == made.id for each in found):
-            return True
-        return bool(found) and found[0].id < made.id and delete_droplet(tools.api, made.id)
+        return made is None or any(each.id <= made.id for each in found)
 
     wait_until(tools.clock, SETTLES_IN, is_listed)
-    for twin in found[1:]:
-        _log.warning("machine %s was made twice: droplet %s is deleted", machine_id, twin.id)
-        _delete_twin(tools, twin)
-    return found[0] if found else made
+    there: dict[int, Droplet] = {each.id: each for each in (*found, *((made,) if made else ()))}
+    if not there:
+        return None
+    oldest, *twins = sorted(there)
+    for twin in twins:
+        _log.warning("machine %s was made twice: droplet %s is deleted", machine_id, twin)
+        _delete_twin(tools, there[twin], is_listed=any(each.id == twin for each in found))
+    return there[oldest]
 
 
 def find_earlier(tools: Tools, machine_id: str, earlier: MachineRecord | None) -> Droplet | None:
@@ -118,12 +116,14 @@ def unclear_error(record: MachineRecord, cause: str) -> StillBillingError:
     )
 
 
-def _delete_twin(tools: Tools, twin: Droplet) -> None:
+def _delete_twin(tools: Tools, twin: Droplet, *, is_listed: bool) -> None:
     """Delete one that may be too young for the API to know it by its id, or that its own maker has just deleted."""
+    begun = tools.clock.now()
 
-    def is_gone() -> bool:
-        if delete_droplet(tools.api, twin.id):
-            return True
+    def is_settled() -> bool:
+        if not is_listed:
+            return tools.clock.now() - begun > SETTLES_IN
         return all(each.id != twin.id for each in droplets_of_machine(tools.api, twin.machine_id))
 
-    wait_until(tools.clock, SETTLES_IN, is_gone)
+    if not delete_until_gone(tools.api, tools.clock, twin.id, is_settled):
+        _log.warning("droplet %s is still shown after its deletion", twin.id)

@@ -11,13 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from orchestrator.adapters.ids import is_id
 from orchestrator.core.job import DEFAULT_DEADLINE, AtEnd
-
-if TYPE_CHECKING:
-    from orchestrator.core.machine import MachineOrder
 
 KEDGE = "kedge"
 """On everything of kedge's."""
@@ -57,11 +53,18 @@ def machine_tag(machine_id: str) -> str:
     return _MACHINE + _write(machine_id)
 
 
-def droplet_tags(order: MachineOrder, attempt: str) -> list[str]:
-    """Return all tags of an order's droplet."""
-    price = format(order.usd_per_hour, "f").replace(".", "_")
-    about = f"{_ORDER}{attempt}:{order.lifetime_seconds}:{price}:{_write(order.id)}"
-    return [KEDGE, run_tag(order.run_id), machine_tag(order.id), about]
+def droplet_tags(
+    *, machine_id: str, run_id: str, attempt: str, lifetime_seconds: int, usd_per_hour: Decimal
+) -> list[str]:
+    """Return all tags of a machine's droplet."""
+    price = format(usd_per_hour, "f").replace(".", "_")
+    about = f"{_ORDER}{attempt}:{lifetime_seconds}:{price}:{_write(machine_id)}"
+    return [KEDGE, run_tag(run_id), machine_tag(machine_id), about]
+
+
+def is_kedges(tags: Iterable[str]) -> bool:
+    """Tell whether one of a droplet's tags is kedge's: people may have taken the others away."""
+    return any(tag.lower() == KEDGE or tag.lower().startswith((_RUN, _MACHINE, _ORDER)) for tag in tags)
 
 
 def volume_tag(name: str) -> str:

@@ -140,7 +140,7 @@ def ready_volumes(api: Api, order: MachineOrder, clock: Clock) -> tuple[DataVolu
         for volume in volumes:
             _await_free(api, volume, clock)
     except KedgeError:
-        drop_new(api, volumes)
+        drop_new(api, volumes, clock)
         raise
     return tuple(volumes)
 
@@ -167,11 +167,13 @@ def use_volumes(api: Api, run_id: str, volumes: Sequence[DataVolume]) -> None:
         _retag(api, volume, use_tags(run_id, volume.spec.at_end))
 
 
-def drop_new(api: Api, volumes: Sequence[DataVolume]) -> None:
+def drop_new(api: Api, volumes: Sequence[DataVolume], clock: Clock) -> None:
     """Delete the volumes that were made for an order which then could not be filled; they are blank."""
     for volume in volumes:
         if volume.is_new:
             try:
+                # A droplet that had it for a moment, and is deleted, may be shown with it for a while.
+                _await_unattached(api, volume, clock)
                 delete_volume(api, volume.id)
             except ApiError as err:
                 _log.warning("data volume %s (%s) is left, blank: %s", volume.spec.name, volume.id, err.why)
@@ -240,17 +242,21 @@ def _data_volume(fields: Json, spec: VolumeSpec) -> DataVolume:
 
 
 def _await_free(api: Api, volume: DataVolume, clock: Clock) -> None:
-    def is_free() -> bool:
-        fields = read_volume(api, volume.id)
-        # A volume that was made just now may not be known everywhere yet; nobody can have it.
-        return not (fields or {}).get("droplet_ids")
-
-    if not wait_until(clock, _DETACHES_IN, is_free):
+    if not _await_unattached(api, volume, clock):
         raise ConflictError(
             f"the data volume {volume.spec.name} is in use",
             why=f"{volume.id} is attached to another droplet, of run {run_of(volume.tags) or 'nobody'}",
             fix="wait for the run that has it, or tear that run down",
         )
+
+
+def _await_unattached(api: Api, volume: DataVolume, clock: Clock) -> bool:
+    def is_free() -> bool:
+        fields = read_volume(api, volume.id)
+        # A volume that was made just now may not be known everywhere yet; nobody can have it.
+        return not (fields or {}).get("droplet_ids")
+
+    return wait_until(clock, _DETACHES_IN, is_free)
 
 
 def _retag(api: Api, volume: DataVolume, wanted: Sequence[str]) -> None:
