@@ -87,6 +87,16 @@ def do_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Digital
 
 
 @pytest.fixture(scope="session")
+def amd_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
+    """One AMD Developer Cloud without machines for all tests of a worker: DigitalOcean's API with other goods."""
+    from tests.cloudbox.digitalocean.box import start_box
+    from tests.cloudbox.digitalocean.catalogue import AMD
+
+    with start_box(tmp_path_factory.mktemp("amd-api"), catalogue=AMD) as amd:
+        yield amd
+
+
+@pytest.fixture(scope="session")
 def do_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
     """One DigitalOcean with machines for all tests of a worker; what they need is installed where that is possible."""
     from tests.cloudbox.digitalocean.box import start_box
@@ -102,6 +112,12 @@ def do_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Digital
 def do_api(do_api_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
     """An account at DigitalOcean in which nothing was ever made."""
     yield from _fresh(do_api_process)
+
+
+@pytest.fixture
+def amd_api(amd_api_process: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
+    """An account at the AMD Developer Cloud in which nothing was ever made."""
+    yield from _fresh(amd_api_process)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ JOB = """
       data/scratch: {{name: scratch, size: 1, at_end: delete}}
       data/keep: {{name: keep, size: 1}}
 """
-GPU, BOOTED = "accelerators: MI300X", "instance_type: s-2vcpu-4gb"
+GPU, BOOTED = "accelerators: H100", "instance_type: s-2vcpu-4gb"
 """What is asked for: of the API, and where there is no such GPU, since it boots here."""
 KEPT = ["keep"]
 

@@ -97,7 +97,7 @@ def _run_digitalocean(folder: Path, over: threading.Event, *, with_machines: boo
         control = Control(do)
         try:
             if sys.stdin.isatty():
-                launch = "kedge launch --provider do --gpu mi300x --job digits"
+                launch = "kedge launch --provider do --gpu h100 --job digits"
                 _explain("DigitalOcean", do.environ, launch, control.url, folder)
             _live({"environ": do.environ, "control": control.url}, over)
         finally:

@@ -16,7 +16,7 @@ from orchestrator.core.machine import MachineOrder
 from orchestrator.core.ports import Provider
 from tests.adapters.aws.conftest import aws
 from tests.adapters.aws.world import AwsWorld
-from tests.adapters.digitalocean.world import DoWorld
+from tests.adapters.digitalocean.world import DoWorld, restock_mi300x
 from tests.adapters.local.box import make_box
 
 __all__ = ["aws"]
@@ -60,8 +60,11 @@ def aws_world(request: pytest.FixtureRequest) -> World:
 def digitalocean_world(request: pytest.FixtureRequest) -> World:
     """An account at DigitalOcean or at the AMD Developer Cloud, in the box's API; no droplet boots."""
     name = request.node.callspec.params["world"]
+    api = request.getfixturevalue("amd_api" if name == "amd" else "do_api")
+    if name == "do":
+        restock_mi300x(api)
     account = DoWorld(
-        api=request.getfixturevalue("do_api"),
+        api=api,
         folder=request.getfixturevalue("tmp_path"),
         name=name,
         clock=SystemClock(),

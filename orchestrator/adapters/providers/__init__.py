@@ -37,7 +37,7 @@ class Entry:
     bills_when_off: bool = False
 
 
-def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str) -> Entry:
+def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sister: str = "") -> Entry:
     """Enter a site that speaks DigitalOcean's API; the names of its own variables begin with the prefix."""
     return Entry(
         module="digitalocean.provider",
@@ -47,6 +47,7 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str) -> E
             "endpoint_name": f"{prefix}_ENDPOINT",
             "token_names": token_names,
             "delete_token_name": f"{prefix}_DELETE_TOKEN",
+            "sister": sister,
         },
         stages=True,
         # https://docs.digitalocean.com/products/droplets/details/pricing/, read in November 2026.
@@ -58,7 +59,12 @@ PROVIDERS = {
     "local": Entry(module="local.provider"),
     "aws": Entry(module="aws.provider", stages=True),
     "do": _digitalocean(
-        "do", "https://api.digitalocean.com", "KEDGE_DIGITALOCEAN", "DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN"
+        "do",
+        "https://api.digitalocean.com",
+        "KEDGE_DIGITALOCEAN",
+        "DIGITALOCEAN_ACCESS_TOKEN",
+        "DIGITALOCEAN_TOKEN",
+        sister="amd",
     ),
     "amd": _digitalocean("amd", "https://api.devcloud.amd.com", "KEDGE_AMD", "AMD_DEVCLOUD_TOKEN"),
 }

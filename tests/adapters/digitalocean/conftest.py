@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.digitalocean.world import DoWorld
+from tests.adapters.digitalocean.world import DoWorld, restock_mi300x
 from tests.cloudbox.digitalocean.account import Settings
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
@@ -15,6 +15,7 @@ from tests.cloudbox.digitalocean.box import DigitalOceanBox
 def new_do(do_api: DigitalOceanBox, tmp_path: Path) -> DoWorld:
     """A laptop, and an account in which nothing was ever made; waiting takes no time, so that figures are real."""
     do_api.settings.key_seconds = Settings().key_seconds
+    restock_mi300x(do_api)
     return DoWorld(api=do_api, folder=tmp_path)
 
 
@@ -24,3 +25,12 @@ def do(new_do: DoWorld) -> DoWorld:
     new_do.enter_key()
     new_do.api.calls.reset()
     return new_do
+
+
+@pytest.fixture
+def amd(amd_api: DigitalOceanBox, tmp_path: Path) -> DoWorld:
+    """A laptop, and an account at the AMD Developer Cloud that knows its key."""
+    world = DoWorld(api=amd_api, folder=tmp_path, name="amd")
+    world.enter_key()
+    amd_api.calls.reset()
+    return world

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from orchestrator.core.errors import KedgeError, StillBillingError
 from tests.adapters.digitalocean.doomed import Doomed, doomed_commands
-from tests.adapters.digitalocean.world import M1, RUN, DoWorld
+from tests.adapters.digitalocean.world import M1, RUN, DoWorld, restock_mi300x
 from tests.cloudbox.digitalocean.box import DigitalOceanBox, start_box
 
 DROPLETS = "/v2/droplets"
@@ -94,6 +94,7 @@ def draw(source: random.Random) -> FaultSequence:
 def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: FaultSequence) -> Outcome:
     """Let a sequence happen in an account of its own; then create the machine in peace, and tear it down."""
     api.reset()
+    restock_mi300x(api)
     api.settings.not_found_seconds = sequence.unknown_seconds
     api.settings.unlisted_seconds = sequence.unlisted_seconds
     api.settings.key_seconds = sequence.key_seconds

@@ -40,6 +40,16 @@ def test_a_creation_that_ends_errored_leaves_nothing_and_the_next_offer_is_tried
     assert failed.until <= stays.since
 
 
+def test_a_droplet_that_is_removed_with_its_action_is_a_creation_that_failed(do: DoWorld) -> None:
+    """GPU droplets that can't be placed have vanished before anybody could look; 404 says so after a while."""
+    do.api.settings.activation_seconds = 40
+    do.api.faults.give_up_next(5, vanishes=True)
+    do.api.faults.fail_next("GET", "/v2/actions/*", status=404, times=None)
+    with pytest.raises(NoCapacityError, match="failed to create"):
+        do.provider().create(do.order())
+    assert list(do.provider().machines()) == []
+
+
 def test_volumes_that_were_made_for_it_go_with_it(do: DoWorld) -> None:
     """The next offer may be in another region, where they could not be attached."""
     do.api.faults.give_up_next(20)

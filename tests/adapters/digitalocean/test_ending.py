@@ -22,7 +22,7 @@ from orchestrator.adapters.providers.digitalocean.ending import (
 from orchestrator.core.errors import BadRequestError
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
-SIZE = "gpu-mi300x1-192gb"
+SIZE = "gpu-h100x1-80gb"
 TOKEN_NAME = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
 # A minute's pause is that after a deletion that was taken: by then the machine isn't there any more.
 SLEEP = 'echo "$1" >>{log}\nif [ "$1" = 60 ]; then kill -KILL "$PPID"; fi'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.core.errors import BadRequestError
-from tests.adapters.digitalocean.world import GPU, PLAIN, DoWorld
+from tests.adapters.digitalocean.world import AMD_GPU, GPU, M1, PLAIN, DoWorld
 
 
 def image_of(do: DoWorld, size: str, image_id: str | None = None) -> object:
@@ -39,6 +39,17 @@ def test_rocm_with_torch_is_the_newest_one_click_image(do: DoWorld) -> None:
 def test_rocm_alone_has_a_name_too(do: DoWorld) -> None:
     """For jobs that bring their own torch."""
     assert image_of(do, GPU, "rocm") == "gpu-amd-base"
+
+
+def test_rocm_at_the_amd_developer_cloud_is_its_newest_image_with_rocm_alone(amd: DoWorld) -> None:
+    """DigitalOcean's own base image isn't there; what else has ROCm in its name has other things in it too.
+
+    fact: amd-devcloud-images
+    """
+    assert image_of(amd, AMD_GPU) == "rocm-7-2-4"
+    amd.provider().destroy(M1)
+    amd.api.calls.reset()
+    assert image_of(amd, AMD_GPU, "rocm-torch") == "amddevelopercloud-pytorch2100rocm724"
 
 
 def test_a_public_slug_is_taken_as_it_is(do: DoWorld) -> None:

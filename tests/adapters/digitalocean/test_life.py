@@ -100,6 +100,8 @@ def test_a_new_address_replaces_the_one_before(do: DoWorld) -> None:
     assert len(do.api.calls.find("PUT")) == 0
     assert do.provider().reopen(M1, "198.51.100.9/32")
     assert firewall(do).inbound_rules[0]["sources"]["addresses"] == ["198.51.100.9/32"]
+    # By then the droplet has the change. fact: do-firewall-pending
+    assert do.api.client().firewalls.list()["firewalls"][0]["pending_changes"] == []
     assert not do.provider().reopen(M1, "198.51.100.9/32")
 
 
@@ -223,13 +225,17 @@ def test_guarding_completes_what_a_creation_left(do: DoWorld) -> None:
     [
         ("Size is not available in this region.", 422, False, False),
         ("creating this/these droplet(s) will exceed your droplet limit", 422, True, True),
+        ("creating this/these droplet(s) will exceed your GPU limit", 422, True, False),
         ("This size is not available to your account: contact support for GPU access.", 403, True, False),
     ],
 )
 def test_a_refusal_says_which_offers_it_speaks_for(
     do: DoWorld, message: str, status: int, covers_other_region: bool, covers_other_size: bool
 ) -> None:
-    """Lack of capacity looks like a bad request; the account's limit holds everywhere, its tier for the size."""
+    """Lack of capacity looks like a bad request; the account's limit holds everywhere, its tier for the size.
+
+    fact: do-gpu-limit
+    """
     do.api.faults.fail_next("POST", "/v2/droplets", status=status, message=message)
     (offer, *_) = do.provider().offers(_gpu())
     elsewhere = replace(offer, region="nyc2")
@@ -238,7 +244,8 @@ def test_a_refusal_says_which_offers_it_speaks_for(
     assert caught.value.why
     assert caught.value.fix
     assert caught.value.covers(elsewhere) is covers_other_region
-    assert caught.value.covers(replace(elsewhere, instance_type=PLAIN)) is covers_other_size
+    plain = replace(elsewhere, instance_type=PLAIN, accelerators=None)
+    assert caught.value.covers(plain) is covers_other_size
     assert list(do.provider().machines()) == []
 
 

@@ -176,18 +176,87 @@ def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:
 def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, name: str) -> None:
     """A plan can be made on an aeroplane; it says where its prices come from."""
     provider = offline(do, name).provider()
-    found = provider.offers(Resources(accelerators=Accelerators(name="mi300x", count=1)))
+    gpu = "mi300x" if name == "amd" else "h100"
+    found = provider.offers(Resources(accelerators=Accelerators(name=gpu, count=1)))
     assert found
     assert all(offer.provider == name for offer in found)
-    assert "a snapshot of 2026-11-21, from third parties" in provider.offers_basis
+    assert "a snapshot of 2026-11-22, from third parties" in provider.offers_basis
     assert "there is no" in provider.offers_basis
     assert len(do.api.calls) == 0
 
 
-def test_the_amd_developer_clouds_sizes_are_its_own(do: DoWorld) -> None:
-    """The same GPU under a slug of its own."""
-    found = offers(offline(do, "amd"), "mi300x")
-    assert {offer.instance_type for offer in found} == {"gpu-mi300x1-192gb-devcloud"}
+def test_the_amd_developer_clouds_sizes_are_its_own(do: DoWorld, amd: DoWorld) -> None:
+    """The same GPU under a slug of its own, live and in the snapshot, at the same price.
+
+    fact: amd-devcloud-sizes
+    """
+    for world in (amd, offline(do, "amd")):
+        (offer,) = offers(world, "mi300x")
+        assert (offer.instance_type, offer.region) == ("gpu-mi300x1-192gb-devcloud", "atl1")
+        assert offer.usd_per_hour == Decimal("1.99")
+
+
+def sell_no_mi300x(do: DoWorld) -> None:
+    for slug in ("gpu-mi300x1-192gb", "gpu-mi300x8-1536gb"):
+        do.api.sell(slug)
+
+
+@pytest.mark.parametrize("offered", ["listed in no region", "not listed", "offline"])
+def test_mi300x_that_digitalocean_does_not_sell_is_sold_by_the_amd_developer_cloud(do: DoWorld, offered: str) -> None:
+    """In some months: the error says where it is to be had.
+
+    fact: do-listed-not-offered
+    """
+    sell_no_mi300x(do)
+    if offered == "not listed":
+        for slug in ("gpu-mi300x1-192gb", "gpu-mi300x8-1536gb"):
+            del do.api.cloud.account.sizes[slug]
+    world = offline(do) if offered == "offline" else do
+    for gpu in ("mi300x", "MI300X:8"):
+        with pytest.raises(KedgeError) as caught:
+            offers(world, gpu)
+        assert caught.value.fix == "the AMD Developer Cloud sells it: --provider amd"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wishes"),
+    [
+        ("mi325x", {}),
+        ("mi300x", {"use_spot": True}),
+        ("mi300x", {"max_usd_per_hour": Decimal(1)}),
+        ("mi300x", {"volumes": (volume(),)}),
+        ("mi300x:2", {}),
+    ],
+    ids=["another GPU", "spot", "too dear", "with volumes", "another number"],
+)
+def test_what_the_amd_developer_cloud_does_not_sell_either_is_not_sought_there(
+    do: DoWorld, gpu: str, wishes: dict[str, Any]
+) -> None:
+    """Advice that would fail as well is none."""
+    sell_no_mi300x(do)
+    with pytest.raises(KedgeError) as caught:
+        offers(do, gpu, **wishes)
+    assert "--provider" not in caught.value.fix
+
+
+def test_mi300x_that_digitalocean_sells_is_sought_nowhere_else(do: DoWorld) -> None:
+    """A region without it is answered with those that have it."""
+    with pytest.raises(NoCapacityError) as caught:
+        offers(do, "mi300x", regions=("ams3",))
+    assert "--provider" not in caught.value.fix
+
+
+def test_offers_with_data_volumes_are_where_there_is_storage(do: DoWorld) -> None:
+    """A volume serves machines of its own region only, and not every region has them.
+
+    fact: do-volumes-need-storage
+    """
+    do.api.close_storage("nyc2")
+    assert {offer.region for offer in offers(do, "mi300x")} == {"nyc2", "tor1"}
+    assert {offer.region for offer in offers(do, "mi300x", volumes=(volume(),))} == {"tor1"}
+    with pytest.raises(NoCapacityError, match="no data volumes") as caught:
+        offers(do, "mi300x:8", volumes=(volume(),))
+    assert "offered in nyc2" in caught.value.why
 
 
 def test_without_a_network_the_snapshot_is_taken(do: DoWorld) -> None:
@@ -220,3 +289,4 @@ def test_refreshing_replaces_one_sites_prices(do: DoWorld, tmp_path: Path) -> No
     kept = catalog.read_catalog(Api(replace(site, token=""), do.clock), path)
     live = catalog.ask_catalog(Api(site, do.clock))
     assert (set(kept.sizes), set(kept.regions)) == (set(live.sizes), set(live.regions))
+    assert set(kept.volume_regions) == set(live.volume_regions)

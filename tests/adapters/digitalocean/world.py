@@ -21,6 +21,7 @@ HOME = "203.0.113.7/32"
 GPU = "gpu-mi300x1-192gb"
 PLAIN = "s-2vcpu-4gb"
 REGION = "tor1"
+AMD_GPU, AMD_REGION = "gpu-mi300x1-192gb-devcloud", "atl1"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKoMcRrkmFHYXVVT3sHqPiDRyyGHfRVGRFYT4LnNHB kedge"
 
 
@@ -78,11 +79,12 @@ class DoWorld:
 
     def order(self, number: int = 1, **changes: Any) -> MachineOrder:
         """Order a machine of the run."""
+        size, region = (AMD_GPU, AMD_REGION) if self.name == "amd" else (GPU, REGION)
         order = MachineOrder(
             id=f"{RUN}-m{number}",
             run_id=RUN,
-            instance_type=GPU,
-            region=REGION,
+            instance_type=size,
+            region=region,
             zone="",
             spot=False,
             usd_per_hour=Decimal("1.99"),
@@ -130,6 +132,12 @@ class DoWorld:
             "KEDGE_AMD_ENDPOINT": environ["KEDGE_DIGITALOCEAN_ENDPOINT"],
             "KEDGE_DIGITALOCEAN_CA": environ["KEDGE_DIGITALOCEAN_CA"],
         }
+
+
+def restock_mi300x(api: DigitalOceanBox) -> None:
+    """Let DigitalOcean sell MI300X, as it does in some months."""
+    api.sell(GPU, "nyc2", "tor1")
+    api.sell("gpu-mi300x8-1536gb", "nyc2")
 
 
 def volume(name: str = "scans", at_end: AtEnd = AtEnd.KEEP) -> VolumeSpec:

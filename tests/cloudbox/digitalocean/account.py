@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tests.cloudbox.digitalocean.call import not_found
-from tests.cloudbox.digitalocean.catalogue import IMAGES, REGIONS, SIZES, Size
+from tests.cloudbox.digitalocean.catalogue import Catalogue, Region, Size
 from tests.cloudbox.digitalocean.clock import BoxClock
 from tests.cloudbox.digitalocean.state import (
     Action,
@@ -34,6 +34,10 @@ class Settings:
     """Of the account: 1 has no GPUs, 2 those of single-GPU sizes, 3 all."""
     refused_tier_status: Literal[403, 422] = 403
     droplet_limit: int = 25
+    gpu_limit: int = 16
+    """Of GPUs in droplets, apart from the limit of droplets; the API tells it nowhere."""
+    firewall_seconds: float = 2
+    """From a firewall's change until the droplets that it concerns have it."""
     volume_limit: int = 100
     key_seconds: float = 10
     """From an SSH key's entry, listed at once, until a creation accepts it."""
@@ -60,8 +64,9 @@ class Settings:
 class Account:
     """The resources of one account; whoever reads or changes them holds the box's lock."""
 
-    def __init__(self, clock: BoxClock) -> None:
+    def __init__(self, clock: BoxClock, catalogue: Catalogue) -> None:
         self.clock = clock
+        self._catalogue = catalogue
         self.settings = Settings()
         self._numbers = itertools.count(400_000_001 + secrets.randbelow(10**8))
         self.start_anew()
@@ -70,7 +75,8 @@ class Account:
         """Forget everything; numbers go on, so that what is kept from before names nothing."""
         now = self.clock.now()
         self.settings = Settings()
-        self.sizes: dict[str, Size] = {size.slug: size for size in SIZES}
+        self.regions: dict[str, Region] = dict(self._catalogue.regions)
+        self.sizes: dict[str, Size] = {size.slug: size for size in self._catalogue.sizes}
         self.sold_out: set[tuple[str, str]] = set()
         self.droplets: dict[int, Droplet] = {}
         self.actions: dict[int, Action] = {}
@@ -83,7 +89,7 @@ class Account:
         self.reserved_ips: dict[str, ReservedIp] = {}
         self.tags: dict[str, None] = {}
         self.destructions: dict[int, Destruction] = {}
-        self.images: dict[int, Image] = dict(_public_images(now))
+        self.images: dict[int, Image] = dict(self._public_images(now))
         self.projects: dict[str, Project] = {}
         self.vpcs: dict[str, Vpc] = {}
         first = Project(
@@ -160,12 +166,28 @@ class Account:
             id=new_uuid(),
             name=f"default-{region}",
             region=region,
-            ip_range=f"10.{100 + list(REGIONS).index(region)}.0.0/20",
+            ip_range=f"10.{100 + list(self.regions).index(region)}.0.0/20",
             created_at=self.clock.now(),
             default=True,
         )
         self.vpcs[vpc.id] = vpc
         return vpc
+
+    def _public_images(self, now: float) -> Iterator[tuple[int, Image]]:
+        for number, public in enumerate(self._catalogue.images, 200_000_001):
+            yield (
+                number,
+                Image(
+                    id=number,
+                    name=public.name,
+                    created_at=now,
+                    regions=tuple(self.regions),
+                    size_gigabytes=float(public.disk) / 2,
+                    min_disk_size=public.disk,
+                    public=public,
+                    base=public.base,
+                ),
+            )
 
     def default_project(self) -> Project:
         """Return the project that things are put into when nobody says which."""
@@ -195,20 +217,3 @@ class Destruction:
 def new_uuid() -> str:
     """Return an id for what isn't numbered."""
     return str(uuid.uuid4())
-
-
-def _public_images(now: float) -> Iterator[tuple[int, Image]]:
-    for number, public in enumerate(IMAGES, 200_000_001):
-        yield (
-            number,
-            Image(
-                id=number,
-                name=public.name,
-                created_at=now,
-                regions=tuple(REGIONS),
-                size_gigabytes=float(public.disk) / 2,
-                min_disk_size=public.disk,
-                public=public,
-                base=public.base,
-            ),
-        )

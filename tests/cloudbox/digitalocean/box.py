@@ -14,6 +14,7 @@ import pydo
 from tests.cloudbox.digitalocean import metadata
 from tests.cloudbox.digitalocean.account import Settings
 from tests.cloudbox.digitalocean.calls import CallBook
+from tests.cloudbox.digitalocean.catalogue import DIGITALOCEAN, Catalogue
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.description import load_description
 from tests.cloudbox.digitalocean.faults import FaultBook
@@ -123,6 +124,18 @@ class DigitalOceanBox:
             assert self.cloud.hosting, "this box has no machines"
             self.cloud.hosting.images.change_first_boot(switches)
 
+    def sell(self, size: str, *regions: str) -> None:
+        """Let a size be offered in these regions, and in no other."""
+        self.change_size(size, regions=regions)
+
+    def close_storage(self, *regions: str) -> None:
+        """Let regions have no volumes."""
+        with self.cloud.lock:
+            known = self.cloud.account.regions
+            for region in regions:
+                features = tuple(each for each in known[region].features if each != "storage")
+                known[region] = replace(known[region], features=features)
+
     def restock(self) -> None:
         """Let everything be had again where it is listed."""
         with self.cloud.lock:
@@ -157,15 +170,18 @@ class DigitalOceanBox:
 
 
 @contextmanager
-def start_box(folder: Path, *, machines: bool = False, checked: bool = True) -> Iterator[DigitalOceanBox]:
+def start_box(
+    folder: Path, *, machines: bool = False, checked: bool = True, catalogue: Catalogue = DIGITALOCEAN
+) -> Iterator[DigitalOceanBox]:
     """Run a box; what it writes lies in `folder`.
 
     Args:
         folder: Exists.
+        catalogue: What it sells: DigitalOcean's, or the AMD Developer Cloud's.
         machines: Whether droplets boot; needs what `nspawn_needs.prepare_machines` asks for.
         checked: Whether calls are checked against DigitalOcean's description, where that is present.
     """
-    cloud = Cloud(folder if machines else None)
+    cloud = Cloud(folder if machines else None, catalogue)
     gate = Gate(cloud, load_description() if checked else None)
     server = Server(gate, folder)
     box = DigitalOceanBox(cloud, gate, server)

@@ -1,12 +1,13 @@
-"""What the box sells: sizes with prices and regions, and public images.
+"""What the box sells: regions, sizes with prices, and public images; as DigitalOcean, or as the AMD Developer Cloud.
 
 Slugs of GPU sizes, and prices where a comment says so: facts gathered from third parties, November 2026 (dollars an
-hour; a size of eight GPUs at eight times the price of one). All other figures are plausible, no more. Regions are
-those that the OpenAPI description knows; there are more (atl1).
+hour; a size of eight GPUs at eight times the price of one). All other figures are plausible, no more. DigitalOcean's
+regions are those that the OpenAPI description knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -68,19 +69,36 @@ class PublicImage:
     base: str = "host"
 
 
-REGIONS = {
-    "nyc1": "New York 1",
-    "nyc2": "New York 2",
-    "nyc3": "New York 3",
-    "sfo3": "San Francisco 3",
-    "ams3": "Amsterdam 3",
-    "fra1": "Frankfurt 1",
-    "lon1": "London 1",
-    "sgp1": "Singapore 1",
-    "tor1": "Toronto 1",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A region; volumes can be had where its features include `storage`."""
+
+    name: str
+    features: tuple[str, ...] = ("backups", "ipv6", "metadata", "install_agent", "storage", "image_transfer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """What one site sells; regions and their names by slug."""
+
+    regions: Mapping[str, Region]
+    sizes: tuple[Size, ...]
+    images: tuple[PublicImage, ...]
+
+
+_REGIONS = {
+    "nyc1": Region(name="New York 1"),
+    "nyc2": Region(name="New York 2"),
+    "nyc3": Region(name="New York 3"),
+    "sfo3": Region(name="San Francisco 3"),
+    "ams3": Region(name="Amsterdam 3"),
+    "fra1": Region(name="Frankfurt 1"),
+    "lon1": Region(name="London 1"),
+    "sgp1": Region(name="Singapore 1"),
+    "tor1": Region(name="Toronto 1"),
 }
 
-_ALL = tuple(REGIONS)
+_ALL = tuple(_REGIONS)
 
 
 def _basic(slug: str, vcpus: int, memory: int, disk: int, usd_per_hour: str) -> Size:
@@ -103,15 +121,15 @@ def _gpu(slug: str, model: str, vram_gib: int, usd_per_hour: str, regions: str, 
     )
 
 
-SIZES = (
+_SIZES = (
     _basic("s-1vcpu-1gb", 1, 1024, 25, "0.00893"),
     _basic("s-2vcpu-4gb", 2, 4096, 80, "0.03571"),
     _basic("s-4vcpu-8gb", 4, 8192, 160, "0.07143"),
     _basic("c-8", 8, 16384, 100, "0.25"),
     # Prices of the facts: MI300X 1.99 to 2.59, MI325X, H100, H200, L40S, RTX 4000 Ada.
-    _gpu("gpu-mi300x1-192gb", "amd_mi300x", 192, "1.99", "nyc2 tor1"),
-    _gpu("gpu-mi300x8-1536gb", "amd_mi300x", 192, "1.99", "nyc2", gpus=8),
-    # Listed as available, and offered nowhere.
+    # Listed as available, and offered nowhere. fact: do-listed-not-offered
+    _gpu("gpu-mi300x1-192gb", "amd_mi300x", 192, "1.99", ""),
+    _gpu("gpu-mi300x8-1536gb", "amd_mi300x", 192, "1.99", "", gpus=8),
     _gpu("gpu-mi325x1-256gb", "amd_mi325x", 256, "3.80", ""),
     _gpu("gpu-mi325x8-2048gb", "amd_mi325x", 256, "3.80", "nyc2", gpus=8),
     _gpu("gpu-h100x1-80gb", "nvidia_h100", 80, "4.41", "nyc2 tor1 ams3"),
@@ -125,7 +143,7 @@ SIZES = (
     _gpu("gpu-mi355x1-288gb-spot", "amd_mi355x", 288, "2.39", "tor1"),
 )
 
-IMAGES = (
+_IMAGES = (
     PublicImage(slug="ubuntu-24-04-x64", name="24.04 (LTS) x64", distribution="Ubuntu", kind="distribution"),
     PublicImage(slug="ubuntu-22-04-x64", name="22.04 (LTS) x64", distribution="Ubuntu", kind="distribution"),
     PublicImage(slug="debian-12-x64", name="12 x64", distribution="Debian", kind="distribution", base="bare"),
@@ -145,5 +163,30 @@ IMAGES = (
         distribution="Ubuntu",
         kind="application",
         disk=120,
+    ),
+)
+
+DIGITALOCEAN = Catalogue(regions=_REGIONS, sizes=_SIZES, images=_IMAGES)
+
+# fact: amd-devcloud-sizes
+AMD = Catalogue(
+    # Whether it has volumes isn't known. fact: amd-no-storage
+    regions={"atl1": Region(name="Atlanta 1", features=("ipv6", "metadata", "install_agent"))},
+    sizes=(
+        _gpu("gpu-mi300x1-192gb-devcloud", "amd_mi300x", 192, "1.99", "atl1"),
+        _gpu("gpu-mi300x8-1536gb-devcloud", "amd_mi300x", 192, "1.99", "atl1", gpus=8),
+    ),
+    # fact: amd-devcloud-images
+    images=(
+        PublicImage(slug="ubuntu-24-04-x64", name="24.04 (LTS) x64", distribution="Ubuntu", kind="distribution"),
+        *(
+            PublicImage(slug=slug, name=name, distribution="Ubuntu", kind="application", disk=120)
+            for slug, name in (
+                ("rocm-7-1-software", "ROCm 7.1"),
+                ("rocm-7-2-4", "ROCm 7.2.4"),
+                ("amddevelopercloud-pytorch2100rocm724", "PyTorch 2.10.0 - ROCm 7.2.4"),
+                ("amddeveloperclou-vllm0230rocm724", "vLLM 0.23.0 - ROCm 7.2.4"),
+            )
+        ),
     ),
 )

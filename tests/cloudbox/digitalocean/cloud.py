@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.cloudbox.addresses import AddressPool
 from tests.cloudbox.digitalocean.account import Account
 from tests.cloudbox.digitalocean.calls import CallBook
+from tests.cloudbox.digitalocean.catalogue import DIGITALOCEAN, Catalogue
 from tests.cloudbox.digitalocean.clock import BoxClock
 from tests.cloudbox.digitalocean.faults import FaultBook
 from tests.cloudbox.digitalocean.hosting import Hosting
@@ -19,10 +20,10 @@ from tests.cloudbox.digitalocean.tokens import Tokens
 class Cloud:
     """The state of the box; `lock` is held by whatever reads or changes it. `machines` is where they live, if any."""
 
-    def __init__(self, machines: Path | None = None) -> None:
+    def __init__(self, machines: Path | None = None, catalogue: Catalogue = DIGITALOCEAN) -> None:
         self.lock = threading.RLock()
         self.clock = BoxClock()
-        self.account = Account(self.clock)
+        self.account = Account(self.clock, catalogue)
         self.addresses = AddressPool()
         self.calls = CallBook()
         self.faults = FaultBook()

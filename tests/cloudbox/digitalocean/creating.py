@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cloudbox.digitalocean.account import Account
 from tests.cloudbox.digitalocean.call import ApiError, unprocessable
-from tests.cloudbox.digitalocean.catalogue import REGIONS, Size
+from tests.cloudbox.digitalocean.catalogue import Size
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.state import Droplet, Image, SshKey, Volume
 from tests.cloudbox.digitalocean.tagging import take_tags
@@ -38,6 +38,10 @@ def create(cloud: Cloud, body: Mapping[str, Any]) -> list[Droplet]:
         raise unprocessable("User data is too long (maximum is 64 KiB)")
     if len(account.present()) + len(names) > account.settings.droplet_limit:
         raise unprocessable("creating this/these droplet(s) will exceed your droplet limit")
+    gpus = sum(droplet.size.gpus for droplet in account.present()) + size.gpus * len(names)
+    # fact: do-gpu-limit
+    if size.gpus and gpus > account.settings.gpu_limit:
+        raise unprocessable("creating this/these droplet(s) will exceed your GPU limit")
     tags = take_tags(account, body.get("tags"))
     now = account.clock.now()
     droplets = [
@@ -87,7 +91,7 @@ def _size(account: Account, slug: str) -> Size:
 
 
 def _check_place(account: Account, size: Size, region: str) -> None:
-    if region not in REGIONS:
+    if region not in account.regions:
         raise unprocessable("You specified an invalid region for Droplet creation.")
     if not size.available or region not in size.regions or (size.slug, region) in account.sold_out:
         # So does lack of capacity look, though the size is still listed there.

@@ -85,7 +85,7 @@ def list_firewalls(cloud: Cloud, call: Call) -> Answer:
     """List the firewalls that concern a droplet, by its id or by a tag."""
     droplet = cloud.account.droplet(call.number("droplet_id"))
     firewalls = [firewall for firewall in cloud.account.firewalls.values() if firewall.concerns(droplet)]
-    return page(call, "firewalls", [show_firewall(firewall) for firewall in firewalls])
+    return page(call, "firewalls", [show_firewall(cloud.account, firewall) for firewall in firewalls])
 
 
 def destroy(cloud: Cloud, droplet: Droplet) -> None:

@@ -24,7 +24,9 @@ _MOST_TAGS = 5
 @routes.on("GET", "/firewalls", "firewall:read")
 def list_firewalls(cloud: Cloud, call: Call) -> Answer:
     """List all firewalls."""
-    return page(call, "firewalls", [show_firewall(firewall) for firewall in cloud.account.firewalls.values()])
+    return page(
+        call, "firewalls", [show_firewall(cloud.account, firewall) for firewall in cloud.account.firewalls.values()]
+    )
 
 
 @routes.on("POST", "/firewalls", "firewall:create")
@@ -34,13 +36,13 @@ def create_firewall(cloud: Cloud, call: Call) -> Answer:
     firewall = Firewall(id=new_uuid(), name="", created_at=cloud.clock.now(), inbound_rules=[], outbound_rules=[])
     _fill(cloud.account, firewall, body)
     cloud.account.firewalls[firewall.id] = firewall
-    return Answer(status=202, body={"firewall": show_firewall(firewall)})
+    return Answer(status=202, body={"firewall": show_firewall(cloud.account, firewall)})
 
 
 @routes.on("GET", "/firewalls/{firewall_id}", "firewall:read")
 def get_firewall(cloud: Cloud, call: Call) -> Answer:
     """Show a firewall."""
-    return Answer(body={"firewall": show_firewall(_find(cloud, call))})
+    return Answer(body={"firewall": show_firewall(cloud.account, _find(cloud, call))})
 
 
 @routes.on("PUT", "/firewalls/{firewall_id}", "firewall:update")
@@ -48,7 +50,7 @@ def replace_firewall(cloud: Cloud, call: Call) -> Answer:
     """Give a firewall another content: what isn't named is emptied."""
     firewall = _find(cloud, call)
     _fill(cloud.account, firewall, call.body)
-    return Answer(body={"firewall": show_firewall(firewall)})
+    return Answer(body={"firewall": show_firewall(cloud.account, firewall)})
 
 
 @routes.on("DELETE", "/firewalls/{firewall_id}", "firewall:delete")
@@ -128,6 +130,7 @@ def _fill(account: Account, firewall: Firewall, body: Mapping[str, Any]) -> None
     droplet_ids, tags = _droplets(account, body.get("droplet_ids") or []), _tags(account, body.get("tags") or [])
     firewall.name, firewall.inbound_rules, firewall.outbound_rules = name, inbound, outbound
     firewall.droplet_ids, firewall.tags = droplet_ids, tags
+    firewall.changed_at = account.clock.now()
 
 
 def _rules(body: Mapping[str, Any], name: str, ends: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.cloudbox.digitalocean.call import Answer, Call
-from tests.cloudbox.digitalocean.catalogue import REGIONS
 from tests.cloudbox.digitalocean.clock import iso
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.paging import page
@@ -22,7 +21,7 @@ def list_sizes(cloud: Cloud, call: Call) -> Answer:
 @routes.on("GET", "/regions", "regions:read")
 def list_regions(cloud: Cloud, call: Call) -> Answer:
     """List all regions."""
-    return page(call, "regions", [show_region(cloud.account, slug) for slug in REGIONS])
+    return page(call, "regions", [show_region(cloud.account, slug) for slug in cloud.account.regions])
 
 
 @routes.on("GET", "/account", "account:read")

@@ -12,11 +12,12 @@ from azure.core.exceptions import HttpResponseError
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
 REGION = "tor1"
+SIZE = "gpu-h100x1-80gb"
 
 
 def order(**more: Any) -> dict[str, Any]:
-    """Return the body that creates one MI300X droplet."""
-    plain = {"name": "gpu", "region": REGION, "size": "gpu-mi300x1-192gb", "image": "gpu-amd-base"}
+    """Return the body that creates one H100 droplet."""
+    plain = {"name": "gpu", "region": REGION, "size": SIZE, "image": "gpu-h100x1-base"}
     return {**plain, **more}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.cloudbox.digitalocean.account import Account
 from tests.cloudbox.digitalocean.actions import answer_action
 from tests.cloudbox.digitalocean.call import NO_CONTENT, Answer, Call, not_found, unprocessable
-from tests.cloudbox.digitalocean.catalogue import REGIONS
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.paging import page
 from tests.cloudbox.digitalocean.routes import Routes
@@ -28,7 +27,7 @@ def reserve(cloud: Cloud, call: Call) -> Answer:
     account, body = cloud.account, call.body
     droplet = _droplet(account, body["droplet_id"]) if body.get("droplet_id") else None
     region = droplet.region if droplet else str(body.get("region"))
-    if region not in REGIONS:
+    if region not in account.regions:
         raise unprocessable("Region is not valid")
     project = account.projects.get(str(body.get("project_id")), account.default_project())
     reserved = ReservedIp(

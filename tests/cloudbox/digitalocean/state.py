@@ -137,6 +137,7 @@ class Firewall:
     created_at: float
     inbound_rules: list[dict[str, Any]]
     outbound_rules: list[dict[str, Any]]
+    changed_at: float = 0
     droplet_ids: list[int] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.adapters.digitalocean.world import restock_mi300x
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.laptop import TRAIN, Laptop
@@ -28,6 +29,7 @@ JOB = """
 def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
     """A user's computer with an account at DigitalOcean and a job for a GPU; nothing may bill when the test ends."""
     laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    restock_mi300x(do_box)
     shutil.copy(TRAIN, laptop.home / "train.py")
     laptop.write_job(JOB)
     yield laptop

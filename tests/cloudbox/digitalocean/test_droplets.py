@@ -46,7 +46,7 @@ def test_what_is_not_there_is_answered_with_a_value(do_api: DigitalOceanBox) -> 
     [
         {"size": "gpu-mi300x9"},
         {"region": "mars1"},
-        {"region": "ams3"},
+        {"region": "fra1"},
         {"size": "gpu-mi325x1-256gb"},
         {"image": "windows-95"},
         {"image": 1},
@@ -83,11 +83,11 @@ def test_ten_droplets_can_be_made_at_once_and_eleven_cannot(do_api: DigitalOcean
 
 def test_lack_of_capacity_looks_like_a_size_that_is_not_offered(do_api: DigitalOceanBox) -> None:
     """The size is still listed in the region that has none left; another region has."""
-    do_api.sell_out("gpu-mi300x1-192gb", "tor1")
+    do_api.sell_out("gpu-h100x1-80gb", "tor1")
     with pytest.raises(HttpResponseError, match="not available in this region"):
         create(do_api)
     listed = {size["slug"]: size["regions"] for size in do_api.client().sizes.list(per_page=200)["sizes"]}
-    assert "tor1" in listed["gpu-mi300x1-192gb"]
+    assert "tor1" in listed["gpu-h100x1-80gb"]
     create(do_api, region="nyc2")
     do_api.restock()
     create(do_api)
@@ -100,8 +100,57 @@ def test_an_account_of_a_low_tier_has_no_gpus(do_api: DigitalOceanBox, status: A
     assert status_of(do_api.client().droplets.create, order()) == status
     do_api.settings.tier = 2
     create(do_api)
-    eight = order(size="gpu-mi300x8-1536gb", region="nyc2")
+    eight = order(size="gpu-h100x8-640gb", region="nyc2")
     assert status_of(do_api.client().droplets.create, eight) == status
+
+
+def test_the_accounts_limit_of_gpus_is_apart_from_that_of_droplets(do_api: DigitalOceanBox) -> None:
+    """It counts GPUs, and plain droplets are made all the same.
+
+    fact: do-gpu-limit
+    """
+    do_api.settings.gpu_limit = 8
+    create(do_api)
+    with pytest.raises(HttpResponseError, match="will exceed your GPU limit"):
+        create(do_api, size="gpu-h100x8-640gb", region="nyc2")
+    create(do_api, size="s-2vcpu-4gb", image="ubuntu-24-04-x64")
+
+
+def test_a_creation_that_was_accepted_may_fail(do_api: DigitalOceanBox) -> None:
+    """Its action ends `errored`, and the droplet stays `new` and bills until it is deleted, or vanishes.
+
+    fact: do-creation-errored
+    """
+    client = do_api.client()
+    do_api.faults.give_up_next(20)
+    do_api.faults.give_up_next(20, vanishes=True)
+    answers = [client.droplets.create(order()) for _ in range(2)]
+    numbers = [answer["droplet"]["id"] for answer in answers]
+    actions = [answer["links"]["actions"][0]["id"] for answer in answers]
+    assert [client.actions.get(each)["action"]["status"] for each in actions] == ["in-progress"] * 2
+    do_api.advance(21)
+    assert [client.actions.get(each)["action"]["status"] for each in actions] == ["errored"] * 2
+    assert [droplet.id for droplet in do_api.droplets()] == numbers[:1]
+    assert client.droplets.get(numbers[0])["droplet"]["status"] == "new"
+    client.droplets.destroy(numbers[0])
+    assert do_api.droplets() == []
+
+
+def test_a_deletion_has_no_effect_on_a_droplet_that_is_new(do_api: DigitalOceanBox) -> None:
+    """It is answered with 204 all the same, and the droplet becomes active.
+
+    fact: do-delete-new-without-effect
+    """
+    do_api.settings.activation_seconds = 30
+    number = create(do_api)
+    do_api.client().droplets.destroy(number)
+    do_api.advance(31)
+    assert do_api.client().droplets.get(number)["droplet"]["status"] == "active"
+    do_api.settings.deletion_seconds = 5
+    do_api.client().droplets.destroy(number)
+    assert status_of(do_api.client().droplets.destroy, number) == 422
+    do_api.advance(6)
+    assert do_api.droplets() == []
 
 
 def test_the_accounts_limit_of_droplets_holds(do_api: DigitalOceanBox) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.digitalocean.orders import create, create_volume
 
-_PRICE = Decimal("1.99")
+_PRICE = Decimal("4.41")
 
 
 def _about(usd: Decimal, expected: Decimal) -> bool:
@@ -72,6 +72,6 @@ def test_a_resized_volume_bills_at_its_new_size(do_api: DigitalOceanBox) -> None
 def test_prices_can_be_set(do_api: DigitalOceanBox) -> None:
     """For the droplets that are created from then on."""
     create(do_api)
-    do_api.set_price("gpu-mi300x1-192gb", "3")
+    do_api.set_price("gpu-h100x1-80gb", "3")
     create(do_api)
     assert [bill.usd_per_hour for bill in do_api.meter.bills()] == [_PRICE, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.cloudbox.digitalocean.account import Settings
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.digitalocean.orders import create, create_volume, make_key, order, status_of
 
@@ -14,15 +15,66 @@ _OUT: dict[str, Any] = {"protocol": "tcp", "ports": "all", "destinations": {"add
 
 def test_sizes_say_what_is_for_sale_and_where(do_api: DigitalOceanBox) -> None:
     """A GPU size says which GPUs it has; one is listed as available, and offered in no region."""
-    do_api.set_price("gpu-mi300x1-192gb", "2.59")
+    do_api.set_price("gpu-h100x1-80gb", "2.59")
     sizes = {size["slug"]: size for size in do_api.client().sizes.list(per_page=200)["sizes"]}
-    offered = sizes["gpu-mi300x1-192gb"]
-    assert offered["gpu_info"] == {"count": 1, "model": "amd_mi300x", "vram": {"amount": 192, "unit": "gib"}}
-    assert (offered["price_hourly"], offered["available"], offered["regions"]) == (2.59, True, ["nyc2", "tor1"])
-    assert (sizes["gpu-mi325x1-256gb"]["available"], sizes["gpu-mi325x1-256gb"]["regions"]) == (True, [])
+    offered = sizes["gpu-h100x1-80gb"]
+    assert offered["gpu_info"] == {"count": 1, "model": "nvidia_h100", "vram": {"amount": 80, "unit": "gib"}}
+    assert (offered["price_hourly"], offered["available"], offered["regions"]) == (2.59, True, ["nyc2", "tor1", "ams3"])
+    for slug in ("gpu-mi325x1-256gb", "gpu-mi300x1-192gb"):
+        assert (sizes[slug]["available"], sizes[slug]["regions"]) == (True, [])
     assert "gpu_info" not in sizes["s-1vcpu-1gb"]
-    do_api.change_size("gpu-mi300x1-192gb", regions=())
+    do_api.change_size("gpu-h100x1-80gb", regions=())
     assert status_of(do_api.client().droplets.create, order()) == 422
+
+
+def test_mi300x_is_sold_by_the_amd_developer_cloud(amd_api: DigitalOceanBox) -> None:
+    """Under a slug of its own, in one region, where volumes are refused.
+
+    fact: amd-devcloud-sizes
+    """
+    client = amd_api.client()
+    sizes = {size["slug"]: (size["regions"], size["price_hourly"]) for size in client.sizes.list()["sizes"]}
+    assert sizes["gpu-mi300x1-192gb-devcloud"] == (["atl1"], 1.99)
+    assert [region["slug"] for region in client.regions.list()["regions"]] == ["atl1"]
+    wanted = {"name": "a", "region": "atl1", "size": "gpu-mi300x1-192gb-devcloud", "image": "rocm-7-2-4"}
+    client.droplets.create(wanted)
+    assert status_of(client.volumes.create, {"name": "data", "region": "atl1", "size_gigabytes": 1}) == 422
+
+
+def test_volumes_are_only_where_the_region_has_storage(do_api: DigitalOceanBox) -> None:
+    """Its features say so."""
+    do_api.close_storage("nyc2")
+    features = {region["slug"]: region["features"] for region in do_api.client().regions.list()["regions"]}
+    assert ("storage" in features["nyc2"], "storage" in features["tor1"]) == (False, True)
+    body = {"name": "data", "region": "nyc2", "size_gigabytes": 1}
+    assert status_of(do_api.client().volumes.create, body) == 422
+    create_volume(do_api)
+
+
+def test_a_key_is_listed_at_once_and_accepted_later(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """After ten seconds, unless a test says otherwise.
+
+    fact: do-key-accepted-late
+    """
+    do_api.settings.key_seconds = Settings().key_seconds
+    key = do_api.client().ssh_keys.create({"name": "mine", "public_key": make_key(tmp_path)})["ssh_key"]
+    assert [each["id"] for each in do_api.client().ssh_keys.list()["ssh_keys"]] == [key["id"]]
+    assert status_of(do_api.client().droplets.create, order(ssh_keys=[key["id"]])) == 422
+    do_api.advance(8)
+    assert status_of(do_api.client().droplets.create, order(ssh_keys=[key["id"]])) == 422
+    do_api.advance(2)
+    create(do_api, ssh_keys=[key["id"]])
+
+
+def test_a_firewalls_change_is_pending_for_the_droplets_that_it_concerns(do_api: DigitalOceanBox) -> None:
+    """Each is named until it has the change."""
+    number, client = create(do_api, tags=["web"]), do_api.client()
+    made = client.firewalls.create({"name": "web", "inbound_rules": [_SSH], "tags": ["web"]})["firewall"]
+    assert made["status"] == "waiting"
+    assert [change["droplet_id"] for change in made["pending_changes"]] == [number]
+    do_api.advance(3)
+    seen = client.firewalls.get(made["id"])["firewall"]
+    assert (seen["status"], seen["pending_changes"]) == ("succeeded", [])
 
 
 def test_images_are_found_by_kind_and_by_slug(do_api: DigitalOceanBox) -> None:
@@ -116,6 +168,7 @@ def test_a_tag_counts_what_carries_it_and_goes_from_all(do_api: DigitalOceanBox)
 
 def test_a_key_is_there_once_and_found_by_fingerprint(do_api: DigitalOceanBox, tmp_path: Path) -> None:
     """The fingerprint is the one that ssh-keygen prints with MD5; a droplet takes it in place of the id."""
+    do_api.settings.key_seconds = 0
     keys, public = do_api.client().ssh_keys, make_key(tmp_path)
     key = keys.create({"name": "laptop", "public_key": public})["ssh_key"]
     assert status_of(keys.create, {"name": "again", "public_key": public}) == 422

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cloudbox.digitalocean.account import Account
-from tests.cloudbox.digitalocean.catalogue import REGIONS
 from tests.cloudbox.digitalocean.clock import iso
 from tests.cloudbox.digitalocean.state import (
     Action,
@@ -20,13 +19,12 @@ from tests.cloudbox.digitalocean.state import (
     Vpc,
 )
 
-_FEATURES = ["backups", "ipv6", "metadata", "install_agent", "storage", "image_transfer"]
-
 
 def show_region(account: Account, slug: str) -> dict[str, Any]:
     """Show a region with the sizes that are offered in it."""
     sizes = [size.slug for size in account.sizes.values() if slug in size.regions and size.available]
-    return {"name": REGIONS[slug], "slug": slug, "features": _FEATURES, "available": True, "sizes": sizes}
+    region = account.regions[slug]
+    return {"name": region.name, "slug": slug, "features": list(region.features), "available": True, "sizes": sizes}
 
 
 def show_action(account: Account, action: Action) -> dict[str, Any]:
@@ -155,13 +153,16 @@ def show_key(key: SshKey) -> dict[str, Any]:
     return {"id": key.id, "fingerprint": key.fingerprint, "public_key": key.public_key, "name": key.name}
 
 
-def show_firewall(firewall: Firewall) -> dict[str, Any]:
-    """Show a firewall."""
+def show_firewall(account: Account, firewall: Firewall) -> dict[str, Any]:
+    """Show a firewall; a change of it reaches the droplets that it concerns after a while."""
+    # fact: do-firewall-pending
+    lags = account.clock.now() < firewall.changed_at + account.settings.firewall_seconds
+    late = [droplet.id for droplet in account.present() if lags and firewall.concerns(droplet)]
     return {
         "id": firewall.id,
-        "status": "succeeded",
+        "status": "waiting" if late else "succeeded",
         "created_at": iso(firewall.created_at),
-        "pending_changes": [],
+        "pending_changes": [{"droplet_id": each, "removing": False, "status": "waiting"} for each in late],
         "name": firewall.name,
         "droplet_ids": list(firewall.droplet_ids),
         "tags": list(firewall.tags),

@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.cloudbox.digitalocean.account import new_uuid
 from tests.cloudbox.digitalocean.call import NO_CONTENT, Answer, ApiError, Call, not_found, unprocessable
-from tests.cloudbox.digitalocean.catalogue import REGIONS
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.paging import page
 from tests.cloudbox.digitalocean.routes import Routes
@@ -35,8 +34,11 @@ def create_volume(cloud: Cloud, call: Call) -> Answer:
     name, region = str(body.get("name", "")), str(body.get("region", ""))
     if not _NAME.fullmatch(name):
         raise unprocessable("name must be lowercase alphanumeric, start with a letter and be at most 64 long")
-    if region not in REGIONS:
+    if region not in account.regions:
         raise unprocessable("invalid region")
+    # fact: do-volumes-need-storage
+    if "storage" not in account.regions[region].features:
+        raise unprocessable("region does not support volumes")
     if any((one.name, one.region) == (name, region) for one in account.volumes.values()):
         raise ApiError(409, "conflict", "volume with same name already exists")
     if len(account.volumes) >= account.settings.volume_limit:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.cloudbox.digitalocean.account import new_uuid
 from tests.cloudbox.digitalocean.call import NO_CONTENT, Answer, ApiError, Call, not_found, unprocessable
-from tests.cloudbox.digitalocean.catalogue import REGIONS
 from tests.cloudbox.digitalocean.clock import iso
 from tests.cloudbox.digitalocean.cloud import Cloud
 from tests.cloudbox.digitalocean.paging import page
@@ -30,7 +29,7 @@ def list_vpcs(cloud: Cloud, call: Call) -> Answer:
 def create_vpc(cloud: Cloud, call: Call) -> Answer:
     """Create a network; names are unique."""
     account, name, region = cloud.account, str(call.body.get("name", "")), str(call.body.get("region"))
-    if not _NAME.fullmatch(name) or region not in REGIONS:
+    if not _NAME.fullmatch(name) or region not in account.regions:
         raise unprocessable("name and region must be valid")
     if any(vpc.name == name for vpc in account.vpcs.values()):
         raise ApiError(409, "conflict", "This name is already in use")

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.digitalocean.failures import RefusedError
 from orchestrator.adapters.providers.digitalocean.keys import ensure_key
-from orchestrator.adapters.providers.digitalocean.network import make_firewall, remove_firewalls, set_firewall
+from orchestrator.adapters.providers.digitalocean.network import (
+    await_applied,
+    make_firewall,
+    remove_firewalls,
+    set_firewall,
+)
 from orchestrator.adapters.providers.digitalocean.projects import ensure_project, remove_projects
 from orchestrator.adapters.providers.digitalocean.tags import is_of_run, run_tag
 from orchestrator.adapters.providers.digitalocean.volume_ends import end_volumes
@@ -54,7 +59,7 @@ def reopen(tools: Tools, run_id: str, ssh_from: str) -> bool:
     record = tools.records.run(run_id)
     if not record.firewall or record.ssh_from == ssh_from:
         return False
-    _open(tools, record, ssh_from)
+    await_applied(tools.api, tools.clock, _open(tools, record, ssh_from).firewall)
     _log.info("port 22 of run %s is open to %s now, no longer to %s", run_id, ssh_from, record.ssh_from)
     return True
 

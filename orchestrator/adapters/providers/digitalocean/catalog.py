@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_STORAGE = "storage"
+"""The feature of a region that has volumes. Whether AMD's has it isn't known (inferred: amd-no-storage)."""
+_FACTS = ("basis", "source", "regions", "volume_regions")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
@@ -30,11 +34,13 @@ class Catalog:
     Attributes:
         basis: `live`, or what is how old, as the plan shows it.
         regions: those that take new droplets.
+        volume_regions: those that have data volumes.
     """
 
     basis: str
     sizes: tuple[Size, ...]
     regions: tuple[str, ...]
+    volume_regions: tuple[str, ...]
     source: Mapping[str, str]
     is_live: bool = False
 
@@ -69,11 +75,12 @@ def ask_catalog(api: Api) -> Catalog:
     """
     what = f"what {api.site.name} sells can't be listed"
     sizes = tuple(parse_size(fields) for fields in api.pages(what, api.client.sizes.list, "sizes"))
-    regions = api.pages(what, api.client.regions.list, "regions")
+    regions = list(api.pages(what, api.client.regions.list, "regions"))
     return Catalog(
         basis="live",
         sizes=sizes,
         regions=tuple(fields["slug"] for fields in regions if fields["available"]),
+        volume_regions=tuple(fields["slug"] for fields in regions if _STORAGE in fields["features"]),
         source={"name": api.site.endpoint},
         is_live=True,
     )
@@ -96,6 +103,7 @@ def refresh_snapshot(api: Api, clock: Clock, path: Path | None = None) -> str:
             "read": now.isoformat(timespec="seconds"),
         },
         "regions": sorted(asked.regions),
+        "volume_regions": sorted(asked.volume_regions),
         "sizes": [_row(size) for size in sorted(asked.sizes, key=lambda each: each.slug)],
     }
     write_atomically(target, _dump(document).encode(), mode=0o644)
@@ -109,15 +117,32 @@ def snapshot_path() -> Path:
 
 def _fall_back(api: Api, why: str, path: Path | None) -> Catalog:
     _log.warning("%s can't be asked, so the snapshot of its prices is taken: %s", api.site.name, why)
+    return _read_snapshot(api.site.name, path, why)
+
+
+def read_snapshot(name: str, path: Path | None = None) -> Catalog:
+    """Read what another site than the one that is asked sold at the snapshot's day.
+
+    Raises:
+        KedgeError: the file can't be read.
+    """
+    return _read_snapshot(name, path, "it wasn't asked")
+
+
+def _read_snapshot(name: str, path: Path | None, why: str) -> Catalog:
     target = path or snapshot_path()
     try:
-        part = json.loads(target.read_bytes())[api.site.name]
-        sizes = tuple(_size(row) for row in part["sizes"])
-        basis = f"{part['basis']}; {api.site.name} could not be asked ({why})"
-        return Catalog(basis=basis, sizes=sizes, regions=tuple(part["regions"]), source=part["source"])
+        part = json.loads(target.read_bytes())[name]
+        return Catalog(
+            basis=f"{part['basis']}; {name} could not be asked ({why})",
+            sizes=tuple(_size(row) for row in part["sizes"]),
+            regions=tuple(part["regions"]),
+            volume_regions=tuple(part["volume_regions"]),
+            source=part["source"],
+        )
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as err:
         raise KedgeError(
-            f"the snapshot of {api.site.name}'s prices can't be read",
+            f"the snapshot of {name}'s prices can't be read",
             why=f"{target}: {err}",
             fix="take a new one with `invoke offers --refresh`, or install kedge again",
         ) from err
@@ -136,6 +161,6 @@ def _dump(document: Mapping[str, Any]) -> str:
     parts = []
     for name, part in document.items():
         rows = ",\n".join(f"      {json.dumps(row)}" for row in part["sizes"])
-        facts = "".join(f"    {json.dumps(key)}: {json.dumps(part[key])},\n" for key in ("basis", "source", "regions"))
+        facts = "".join(f"    {json.dumps(key)}: {json.dumps(part[key])},\n" for key in _FACTS)
         parts.append(f'  {json.dumps(name)}: {{\n{facts}    "sizes": [\n{rows}\n    ]\n  }}')
     return "{\n" + ",\n".join(parts) + "\n}\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.droplets import read_droplet
 from orchestrator.adapters.providers.digitalocean.failures import ApiError
+from orchestrator.adapters.providers.digitalocean.view import SETTLES_IN
 from orchestrator.core.errors import NoCapacityError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _CREATED_IN = timedelta(minutes=10)
-_ERRORED = "errored"
+_IN_PROGRESS, _ERRORED = "in-progress", "errored"
 
 
 def action_of(answer: Json) -> int:
@@ -37,11 +38,12 @@ def await_created(tools: Tools, order: MachineOrder, droplet: Droplet) -> None:
     """
     record = tools.records.machine(order.id)
     action_id = record.action_id if record is not None and record.droplet_id == droplet.id else 0
+    begun = tools.clock.now()
     seen: list[str] = []
 
     def is_over() -> bool:
-        seen[:] = [_creation_status(tools.api, action_id, droplet.id)]
-        return seen != ["in-progress"]
+        seen[:] = [_creation_status(tools.api, action_id, droplet.id) or _unknown(tools.clock.now() - begun)]
+        return seen != [_IN_PROGRESS]
 
     try:
         if not wait_until(tools.clock, _CREATED_IN, is_over):
@@ -52,18 +54,25 @@ def await_created(tools: Tools, order: MachineOrder, droplet: Droplet) -> None:
     if seen == [_ERRORED]:
         raise NoCapacityError(
             f"{tools.site.name} failed to create {order.instance_type} in {order.region}",
-            why=f"the creation of droplet {droplet.id} ended `errored`",
+            why=f"the creation of droplet {droplet.id} was accepted, and then ended `errored`",
             fix="try again later, or allow other types or regions",
         )
 
 
 def _creation_status(api: Api, action_id: int, droplet_id: int) -> str:
-    """Return the status of a creation's action: in-progress, completed or errored."""
+    """Return the status of a creation's action: in-progress, completed or errored; empty where nothing is known."""
     action = _read_action(api, action_id, droplet_id)
     if action is not None:
         return str(action["status"])
     droplet = read_droplet(api, droplet_id)
-    return "completed" if droplet is not None and droplet.status != "new" else "in-progress"
+    if droplet is None:
+        return ""
+    return _IN_PROGRESS if droplet.status == "new" else "completed"
+
+
+def _unknown(waited: timedelta) -> str:
+    """Say what it means that neither droplet nor action is known: one that can't be placed is removed again."""
+    return _IN_PROGRESS if waited <= SETTLES_IN else _ERRORED
 
 
 def _read_action(api: Api, action_id: int, droplet_id: int) -> Json | None:

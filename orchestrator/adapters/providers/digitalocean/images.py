@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ _CUDA_BASE = "gpu-h100x1-base"
 _CUDA_BASE_NVLINK = "gpu-h100x8-base"
 """DigitalOcean's "AI/ML ready" images: those for eight GPUs have NVLink's fabric manager."""
 _TORCH = re.compile(r"pytorch.*rocm|rocm.*pytorch")
+_ROCM = re.compile(r"(?:[a-z]+-)?rocm-?[\d-]+(?:software)?")
+"""ROCm and nothing else, as the AMD Developer Cloud calls it: rocm-7-2-4, amddeveloperclou-rocm724."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ def find_image(api: Api, wish: str | None, size: Size, region: str) -> Image:
         ApiError: the site can't be asked.
     """
     name = default_image(size) if wish is None else wish
-    image = _with_torch(api) if name == ROCM_WITH_TORCH else _look_up(api, _ROCM_BASE if name == ROCM else name)
+    image = _find(api, name)
     if image is None:
         raise BadRequestError(
             f"{api.site.name} has no image {name!r}",
@@ -73,6 +76,14 @@ def default_image(size: Size) -> str:
     return _CUDA_BASE if size.gpus == 1 else _CUDA_BASE_NVLINK
 
 
+def _find(api: Api, name: str) -> Image | None:
+    if name == ROCM_WITH_TORCH:
+        return _newest(api, _TORCH.search)
+    if name in (ROCM, _ROCM_BASE):
+        return _look_up(api, _ROCM_BASE) or _newest(api, _ROCM.fullmatch)
+    return _look_up(api, name)
+
+
 def _look_up(api: Api, name: str) -> Image | None:
     what = f"image {name} can't be looked up"
     body = api.read(what, api.client.images.get, name)
@@ -83,10 +94,10 @@ def _look_up(api: Api, name: str) -> Image | None:
     return _parse(max(named, key=lambda fields: str(fields["created_at"]))) if named else None
 
 
-def _with_torch(api: Api) -> Image | None:
-    """Find the newest of the one-click images with torch: their slugs carry versions, and change."""
+def _newest(api: Api, matches: Callable[[str], object]) -> Image | None:
+    """Find the newest of the one-click images of a kind: their slugs carry versions, and change."""
     listed = api.pages("the images can't be listed", api.client.images.list, "images", type="application")
-    found = [fields for fields in listed if _TORCH.search(str(fields.get("slug") or "").lower())]
+    found = [fields for fields in listed if matches(str(fields.get("slug") or "").lower())]
     return _parse(max(found, key=lambda fields: _versions(fields["slug"]))) if found else None
 
 

@@ -5,15 +5,22 @@ It holds for whatever carries the run's tag, so that a droplet is closed from it
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.ids import fit
+from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.failures import RefusedError
 from orchestrator.adapters.providers.digitalocean.tags import run_of, run_tag
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api, Json
+    from orchestrator.core.ports import Clock
 
+_log = logging.getLogger(__name__)
+
+_APPLIED_IN = timedelta(seconds=30)
 _ANYWHERE = ["0.0.0.0/0", "::/0"]
 
 
@@ -66,6 +73,22 @@ def set_firewall(api: Api, firewall_id: str, run_id: str, ssh_from: str) -> str:
     if api.read(what, api.client.firewalls.update, firewall_id, render_firewall(run_id, ssh_from)) is not None:
         return firewall_id
     return make_firewall(api, run_id, ssh_from)
+
+
+def await_applied(api: Api, clock: Clock, firewall_id: str) -> None:
+    """Wait until a firewall's changes have reached its droplets; one that takes long is no failure.
+
+    Raises:
+        ApiError: the API doesn't tell.
+    """
+    what = f"firewall {firewall_id} can't be looked at"
+
+    def is_applied() -> bool:
+        body = api.read(what, api.client.firewalls.get, firewall_id) or {}
+        return not (body.get("firewall") or {}).get("pending_changes")
+
+    if not wait_until(clock, _APPLIED_IN, is_applied):
+        _log.warning("firewall %s still has changes that its droplets don't have yet", firewall_id)
 
 
 def find_firewalls(api: Api, run_id: str) -> list[str]:

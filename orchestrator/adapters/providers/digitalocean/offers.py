@@ -12,49 +12,50 @@ from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityErro
 from orchestrator.core.offer import Offer
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.providers.digitalocean.catalog import Catalog
     from orchestrator.core.job import Resources
 
 USD_PER_GIB_HOUR = Decimal("0.00015")
 """Of a volume: $10 a month for 100 GiB (digitalocean.com/pricing/volumes, 2026), by the hour up to 672 a month."""
 
 
-def plan_offers(
-    sizes: Sequence[Size], regions: Sequence[str], resources: Resources, provider: str
-) -> tuple[Offer, ...]:
+def plan_offers(catalog: Catalog, resources: Resources, provider: str, elsewhere: str = "") -> tuple[Offer, ...]:
     """Make an offer of each size in each region that fits, the cheapest first.
 
     Args:
-        sizes: all that the account is shown.
-        regions: all that take new droplets.
+        catalog: all that the account is shown.
         resources: the wishes.
         provider: its name.
+        elsewhere: which other provider sells this, as an advice where this one doesn't; empty for none.
 
     Raises:
         BadRequestError: a wish that this provider doesn't know.
         NoCapacityError: nothing fits; it says what kept the nearest out.
     """
-    _refuse_unknown(sizes, regions, resources, provider)
+    _refuse_unknown(catalog, resources, provider, elsewhere)
+    sizes = catalog.sizes
     named = _named(sizes, resources)
     wanted = [size for size in named if _fits(size, resources)]
-    places = resources.regions or tuple(sorted(regions))
+    sold_in = catalog.volume_regions if resources.volumes else catalog.regions
+    places = resources.regions or tuple(sorted(catalog.regions))
     limits = {size.slug: size.usd_per_hour for size in sizes}
     offers = [
         _offer(size, region, resources, provider, limits)
         for size in wanted
         for region in places
-        if region in size.regions and region in regions
+        if region in size.regions and region in catalog.regions and region in sold_in
     ]
     if not offers:
-        raise _nothing(named, wanted, places, resources, provider)
+        raise _nothing(catalog, named, wanted, resources, provider, elsewhere)
     return tuple(sorted(offers, key=lambda each: (each.total_usd_per_hour, places.index(each.region))))
 
 
-def _refuse_unknown(sizes: Sequence[Size], regions: Sequence[str], resources: Resources, provider: str) -> None:
+def _refuse_unknown(catalog: Catalog, resources: Resources, provider: str, elsewhere: str) -> None:
     if resources.zone:
         raise BadRequestError(
             f"{provider} has no zone {resources.zone!r}", why="it has regions only", fix="say --region, and no --zone"
         )
-    known = {*regions, *(region for size in sizes for region in size.regions)}
+    known = {*catalog.regions, *(region for size in catalog.sizes for region in size.regions)}
     for region in resources.regions:
         if region not in known:
             raise BadRequestError(
@@ -62,13 +63,13 @@ def _refuse_unknown(sizes: Sequence[Size], regions: Sequence[str], resources: Re
                 why=f"it has: {', '.join(sorted(known))}",
                 fix="choose one of those with --region",
             )
-    gpus = {size.gpu for size in sizes if size.gpus}
+    gpus = {size.gpu for size in catalog.sizes if size.gpus}
     wish = resources.accelerators
     if wish is not None and wish.name.lower() not in gpus:
         raise BadRequestError(
             f"{provider} has no GPU {wish.name!r}" + _near(wish.name.lower(), gpus),
             why=f"it has: {', '.join(sorted(gpus))}",
-            fix="choose one of those with --gpu, or name a machine with --instance-type",
+            fix=elsewhere or "choose one of those with --gpu, or name a machine with --instance-type",
         )
 
 
@@ -114,26 +115,38 @@ def _offer(size: Size, region: str, resources: Resources, provider: str, limits:
 
 
 def _nothing(
-    named: Sequence[Size], wanted: Sequence[Size], places: Sequence[str], resources: Resources, provider: str
+    catalog: Catalog,
+    named: Sequence[Size],
+    wanted: Sequence[Size],
+    resources: Resources,
+    provider: str,
+    elsewhere: str,
 ) -> KedgeError:
     wish = resources.instance_type or str(resources.accelerators or "a plain machine")
     if not named:
         return BadRequestError(
             f"{provider} has no {wish}",
             why="the account is shown no size of this name, or none with GPUs in this number",
-            fix="see `kedge offers`; some sizes are shown only to accounts of a higher tier",
+            fix=elsewhere or "see `kedge offers`; some sizes are shown only to accounts of a higher tier",
         )
     if not wanted:
         return NoCapacityError(
             f"{provider} sells no {wish} as wished",
             why="; ".join(_describe(size) for size in named),
-            fix="raise --max-price, ask for less disk, or leave out --spot or add it",
+            fix=elsewhere or "raise --max-price, ask for less disk, or leave out --spot or add it",
         )
     offered = sorted({region for size in wanted for region in size.regions})
+    if offered and resources.volumes and not set(offered) & set(catalog.volume_regions):
+        return NoCapacityError(
+            f"{provider} has no data volumes where it offers {wish}",
+            why=f"it is offered in {', '.join(offered)}; volumes are in {', '.join(sorted(catalog.volume_regions))}",
+            fix="leave `volumes` out of the job, or choose another --gpu",
+        )
+    where = ", ".join(resources.regions) or "any region"
     return NoCapacityError(
-        f"{provider} doesn't offer {wish} in {', '.join(places) if resources.regions else 'any region'}",
+        f"{provider} doesn't offer {wish} in {where}",
         why=f"it is offered in {', '.join(offered)}" if offered else "it is listed, and offered nowhere now",
-        fix="choose one of those with --region" if offered else "try again later, or choose another --gpu",
+        fix="choose one of those with --region" if offered else elsewhere or "try again later, or choose another --gpu",
     )
 
 

@@ -14,7 +14,7 @@ from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.digitalocean.api import Api
 from orchestrator.adapters.providers.digitalocean.belongings import remove_belongings, reopen
-from orchestrator.adapters.providers.digitalocean.catalog import read_catalog, refresh_snapshot
+from orchestrator.adapters.providers.digitalocean.catalog import read_catalog, read_snapshot, refresh_snapshot
 from orchestrator.adapters.providers.digitalocean.claim import claim
 from orchestrator.adapters.providers.digitalocean.creation import create_droplet
 from orchestrator.adapters.providers.digitalocean.droplets import (
@@ -58,6 +58,7 @@ def make(
     endpoint_name: str,
     token_names: Sequence[str],
     delete_token_name: str,
+    sister: str = "",
 ) -> Backing:
     """Make the provider, its store and its stage for the registry; nothing is contacted.
 
@@ -68,6 +69,7 @@ def make(
         endpoint_name: the variable that says another place.
         token_names: the variables that hold the token, the first one that is set counts.
         delete_token_name: the variable with the token that a droplet deletes itself with.
+        sister: the site that may sell what this one doesn't; empty for none.
     """
     site = read_site(
         context.environ, name=name, endpoint=endpoint, endpoint_name=endpoint_name, token_names=token_names
@@ -87,7 +89,7 @@ def make(
         ),
         claims=folder / "claims",
     )
-    provider = DigitalOceanProvider(tools, spaces)
+    provider = DigitalOceanProvider(tools, spaces, sister)
     if spaces is None:
         return Backing(provider=provider, store=None, stage=None)
     return Backing(provider=provider, store=spaces.store, stage=spaces.stage, data=spaces.data)
@@ -96,7 +98,7 @@ def make(
 class DigitalOceanProvider:
     """Implements `core.ports.Provider`."""
 
-    def __init__(self, tools: Tools, spaces: Spaces | None) -> None:
+    def __init__(self, tools: Tools, spaces: Spaces | None, sister: str = "") -> None:
         self.name = tools.site.name
         # Its first connection brings it the agent: after that, it takes code and the command from the bucket.
         self.boots_alone = spaces is not None
@@ -104,6 +106,7 @@ class DigitalOceanProvider:
         self.caveats = tools.ending.caveats
         self._tools = tools
         self._spaces = spaces
+        self._sister = sister
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
         """List what is for sale now and fits the wishes, the cheapest first.
@@ -115,7 +118,7 @@ class DigitalOceanProvider:
         catalog = read_catalog(self._tools.api)
         self.offers_basis = catalog.basis
         placed = place_volumes(self._tools.api, resources) if catalog.is_live else resources
-        return plan_offers(catalog.sizes, catalog.regions, placed, self.name)
+        return plan_offers(catalog, placed, self.name, _sold_elsewhere(placed, self._sister))
 
     def refresh_offers(self) -> str:
         """Write the site's part of the snapshot anew, and say where it lies.
@@ -285,6 +288,18 @@ class DigitalOceanProvider:
         if droplet is not None:
             return self._see(droplet)
         return see_unlisted(record, self.name, self._tools.clock.now())
+
+
+def _sold_elsewhere(resources: Resources, sister: str) -> str:
+    """Advise another site that sells what is wished for, by its snapshot; empty where none does."""
+    if not sister or resources.instance_type is not None or resources.accelerators is None or resources.volumes:
+        return ""
+    anywhere = replace(resources, regions=())
+    try:
+        plan_offers(read_snapshot(sister), anywhere, sister)
+    except KedgeError:
+        return ""
+    return f"the AMD Developer Cloud sells it: --provider {sister}"
 
 
 def _unsettled(run_id: str, why: Sequence[str]) -> StillBillingError:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SOLD_OUT = ("not available in", "unavailable", "capacity", "sold out")
 """Lack of capacity has no code of its own: it looks like a size that isn't sold in the region."""
+_GPU_LIMIT = "gpu limit"
 _LIMIT = "limit"
 _TIER = ("not available to your account", "access to this size", "gpu access", "tier")
 
@@ -42,13 +43,7 @@ def translate_refusal(err: RefusedError, order: MachineOrder) -> KedgeError:
             covers=lambda offer: _is_like(offer, order),
         )
     if _LIMIT in said:
-        return NoCapacityError(
-            f"the account has no room for machine {order.id}",
-            why=err.why,
-            fix="destroy a droplet that isn't needed, or ask the site's support for a higher limit",
-            # It counts droplets of all sizes, in all regions.
-            covers=lambda _offer: True,
-        )
+        return _over_limit(err, order, counts_gpus=_GPU_LIMIT in said)
     if any(words in said for words in _SOLD_OUT):
         return NoCapacityError(
             f"{order.instance_type} can't be had in {order.region} now",
@@ -56,6 +51,24 @@ def translate_refusal(err: RefusedError, order: MachineOrder) -> KedgeError:
             fix="try again later, or allow more regions",
         )
     return err
+
+
+def _over_limit(err: RefusedError, order: MachineOrder, *, counts_gpus: bool) -> NoCapacityError:
+    if counts_gpus:
+        return NoCapacityError(
+            f"the account may have no more GPUs, and machine {order.id} needs some",
+            why=err.why,
+            fix="end a GPU droplet that isn't needed, or ask the site's support for a higher GPU limit: it is apart "
+            "from the limit of droplets",
+            covers=lambda offer: offer.accelerators is not None,
+        )
+    return NoCapacityError(
+        f"the account has no room for machine {order.id}",
+        why=err.why,
+        fix="destroy a droplet that isn't needed, or ask the site's support for a higher limit",
+        # It counts droplets of all sizes, in all regions.
+        covers=lambda _offer: True,
+    )
 
 
 def _is_like(offer: Offer, order: MachineOrder) -> bool:
