@@ -21,12 +21,14 @@ class Unseen:
     """Something that couldn't be looked at.
 
     Attributes:
-        matters: there may be something of this computer's, or of somebody's who asked for it by name.
+        matters: something may bill there, of this computer's, or of somebody's who asked for it by name.
+        partly: the rest of the provider was looked at.
     """
 
     provider: str
     why: str
     matters: bool
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,11 @@ class Overview:
         """Name what may bill although no live run accounts for it."""
         things = (finding.what for finding in self.findings if finding.bills)
         places = (
-            f"whatever there is at {each.provider}, which was not looked at" for each in self.unseen if each.matters
+            f"what could not be seen at {each.provider} ({each.why})"
+            if each.partly
+            else f"whatever there is at {each.provider}, which was not looked at"
+            for each in self.unseen
+            if each.matters
         )
         return (*things, *places)
 
@@ -75,7 +81,11 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
     surveys = {name: _look(app, name, everyone=everyone, insist=bool(providers) or name in used) for name in names}
     found = {name: seen for name, seen in surveys.items() if isinstance(seen, Survey)}
     silent = tuple(seen for seen in surveys.values() if isinstance(seen, Unseen))
-    partly = (Unseen(provider=name, why=line, matters=True) for name, seen in found.items() for line in seen.unseen)
+    partly = (
+        Unseen(provider=name, why=part.what, matters=part.may_bill, partly=True)
+        for name, seen in found.items()
+        for part in seen.unseen
+    )
     return Overview(
         reapings=tuple(reaping for seen in found.values() for reaping in seen.reapings),
         kept=tuple((name, left) for name, seen in found.items() for left in seen.kept),

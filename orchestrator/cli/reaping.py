@@ -90,7 +90,8 @@ def _show(found: Overview, *, as_json: bool) -> None:
     if found.findings:
         table.print(stderr=as_json)
     for unseen in found.unseen:
-        render.problem(f"! {unseen.provider} was not looked at: {unseen.why}")
+        extent = "could not be seen as a whole" if unseen.partly else "was not looked at"
+        render.problem(f"! {unseen.provider} {extent}: {unseen.why}")
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -32,14 +32,27 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnseenPart:
+    """A part of what a provider has that couldn't be listed: one kind of thing, in one place.
+
+    Attributes:
+        what: one line, with the reason.
+        may_bill: what is there may cost money; a role or a schedule doesn't.
+    """
+
+    what: str
+    may_bill: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Everything of kedge's that a provider has.
 
     Attributes:
         machines: those that aren't gone.
-        unseen: places that didn't answer, one line each with the reason: what is there isn't known.
+        unseen: what couldn't be listed: what is there isn't known, and hides nothing of the rest.
     """
 
     machines: tuple[Machine, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()

@@ -14,7 +14,7 @@ from orchestrator.core.errors import ConflictError
 from orchestrator.core.ledger import Intent, IntentState, RunRecord
 from orchestrator.core.machine import Machine
 from orchestrator.core.reaping import History, Reaping, RunSeen, plan_reaping
-from orchestrator.core.sweep import Leftover, Sweep
+from orchestrator.core.sweep import Leftover, Sweep, UnseenPart
 from orchestrator.engine.ending import await_end
 from orchestrator.engine.events import Events
 from orchestrator.engine.performing import Performer
@@ -32,12 +32,12 @@ class Survey:
     Attributes:
         reapings: of runs of which there is something to say.
         kept: what goes on billing because the job said so.
-        unseen: what didn't answer, one line each.
+        unseen: what couldn't be listed.
     """
 
     reapings: tuple[Reaping, ...] = ()
     kept: tuple[Leftover, ...] = ()
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
 
 
 def survey(world: World, *, everyone: bool, bills_when_off: bool = False) -> Survey:

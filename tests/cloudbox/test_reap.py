@@ -72,3 +72,14 @@ def test_a_lost_laptop_s_machine_is_ended_after_its_deadline(api: Box, laptop: L
     done = drive(laptop, "reaping_later.py", "3600", "--all", "aws")
     assert done.returncode == 0, done.stdout + done.stderr
     assert leftovers(api, "eu-west-1") == []
+
+
+def test_what_may_not_be_listed_is_said_and_no_all_clear_where_it_bills(api: Box, laptop: Laptop) -> None:
+    """A denied list of schedules, which cost nothing, is reported; a denied list of machines is no all-clear."""
+    laptop.kedge("reap", "--yes", "--provider", "aws")
+    api.fail_next("ListSchedules", "AccessDeniedException", status=403, times=None)
+    assert "Nothing bills where it was looked" in laptop.kedge("reap", "--yes", "--provider", "aws")
+    assert "aws could not be seen as a whole: the schedules in us-east-1 can't be listed" in laptop.errors
+    api.fail_next("DescribeInstances", "UnauthorizedOperation", status=403, times=None, region="us-east-1")
+    laptop.kedge("reap", "--yes", "--provider", "aws", code=5)
+    assert "what could not be seen at aws (the machines in us-east-1 can't be listed" in laptop.errors

@@ -18,7 +18,7 @@ from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
-from orchestrator.core.sweep import Leftover, Sweep
+from orchestrator.core.sweep import Leftover, Sweep, UnseenPart
 from orchestrator.engine.events import Event
 from orchestrator.engine.reap import reap, survey
 from orchestrator.engine.world import World
@@ -39,6 +39,7 @@ MACHINE = Machine(
     usd_per_hour=Decimal(1),
 )
 LATE = replace(MACHINE, deadline_at=NOW - timedelta(hours=1))
+SILENT = UnseenPart(what="eu-west-9: timed out")
 VOLUME = Leftover(kind="data volume", name="scans", run_id=RUN, usd_per_hour=Decimal("0.01"))
 OFFER = Offer(
     provider="fake",
@@ -59,7 +60,7 @@ class Cloud(FakeProvider):
     """Ends what it is told to, and remembers it."""
 
     leftovers: tuple[Leftover, ...] = ()
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
     released: list[str] = field(default_factory=list)
 
     def sweep(self) -> Sweep:
@@ -186,5 +187,5 @@ def test_a_stranger_s_machine_is_ended_without_a_word_in_the_ledger(tmp_path: Pa
 def test_what_did_not_answer_is_named(ledger: SqliteLedger) -> None:
     """A region that is silent must not pass for an empty one."""
     start_training(ledger)
-    world = make_world(ledger, Cloud(there=(MACHINE,), unseen=("eu-west-9: timed out",)))
-    assert survey(world, everyone=False).unseen == ("eu-west-9: timed out",)
+    world = make_world(ledger, Cloud(there=(MACHINE,), unseen=(SILENT,)))
+    assert survey(world, everyone=False).unseen == (SILENT,)

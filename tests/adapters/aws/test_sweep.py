@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from orchestrator.core.job import AtEnd, VolumeSpec
 from tests.adapters.aws.world import RUN, AwsWorld
 from tests.cloudbox.leftovers import leftovers
@@ -83,8 +85,35 @@ def test_other_people_s_things_are_not_found(aws: AwsWorld) -> None:
 def test_a_region_that_does_not_answer_is_named(aws: AwsWorld) -> None:
     """What is elsewhere is found all the same."""
     rent(aws)
-    aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, region="us-west-2")
+    aws.api.fail_next("*", "UnauthorizedOperation", times=None, region="us-west-2", service="ec2")
     found = aws.provider().sweep()
     assert [machine.id for machine in found.machines] == [M1]
-    (line,) = found.unseen
-    assert "us-west-2" in line
+    assert found.unseen
+    assert all("us-west-2" in part.what for part in found.unseen)
+
+
+@pytest.mark.parametrize(
+    ("action", "hidden", "may_bill"),
+    [
+        ("DescribeInstances", "machine", True),
+        ("DescribeVolumes", "data volume", True),
+        ("DescribeSecurityGroups", "security group", False),
+        ("ListSchedules", "schedule", False),
+        ("ListRoles", "role", False),
+    ],
+)
+def test_a_kind_of_thing_that_may_not_be_listed_hides_no_other(
+    aws: AwsWorld, action: str, hidden: str, may_bill: bool
+) -> None:
+    """A policy that lacks one call leaves the rest of the sweep as it is; what wasn't seen is said.
+
+    fact: aws-each-listing-is-permitted-alone
+    """
+    rent(aws, SCRATCH)
+    aws.api.fail_next(action, "AccessDenied", status=403, times=None)
+    found = stranger(aws).provider().sweep()
+    seen = {left.kind for left in found.leftovers} | {"machine" for _ in found.machines}
+    assert seen == {"machine", "data volume", "security group", "schedule", "role"} - {hidden}
+    assert found.unseen
+    assert {part.may_bill for part in found.unseen} == {may_bill}
+    assert all(action in part.what for part in found.unseen)

@@ -19,7 +19,7 @@ from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find
 from orchestrator.adapters.providers.aws.tags import AT_END, CREATED, RUN, VOLUME, read_tags
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import AtEnd
-from orchestrator.core.sweep import Leftover
+from orchestrator.core.sweep import Leftover, UnseenPart
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -39,23 +39,31 @@ class Everything:
     """What the account has.
 
     Attributes:
-        unseen: what didn't answer, one line each.
+        unseen: what couldn't be listed.
     """
 
     instances: tuple[Found, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
 
 
 def find_everything(session: AwsSession, regions: Sequence[str]) -> Everything:
-    """Look through these regions at once, and through what belongs to none."""
+    """Look through these regions at once, and through what belongs to none.
+
+    Each kind of thing is looked for by itself: one that can't be listed hides none of the others.
+    """
     # The SDK's clients may be shared by threads, its session may not: they are made here.
-    looks = [
-        partial(_look_into, session.client("ec2", region), session.client("scheduler", region)) for region in regions
-    ]
-    looks.append(partial(_look_at_roles, session.client("iam")))
+    looks = [_Look(partial(_see_roles, session.client("iam")), may_bill=False)]
+    for region in regions:
+        ec2, scheduler = session.client("ec2", region), session.client("scheduler", region)
+        looks += [
+            _Look(partial(_see_instances, ec2)),
+            _Look(partial(_see_volumes, ec2)),
+            _Look(partial(_see_groups, ec2), may_bill=False),
+            _Look(partial(_see_schedules, scheduler), may_bill=False),
+        ]
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        found = list(pool.map(_unless_unseen, looks))
+        found = list(pool.map(lambda look: look(), looks))
     return Everything(
         instances=tuple(each for part in found for each in part.instances),
         leftovers=tuple(each for part in found for each in part.leftovers),
@@ -63,30 +71,41 @@ def find_everything(session: AwsSession, regions: Sequence[str]) -> Everything:
     )
 
 
-def _unless_unseen(look: Callable[[], Everything]) -> Everything:
-    """Look; what can't be seen is said: it must neither hide what is elsewhere nor pass for nothing."""
-    try:
-        return look()
-    except KedgeError as err:
-        return Everything(unseen=(f"{err.what}: {err.why}",))
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look at one kind of thing in one place; `may_bill` says whether such things cost money."""
+
+    see: Callable[[], Everything]
+    may_bill: bool = True
+
+    def __call__(self) -> Everything:
+        try:
+            return self.see()
+        except KedgeError as err:
+            return Everything(unseen=(UnseenPart(what=f"{err.what}: {err.why}", may_bill=self.may_bill),))
 
 
-def _look_at_roles(iam: IAMClient) -> Everything:
+def _see_roles(iam: IAMClient) -> Everything:
     return Everything(
         leftovers=tuple(Leftover(kind="role", name=name, run_id=run_id) for name, run_id in list_roles(iam))
     )
 
 
-def _look_into(ec2: EC2Client, scheduler: EventBridgeSchedulerClient) -> Everything:
-    region = ec2.meta.region_name
-    return Everything(
-        instances=tuple(find_in(ec2, EVERY_MACHINE)),
-        leftovers=(
-            *(_see_volume(volume, region) for volume in _volumes(ec2)),
-            *(_see_group(group, region) for group in _groups(ec2)),
-            *(_see_schedule(*guard, region) for guard in schedule.list_machines(scheduler)),
-        ),
-    )
+def _see_instances(ec2: EC2Client) -> Everything:
+    return Everything(instances=tuple(find_in(ec2, EVERY_MACHINE)))
+
+
+def _see_volumes(ec2: EC2Client) -> Everything:
+    return Everything(leftovers=tuple(_see_volume(volume, ec2.meta.region_name) for volume in _volumes(ec2)))
+
+
+def _see_groups(ec2: EC2Client) -> Everything:
+    return Everything(leftovers=tuple(_see_group(group, ec2.meta.region_name) for group in _groups(ec2)))
+
+
+def _see_schedules(scheduler: EventBridgeSchedulerClient) -> Everything:
+    region = scheduler.meta.region_name
+    return Everything(leftovers=tuple(_see_schedule(*guard, region) for guard in schedule.list_machines(scheduler)))
 
 
 def _volumes(ec2: EC2Client) -> list[VolumeTypeDef]:
