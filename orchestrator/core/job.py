@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
+from orchestrator.core.disk import Disk, plan_disk
 from orchestrator.core.offer import Accelerators
 
 DEFAULT_DEADLINE = timedelta(hours=1)
@@ -55,12 +56,25 @@ class VolumeSpec:
         name: of the volume, within the account; it outlives runs.
         target: where it is mounted, relative to the working folder.
         size_gib: of a new one.
+        iops: of a new one, where the provider sells them apart; None for what is sensible (core/disk.py).
+        mibps: its throughput in MiB a second, likewise.
     """
 
     name: str
     target: str
     size_gib: int
     at_end: AtEnd = AtEnd.KEEP
+    iops: int | None = None
+    mibps: int | None = None
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that it is.
+
+        Raises:
+            BadRequestError: no disk of this size can be so fast.
+        """
+        return plan_disk(self.size_gib, iops=self.iops, mibps=self.mibps)
 
 
 class StartFrom(StrEnum):
@@ -80,6 +94,8 @@ class Resources:
         provider: None takes the default one.
         regions: in the order in which to try them; none takes the provider's default.
         disk_gib: of the root disk; None takes what the offer comes with.
+        disk_iops: of the root disk, where the provider sells them apart; None for what is sensible (core/disk.py).
+        disk_mibps: its throughput in MiB a second, likewise.
         volumes: data volumes; one that exists pins the zone.
         max_usd_per_hour: offers above it are left out, and a spot machine is given up above it.
         usd_per_hour: a price to rehearse with; only the local provider takes it.
@@ -93,6 +109,8 @@ class Resources:
     image_id: str | None = None
     use_spot: bool = False
     disk_gib: int | None = None
+    disk_iops: int | None = None
+    disk_mibps: int | None = None
     volumes: tuple[VolumeSpec, ...] = ()
     max_usd_per_hour: Decimal | None = None
     usd_per_hour: Decimal | None = None

@@ -134,6 +134,8 @@ class MachineOrder:
         store_url: where the agent ships checkpoints, logs and results; empty for nowhere.
         boot: what the machine does by itself once it has booted.
         disk_gib: of the root disk.
+        disk_iops: of the root disk; None for what is sensible.
+        disk_mibps: of the root disk; None for what is sensible.
         volumes: data volumes to make or to use again.
         data: what the run's job mounts; its machines need no other data set of the object store's.
         max_usd_per_hour: above it a spot machine is given up.
@@ -154,6 +156,8 @@ class MachineOrder:
     boot: BootOrder = field(default_factory=BootOrder)
     image_id: str | None = None
     disk_gib: int | None = None
+    disk_iops: int | None = None
+    disk_mibps: int | None = None
     volumes: tuple[VolumeSpec, ...] = ()
     data: tuple[DataMount, ...] = ()
     max_usd_per_hour: Decimal | None = None

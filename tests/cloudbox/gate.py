@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from werkzeug.wrappers import Response
 
-from tests.cloudbox import identity, images, launching, pricing_api, schedules, zone_ids
+from tests.cloudbox import disk_speed, identity, images, launching, pricing_api, schedules, zone_ids
 from tests.cloudbox.answers import AwsError, error
 from tests.cloudbox.aws_call import Call, Environ, parse_call
 from tests.cloudbox.aws_model.refusing import check_request
@@ -20,6 +20,15 @@ from tests.cloudbox.tokens import IDEMPOTENT
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
+
+
+_CHECKS: Mapping[str, Callable[[Call], None]] = {
+    "AttachVolume": launching.check_attachment,
+    "CreateSchedule": schedules.check_schedule,
+    "CreateVolume": disk_speed.check,
+    "RunInstances": disk_speed.check,
+}
+"""What a call breaks, wherever it comes from."""
 
 
 class Gate:
@@ -75,10 +84,8 @@ class Gate:
             images.publish(call.region)
         if call.service == "cloudformation":
             _complete_change_sets()
-        if call.action == "AttachVolume":
-            launching.check_attachment(call)
-        if call.action == "CreateSchedule":
-            schedules.check_schedule(call)
+        if check := _CHECKS.get(call.action):
+            check(call)
         if call.changes_machines:
             return self._change_machines(call, environ)
         return self._forward(environ)
@@ -105,9 +112,12 @@ class Gate:
                 self._cloud.lifecycle.settle()
 
     def _launch(self, call: Call, environ: Environ) -> Response:
-        if call.action == "RunInstances":
-            launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
-        return self._forward(environ)
+        if call.action != "RunInstances":
+            return self._forward(environ)
+        launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
+        answer = self._forward(environ)
+        disk_speed.keep(call, answer.get_data(as_text=True))
+        return answer
 
     def _forward(self, environ: Environ) -> Response:
         return Response.from_app(self._moto, environ)

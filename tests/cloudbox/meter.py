@@ -96,7 +96,8 @@ class Meter:
                     if instance.public_ip:
                         yield (instance.id, "address"), _entry_of(_address, region, instance)
             for volume in list(backend.volumes.values()):
-                yield (volume.id, f"{volume.size} {volume.volume_type}"), _entry_of(_volume, region, volume)
+                speed = f"{volume.iops} {volume.throughput}"
+                yield (volume.id, f"{volume.size} {volume.volume_type} {speed}"), _entry_of(_volume, region, volume)
 
     def _instance(self, region: str, instance: Instance, now: float) -> Entry:
         zone, market = str(instance.availability_zone), moto_state.market(instance)
@@ -114,7 +115,9 @@ def _address(region: str, instance: Instance, now: float) -> Entry:
 
 
 def _volume(region: str, volume: Volume, now: float) -> Entry:
-    rate = prices.volume_usd_per_hour(volume.volume_type, volume.size)
+    # fact: gp3-baseline
+    speed = {"iops": int(volume.iops or 0), "mibps": int(volume.throughput or 0)}
+    rate = prices.volume_usd_per_hour(volume.volume_type, int(volume.size), **speed)
     what = f"{volume.volume_type} {volume.size} GB"
     return Entry(id=volume.id, kind="volume", region=region, what=what, usd_per_hour=rate, since=now)
 

@@ -80,6 +80,15 @@ _SPOT = {"a": "0.30", "b": "0.34", "c": "0.38", "d": "0.33", "e": "0.40", "f": "
 _VOLUMES = {"gp3": "0.08", "gp2": "0.10", "io1": "0.125", "io2": "0.125", "st1": "0.045", "sc1": "0.015"}
 """Dollars a GB-month in us-east-1, from memory; gp3 as in infra/aws/offers.json."""
 
+GP3_USD_PER_IOPS_MONTH = Decimal("0.005")
+"""Beyond 3,000, in us-east-1 (https://aws.amazon.com/ebs/pricing/, read in November 2026)."""
+
+GP3_USD_PER_MIBPS_MONTH = Decimal("0.04")
+"""Beyond 125 MiB/s, in us-east-1, likewise."""
+
+_GP3_IOPS, _GP3_MIBPS = 3_000, 125
+"""What every gp3 volume has without a price."""
+
 _HOURS_PER_MONTH = 730
 
 
@@ -111,6 +120,10 @@ def volume_usd_per_gb_month(volume_type: str) -> Decimal:
     return Decimal(_VOLUMES.get(volume_type, "0.05"))
 
 
-def volume_usd_per_hour(volume_type: str, size_gb: int) -> Decimal:
-    """Return the price of a volume, by months of 730 hours."""
-    return volume_usd_per_gb_month(volume_type) * size_gb / _HOURS_PER_MONTH
+def volume_usd_per_hour(volume_type: str, size_gb: int, *, iops: int = 0, mibps: int = 0) -> Decimal:
+    """Return the price of a volume, by months of 730 hours; of gp3, what is beyond the baseline has a price too."""
+    month = volume_usd_per_gb_month(volume_type) * size_gb
+    if volume_type == "gp3":
+        month += max(0, iops - _GP3_IOPS) * GP3_USD_PER_IOPS_MONTH
+        month += max(0, mibps - _GP3_MIBPS) * GP3_USD_PER_MIBPS_MONTH
+    return month / _HOURS_PER_MONTH

@@ -105,6 +105,13 @@ def _volumes(region: str) -> Iterator[dict[str, Any]]:
         usd = float(prices.volume_usd_per_gb_month(name))
         facts = {"volumeApiName": name, "usagetype": f"EBS:VolumeUsage.{name}"}
         yield _entry("Storage", region, facts, unit="GB-Mo", usd=usd)
+    # fact: gp3-price-units
+    for family, kind, unit, each in (
+        ("System Operation", "VolumeP-IOPS", "IOPS-Mo", prices.GP3_USD_PER_IOPS_MONTH),
+        ("Provisioned Throughput", "VolumeP-Throughput", "GiBps-mo", prices.GP3_USD_PER_MIBPS_MONTH * 1024),
+    ):
+        facts = {"volumeApiName": "gp3", "usagetype": f"EBS:{kind}.gp3"}
+        yield _entry(family, region, facts, unit=unit, usd=float(each))
 
 
 def _entry(family: str, region: str, facts: Mapping[str, str], *, unit: str, usd: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
-from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart
+from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart, VolumePart
 from orchestrator.adapters.jobfile.names import fit_name, parse_torch_wheel
 from orchestrator.adapters.jobfile.paths import (
     expand_variables,
@@ -22,6 +22,7 @@ from orchestrator.adapters.jobfile.paths import (
 from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
+from orchestrator.core.disk import plan_disk
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import (
     DEFAULT_DEADLINE,
@@ -35,6 +36,8 @@ from orchestrator.core.job import (
     VolumeSpec,
 )
 from orchestrator.core.wire import TORCH_WHEEL
+
+_ANY_SIZE_GIB = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +175,28 @@ class _Builder:
         for layer in self._layers:
             if layer.resources is not None:
                 resources = lay_wishes(resources, self._wishes(layer.resources))
+        if resources.disk_iops is not None or resources.disk_mibps is not None:
+            # Where the image says how large the disk is, only the ranges can be checked here.
+            size = resources.disk_gib or _ANY_SIZE_GIB
+            key = "disk_iops" if resources.disk_mibps is None else "disk_throughput"
+            plan = partial(plan_disk, size, iops=resources.disk_iops, mibps=resources.disk_mibps)
+            self._written.at(("resources", key), plan)
         return replace(resources, volumes=self._volumes())
 
     def _volumes(self) -> tuple[VolumeSpec, ...]:
-        return tuple(
-            VolumeSpec(name=part.name, target=part.target, size_gib=part.size, at_end=part.at_end or AtEnd.KEEP)
-            for part in self._last("volumes") or ()
+        return tuple(self._volume(part) for part in self._last("volumes") or ())
+
+    def _volume(self, part: VolumePart) -> VolumeSpec:
+        spec = VolumeSpec(
+            name=part.name,
+            target=part.target,
+            size_gib=part.size,
+            at_end=part.at_end or AtEnd.KEEP,
+            iops=part.iops,
+            mibps=part.throughput,
         )
+        self._written.at(("volumes",), lambda: spec.disk)
+        return spec
 
     def _wishes(self, part: ResourcesPart) -> Wishes:
         others = {
@@ -187,6 +205,8 @@ class _Builder:
             "image_id": part.image_id,
             "use_spot": part.use_spot,
             "disk_gib": part.disk_size,
+            "disk_iops": part.disk_iops,
+            "disk_mibps": part.disk_throughput,
             "max_usd_per_hour": part.max_hourly_cost,
         }
         return self._place(part) | {name: value for name, value in others.items() if value is not None}

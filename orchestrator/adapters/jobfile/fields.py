@@ -161,6 +161,7 @@ Start = Annotated[
     StartFrom, _of_text(partial(_one_of, StartFrom)), WithJsonSchema({"enum": [start.value for start in StartFrom]})
 ]
 Restarts = Annotated[int, Field(ge=0, le=1000)]
+Speed = Annotated[int, Field(ge=1)]
 Variable = Annotated[str, AfterValidator(_collected(parse_variable_name))]
 VariableValue = Annotated[
     str | None,

@@ -22,6 +22,7 @@ from orchestrator.adapters.jobfile.fields import (
     Restarts,
     Secrets,
     Source,
+    Speed,
     Start,
     Text,
     Variable,
@@ -81,6 +82,16 @@ class ResourcesPart(_Part, title="resources"):
         description="The root disk in GiB; default: what the offer comes with.",
         examples=[256, "256GB"],
     )
+    disk_throughput: Speed | None = Field(
+        default=None,
+        description="Of the root disk, in MiB/s, on AWS; default: 500 for a disk of 500 GiB or more, else 125.",
+        examples=[500],
+    )
+    disk_iops: Speed | None = Field(
+        default=None,
+        description="Of the root disk, on AWS; default: 3000, or as many as its throughput needs.",
+        examples=[6000],
+    )
 
 
 class MountPart(_Part, title="data"):
@@ -99,6 +110,16 @@ class VolumePart(_Part, title="volumes"):
     target: Folder = Field(description="Where it is mounted, relative to the working folder.")
     name: VolumeName = Field(description="Its name in your account; one that is there is used again.")
     size: DiskSize = Field(description="Of a new one, in GiB.", examples=[500])
+    throughput: Speed | None = Field(
+        default=None,
+        description="Of a new one on AWS, in MiB/s; default: 500 for a volume of 500 GiB or more, else 125.",
+        examples=[1000],
+    )
+    iops: Speed | None = Field(
+        default=None,
+        description="Of a new one on AWS; default: 3000, or as many as its throughput needs.",
+        examples=[6000],
+    )
     at_end: Ends | None = Field(
         default=None, description="What becomes of it when the run is torn down; default: keep."
     )
@@ -204,7 +225,7 @@ class ModePart(_Part, title="mode"):
     )
     volumes: Volumes | None = Field(
         default=None,
-        description="Data volumes: {target: {name, size, at_end}}, or a list.",
+        description="Data volumes: {target: {name, size, throughput, iops, at_end}}, or a list.",
         examples=[{"data/imagenet": {"name": "imagenet", "size": 500}}],
     )
     start: Start | None = Field(

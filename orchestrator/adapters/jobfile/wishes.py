@@ -21,7 +21,15 @@ _ACCELERATORS = re.compile(r"([a-z0-9][a-z0-9._-]*)(?::(\d{1,3}))?", re.ASCII)
 _DISK_SIZE = re.compile(r"(\d{1,9})([gt]i?b?)?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*", re.ASCII)
 _OTHER_NAMES = {"digitalocean": "do"}
-_OF_A_PROVIDER = {"regions": (), "zone": None, "instance_type": None, "image_id": None, "volumes": ()}
+_OF_A_PROVIDER = {
+    "regions": (),
+    "zone": None,
+    "instance_type": None,
+    "image_id": None,
+    "disk_iops": None,
+    "disk_mibps": None,
+    "volumes": (),
+}
 
 
 def parse_accelerators(value: object) -> Accelerators:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -209,11 +210,30 @@ def test_nothing_above_the_highest_price_is_offered(ask: Ask) -> None:
 
 def test_disks_and_the_address_are_part_of_the_price(ask: Ask) -> None:
     """Root disk and wished volumes by the price list, $0.08 a GiB-month of 730 hours; the address $0.005 an hour."""
-    volume = VolumeSpec(name="imagenet", target="data", size_gib=500)
+    volume = VolumeSpec(name="imagenet", target="data", size_gib=500, mibps=125)
     first = ask(accelerators=A10G, disk_gib=150, volumes=(volume,)).offers[0]
     assert first.disk_gib == 150
     assert first.disk_usd_per_hour == Decimal("0.076233")
     assert first.total_usd_per_hour == Decimal("1.006") + Decimal("0.076233")
+
+
+def test_iops_and_throughput_beyond_every_disk_s_are_part_of_the_price_and_the_worst_case(ask: Ask) -> None:
+    """$0.005 for each of the IOPS beyond 3,000 and $0.04 for each MiB/s beyond 125, a month; 500 GiB have 500 MiB/s."""
+    small = VolumeSpec(name="a", target="data", size_gib=100)
+    large = replace(small, size_gib=500)
+    fast = replace(small, mibps=1000, iops=6000)
+
+    def disks(*volumes: VolumeSpec, **root: int) -> Decimal:
+        offer = ask(accelerators=A10G, disk_gib=150, volumes=volumes, **root).offers[0]
+        assert offer.worst_usd_per_hour == offer.usd_per_hour + offer.disk_usd_per_hour
+        return (offer.disk_usd_per_hour - Decimal("0.005")) * 730
+
+    assert disks(small) == pytest.approx(Decimal(250) * Decimal("0.08"), abs=Decimal("0.001"))
+    assert disks(large) - disks() == pytest.approx(500 * Decimal("0.08") + 375 * Decimal("0.04"), abs=Decimal("0.002"))
+    extra = 875 * Decimal("0.04") + 3000 * Decimal("0.005")
+    assert disks(fast) - disks(small) == pytest.approx(extra, abs=Decimal("0.002"))
+    root = disks(disk_mibps=1000) - disks()
+    assert root == pytest.approx(875 * Decimal("0.04") + 1000 * Decimal("0.005"), abs=Decimal("0.002"))
 
 
 def test_a_root_disk_is_never_smaller_than_the_image(ask: Ask, api: Box) -> None:

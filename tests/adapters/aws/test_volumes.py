@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -77,7 +79,8 @@ def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
     wish = Resources(volumes=(SCANS,))
     assert place_volumes(wish, AwsSession()) == (wish, None)
     aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
-    assert place_volumes(wish, AwsSession()) == (wish, f"{REGION}b")
+    there = Resources(volumes=(replace(SCANS, iops=3000, mibps=125),))
+    assert place_volumes(wish, AwsSession()) == (there, f"{REGION}b")
     with pytest.raises(BadRequestError, match=f"{REGION}b"):
         aws.provider().create(aws.order(2, zone=f"{REGION}a", volumes=(SCANS,)))
 
@@ -191,6 +194,24 @@ def test_a_volume_that_exists_is_priced_by_its_own_size(aws: AwsWorld) -> None:
     (small, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(wished,)))
     (large, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(SCANS,)))
     assert small.disk_usd_per_hour == large.disk_usd_per_hour
+
+
+def test_disks_are_as_fast_as_was_asked_for_and_bill_as_the_offer_said(aws: AwsWorld) -> None:
+    """Root disk and volume; a large volume gets 500 MiB/s by itself, and one that exists is priced as it is."""
+    fast = VolumeSpec(name="fast", target="data/fast", size_gib=20, mibps=1000)
+    large = VolumeSpec(name="large", target="data/large", size_gib=500)
+    wishes = Resources(instance_type="m5.large", disk_mibps=250, volumes=(fast, large))
+    (offer, *_) = aws.provider().offers(wishes)
+    aws.provider().create(aws.order(disk_mibps=250, volumes=(fast, large)))
+    found = {volume["Size"]: (volume["Iops"], volume["Throughput"]) for volume in volumes(aws)}
+    assert found == {20: (4000, 1000), 500: (3000, 500)}
+    (launched,) = aws.api.calls("ec2", "RunInstances")
+    assert launched.params["BlockDeviceMapping.1.Ebs.Throughput"] == "250"
+    bills = sum(bill.usd_per_hour for bill in aws.api.billing() if bill.kind == "volume")
+    assert offer.disk_usd_per_hour == pytest.approx(bills + Decimal("0.005"), abs=Decimal("0.00001"))
+    slow = replace(fast, mibps=None)
+    (again, *_) = aws.provider().offers(replace(wishes, volumes=(slow, large)))
+    assert again.disk_usd_per_hour == offer.disk_usd_per_hour
 
 
 class SlowlyEnding:

@@ -159,6 +159,14 @@ def test_data_volumes_are_part_of_the_price(do: DoWorld) -> None:
     assert offer.total_usd_per_hour == Decimal("2.005")
 
 
+@pytest.mark.parametrize("wishes", [{"disk_mibps": 500}, {"volumes": (replace(volume(), iops=6000),)}])
+def test_a_disk_has_no_speed_of_its_own(do: DoWorld, wishes: dict[str, Any]) -> None:
+    """As at AWS; nothing that was asked for is silently left out."""
+    with pytest.raises(BadRequestError, match="no IOPS and no throughput") as caught:
+        offers(do, "mi300x", regions=("tor1",), **wishes)
+    assert "--provider aws" in caught.value.fix
+
+
 def test_a_volume_that_exists_fixes_the_region(do: DoWorld) -> None:
     """Offers elsewhere could not be filled; it bills by its own size."""
     do.provider().create(do.order(region="nyc2", volumes=(replace(volume(), size_gib=7),)))

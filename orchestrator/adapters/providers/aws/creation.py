@@ -22,7 +22,6 @@ from orchestrator.adapters.providers.aws.belongings import ensure_belongings, no
 from orchestrator.adapters.providers.aws.closed import is_closed
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
-    Disk,
     LaunchParts,
     UnclearOutcomeError,
     is_unknown_yet,
@@ -40,6 +39,7 @@ from orchestrator.adapters.providers.aws.tags import CREATED, machine_tags
 from orchestrator.adapters.providers.aws.userdata import render_user_data
 from orchestrator.adapters.providers.aws.view import SETTLES_IN, UNCLEAR_FOR, may_exist
 from orchestrator.adapters.providers.aws.volumes import drop_new, known_volumes, ready_volumes
+from orchestrator.core.disk import plan_disk
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 
 if TYPE_CHECKING:
@@ -151,7 +151,10 @@ class _Creation:
             order,
             LaunchParts(
                 image_id=image.id,
-                disk=Disk(device=image.root_device, size_gib=max(order.disk_gib or 0, image.min_disk_gib)),
+                device=image.root_device,
+                disk=plan_disk(
+                    max(order.disk_gib or 0, image.min_disk_gib), iops=order.disk_iops, mibps=order.disk_mibps
+                ),
                 group_id=group.id,
                 user_data=render_user_data(boot_spec(order, key, volumes)),
                 tags=machine_tags(order, record.asked_at, record.deadline_at),

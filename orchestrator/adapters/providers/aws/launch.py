@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef, RunInstancesRequestTypeDef
 
+    from orchestrator.core.disk import Disk
     from orchestrator.core.machine import MachineOrder
     from orchestrator.core.ports import Clock
 
@@ -40,27 +41,18 @@ class UnclearOutcomeError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disk:
-    """The root disk.
-
-    Attributes:
-        device: the image's name for it, such as `/dev/sda1`.
-    """
-
-    device: str
-    size_gib: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchParts:
     """What a launch needs besides the order.
 
     Attributes:
+        device: the image's name for the root disk, such as `/dev/sda1`.
+        disk: the root disk.
         group_id: of the security group.
         token: see the module's docstring.
     """
 
     image_id: str
+    device: str
     disk: Disk
     group_id: str
     user_data: bytes
@@ -92,10 +84,12 @@ def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesReque
         "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1},
         "BlockDeviceMappings": [
             {
-                "DeviceName": parts.disk.device,
+                "DeviceName": parts.device,
                 "Ebs": {
                     "VolumeType": "gp3",
                     "VolumeSize": parts.disk.size_gib,
+                    "Iops": parts.disk.iops,
+                    "Throughput": parts.disk.mibps,
                     "Encrypted": True,
                     "DeleteOnTermination": True,
                 },

@@ -50,7 +50,7 @@ class RegionMarket:
     region: str
     sales: tuple[ForSale, ...] = ()
     others: tuple[InstanceType, ...] = ()
-    gp3_usd_per_gib_month: Decimal = Decimal(0)
+    disks: prices.DiskPrices = field(default_factory=prices.DiskPrices)
     root_gib: int = 0
     headroom: dict[str, quotas.Headroom] = field(default_factory=dict)
     live: bool = True
@@ -79,13 +79,13 @@ class RegionReader:
             return RegionMarket(region=self.region, others=known)
         with ThreadPoolExecutor(_THREADS) as pool:
             root = pool.submit(self._root_gib, resources, types[0])
-            gp3 = pool.submit(self.gp3_usd_per_gib_month)
+            disks = pool.submit(self.disk_prices)
             headroom = pool.submit(self._headroom, types, spot=resources.use_spot)
             sales = self.spot(types, pool) if resources.use_spot else self.on_demand(types, pool)
             return RegionMarket(
                 region=self.region,
                 sales=sales,
-                gp3_usd_per_gib_month=gp3.result(),
+                disks=disks.result(),
                 root_gib=root.result(),
                 headroom=headroom.result(),
             )
@@ -160,34 +160,33 @@ class RegionReader:
 
     def usd_per_hour(self, kind: InstanceType) -> Decimal | None:
         """Return a type's price on demand; None where it isn't sold so."""
-        return self._price(f"{self.region} {kind.name}", kind.name)
 
-    def gp3_usd_per_gib_month(self) -> Decimal:
-        """Return what a GiB of disk costs a month.
+        def ask() -> str | None:
+            price = prices.ask_machine_price(self._pricing, self.region, kind.name)
+            return None if price is None else str(price)
+
+        kept = self._cache.remember("prices", f"{self.region} {kind.name}", ask)
+        return None if kept is None else Decimal(kept)
+
+    def disk_prices(self) -> prices.DiskPrices:
+        """Return what gp3 disks cost.
 
         Raises:
             KedgeError: the price list has none.
         """
-        price = self._price(f"{self.region} gp3", None)
-        if price is None:
+
+        def ask() -> dict[str, str] | None:
+            found = prices.ask_disk_prices(self._pricing, self.region)
+            return None if found is None else {name: str(usd) for name, usd in asdict(found).items()}
+
+        kept = self._cache.remember("prices", f"{self.region} disks", ask)
+        if kept is None:
             raise KedgeError(
                 f"AWS's price list has no gp3 disk for {self.region}",
                 why="without the price of disks the worst case can't be said",
                 fix="try again later, or choose another --region",
             )
-        return price
-
-    def _price(self, name: str, instance_type: str | None) -> Decimal | None:
-        def ask() -> str | None:
-            price = (
-                prices.ask_gp3_price(self._pricing, self.region)
-                if instance_type is None
-                else prices.ask_machine_price(self._pricing, self.region, instance_type)
-            )
-            return None if price is None else str(price)
-
-        kept = self._cache.remember("prices", name, ask)
-        return None if kept is None else Decimal(kept)
+        return prices.DiskPrices(**{name: Decimal(usd) for name, usd in kept.items()})
 
     def _root_gib(self, resources: Resources, kind: InstanceType) -> int:
         image = find_image(resources, self._session, self.region, kind.accelerators, cache=self._cache)

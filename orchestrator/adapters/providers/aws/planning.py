@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.adapters.providers.aws import quotas
 from orchestrator.adapters.providers.aws.catalog import no_such_count
 from orchestrator.adapters.providers.aws.market import ForSale, RegionMarket
-from orchestrator.adapters.providers.aws.prices import ADDRESS_USD_PER_HOUR, disk_usd_per_hour
+from orchestrator.adapters.providers.aws.prices import ADDRESS_USD_PER_HOUR
+from orchestrator.core.disk import plan_disk
 from orchestrator.core.errors import KedgeError, NoCapacityError
 from orchestrator.core.offer import Offer
 
@@ -61,7 +62,8 @@ def _headroom(sale: ForSale, market: RegionMarket, *, spot: bool) -> quotas.Head
 
 def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
     disk_gib = max(resources.disk_gib or 0, market.root_gib)
-    all_gib = disk_gib + sum(volume.size_gib for volume in resources.volumes)
+    root = plan_disk(disk_gib, iops=resources.disk_iops, mibps=resources.disk_mibps)
+    disks = (root, *(volume.disk for volume in resources.volumes))
     return Offer(
         provider=NAME,
         region=market.region,
@@ -74,7 +76,7 @@ def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
         disk_gib=disk_gib,
         usd_per_hour=sale.usd_per_hour,
         cap_usd_per_hour=_cap(sale, resources),
-        disk_usd_per_hour=disk_usd_per_hour(all_gib, market.gp3_usd_per_gib_month) + ADDRESS_USD_PER_HOUR,
+        disk_usd_per_hour=market.disks.usd_per_hour(disks) + ADDRESS_USD_PER_HOUR,
         spot=resources.use_spot,
         live=market.live,
     )

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.disk import LEAST_IOPS, LEAST_MIBPS, Disk
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -47,10 +50,38 @@ def ask_machine_price(pricing: PricingClient, region: str, instance_type: str) -
     return parse_price(_ask(pricing, filters), unit="Hrs")
 
 
-def ask_gp3_price(pricing: PricingClient, region: str) -> Decimal | None:
-    """Ask for the price of a gp3 disk, in dollars for a GiB and a month."""
-    filters = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
-    return parse_price(_ask(pricing, filters), unit="GB-Mo")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskPrices:
+    """What gp3 disks cost in a region, in dollars a month.
+
+    Attributes:
+        gib: for a GiB.
+        iops: for each of the IOPS beyond those that every disk has.
+        mibps: for each MiB/s beyond those that every disk has.
+    """
+
+    gib: Decimal = Decimal(0)
+    iops: Decimal = Decimal(0)
+    mibps: Decimal = Decimal(0)
+
+    def usd_per_hour(self, disks: Iterable[Disk]) -> Decimal:
+        """Return what some disks cost an hour together."""
+        months = sum(
+            self.gib * disk.size_gib + self.iops * (disk.iops - LEAST_IOPS) + self.mibps * (disk.mibps - LEAST_MIBPS)
+            for disk in disks
+        )
+        return (Decimal(months) / HOURS_PER_MONTH).quantize(_MICRO)
+
+
+def ask_disk_prices(pricing: PricingClient, region: str) -> DiskPrices | None:
+    """Ask for the prices of gp3 disks: size, IOPS and throughput are three products; None where one is missing."""
+    listed = list(_ask(pricing, {"regionCode": region, "volumeApiName": "gp3"}))
+    gib, iops = parse_price(listed, unit="GB-Mo"), parse_price(listed, unit="IOPS-Mo")
+    # Listed for a GiB/s (fact: gp3-price-units).
+    gibps = parse_price(listed, unit="GiBps-mo")
+    if gib is None or iops is None or gibps is None:
+        return None
+    return DiskPrices(gib=gib, iops=iops, mibps=gibps / 1024)
 
 
 def ask_spot_prices(ec2: EC2Client, types: Sequence[str], now: datetime) -> dict[tuple[str, str], Decimal]:
@@ -83,11 +114,6 @@ def parse_usd(text: str) -> Decimal:
     """Read a price, to a millionth of a dollar and without the zeros behind it."""
     price = Decimal(text).quantize(_MICRO).normalize()
     return price if price.as_tuple().exponent <= 0 else price.quantize(Decimal(1))  # type: ignore[operator]
-
-
-def disk_usd_per_hour(gib: int, usd_per_gib_month: Decimal) -> Decimal:
-    """Return what a disk costs an hour."""
-    return (usd_per_gib_month * gib / HOURS_PER_MONTH).quantize(_MICRO)
 
 
 def _ask(pricing: PricingClient, filters: dict[str, str]) -> Iterator[str]:

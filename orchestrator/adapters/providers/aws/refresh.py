@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.catalog import ALL_PATTERNS
 from orchestrator.adapters.providers.aws.market import RegionReader
+from orchestrator.adapters.providers.aws.prices import DiskPrices
 from orchestrator.adapters.providers.aws.snapshot import (
     Price,
     Snapshot,
@@ -71,13 +71,13 @@ def _take(session: AwsSession, clock: Clock, regions: Sequence[str]) -> Snapshot
     now = clock.now()
     types: dict[str, InstanceType] = {}
     prices: list[Price] = []
-    gp3: dict[str, Decimal] = {}
+    disks: dict[str, DiskPrices] = {}
     with tempfile.TemporaryDirectory(prefix="kedge-") as nothing_kept:
         for region in regions:
             reader = RegionReader(session, region, Cache(Path(nothing_kept), clock), clock)
             found = reader.types(ALL_PATTERNS)
             types |= {kind.name: kind for kind in found}
-            gp3[region] = reader.gp3_usd_per_gib_month()
+            disks[region] = reader.disk_prices()
             prices += _prices(reader, found, ask_zone_ids(session.client("ec2", region)))
     sold = {price.type for price in prices}
     return Snapshot(
@@ -85,7 +85,7 @@ def _take(session: AwsSession, clock: Clock, regions: Sequence[str]) -> Snapshot
         source={"name": "the APIs of AWS, by `invoke offers --refresh`", "read": now.isoformat(timespec="seconds")},
         types=tuple(sorted((kind for name, kind in types.items() if name in sold), key=lambda kind: kind.name)),
         prices=tuple(prices),
-        gp3_usd_per_gib_month=gp3,
+        disks=disks,
     )
 
 

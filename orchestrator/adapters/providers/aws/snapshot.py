@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.providers.aws.catalog import InstanceType, choose_types, wanted_patterns
 from orchestrator.adapters.providers.aws.market import ForSale, RegionMarket
+from orchestrator.adapters.providers.aws.prices import DiskPrices
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources
@@ -52,7 +53,7 @@ class Snapshot:
     source: Mapping[str, str]
     types: tuple[InstanceType, ...]
     prices: tuple[Price, ...]
-    gp3_usd_per_gib_month: Mapping[str, Decimal]
+    disks: Mapping[str, DiskPrices]
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ class Snapshot:
         return RegionMarket(
             region=region,
             sales=tuple(sale for price in here for sale in _sales(price, types[price.type], zone, spot=spot)),
-            gp3_usd_per_gib_month=self.gp3_usd_per_gib_month.get(region, max(self.gp3_usd_per_gib_month.values())),
+            disks=self.disks.get(region, max(self.disks.values(), key=lambda prices: prices.gib)),
             root_gib=_ASSUMED_ROOT_GIB,
             live=False,
         )
@@ -122,13 +123,15 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         }
         for price in snapshot.prices
     ]
-    gp3 = {region: str(usd) for region, usd in snapshot.gp3_usd_per_gib_month.items()}
+    disks = {
+        region: {name: str(usd) for name, usd in asdict(prices).items()} for region, prices in snapshot.disks.items()
+    }
     text = "\n".join(
         (
             "{",
             f'  "basis": {json.dumps(snapshot.basis)},',
             f'  "source": {json.dumps(dict(snapshot.source))},',
-            f'  "gp3_usd_per_gib_month": {json.dumps(gp3)},',
+            f'  "gp3_usd_per_month": {json.dumps(disks)},',
             '  "types": {',
             ",\n".join(f"    {json.dumps(name)}: {json.dumps(facts)}" for name, facts in types.items()),
             "  },",
@@ -168,5 +171,8 @@ def _parse(document: Mapping[str, Any]) -> Snapshot:
             )
             for row in document["prices"]
         ),
-        gp3_usd_per_gib_month={region: Decimal(usd) for region, usd in document["gp3_usd_per_gib_month"].items()},
+        disks={
+            region: DiskPrices(**{name: Decimal(usd) for name, usd in row.items()})
+            for region, row in document["gp3_usd_per_month"].items()
+        },
     )

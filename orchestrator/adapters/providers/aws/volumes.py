@@ -26,6 +26,7 @@ from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import token
 from orchestrator.adapters.providers.aws.tags import CREATED, RUN, VOLUME, read_tags, tag_specifications
 from orchestrator.adapters.providers.aws.zones import as_request
+from orchestrator.core.disk import LEAST_IOPS, LEAST_MIBPS
 from orchestrator.core.errors import BadRequestError, KedgeError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def place_volumes(resources: Resources, session: AwsSession) -> tuple[Resources,
     """Look for the wished volumes: one that exists fixes the zone, and bills by its own size.
 
     Returns:
-        The wishes with the sizes of the volumes that exist, and their zone; None where none exists.
+        The wishes with the sizes and speeds of the volumes that exist, and their zone; None where none exists.
 
     Raises:
         BadRequestError: they are in different zones, so that no machine can have them all.
@@ -67,9 +68,7 @@ def place_volumes(resources: Resources, session: AwsSession) -> tuple[Resources,
             why=f"they are in different zones: {where}",
             fix="choose a --region that has one of them, or copy one by a snapshot into the other's zone",
         )
-    sized = tuple(
-        replace(spec, size_gib=found[spec.name]["Size"]) if spec.name in found else spec for spec in resources.volumes
-    )
+    sized = tuple(_as_it_is(spec, found.get(spec.name)) for spec in resources.volumes)
     return replace(resources, volumes=sized), next(iter(zones.values()), None)
 
 
@@ -150,6 +149,15 @@ def drop_new(ec2: EC2Client, volumes: Sequence[DataVolume], clock: Clock) -> Non
                 _log.warning("data volume %s (%s) is left, blank: %s", volume.spec.name, volume.id, err)
 
 
+def _as_it_is(spec: VolumeSpec, there: VolumeTypeDef | None) -> VolumeSpec:
+    """Return what a volume is, where it exists: it bills by that, whatever the job says of a new one."""
+    if there is None:
+        return spec
+    is_gp3 = there["VolumeType"] == "gp3"
+    iops, mibps = (there.get("Iops"), there.get("Throughput")) if is_gp3 else (None, None)
+    return replace(spec, size_gib=there["Size"], iops=iops or LEAST_IOPS, mibps=mibps or LEAST_MIBPS)
+
+
 def _take_or_make(
     ec2: EC2Client, order: MachineOrder, number: int, there: VolumeTypeDef | None, clock: Clock
 ) -> DataVolume:
@@ -157,6 +165,7 @@ def _take_or_make(
     if there is not None:
         _refuse_elsewhere(there, order, spec)
         return _data_volume(there, spec, number)
+    disk = spec.disk
     tags = {
         **use_tags(order.run_id, spec),
         VOLUME: spec.name,
@@ -168,6 +177,8 @@ def _take_or_make(
             **as_request(order.zone),
             Size=spec.size_gib,
             VolumeType="gp3",
+            Iops=disk.iops,
+            Throughput=disk.mibps,
             Encrypted=True,
             # For the SDK's own retries: one that was made for an earlier order may have been deleted since.
             ClientToken=token(order.id, order.zone, spec.name, tags[CREATED]),

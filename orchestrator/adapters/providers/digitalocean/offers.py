@@ -63,6 +63,7 @@ def _refuse_unknown(catalog: Catalog, resources: Resources, provider: str, elsew
                 why=f"it has: {', '.join(sorted(known))}",
                 fix="choose one of those with --region",
             )
+    _refuse_speed(resources, provider)
     gpus = {size.gpu for size in catalog.sizes if size.gpus}
     wish = resources.accelerators
     if wish is not None and wish.name.lower() not in gpus:
@@ -70,6 +71,16 @@ def _refuse_unknown(catalog: Catalog, resources: Resources, provider: str, elsew
             f"{provider} has no GPU {wish.name!r}" + _near(wish.name.lower(), gpus),
             why=f"it has: {', '.join(sorted(gpus))}",
             fix=elsewhere or "choose one of those with --gpu, or name a machine with --instance-type",
+        )
+
+
+def _refuse_speed(resources: Resources, provider: str) -> None:
+    wished = [volume.name for volume in resources.volumes if volume.iops or volume.mibps]
+    if wished or resources.disk_iops or resources.disk_mibps:
+        raise BadRequestError(
+            f"{provider} sells no IOPS and no throughput apart from disks",
+            why=f"the job asks for them{f' for {wished[0]}' if wished else ' for the root disk'}",
+            fix="leave `iops`, `throughput`, `disk_iops` and `disk_throughput` out, or choose AWS with --provider aws",
         )
 
 

@@ -24,6 +24,8 @@ def refuse_unknown(resources: Resources) -> None:
         "regions": next((region for region in resources.regions if region != NAME), None),
         "zone": resources.zone if resources.zone != NAME else None,
     }
+    wishes["disk_throughput"] = str(resources.disk_mibps or "") or None
+    wishes["disk_iops"] = str(resources.disk_iops or "") or None
     wishes["volumes"] = ", ".join(volume.name for volume in resources.volumes) or None
     asked = {wish: value for wish, value in wishes.items() if value is not None}
     for wish, value in asked.items():

@@ -1,0 +1,90 @@
+"""How fast a disk is, where that is for sale apart from its size: gp3 of Amazon EBS.
+
+Source of the limits: botocore's model of EC2 (CreateVolume: `Iops`, `Throughput`, `Size`) and Amazon EBS user guide,
+"General Purpose SSD volumes", both read in November 2026.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.core.errors import BadRequestError
+
+LEAST_IOPS = 3_000
+"""Every volume has as many, at no extra price."""
+
+LEAST_MIBPS = 125
+"""Every volume has as much, at no extra price."""
+
+MOST_IOPS = 80_000
+MOST_MIBPS = 2_000
+
+_IOPS_PER_GIB = 500
+_IOPS_PER_MIBPS = 4
+_LARGE_GIB = 500
+_LARGE_MIBPS = 500
+"""What is read during every epoch must keep GPUs busy: a large disk gets more throughput unless the job says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """A disk that is to be made.
+
+    Attributes:
+        iops: input and output operations a second.
+        mibps: throughput in MiB a second.
+    """
+
+    size_gib: int
+    iops: int = LEAST_IOPS
+    mibps: int = LEAST_MIBPS
+
+
+def plan_disk(size_gib: int, *, iops: int | None = None, mibps: int | None = None) -> Disk:
+    """Return a disk with what was asked for, and with sensible values for what wasn't.
+
+    Args:
+        size_gib: of the disk.
+        iops: as many as the throughput needs, when left out.
+        mibps: 500 MiB/s for a disk of 500 GiB or more, else 125, when left out.
+
+    Raises:
+        BadRequestError: no gp3 volume of this size can have them.
+    """
+    wished_mibps = mibps if mibps is not None else _usual_mibps(size_gib, iops)
+    _refuse_outside("throughput", wished_mibps, LEAST_MIBPS, MOST_MIBPS, "MiB/s")
+    disk = Disk(
+        size_gib=size_gib,
+        iops=iops if iops is not None else max(LEAST_IOPS, wished_mibps * _IOPS_PER_MIBPS),
+        mibps=wished_mibps,
+    )
+    _refuse_outside("iops", disk.iops, LEAST_IOPS, MOST_IOPS, "IOPS")
+    most_iops = max(LEAST_IOPS, size_gib * _IOPS_PER_GIB)
+    if disk.iops > most_iops:
+        raise BadRequestError(
+            f"a disk of {size_gib} GiB can't have {disk.iops:,} IOPS",
+            why=f"gp3 has at most {_IOPS_PER_GIB} for each GiB, and a MiB/s needs {_IOPS_PER_MIBPS}",
+            fix=f"choose a larger size, or {most_iops:,} IOPS and {most_iops // _IOPS_PER_MIBPS:,} MiB/s at most",
+        )
+    if disk.mibps * _IOPS_PER_MIBPS > disk.iops:
+        raise BadRequestError(
+            f"{disk.iops:,} IOPS are too few for {disk.mibps:,} MiB/s",
+            why=f"gp3 needs {_IOPS_PER_MIBPS} IOPS for each MiB/s",
+            fix=f"say iops: {disk.mibps * _IOPS_PER_MIBPS}, or leave `iops` out",
+        )
+    return disk
+
+
+def _usual_mibps(size_gib: int, iops: int | None) -> int:
+    if size_gib < _LARGE_GIB:
+        return LEAST_MIBPS
+    return _LARGE_MIBPS if iops is None else min(_LARGE_MIBPS, iops // _IOPS_PER_MIBPS)
+
+
+def _refuse_outside(key: str, value: int, least: int, most: int, unit: str) -> None:
+    if not least <= value <= most:
+        raise BadRequestError(
+            f"{key}: {value:,} is outside of what gp3 volumes have",
+            why=f"that is {least:,} to {most:,} {unit}",
+            fix=f"choose a value between these, or leave `{key}` out",
+        )
