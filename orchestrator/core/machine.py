@@ -22,7 +22,7 @@ class MachineState(StrEnum):
     """Where a machine is in its life; everything but GONE may cost money."""
 
     UNKNOWN = "unknown"
-    """Creation was asked for and not confirmed: counts as billing, and blocks a second creation."""
+    """Its creation is not confirmed, or it has lost what looks after it: it counts as billing, and is ended first."""
     BOOTING = "booting"
     READY = "ready"
     ENDING = "ending"

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
-from orchestrator.core.actions import CreateMachine, DestroyMachine, FollowCommand, StageCode, StageData, StartCommand
+from orchestrator.core.actions import (
+    CreateMachine,
+    DestroyMachine,
+    FetchResults,
+    FollowCommand,
+    StageCode,
+    StageData,
+    StartCommand,
+)
 from orchestrator.core.errors import ConflictError, KedgeError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
@@ -108,7 +116,9 @@ def _stays(command: Command) -> bool:
 
 
 def _ends(plan: Plan) -> bool:
-    return any(isinstance(action, DestroyMachine) for action in plan.actions)
+    """Tell whether nothing is to be left of the run; a machine that is replaced, or is of no use, ends no run."""
+    acting = [action for action in plan.actions if not isinstance(action, FetchResults)]
+    return bool(acting) and isinstance(acting[-1], DestroyMachine)
 
 
 def _refuse_stale(plan: Plan, world: World) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from orchestrator.core.errors import StillBillingError
 from orchestrator.core.machine import Machine, MachineState
-from orchestrator.core.report import Shipped
+from orchestrator.core.report import MachineReport, Shipped
 from orchestrator.core.units import format_duration
 from orchestrator.engine.events import Events, Remark
 from orchestrator.engine.observe import ask
@@ -14,17 +14,30 @@ from orchestrator.engine.waiting import wait_for
 from orchestrator.engine.world import World
 
 _SHIPMENT = timedelta(minutes=10)
+_SILENCE = timedelta(minutes=1)
+"""A watch beats every second: one that hasn't for so long is dead, and uploads nothing any more."""
+
+_SHIPMENT_OF_A_COPY = timedelta(seconds=45)
+_SILENCE_BESIDE_A_COPY = timedelta(seconds=15)
+"""Where the results are at home already, only a `resume` misses what the store lacks."""
+
 _END = timedelta(minutes=5)
 _POLL = timedelta(milliseconds=100)
 
 
-def end_machine(world: World, machine: Machine, events: Events) -> str:
+def end_machine(world: World, machine: Machine, events: Events, *, fetched: bool = False) -> str:
     """Destroy a machine, and stop its meter in the ledger when it is gone.
+
+    Args:
+        world: the run's ports.
+        machine: which one.
+        events: told where the object store lacks the end of the run.
+        fetched: a verified copy of all its results is at home.
 
     Raises:
         StillBillingError: the provider hasn't confirmed its end in time.
     """
-    _await_shipment(world, machine, events)
+    _await_shipment(world, machine, events, fetched=fetched)
     world.provider.destroy(machine.id)
     await_end(world, machine)
     world.ledger.end_machine(machine.id, world.clock.now())
@@ -48,17 +61,29 @@ def await_end(world: World, machine: Machine) -> None:
         )
 
 
-def _await_shipment(world: World, machine: Machine, events: Events) -> None:
-    """Wait until the agent has copied the end of the run to the store: what isn't there ends with the machine."""
-    give_up_at = world.clock.now() + _SHIPMENT
+def _await_shipment(world: World, machine: Machine, events: Events, *, fetched: bool) -> None:
+    """Wait until the agent has copied the end of the run to the store: what isn't there ends with the machine.
+
+    Each second is paid for, so that nothing waits for an agent that is dead.
+    """
+    patience, silence = (_SHIPMENT_OF_A_COPY, _SILENCE_BESIDE_A_COPY) if fetched else (_SHIPMENT, _SILENCE)
+    give_up_at = world.clock.now() + patience
     while (report := ask(world, machine)) is not None and world.store is not None:
         shipped = report.shipped or Shipped()
         if not report.command.state.is_over or shipped.time >= report.command.since:
             return
-        if shipped.error or world.clock.now() > give_up_at:
-            events(Remark(text=f"the object store lacks the end of the run: {shipped.error or 'too slow'}"))
+        too_slow = f"not within {format_duration(patience)}" if world.clock.now() > give_up_at else ""
+        if why := shipped.error or _describe_silence(report, silence) or too_slow:
+            at_home = "; a verified copy of the results is at home" if fetched else ""
+            events(Remark(text=f"the object store lacks the end of the run: {why}{at_home}"))
             return
         world.clock.sleep(_POLL)
+
+
+def _describe_silence(report: MachineReport, limit: timedelta) -> str:
+    """Say that the agent's watch is dead; empty where it isn't. Both times are the machine's own."""
+    quiet = timedelta(seconds=report.now - (report.heartbeat or report.command.since))
+    return f"its agent has had no heartbeat for {format_duration(quiet)}" if quiet > limit else ""
 
 
 def _is_gone(world: World, machine_id: str) -> bool:

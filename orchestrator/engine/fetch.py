@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import KedgeError, UnreachableError
@@ -18,11 +19,21 @@ _TRIES = 3
 """A command at work changes files while they are copied: these are copied again."""
 
 
-def fetch_results(world: World, machine: Machine, destination: str, progress: Progress) -> str:
-    """Copy results from the machine where it answers, else from the object store.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What was brought home.
 
-    Returns:
-        What was fetched, for a person.
+    Attributes:
+        note: for a person.
+        is_final: a verified copy of all that is on the machine, whose command was over before it was made.
+    """
+
+    note: str
+    is_final: bool = False
+
+
+def fetch_results(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
+    """Copy results from the machine where it answers, else from the object store.
 
     Raises:
         KedgeError: there is nothing to fetch from, or the copy differs from what was fetched.
@@ -32,7 +43,7 @@ def fetch_results(world: World, machine: Machine, destination: str, progress: Pr
     except UnreachableError:
         if world.store is None:
             raise
-    return fetch_from_store(world, machine.run_id, destination, progress)
+    return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress))
 
 
 def fetch_from_store(world: World, run_id: str, destination: str, progress: Progress) -> str:
@@ -52,24 +63,25 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
     return f"{_describe(files)} from the object store"
 
 
-def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> str:
+def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
     there = world.provider.describe(machine.id)
     if there is None or there.state is not MachineState.READY or there.address is None:
         raise UnreachableError(f"machine {machine.id} can't be reached")
     remote = world.connector.connect(there.address)
+    was_over = agent_client.report(remote, there).command.state.is_over
     for _ in range(_TRIES):
         files = agent_client.manifest(remote, there)
         world.data.fetch(there, f"{there.root}/results", destination, progress)
         different = find_differences(files, Path(destination))
         if not different:
-            return _describe(files)
+            return Fetched(note=_describe(files), is_final=was_over)
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
             f"the copy of {different[0]} differs from the machine's",
             why="it was cut, or something changes it while it is copied",
             fix="fetch again with `kedge fetch`; what is there already isn't sent again",
         )
-    return f"{_describe(files)}, but for {', '.join(different)}, which the command keeps changing"
+    return Fetched(note=f"{_describe(files)}, but for {', '.join(different)}, which the command keeps changing")
 
 
 def find_differences(files: tuple[ResultFile, ...], folder: Path) -> list[str]:

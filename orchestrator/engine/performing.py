@@ -63,6 +63,7 @@ class Performer:
         self._events = events
         self._staging = Staging(spec, world, self._moved)
         self._rented: Offer | None = None
+        self._fetched: set[str] = set()
 
     def perform(self, action: Action, *, ends: bool) -> str:
         """Perform one action, and return what there is to say of it.
@@ -144,9 +145,10 @@ class Performer:
             case StartCommand():
                 return self._start(action)
             case FetchResults():
-                return fetch_results(self._world, self._machine(action.machine_id), action.destination, self._moved)
+                return self._fetch(action)
             case DestroyMachine():
-                return end_machine(self._world, self._machine(action.machine_id), self._events)
+                fetched = action.machine_id in self._fetched
+                return end_machine(self._world, self._machine(action.machine_id), self._events, fetched=fetched)
             case CreateMachine() | FollowCommand():
                 raise AssertionError("a creation writes an intent for each offer; following changes nothing")
             case _:
@@ -185,6 +187,12 @@ class Performer:
         unit = self._world.render_unit(self._spec.job, machine.root)
         config = run_config(self._spec, machine.gpus, self._world.environ, unit)
         return self._note(agent_client.start(self._connect(machine), machine, config))
+
+    def _fetch(self, action: FetchResults) -> str:
+        fetched = fetch_results(self._world, self._machine(action.machine_id), action.destination, self._moved)
+        if fetched.is_final:
+            self._fetched.add(action.machine_id)
+        return fetched.note
 
     def _note(self, command: Command) -> str:
         self.progress.command = command

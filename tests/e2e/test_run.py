@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.launching import Changes, launch_plan, replaced_machine, resumed_spec
 from orchestrator.app.root import App
@@ -188,6 +189,25 @@ def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(
     plan = launch_plan(app, resumed_spec(record, Changes(), app.clock.now()), follow=False)
     assert replaced_machine(app, record, plan) == (f"machine {run}-m1 is gone; it ended without a kedge command",)
     app.ledger.close()
+
+
+def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: Laptop) -> None:
+    """The machine still answers, but nothing would start its agent again: resume replaces it, and leaves no process."""
+    laptop.write_job((JOB % "tmux").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    init = MachineFolder(laptop.state / "machines" / f"{run}-m1").init()
+    assert init is not None
+    os.kill(init.pid, signal.SIGKILL)
+    wait_until(lambda: not init.is_alive)
+    old = laptop.processes()
+    assert [machine["state"] for machine in laptop.json("status", run)[0]["machines"]] == ["unknown"]
+    assert f"machine {run}-m1 is unknown" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert not [process for process in old if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    (status,) = laptop.json("status", run)
+    assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
+    assert status["report"]["now"] - status["report"]["heartbeat"] < 5
+    wait_until(lambda: re.search(r"going on from step \d+", laptop.kedge("logs", "--lines", "100000")))
 
 
 def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from orchestrator.core.job import AtEnd, Job, LaunchSpec
+from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
 
 
 def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[str, ...]:
     """Say what becomes of results, machines and volumes, and what bounds the cost."""
     job = spec.job
-    notes = []
+    notes = [
+        f"machine {machine.id} is unknown: its creation is unclear, or it has lost its init; it is ended first"
+        for machine in observed.machines
+        if machine.state is MachineState.UNKNOWN
+    ]
     kept = [volume.name for volume in job.resources.volumes if volume.at_end is AtEnd.KEEP]
     if kept:
         notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")

@@ -19,7 +19,6 @@ import pytest
 
 from orchestrator.adapters.providers.local.folder import Facts
 from orchestrator.adapters.providers.local.layout import lay_out, package_folder, sockets_folder
-from orchestrator.adapters.providers.local.processes import ident
 from orchestrator.adapters.providers.local.sshd import find_program, start_sshd
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import MachineState
@@ -111,26 +110,16 @@ def test_a_deadline_ends_the_machine_with_nobody_there(box: Box) -> None:
     assert not process.is_alive
 
 
-def test_a_machine_whose_init_was_killed_is_listed_and_reachable(box: Box) -> None:
-    """Its results can still be fetched."""
-    machine = box.provider().create(box.order(ID))
+def test_a_machine_whose_init_was_killed_is_lost(box: Box) -> None:
+    """Nothing starts its agent again: it is listed until it is destroyed, and then nothing of it is left."""
+    box.provider().create(box.order(ID))
     init = box.folder(ID).init()
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
     eventually(lambda: not init.is_alive, "init dies")
-    assert [found.state for found in box.provider().machines()] == [MachineState.READY]
-    assert box.ssh(machine, "echo results") == "results\n"
-
-
-def test_a_machine_whose_init_and_sshd_were_killed_is_unknown(box: Box) -> None:
-    """It can't be reached, but is listed until it is destroyed."""
-    box.provider().create(box.order(ID))
-    folder = box.folder(ID)
-    for process in (folder.init(), ident(int(folder.sshd_pid.read_text()))):
-        assert process is not None
-        os.kill(process.pid, signal.SIGKILL)
-        eventually(lambda process=process: not process.is_alive, "it dies")  # type: ignore[misc]
     assert [found.state for found in box.provider().machines()] == [MachineState.UNKNOWN]
+    box.provider().destroy(ID)
+    assert box.leftovers() == []
 
 
 def test_an_sshd_that_dies_is_started_again(box: Box) -> None:

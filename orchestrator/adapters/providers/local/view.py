@@ -1,8 +1,7 @@
 """What a local machine looks like from outside.
 
-UNKNOWN is a machine half made, or one whose init and sshd are both dead: only its destruction settles it. A
-machine whose init alone is dead stays READY: it can be reached and its results can be fetched; its agent and
-the next sweep still know the deadline.
+UNKNOWN is a machine half made, or a lost one: its init is dead, which arms the deadline and starts sshd and the agent
+again when they die. Only its destruction settles it; until then its agent and the next sweep know the deadline.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ def _state(folder: MachineFolder) -> MachineState:
         return MachineState.ENDING
     if folder.read("ready") is None:
         return MachineState.BOOTING if folder.init() else MachineState.UNKNOWN
-    alive = folder.init() is not None or _sshd_is_alive(folder)
-    return MachineState.READY if alive else MachineState.UNKNOWN
+    return MachineState.READY if folder.init() else MachineState.UNKNOWN
 
 
 def _address(folder: MachineFolder, key_file: Path) -> SshAddress | None:
@@ -65,13 +63,6 @@ def _address(folder: MachineFolder, key_file: Path) -> SshAddress | None:
         host_key=str(ready["host_key"]),
         key_file=str(key_file),
     )
-
-
-def _sshd_is_alive(folder: MachineFolder) -> bool:
-    try:
-        return folder.mark.is_on(int(folder.sshd_pid.read_text()))
-    except (OSError, ValueError):
-        return False
 
 
 def _guess_facts(folder: MachineFolder, now: datetime) -> Facts:

@@ -1,0 +1,141 @@
+"""Before a machine ends, its agent copies the end of the run to the store; nobody pays to wait for one that is dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.objects import FolderStore
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Completed, Connector, Remote
+from orchestrator.engine.ending import end_machine
+from orchestrator.engine.events import Remark
+from orchestrator.engine.world import World
+from tests.engine.fakes import MACHINE, NOW, RUN, FakeProvider, make_world
+
+ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
+MINUTE = 60.0
+
+
+@dataclass
+class QuickClock:
+    """A clock that is as late as it was asked to sleep."""
+
+    time: float = NOW.timestamp()
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.time, UTC)
+
+    def sleep(self, duration: timedelta) -> None:
+        self.time += duration.total_seconds()
+
+
+@dataclass
+class Agent:
+    """An agent whose command ended just now; it beats until `dies`, and has uploaded all at `ships`, seconds later."""
+
+    clock: QuickClock
+    dies: float = float("inf")
+    ships: float = float("inf")
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock.time
+
+    def connect(self, _address: SshAddress) -> Remote:
+        return cast("Remote", self)
+
+    def forget(self, _address: SshAddress) -> None:
+        """Forget nothing."""
+
+    def run(self, _argv: Sequence[str], **_more: Any) -> Completed:
+        now = self.clock.time
+        report = {
+            "machine": MACHINE.id,
+            "run": RUN,
+            "now": now,
+            "created": self.began - MINUTE,
+            "deadline": self.began + 60 * MINUTE,
+            "usd_per_hour": "1",
+            "heartbeat": min(now, self.began + self.dies),
+            "command": {"state": "stopped", "since": self.began},
+            "shipped": {"time": now if now >= self.began + self.ships else self.began - MINUTE},
+        }
+        return Completed(exit_code=0, stdout=json.dumps(report).encode(), stderr=b"")
+
+
+@dataclass
+class EndingProvider(FakeProvider):
+    """Its machine is gone as soon as somebody asks for that."""
+
+    def destroy(self, machine_id: str) -> None:
+        self.there = tuple(machine for machine in self.there if machine.id != machine_id)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    opened = SqliteLedger(tmp_path / "ledger", SystemClock())
+    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")), NOW)
+    yield opened
+    opened.close()
+
+
+def end(ledger: SqliteLedger, folder: Path, agent: Agent, *, fetched: bool = False) -> tuple[float, list[str]]:
+    """End the machine; return for how many seconds it was kept, and what was said."""
+    machine = replace(MACHINE, address=ADDRESS)
+    ledger.put_machine(machine)
+    provider = EndingProvider(there=(machine,))
+    world: World = replace(
+        make_world(ledger, provider),
+        clock=agent.clock,
+        connector=cast("Connector", agent),
+        store=FolderStore(folder / "store"),
+    )
+    said: list[str] = []
+    end_machine(
+        world, machine, lambda event: said.append(event.text) if isinstance(event, Remark) else None, fetched=fetched
+    )
+    assert provider.there == ()
+    return agent.clock.time - agent.began, said
+
+
+def test_an_agent_at_work_is_waited_for(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """An upload that takes minutes is what a `resume` goes on from."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock(), ships=5 * MINUTE))
+    assert 5 * MINUTE <= took < 5 * MINUTE + 1
+    assert said == []
+
+
+def test_an_agent_whose_heartbeat_is_older_than_a_minute_is_not_waited_for(
+    ledger: SqliteLedger, tmp_path: Path
+) -> None:
+    """It said nothing for two minutes before the teardown: the machine ends at once, and why is said."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=-2 * MINUTE))
+    assert took < 1
+    assert said == ["the object store lacks the end of the run: its agent has had no heartbeat for 2m"]
+
+
+def test_an_agent_that_dies_meanwhile_is_waited_for_a_minute_more(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Its supervisor starts one again within seconds: a minute without is its end."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=30))
+    assert 30 + MINUTE <= took < 32 + MINUTE
+    assert "no heartbeat for 1m" in said[0]
+
+
+@pytest.mark.parametrize(("dies", "most"), [(0.0, 17.0), (float("inf"), 47.0)], ids=["dead", "slow"])
+def test_results_that_are_at_home_hardly_wait_for_the_store(
+    ledger: SqliteLedger, tmp_path: Path, dies: float, most: float
+) -> None:
+    """Long enough for an agent that is alive: what it uploads is what a `resume` would go on from."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=dies), fetched=True)
+    assert most - 3 < took < most
+    assert said[0].endswith("; a verified copy of the results is at home")
