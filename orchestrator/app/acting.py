@@ -10,7 +10,7 @@ from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.ledger import RunRecord
+from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.restart import plan_restart
@@ -28,6 +28,7 @@ def start_plan(app: App, record: RunRecord) -> Plan:
     Raises:
         BadRequestError: the run has no machine.
     """
+    _take_in_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     if observed.report is not None and observed.report.command.state.is_live:
         return Plan(run_id=record.run_id, actions=(), notes=("the command is at work already",))
@@ -40,6 +41,7 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
     Raises:
         BadRequestError: the run has no machine.
     """
+    _take_in_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, offers=False)
     return plan_restart(record.run_id, record.spec.job, observed, send_code=True)
 
@@ -75,6 +77,7 @@ def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
 
 def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     """Plan to copy the results home."""
+    _take_in_unrecorded(app, record)
     machines = app.ledger.machines(record.run_id)
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
@@ -90,6 +93,12 @@ def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     destination = record.spec.results if fetch and record.spec.job.run else None
     return plan_teardown(record.run_id, observed, destination=destination)
+
+
+def _take_in_unrecorded(app: App, record: RunRecord) -> None:
+    """Take in a machine whose launch was killed before it could write down that there is one."""
+    if record.stage is RunStage.LIVE and not app.ledger.machines(record.run_id, live_only=True):
+        app.settle(record)
 
 
 def ended_spec(record: RunRecord) -> LaunchSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
@@ -16,7 +16,7 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.settings import Settings, read_settings
-from orchestrator.core.errors import BadRequestError, UnreachableError
+from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, SshAddress
@@ -42,7 +42,21 @@ RESULTS = "kedge-results"
 class App:
     """Everything that a command can ask for."""
 
-    def __init__(self, settings: Settings | None = None, *, ssh_from: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        ssh_from: str | None = None,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            settings: of the environment, where none are given.
+            ssh_from: who may reach machines over SSH, if the user says so.
+            tell: told what is being waited for.
+        """
+        self.tell = tell
         self.settings = settings or read_settings()
         if ssh_from is not None:
             self.settings = replace(self.settings, ssh_from=parse_address_range(ssh_from))
@@ -99,19 +113,17 @@ class App:
         return _only(candidates, elsewhere=live)
 
     def machine(self, record: RunRecord) -> Machine:
-        """Return the run's machine as the ledger knows it.
+        """Return the run's machine as the ledger knows it; one that still boots is waited for.
 
         Raises:
             UnreachableError: it has none, or none that can be reached.
         """
         machines = self.ledger.machines(record.run_id, live_only=True)
-        if not machines or machines[-1].address is None:
-            raise UnreachableError(
-                f"run {record.run_id} has no machine that can be reached",
-                why="it was torn down, it ended itself, or it has not booted yet",
-                fix=f"see `kedge status {record.run_id}`; `kedge resume {record.run_id}` gives it a machine",
-            )
-        return machines[-1]
+        if machines and machines[-1].has_booted:
+            return machines[-1]
+        from orchestrator.app.booting import await_machine
+
+        return await_machine(self, record)
 
     def remote(self, machine: Machine) -> Remote:
         """Open a way into a machine."""

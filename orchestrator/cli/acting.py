@@ -22,8 +22,9 @@ def start(_context: Context, run: str | None = None, json: bool = False) -> None
     from orchestrator.app.launching import changed_job
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     record = app.choose_run(run)
     plan = start_plan(app, record)
     carry_out(app, record.spec, plan, findings=changed_job(record), yes=True, as_json=json)
@@ -45,8 +46,9 @@ def stop(_context: Context, run: str | None = None, now: bool = False, yes: bool
     from orchestrator.cli import render
     from orchestrator.cli.ask import confirm
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     record = app.choose_run(run)
     if not now:
         carry_out(app, record.spec, stop_plan(app, record), yes=True, as_json=json)
@@ -71,8 +73,9 @@ def sync_code(_context: Context, run: str | None = None, restart: bool = False, 
       kedge sync-code --restart
     """
     from orchestrator.app.root import App
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     record = app.choose_run(run)
     if not restart:
         from orchestrator.cli.sending import send_and_say
@@ -101,8 +104,9 @@ def sync_data(_context: Context, run: str | None = None, delete: bool = False, j
     from orchestrator.app.acting import sync_data_plan
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     record = app.choose_run(run)
     carry_out(app, record.spec, sync_data_plan(app, record, delete=delete), yes=True, as_json=json)
 
@@ -121,8 +125,9 @@ def fetch(_context: Context, run: str | None = None, to: str | None = None, json
     from orchestrator.app.acting import fetch_plan
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     record = app.choose_run(run, live_only=False)
     carry_out(app, record.spec, fetch_plan(app, record, to), yes=True, as_json=json)
 
@@ -143,8 +148,9 @@ def logs(_context: Context, run: str | None = None, follow: bool = False, lines:
     """
     from orchestrator.app.root import App
     from orchestrator.cli.logs import print_log
+    from orchestrator.cli.say import say
 
-    app = App()
+    app = App(tell=say)
     print_log(app, app.choose_run(run, live_only=False), follow=follow, lines=lines)
 
 
@@ -156,9 +162,10 @@ def attach(_context: Context, run: str | None = None) -> None:
       kedge attach
     """
     from orchestrator.app.root import App
+    from orchestrator.cli.say import say
     from orchestrator.cli.terminal import run_in_terminal
 
-    app = App()
+    app = App(tell=say)
     machine = app.machine(app.choose_run(run))
     raise Exit(code=run_in_terminal(app, machine, [machine.agent, "attach"], tty=True))
 
@@ -171,9 +178,10 @@ def ssh(_context: Context, run: str | None = None) -> None:
       kedge ssh
     """
     from orchestrator.app.root import App
+    from orchestrator.cli.say import say
     from orchestrator.cli.terminal import run_in_terminal
 
-    app = App()
+    app = App(tell=say)
     raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), [], tty=True))
 
 
@@ -186,13 +194,14 @@ def exec_(context: Context, run: str | None = None) -> None:
       kedge exec digits-1121-k3f9 -- ls -l "a file with spaces"
     """
     from orchestrator.app.root import App
+    from orchestrator.cli.say import say
     from orchestrator.cli.terminal import run_in_terminal
     from orchestrator.core.errors import BadRequestError
 
     words = list(context["passthrough"])
     if not words:
         raise BadRequestError("there is no command to run", fix="write it after --, as in `kedge exec -- nvidia-smi`")
-    app = App()
+    app = App(tell=say)
     raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), words, tty=False))
 
 

@@ -19,14 +19,24 @@ def print_log(app: App, record: RunRecord, *, lines: int, follow: bool) -> None:
     Raises:
         KedgeError: there is no log anywhere.
     """
-    machines = app.ledger.machines(record.run_id, live_only=True)
-    if not machines:
+    machine = _machine(app, record)
+    if machine is None:
         _print_shipped(app, record, lines)
     elif follow:
-        _follow(app, record, machines[-1], lines)
+        _follow(app, record, machine, lines)
     else:
-        for line in _tail(app, machines[-1], lines)[0]:
+        for line in _tail(app, machine, lines)[0]:
             print(line)
+
+
+def _machine(app: App, record: RunRecord) -> Machine | None:
+    """Return the run's machine; None where only the object store has anything of it."""
+    try:
+        return app.machine(record)
+    except UnreachableError:
+        if app.ledger.machines(record.run_id, live_only=True):
+            raise
+        return None
 
 
 def _follow(app: App, record: RunRecord, machine: Machine, lines: int) -> None:

@@ -111,6 +111,11 @@ class Machine:
         """The agent's launcher on the machine."""
         return f"{self.root}/bin/kedge-agent"
 
+    @property
+    def has_booted(self) -> bool:
+        """Some command has seen its boot to the end: only that replaces its first host key."""
+        return self.address is not None and not self.address.provisional
+
     def require_address(self) -> SshAddress:
         """Return its address.
 

@@ -19,14 +19,18 @@ from orchestrator.engine.world import World
 _log = logging.getLogger(__name__)
 
 # Where its image has no torch a machine fetches gigabytes.
-_BOOT = timedelta(minutes=30)
+BOOT = timedelta(minutes=30)
+"""How long a boot may take."""
+
 _ASKING = timedelta(seconds=30)
 _SUPPLYING = timedelta(minutes=5)
 _READY = ("sh", "-c", 'if [ -e "$0" ]; then cat "$0"; else echo "not yet"; fi')
 _NOT_YET = b"not yet\n"
 
 
-def await_boot(world: World, run_id: str, machine_id: str) -> tuple[Machine, MachineReport]:
+def await_boot(
+    world: World, run_id: str, machine_id: str, *, at_most: timedelta = BOOT
+) -> tuple[Machine, MachineReport]:
     """Wait until a machine's agent answers; bring it what it needs, and replace a host key that came with user-data.
 
     Returns:
@@ -38,11 +42,11 @@ def await_boot(world: World, run_id: str, machine_id: str) -> tuple[Machine, Mac
         KedgeError: its boot went wrong.
     """
     boot = _Boot(world, run_id, machine_id)
-    seen = wait_for(boot.look, _BOOT, world.clock)
+    seen = wait_for(boot.look, at_most, world.clock)
     if seen is None:
         raise UnreachableError(
             f"machine {machine_id} has not booted",
-            why=f"it was given {format_duration(_BOOT)}; last seen: {boot.last_seen}",
+            why=f"it was given {format_duration(at_most)}; last seen: {boot.last_seen}",
             fix=f"end it with `kedge teardown {run_id}`",
         )
     return seen

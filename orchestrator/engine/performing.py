@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import assert_never
 
 from orchestrator.core.actions import (
@@ -19,7 +21,7 @@ from orchestrator.core.actions import (
     StartCommand,
     StopCommand,
 )
-from orchestrator.core.errors import KedgeError, UnfitMachineError
+from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine
@@ -27,17 +29,21 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.ports import Remote
 from orchestrator.core.report import Command
 from orchestrator.engine import agent_client
-from orchestrator.engine.boot import await_boot
+from orchestrator.engine.boot import BOOT, await_boot
 from orchestrator.engine.creation import create_machine
 from orchestrator.engine.ending import end_machine
 from orchestrator.engine.events import ActionProgressed, Events, LogLine, Remark, ReportSeen
 from orchestrator.engine.fetch import fetch_results
 from orchestrator.engine.follow import RESTARTING, MachineLostError, follow
 from orchestrator.engine.observe import latest_command
+from orchestrator.engine.reaching import reach
 from orchestrator.engine.reconcile import note_outcome
 from orchestrator.engine.run_config import run_config
 from orchestrator.engine.staging import Staging
 from orchestrator.engine.world import World
+
+_FETCHED_FROM = timedelta(minutes=5)
+"""How long a machine that still boots is waited for before its results are looked for elsewhere."""
 
 
 @dataclass(slots=True)
@@ -85,12 +91,13 @@ class Performer:
         except KedgeError as err:
             if not (ends and self._is_dispensable(action)):
                 raise
-            self._events(Remark(text=f"{err.what}: {err.why}; the machine is ended all the same"))
+            self._tell(f"{err.what}: {err.why}; the machine is ended all the same")
             return "failed"
 
     def _is_dispensable(self, action: Action) -> bool:
-        late = isinstance(action, FetchResults) and self.progress.command.met_deadline
-        return late or isinstance(action, StopCommand)
+        if isinstance(action, FetchResults):
+            return self.progress.command.met_deadline or not self._machine(action.machine_id).has_booted
+        return isinstance(action, StopCommand)
 
     def follow(self, action: FollowCommand) -> str:
         """Show the command's log until it is over, and return its state.
@@ -98,7 +105,7 @@ class Performer:
         Raises:
             MachineLostError: its machine is gone, and hasn't left word of how the command ended.
         """
-        machine = self._machine(action.machine_id)
+        machine = self._reach(action.machine_id)
         try:
             for event in follow(self._world, machine, offset=0, until_over=True):
                 if event.line is not None:
@@ -165,31 +172,35 @@ class Performer:
         return ""
 
     def _send_code(self, action: SendCode) -> str:
-        machine = self._machine(action.machine_id)
+        machine = self._reach(action.machine_id)
         source = self._world.code(self._spec.job)
         if source is None:
             return "nothing to send"
         return source.send(self._connect(machine), machine, self._moved)[:12]
 
     def _send_data(self, action: SendData) -> str:
-        machine = self._machine(action.machine_id)
+        machine = self._reach(action.machine_id)
         self._world.data.send(action.mount, machine, self._moved, delete=action.delete)
         return ""
 
     def _stop(self, action: StopCommand) -> str:
-        machine = self._machine(action.machine_id)
+        machine = self._reach(action.machine_id)
         grace = self._spec.job.supervisor.grace
         reason = RESTARTING if action.restarts else "an operator's stop"
         return self._note(agent_client.stop(self._connect(machine), machine, grace=grace, reason=reason))
 
     def _start(self, action: StartCommand) -> str:
-        machine = self._machine(action.machine_id)
+        machine = self._reach(action.machine_id)
         unit = self._world.render_unit(self._spec.job, machine.root)
         config = run_config(self._spec, machine.gpus, self._world.environ, unit)
         return self._note(agent_client.start(self._connect(machine), machine, config))
 
     def _fetch(self, action: FetchResults) -> str:
-        fetched = fetch_results(self._world, self._machine(action.machine_id), action.destination, self._moved)
+        machine = self._machine(action.machine_id)
+        # What has left nothing in the store may have something on its disk.
+        with suppress(UnreachableError):
+            machine = self._reach(action.machine_id, at_most=_FETCHED_FROM)
+        fetched = fetch_results(self._world, machine, action.destination, self._moved)
         if fetched.is_final:
             self._fetched.add(action.machine_id)
         return fetched.note
@@ -207,6 +218,12 @@ class Performer:
         if machine is None:
             raise KedgeError(f"machine {machine_id} is not in the ledger")
         return machine
+
+    def _reach(self, machine_id: str, *, at_most: timedelta = BOOT) -> Machine:
+        return reach(self._world, self._machine(machine_id), self._tell, at_most=at_most)
+
+    def _tell(self, text: str) -> None:
+        self._events(Remark(text=text))
 
     def _connect(self, machine: Machine) -> Remote:
         return self._world.connector.connect(machine.require_address())

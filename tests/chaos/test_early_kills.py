@@ -1,0 +1,75 @@
+"""A launch that was killed while its machine boots: whichever command comes next waits for the machine, and goes on.
+
+The instants are drawn from a seed, and count from the moment at which there is anything of the machine;
+KEDGE_EARLY_KILLS says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+
+from orchestrator.core.machine import MachineState
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {STEPS: 100000, PAUSE: 0.05}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+KILLS = int(os.environ.get("KEDGE_EARLY_KILLS", "7"))
+SEED = 9
+LONGEST_BOOT_S = 1.0
+COMMANDS = (
+    ("resume", "--yes", "--detach"),
+    ("exec", "--", "true"),
+    ("start",),
+    ("sync-code",),
+    ("stop",),
+    ("fetch",),
+    ("logs",),
+)
+
+
+def draw_kills() -> list[tuple[float, tuple[str, ...]]]:
+    """Draw instants and commands; each command comes as often as the others."""
+    rng = random.Random(SEED)
+    return [(round(rng.uniform(0, LONGEST_BOOT_S), 3), COMMANDS[number % len(COMMANDS)]) for number in range(KILLS)]
+
+
+@pytest.mark.parametrize(("seconds", "words"), draw_kills())
+def test_the_next_command_waits_for_a_machine_that_boots(
+    laptop: Laptop, seconds: float, words: tuple[str, ...]
+) -> None:
+    """It finds the machine, in the ledger or not yet in it, does what it is for, and a teardown leaves nothing.
+
+    One whose init was never started can't boot: the command says that `resume` makes another.
+    """
+    laptop.write_job(JOB)
+    launch = laptop.start("launch", "--yes", "--detach")
+    machines = laptop.state / "machines"
+    wait_until(lambda: machines.is_dir() and any(machines.iterdir()))
+    time.sleep(seconds)
+    launch.kill()
+    launch.wait()
+    (found,) = laptop.provider().machines()
+    boots = found.state in (MachineState.BOOTING, MachineState.READY) or words[0] == "resume"
+    laptop.kedge(*words, code=0 if boots else None)
+    if laptop.errors.startswith("error"):
+        assert "`kedge resume" in laptop.errors
+        laptop.kedge("resume", "--yes", "--detach")
+    laptop.kedge("teardown", "--yes")
+    assert laptop.processes() == []
+    assert list(machines.iterdir()) == []
+    ledger = laptop.ledger()
+    assert (ledger.machines(live_only=True), ledger.runs(live_only=True)) == ((), ())
+    ledger.close()
