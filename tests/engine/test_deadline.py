@@ -13,7 +13,7 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.core.actions import FetchResults
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.machine import MachineState
+from orchestrator.core.machine import MachineState, SshAddress
 from orchestrator.core.report import DEADLINE, Command, RunState
 from orchestrator.engine.events import Event, Remark
 from orchestrator.engine.performing import Performer
@@ -23,6 +23,7 @@ from tests.engine.test_reap import M1, MACHINE, NOW, RUN
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
 FETCH = FetchResults(machine_id=M1, destination="/nowhere")
 OFF = replace(MACHINE, state=MachineState.ENDING)
+ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     """The ledger of a laptop with one run and its machine."""
     opened = SqliteLedger(tmp_path, SystemClock())
     opened.open_run(SPEC, NOW)
-    opened.put_machine(MACHINE)
+    opened.put_machine(replace(MACHINE, address=ADDRESS))
     yield opened
     opened.close()
 
@@ -56,3 +57,12 @@ def test_before_the_deadline_a_machine_is_not_ended_without_its_results(ledger: 
     """Somebody else has stopped the command: what can't be fetched now is fetched later."""
     with pytest.raises(UnreachableError):
         fetch(ledger, "asked for")
+
+
+def test_a_machine_that_never_booted_is_ended_without_results(ledger: SqliteLedger) -> None:
+    """It can have none that anybody could fetch: a teardown doesn't leave it billing for them."""
+    ledger.put_machine(MACHINE)
+    note, (told,) = fetch(ledger, "asked for")
+    assert note == "failed"
+    assert isinstance(told, Remark)
+    assert "ended all the same" in told.text

@@ -57,7 +57,7 @@ def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Act
     """Plan what a machine lacks until the command is at work; nothing where it is, or has succeeded."""
     report = observed.report
     actions: list[Action] = []
-    if report is None or not machine.has_booted:
+    if report is None or _is_newborn(machine):
         actions.append(AwaitMachine(machine_id=machine.id))
     state = report.command.state if report else RunState.IDLE
     if not job.run or state.is_live or state is RunState.SUCCEEDED:
@@ -68,6 +68,11 @@ def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Act
     resumes = observed.results or state is not RunState.IDLE
     actions.append(StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=resumes))
     return tuple(actions)
+
+
+def _is_newborn(machine: Machine) -> bool:
+    """Its agent may answer before its boot is over; the host key that it was born with is replaced after that."""
+    return machine.address is not None and machine.address.provisional
 
 
 def plan_code(job: Job, code: CodeSummary | None, machine_id: str) -> tuple[Action, ...]:

@@ -1,0 +1,58 @@
+"""The way to a machine that its launch has left booting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.machine import Machine, MachineState, SshAddress
+from orchestrator.engine.reaching import reach
+from tests.engine.fakes import M1, MACHINE, FakeProvider, make_world
+
+ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    opened = SqliteLedger(tmp_path, SystemClock())
+    yield opened
+    opened.close()
+
+
+def find(ledger: SqliteLedger, known: Machine, *there: Machine) -> tuple[Machine, list[str]]:
+    """Reach a machine as the ledger knows it; return what was said, too."""
+    said: list[str] = []
+    return reach(make_world(ledger, FakeProvider(there=there)), known, said.append), said
+
+
+def test_one_that_has_booted_costs_no_question(ledger: SqliteLedger) -> None:
+    """Its provider isn't asked: it may have forgotten the machine for all that is known here."""
+    booted = replace(MACHINE, address=ADDRESS)
+    assert find(ledger, booted) == (booted, [])
+
+
+def test_one_that_is_gone_before_it_booted_is_said_to_be(ledger: SqliteLedger) -> None:
+    """Nobody waits for it."""
+    with pytest.raises(UnreachableError, match="was gone before it had booted"):
+        find(ledger, MACHINE)
+
+
+@pytest.mark.parametrize("state", [MachineState.ENDING, MachineState.UNKNOWN])
+def test_one_that_will_never_boot_is_not_waited_for(ledger: SqliteLedger, state: MachineState) -> None:
+    """Half made, or on its way out: the fix is another machine."""
+    with pytest.raises(UnreachableError) as caught:
+        find(ledger, MACHINE, replace(MACHINE, state=state))
+    assert M1 in caught.value.what
+    assert "kedge resume" in caught.value.fix
+
+
+def test_one_of_another_computer_is_not_waited_for(ledger: SqliteLedger) -> None:
+    """It is ready, and its keys are elsewhere."""
+    with pytest.raises(UnreachableError, match="can't be reached from this computer"):
+        find(ledger, MACHINE, MACHINE)
