@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.adapters.jobfile.find import find_job
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
-from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
 from orchestrator.adapters.resources import resource
 from orchestrator.app.root import RESULTS, App
 from orchestrator.core.actions import CreateMachine
@@ -63,11 +63,13 @@ def new_launch(
     recover = job.recover if recover is None else recover
     if recover and not job.run:
         raise BadRequestError("a machine without a command can't be recovered", fix="leave --recover out")
+    provider = job.resources.provider or app.settings.provider
+    refuse_unsupported(provider, job.resources)
     now = app.clock.now()
     run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(
         run_id=run_id,
-        provider=job.resources.provider or app.settings.provider,
+        provider=provider,
         job=job,
         folder=str(app.settings.cwd),
         results=str(_results_base(app, job) / RESULTS / run_id),

@@ -17,6 +17,7 @@ from orchestrator.core.errors import BadRequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orchestrator.core.job import Resources
     from orchestrator.core.ports import Clock, DataStage, Provider, ResultStore, Stage
 
 
@@ -29,12 +30,14 @@ class Entry:
         options: keyword arguments of the module's `make`.
         stages: its machines may take code from an object store.
         bills_when_off: a machine that is powered off costs as much as one that runs.
+        wishes: a module below this package whose `refuse_unsupported(resources)` says no before anything is contacted.
     """
 
     module: str
     options: Mapping[str, object] = field(default_factory=dict)
     stages: bool = False
     bills_when_off: bool = False
+    wishes: str = ""
 
 
 def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sister: str = "") -> Entry:
@@ -57,7 +60,7 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
 
 PROVIDERS = {
     "local": Entry(module="local.provider"),
-    "aws": Entry(module="aws.provider", stages=True),
+    "aws": Entry(module="aws.provider", stages=True, wishes="aws.partitions"),
     "do": _digitalocean(
         "do",
         "https://api.digitalocean.com",
@@ -112,6 +115,16 @@ def open_backing(name: str, context: Context) -> Backing:
     """
     entry = find_entry(name)
     return cast("Backing", importlib.import_module(f"{__name__}.{entry.module}").make(context, **entry.options))
+
+
+def refuse_unsupported(name: str, resources: Resources) -> None:
+    """Refuse wishes that a provider can't ever fulfil; nothing is contacted.
+
+    Raises:
+        BadRequestError: there are some, or there is no provider of this name.
+    """
+    if wishes := find_entry(name).wishes:
+        importlib.import_module(f"{__name__}.{wishes}").refuse_unsupported(resources)
 
 
 def find_entry(name: str) -> Entry:

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from orchestrator.adapters.aws_sdk import no_region, translate
 from orchestrator.adapters.providers.aws.credentials import open_session, sign_in
+from orchestrator.adapters.providers.aws.partitions import refuse_region
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -43,12 +44,13 @@ class AwsSession:
             environ: the user's environment, for AWS_REGION, which the SDK doesn't read. fact: aws-region-variable.
 
         Raises:
-            BadRequestError: there is no such profile.
+            BadRequestError: there is no such profile, or the region is in another part of AWS.
         """
         try:
             self._session = open_session(profile, region or (environ or {}).get("AWS_REGION") or None)
         except BotoCoreError as err:
             raise translate(err, "AWS can't be used") from err
+        refuse_region(self._session.region_name or "")
         self._clients: dict[tuple[str, str, bool], Any] = {}
         self._account_id = ""
         self._signed_in = False
@@ -101,9 +103,10 @@ class AwsSession:
                 capacity is lacking: calls that create machines take such a client.
 
         Raises:
-            BadRequestError: no region was said, or the configuration is broken.
+            BadRequestError: no region was said, it is in another part of AWS, or the configuration is broken.
         """
         key = (service, region or self.region, single_shot)
+        refuse_region(key[1])
         if key not in self._clients:
             self._clients[key] = self._make_client(*key)
         return self._clients[key]

@@ -1,0 +1,52 @@
+"""GovCloud, China and the other clouds apart of AWS are refused in words, before anything is contacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.errors import BadRequestError
+from tests.adapters.aws.world import set_up
+from tests.cloudbox.box import Box
+from tests.laptop import Laptop
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python3 train.py
+    deadline: 10m
+    budget: 5
+    resources: {{accelerators: T4, infra: aws/{place}}}
+"""
+
+
+@pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1", "us-iso-east-1", "eusc-de-east-1"])
+def test_a_session_in_another_part_of_aws_is_refused(region: str) -> None:
+    """Whether the user's configuration says it or a flag: its credentials would be of no use elsewhere.
+
+    fact: aws-partitions
+    """
+    with pytest.raises(BadRequestError, match=f"{region} is not supported") as caught:
+        AwsSession(region=region)
+    assert "--region eu-west-1" in caught.value.fix
+    with pytest.raises(BadRequestError, match="not supported"):
+        AwsSession(region="us-east-1").client("ec2", region)
+
+
+def test_a_job_in_another_part_of_aws_is_refused_before_anything_is_contacted(api: Box, laptop: Laptop) -> None:
+    """Exit code 2, and not one call: by the job's region, by its zone, by a flag, and by the user's own region."""
+    set_up(api)
+    laptop.extra_env |= {**api.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    api.reset_calls()
+    for place in ("us-gov-west-1", "cn-north-1", "us-gov-east-1/us-gov-east-1a"):
+        laptop.write_job(JOB.format(place=place))
+        laptop.kedge("plan", code=2)
+        assert f"{place.partition('/')[0]} is not supported" in laptop.errors
+    laptop.write_job(JOB.format(place="us-east-1"))
+    laptop.kedge("plan", "--region", "us-gov-west-1", code=2)
+    assert "belongs to AWS GovCloud (US)" in laptop.errors
+    laptop.extra_env |= {"AWS_REGION": "cn-north-1", "AWS_DEFAULT_REGION": "cn-north-1"}
+    for words in (["plan", "--region", "cn-northwest-1"], ["reap", "--yes", "--provider", "aws"], ["bootstrap"]):
+        laptop.kedge(*words, code=5 if words[0] == "reap" else 2)
+        assert "not supported" in laptop.errors or "AWS in China" in laptop.errors, words
+    assert api.calls() == []
