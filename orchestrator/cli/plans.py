@@ -128,7 +128,8 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
 
 def _end_of(app: App, machine: Machine) -> str:
     left = format_duration(machine.deadline_at - app.clock.now())
-    return f"its deadline in {left}" if _caveats(app, machine) else f"gone by itself in {left}"
+    ends = app.world(machine.provider).provider.ends_by_itself
+    return f"gone by itself in {left}" if ends else f"its deadline in {left}"
 
 
 def _warn(console: Console, app: App, machines: Sequence[Machine]) -> None:

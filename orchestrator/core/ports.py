@@ -49,6 +49,8 @@ class Provider(Protocol):
     """Where the prices of the last `offers` come from, `live` or a date, and what else to know about them."""
     caveats: tuple[str, ...]
     """What to know of its machines before renting one, a line each, such as what is left to end a forgotten one."""
+    ends_by_itself: bool
+    """The bill of a machine that nobody looks after ends at its deadline."""
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
         """List what is for sale now and fits the wishes, in the order in which to try it.

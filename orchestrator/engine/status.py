@@ -36,9 +36,14 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
             *silent,
             *_stale(reports),
             *_stalled(reports, record.spec.job.expect),
-            *(world.provider.caveats if machines else ()),
+            *(_left_to_end(world) if machines else ()),
         ),
     )
+
+
+def _left_to_end(world: World) -> tuple[str, ...]:
+    """Say what is left to end a machine that doesn't end by itself."""
+    return () if world.provider.ends_by_itself else world.provider.caveats
 
 
 def _reconcile_unless_busy(world: World, run_id: str) -> tuple[str, ...]:

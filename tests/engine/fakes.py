@@ -55,6 +55,7 @@ class FakeProvider:
     boots_alone: bool = False
     offers_basis: str = "live"
     caveats: tuple[str, ...] = ()
+    ends_by_itself: bool = True
     orders: list[MachineOrder] = field(default_factory=list)
     there: tuple[Machine, ...] = ()
     unguarded: KedgeError | None = None

@@ -12,13 +12,14 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Remote
 from orchestrator.engine.boot import await_boot
 from orchestrator.engine.world import World
-from tests.adapters.digitalocean.world import M1, RUN, DoWorld
+from tests.adapters.digitalocean.world import M1, RUN, DoWorld, restock_mi300x
 from tests.adapters.remote.sshd import short_folder
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.engine.fakes import FakeProvider, make_world
@@ -53,6 +54,7 @@ class Laptop:
 
 @pytest.fixture
 def laptop(do_box: DigitalOceanBox, tmp_path: Path) -> Iterator[Laptop]:
+    restock_mi300x(do_box)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
     with short_folder() as runtime:
         clock = SystemClock()
@@ -79,7 +81,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 90) -> None:
 def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, do_box: DigitalOceanBox) -> None:
     """It says "please wait" first; its secrets are root's alone, and nowhere else; its own key is the only one left."""
     do_box.settings.early_ssh_seconds = 3
-    token = do_box.make_token("droplet:delete")
+    token = do_box.make_token(*SCOPES)
     laptop.do.environ[DELETE_TOKEN] = token
     machine, remote = laptop.boot()
     assert machine.address
@@ -103,7 +105,7 @@ def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, d
 
 def test_a_droplet_whose_laptop_is_gone_deletes_itself_at_its_deadline(laptop: Laptop, do_box: DigitalOceanBox) -> None:
     """Its timer needs no agent: here that is stopped, and the deadline is moved to the next moment."""
-    laptop.do.environ[DELETE_TOKEN] = do_box.make_token("droplet:delete")
+    laptop.do.environ[DELETE_TOKEN] = do_box.make_token(*SCOPES)
     _machine, remote = laptop.boot()
     read(remote, "systemctl disable --now kedge-watch.service kedge-boot.service")
     read(remote, "sed -i 's/^OnActiveSec=.*/OnActiveSec=2s/' /etc/systemd/system/kedge-deadline.timer")

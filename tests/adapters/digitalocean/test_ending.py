@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.adapters.providers.digitalocean.ending import (
     METADATA_NAME,
+    SCOPES,
     SelfDelete,
     read_self_delete,
     render_end_script,
@@ -132,7 +133,7 @@ def names(do: DigitalOceanBox) -> list[str]:
 
 def test_a_droplet_deletes_itself_and_nothing_else(doomed: Doomed) -> None:
     """With a token that can't do more; it is in no argument of a process."""
-    token = doomed.do.make_token("droplet:delete")
+    token = doomed.do.make_token(*SCOPES)
     assert doomed.end(token)
     assert names(doomed.do) == ["other"]
     assert token not in doomed.arguments
@@ -149,7 +150,7 @@ def test_a_deletion_that_is_not_confirmed_is_asked_for_again(doomed: Doomed, fau
         doomed.do.faults.fail_next("DELETE", path, status=404, times=6)
     else:
         doomed.do.faults.drop_next("DELETE", path, after_effect=after, times=2)
-    doomed.end(doomed.do.make_token("droplet:delete"))
+    doomed.end(doomed.do.make_token(*SCOPES))
     assert names(doomed.do) == ["other"]
     assert doomed.pauses[0] == "10"
 
@@ -157,7 +158,7 @@ def test_a_deletion_that_is_not_confirmed_is_asked_for_again(doomed: Doomed, fau
 def test_a_metadata_service_that_fails_is_asked_again(doomed: Doomed) -> None:
     """Without its own id a droplet deletes nothing."""
     doomed.facts["fails"] = 3
-    assert doomed.end(doomed.do.make_token("droplet:delete"))
+    assert doomed.end(doomed.do.make_token(*SCOPES))
     assert names(doomed.do) == ["other"]
     assert doomed.pauses == ["10", "10", "10", "60"]
 
@@ -195,17 +196,37 @@ def test_volumes_that_end_with_the_run_go_where_the_token_may(doomed: Doomed, *,
     volume = client.volumes.create(order)["volume"]["id"]
     client.volume_actions.post_by_id(volume, {"type": "attach", "droplet_id": doomed.facts["id"], "region": "tor1"})
     kinds = ("block_storage", "block_storage_snapshot", "image", "reserved_ip") if may else ()
-    token = doomed.do.make_token("droplet:delete", *(f"{kind}:delete" for kind in kinds))
+    token = doomed.do.make_token(*SCOPES, *(f"{kind}:{deed}" for kind in kinds for deed in ("read", "delete")))
     doomed.end(token, volumes=(volume,))
     assert names(doomed.do) == ["other"]
     left = [each["id"] for each in client.volumes.list()["volumes"]]
     assert left == ([] if may else [volume])
 
 
+def test_a_token_that_lacks_a_scope_is_not_made(doomed: Doomed) -> None:
+    """To delete takes the scope to read, and that takes others: with exactly these a droplet deletes itself.
+
+    fact: do-scopes-require-read
+    """
+    for left_out in SCOPES[:1] + SCOPES[2:]:
+        with pytest.raises(ValueError, match=left_out):
+            doomed.do.make_token(*(scope for scope in SCOPES if scope != left_out))
+    page = (Path(__file__).parents[3] / "docs" / "digitalocean.md").read_text()
+    assert all(f"`{scope}`" in page for scope in SCOPES)
+
+
+def test_a_plan_says_what_the_delete_token_can_do(doomed: Doomed) -> None:
+    """It can delete what isn't kedge's, and the job can read it; that the droplet ends by itself stays true."""
+    (line,) = doomed.ending("dop_v1_x").caveats
+    assert TOKEN_NAME in line
+    assert all(words in line for words in ("every droplet of its team", "through sudo", "docs/digitalocean.md"))
+    assert "dop_v1_x" not in line
+
+
 def test_what_remains_without_a_token_is_said_in_one_line(doomed: Doomed) -> None:
-    """And how to do better; with one there is nothing to say, and the agent can end the machine."""
+    """And how to do better; with one the agent can end the machine."""
     with_token, without = doomed.ending("dop_v1_x"), doomed.ending("")
-    assert (with_token.caveats, without.command) == ((), ())
+    assert without.command == ()
     assert with_token.command[-1] == "kedge-deadline.service"
     (line,) = without.caveats
     assert TOKEN_NAME in line

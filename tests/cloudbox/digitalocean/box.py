@@ -93,7 +93,7 @@ class DigitalOceanBox:
         return self._clients[used]
 
     def make_token(self, *scopes: str) -> str:
-        """Return a token with custom scopes, such as `droplet:delete`."""
+        """Return a token with custom scopes, such as `droplet:read`; those that they require must be among them."""
         return self.cloud.tokens.make(*scopes)
 
     def droplets(self) -> list[Droplet]:

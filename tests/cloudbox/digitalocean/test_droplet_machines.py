@@ -98,6 +98,7 @@ def test_an_early_login_is_asked_to_wait(do_box: DigitalOceanBox, keys: Keys) ->
 def test_a_key_of_the_account_lets_root_in(do_box: DigitalOceanBox, keys: Keys) -> None:
     """As DigitalOcean's images do where user-data says nothing of users."""
     key = do_box.client().ssh_keys.create({"name": "laptop", "public_key": keys.public("user")})["ssh_key"]["id"]
+    do_box.advance(do_box.settings.key_seconds)
     create(do_box, ssh_keys=[key])
     (droplet,) = do_box.droplets()
     options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes", "-oLogLevel=ERROR"]

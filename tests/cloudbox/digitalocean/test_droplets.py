@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.digitalocean.orders import create, create_volume, gpus, order, status_of
 
@@ -170,11 +171,11 @@ def test_a_wrong_token_is_refused(do_api: DigitalOceanBox) -> None:
 
 
 def test_a_token_with_scopes_does_nothing_else(do_api: DigitalOceanBox) -> None:
-    """One that may delete droplets can neither make nor list them, nor take their volumes along."""
+    """One that may delete droplets, and see them, can neither make them nor take their volumes along."""
     number = create(do_api)
-    machine = do_api.client(do_api.make_token("droplet:delete"))
+    machine = do_api.client(do_api.make_token(*SCOPES))
     assert status_of(machine.droplets.create, order()) == 403
-    assert status_of(machine.droplets.list) == 403
+    assert status_of(machine.volumes.list) == 403
     dangerous = machine.droplets.destroy_with_associated_resources_dangerous
     assert status_of(dangerous, number, x_dangerous=True) == 403
     machine.droplets.destroy(number)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.laptop import TRAIN, Laptop
@@ -93,7 +94,7 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     do_box: DigitalOceanBox, laptop: Laptop
 ) -> None:
     """With a token of its own that can delete droplets; the launch was killed, and its computer lost."""
-    laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token("droplet:read", "droplet:delete")
+    laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
     write_job(laptop, deadline="75s")
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=70)

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tests.cloudbox.digitalocean.call import ApiError
 
 _EVERYTHING = frozenset({"*"})
+_READS = {"droplet:read": ("actions:read", "image:read", "regions:read", "sizes:read")}
+"""What scopes for reading require (docs.digitalocean.com/reference/api/scopes/droplet/read, 2026-11)."""
 
 
 class Tokens:
-    """`main` may do everything; others are made with scopes, such as `droplet:delete`."""
+    """`main` may do everything; others are made with scopes, such as `droplet:read`."""
 
     def __init__(self) -> None:
         self.main = _new_token()
         self._scopes = {self.main: _EVERYTHING}
 
     def make(self, *scopes: str) -> str:
-        """Return a new token with custom scopes."""
+        """Return a new token with custom scopes.
+
+        Raises:
+            ValueError: one requires another that is missing: the control panel makes no such token.
+        """
+        # fact: do-scopes-require-read
+        if missing := sorted({need for scope in scopes for need in _required(scope)} - set(scopes)):
+            raise ValueError(f"no token is made with {', '.join(scopes)}: it requires {', '.join(missing)}")
         token = _new_token()
         self._scopes[token] = frozenset(scopes)
         return token
@@ -42,6 +51,14 @@ class Tokens:
     def reset(self) -> None:
         """Forget all tokens but the main one."""
         self._scopes = {self.main: _EVERYTHING}
+
+
+def _required(scope: str) -> Iterator[str]:
+    resource, _, deed = scope.partition(":")
+    if deed != "read":
+        yield f"{resource}:read"
+        yield from _READS.get(f"{resource}:read", ())
+    yield from _READS.get(scope, ())
 
 
 def _new_token() -> str:

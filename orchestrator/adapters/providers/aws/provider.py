@@ -79,6 +79,7 @@ class AwsProvider:
     name = NAME
     boots_alone = True
     caveats: tuple[str, ...] = ()
+    ends_by_itself = True
 
     def __init__(self, tools: Tools) -> None:
         self.offers_basis = "live"

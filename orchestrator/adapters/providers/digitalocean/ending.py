@@ -1,8 +1,9 @@
 """How a droplet ends itself: only a deletion ends its bill, and only a token deletes.
 
-The token is one of the user's, with custom scopes: `droplet:delete` is enough, and the scopes of the API's "destroy
-with associated resources" take volumes along. No scope is of a single droplet. The machine gets it after its first
-connection, in a file of curl's options that only root reads; without it, its deadline powers it off.
+The token is one of the user's, with custom scopes: SCOPES are enough, and those of the API's "destroy with associated
+resources" take volumes along. No scope is of a single droplet: it can delete all of its team. The machine gets it after
+its first connection, in a file of curl's options that only root reads, and whoever becomes root, as the job's user does
+by sudo; without it, its deadline powers it off.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from pathlib import Path
 from orchestrator.adapters.boot import END_UNIT, STATE
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import BadRequestError
+
+SCOPES = ("droplet:read", "droplet:delete", "actions:read", "image:read", "regions:read", "sizes:read")
+"""To delete droplets takes the scope to read them, which takes the other four
+(https://docs.digitalocean.com/reference/api/scopes/droplet/read, last edited on 2025-08-28, read on 2026-11-22)."""
 
 METADATA_NAME = "KEDGE_DIGITALOCEAN_METADATA"
 """The variable that says where droplets find their metadata service, if it isn't the usual place."""
@@ -54,12 +59,16 @@ class SelfDelete:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Say which guard remains, in one line, where a droplet can't delete itself."""
+        """Say in one line what the token can do, or which guard remains where a droplet can't delete itself."""
         if self.token:
-            return ()
+            return (
+                f"the token in {self.token_name} goes to the machine: it can delete every droplet of its team, and the "
+                "job's user can read it through sudo; take it from a team that has nothing but training "
+                "(docs/digitalocean.md)",
+            )
         return (
             "at its deadline the droplet powers off and bills on until `kedge teardown` or `kedge reap` deletes it: "
-            f"{self.token_name} (a token with droplet:delete) lets it delete itself",
+            f"{self.token_name} (a token with droplet:read and droplet:delete) lets it delete itself",
         )
 
 
@@ -74,7 +83,7 @@ def read_self_delete(environ: Mapping[str, str], *, endpoint: str, token_name: s
         raise BadRequestError(
             f"{token_name} is no token",
             why="it holds other characters than letters, digits and _.=-",
-            fix="set it to a token with the scope droplet:delete, or unset it",
+            fix=f"set it to a token with the scopes {', '.join(SCOPES)}, or unset it",
         )
     return SelfDelete(
         endpoint=endpoint,

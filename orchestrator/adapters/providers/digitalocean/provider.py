@@ -104,6 +104,7 @@ class DigitalOceanProvider:
         self.boots_alone = spaces is not None
         self.offers_basis = "live"
         self.caveats = tools.ending.caveats
+        self.ends_by_itself = bool(tools.ending.token)
         self._tools = tools
         self._spaces = spaces
         self._sister = sister

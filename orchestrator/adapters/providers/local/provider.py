@@ -53,6 +53,7 @@ class LocalProvider:
     name = NAME
     boots_alone = False
     caveats: tuple[str, ...] = ()
+    ends_by_itself = True
     offers_basis = "live"
 
     def __init__(
