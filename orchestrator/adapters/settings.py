@@ -26,6 +26,7 @@ class Settings:
         provider: for jobs that name none.
         ssh_config: the user's own OpenSSH configuration.
         ssh_from: the address range that may reach machines, as CIDR; empty to find this computer's own address.
+        selftest_seconds: how long the self-test's training takes, as text; empty for two minutes.
         environ: where secrets and inherited variables are taken from.
     """
 
@@ -34,6 +35,7 @@ class Settings:
     provider: str
     ssh_config: Path
     ssh_from: str
+    selftest_seconds: str
     cwd: Path
     environ: Mapping[str, str]
 
@@ -52,6 +54,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         provider=env.get("KEDGE_PROVIDER") or "local",
         ssh_config=Path(env.get("KEDGE_SSH_CONFIG") or "~/.ssh/config").expanduser(),
         ssh_from=parse_address_range(env.get("KEDGE_SSH_FROM") or ""),
+        selftest_seconds=env.get("KEDGE_SELFTEST_SECONDS", ""),
         cwd=Path.cwd(),
         environ=dict(env),
     )

@@ -26,15 +26,8 @@ def make_world(
     code: Callable[..., CodeSource | None],
 ) -> World:
     """Make the world of one provider; what only a launch needs is imported when it is asked for."""
-    key_file, public_key = ensure_key(settings.state_dir / "keys")
-    context = Context(
-        state_dir=settings.state_dir,
-        runtime_dir=settings.runtime_dir,
-        clock=clock,
-        key_file=key_file,
-        environ=settings.environ,
-    )
-    backing = open_backing(provider, context)
+    _, public_key = ensure_key(settings.state_dir / "keys")
+    backing = open_backing(provider, provider_context(settings, clock))
     direct = RsyncMover(connector)
     return World(
         clock=clock,
@@ -50,6 +43,19 @@ def make_world(
         agent_archive=_agent_archive,
         render_unit=_render_unit,
         environ=settings.environ,
+    )
+
+
+def provider_context(settings: Settings, clock: Clock) -> Context:
+    """Return what a provider may need of this laptop."""
+    key_file, _ = ensure_key(settings.state_dir / "keys")
+    return Context(
+        state_dir=settings.state_dir,
+        runtime_dir=settings.runtime_dir,
+        clock=clock,
+        key_file=key_file,
+        environ=settings.environ,
+        ssh_config=settings.ssh_config,
     )
 
 

@@ -56,18 +56,40 @@ def cost(_context: Context, run: str | None = None, json: bool = False) -> None:
     render.costs(read_costs(App(), run), as_json=json)
 
 
-@task(help={"json": _JSON}, auto_shortflags=False)
-def doctor(_context: Context, json: bool = False) -> None:
-    """Check that this computer has what kedge needs, and say how to get what is missing.
+@task(
+    help={
+        "provider": "an account: aws, do or amd; this computer when left out",
+        "gpu": "the GPU that is to be launched, for offers and quotas, for example t4 or a10g:4",
+        "region": "the region, or several with commas between them",
+        "spot": "at the spot price",
+        "json": _JSON,
+    },
+    auto_shortflags=False,
+)
+def doctor(
+    _context: Context,
+    provider: str | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+    spot: bool = False,
+    json: bool = False,
+) -> None:
+    """Check that this computer, or a cloud account, has what a launch needs, and say how to mend what hasn't.
+
+    Nothing is made or changed. Exits 1 where a launch would fail.
 
     Examples:
       kedge doctor
+      kedge doctor --provider aws --gpu t4 --region eu-west-1
+      kedge doctor --provider amd --gpu mi300x
     """
-    from orchestrator.adapters.doctor import checkup
-    from orchestrator.adapters.settings import read_settings
+    from orchestrator.adapters.jobfile.flags import Overrides
+    from orchestrator.app.checking import check_up
+    from orchestrator.app.root import App
     from orchestrator.cli import render
 
-    render.checkup(checkup(read_settings()), as_json=json)
+    overrides = Overrides(provider=provider, gpu=gpu, region=region, use_spot=True if spot else None)
+    render.checkup(check_up(App(), overrides), as_json=json)
 
 
 @task(help={"install": "put the Include line into your own SSH configuration"}, auto_shortflags=False)

@@ -22,14 +22,14 @@ from invoke.parser.parser import Parser
 from invoke.program import Program
 
 from orchestrator import __version__
-from orchestrator.cli import account, acting, launching, looking, reaping, recovering
+from orchestrator.cli import account, acting, launching, looking, reaping, recovering, selftest
 from orchestrator.core.errors import BadRequestError, KedgeError
 
 _INTERRUPTED = 130
 _TERMINATED = 143
 
 namespace = Collection()
-for _topic in (launching, looking, acting, recovering, reaping, account):
+for _topic in (launching, looking, acting, recovering, reaping, account, selftest):
     for _task in Collection.from_module(_topic).tasks.values():
         namespace.add_task(_task)
 

@@ -14,20 +14,24 @@ import msgspec
 
 from orchestrator.cli.standing_line import load_words, progress_words
 from orchestrator.cli.table import Table
+from orchestrator.core.checkup import Verdict
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
-    from orchestrator.adapters.doctor import Check
     from orchestrator.adapters.jobfile.listing import JobListing
     from orchestrator.app.looking import RunCost
+    from orchestrator.core.checkup import Check
     from orchestrator.core.job import LaunchSpec
     from orchestrator.core.ledger import RunRecord
     from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
     from orchestrator.core.report import Command, MachineReport
     from orchestrator.engine.recorded import RunStatus
+
+
+_MARKS = {Verdict.OK: "ok", Verdict.WARNING: "?", Verdict.FAILED: "!!"}
 
 
 def print_json(data: object) -> None:
@@ -242,15 +246,15 @@ def _cost_as_data(cost: RunCost) -> dict[str, Any]:
 
 
 def checkup(found: Sequence[Check], *, as_json: bool) -> None:
-    """Print what was checked, and how to get what is missing."""
+    """Print what was checked, and how to mend what isn't right."""
     if as_json:
         print_json(found)
     else:
         table = Table("", "what", "found", "how to fix it")
         for check in found:
-            table.add_row("ok" if check.ok else "!!", check.name, check.found, "" if check.ok else check.fix)
+            table.add_row(_MARKS[check.verdict], check.name, check.found, check.fix)
         table.print()
-    if not all(check.ok for check in found):
+    if any(check.verdict is Verdict.FAILED for check in found):
         raise SystemExit(1)
 
 

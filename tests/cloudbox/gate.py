@@ -15,7 +15,7 @@ from tests.cloudbox.aws_call import Call, Environ, parse_call
 from tests.cloudbox.aws_model.refusing import check_request
 from tests.cloudbox.cloud import Cloud
 from tests.cloudbox.faults import Fault
-from tests.cloudbox.permissions import guard
+from tests.cloudbox.permissions import guard, simulation
 from tests.cloudbox.tokens import IDEMPOTENT
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Gate:
             ("servicequotas", "ListServiceQuotas"): cloud.quotas.list,
             ("ec2", "DescribeSpotPriceHistory"): cloud.spot.describe_history,
             ("ec2", "GetSpotPlacementScores"): cloud.spot.score_zones,
+            ("iam", "SimulatePrincipalPolicy"): simulation.simulate,
         }
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

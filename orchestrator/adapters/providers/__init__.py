@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from orchestrator.core.checkup import Probe, Verdict
     from orchestrator.core.job import Resources
+    from orchestrator.core.machine import Machine
     from orchestrator.core.ports import Clock, DataStage, Provider, ResultStore, Stage
 
 
@@ -27,13 +29,17 @@ class Entry:
 
     Attributes:
         module: below this package.
-        options: keyword arguments of the module's `make`.
+        checks: the module, below this package, whose `make_probes(context, resources, **options)` looks at the user's
+            account or computer for `kedge doctor`, and whose `look_at_guard(context, machine, **options)` reads back
+            what ends a machine from outside.
+        options: keyword arguments of `make`, `make_probes` and `look_at_guard`.
         stages: its machines may take code from an object store.
         bills_when_off: a machine that is powered off costs as much as one that runs.
         wishes: a module below this package whose `refuse_unsupported(resources)` says no before anything is contacted.
     """
 
     module: str
+    checks: str
     options: Mapping[str, object] = field(default_factory=dict)
     stages: bool = False
     bills_when_off: bool = False
@@ -44,6 +50,7 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
     """Enter a site that speaks DigitalOcean's API; the names of its own variables begin with the prefix."""
     return Entry(
         module="digitalocean.provider",
+        checks="digitalocean.checks",
         options={
             "name": name,
             "endpoint": endpoint,
@@ -59,8 +66,8 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
 
 
 PROVIDERS = {
-    "local": Entry(module="local.provider"),
-    "aws": Entry(module="aws.provider", stages=True, wishes="aws.partitions"),
+    "local": Entry(module="local.provider", checks="local.checks"),
+    "aws": Entry(module="aws.provider", checks="aws.checks", stages=True, wishes="aws.partitions"),
     "do": _digitalocean(
         "do",
         "https://api.digitalocean.com",
@@ -82,6 +89,7 @@ class Context:
         runtime_dir: a short private path for sockets.
         key_file: the private key that machines are reached with.
         environ: the user's environment.
+        ssh_config: the user's own OpenSSH configuration.
     """
 
     state_dir: Path
@@ -89,6 +97,7 @@ class Context:
     clock: Clock
     key_file: Path
     environ: Mapping[str, str] = field(default_factory=dict)
+    ssh_config: Path = Path("~/.ssh/config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +134,33 @@ def refuse_unsupported(name: str, resources: Resources) -> None:
     """
     if wishes := find_entry(name).wishes:
         importlib.import_module(f"{__name__}.{wishes}").refuse_unsupported(resources)
+
+
+def open_probes(name: str, context: Context, resources: Resources) -> Sequence[Probe]:
+    """Make the probes of one provider's checkup.
+
+    Args:
+        name: the provider's.
+        context: the laptop's.
+        resources: what is to be launched: its GPU, regions and market.
+
+    Raises:
+        BadRequestError: there is no provider of this name, or it can't be used at all.
+    """
+    entry = find_entry(name)
+    module = importlib.import_module(f"{__name__}.{entry.checks}")
+    return cast("Sequence[Probe]", module.make_probes(context, resources, **entry.options))
+
+
+def look_at_guard(name: str, context: Context, machine: Machine) -> tuple[Verdict, str, str]:
+    """Read back what would end a machine from outside at its deadline, as a probe's verdict, finding and fix.
+
+    Raises:
+        KedgeError: it isn't told.
+    """
+    entry = find_entry(name)
+    module = importlib.import_module(f"{__name__}.{entry.checks}")
+    return cast("tuple[Verdict, str, str]", module.look_at_guard(context, machine, **entry.options))
 
 
 def find_entry(name: str) -> Entry:

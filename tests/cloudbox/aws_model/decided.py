@@ -55,6 +55,11 @@ def _is_json(text: Any, _beside: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _name_services(actions: Any, _beside: Mapping[str, Any]) -> str | None:
+    wrong = [action for action in actions if ":" not in action or "*" in action]
+    return f"{wrong[0]} names no service, or no single operation" if wrong else None
+
+
 def _is_encrypted(_key: Any, beside: Mapping[str, Any]) -> str | None:
     return None if beside.get("Encrypted") == "true" else "the encrypted state must be true"
 
@@ -189,6 +194,11 @@ _EC2_LISTS = (
 _IAM = (
     _no_rules("iam.*Request.*PolicyDocument", "", _GRAMMAR),
     _no_rules("iam.*Request.*Name", "cannot create resources named both", _STATE),
+    Decision(members="iam.SimulatePrincipalPolicyRequest.ActionNames", says="", rules=(Checked(_name_services),)),
+    _no_rules("iam.SimulatePrincipalPolicyRequest.ResourceArns", "", _DESCRIBES),
+    _never("iam.SimulatePrincipalPolicyRequest.P*InputList"),
+    _never("iam.SimulatePrincipalPolicyRequest.CallerArn"),
+    _never("iam.SimulatePrincipalPolicyRequest.Resource[HP]*"),
 )
 _S3 = (
     _no_rules("s3.*.Bucket", "", _OTHER_BUCKETS),

@@ -47,6 +47,16 @@ def find_caller(key: str) -> Caller | None:
     return None
 
 
+def find_principal(arn: str) -> Caller | None:
+    """Find a user or a role by its ARN, with its policies."""
+    iam = iam_backends[ACCOUNT][_PARTITION]
+    user = next((user for user in iam.users.values() if user.arn == arn), None)
+    if user is not None:
+        return Caller(arn=arn, policies=_user_policies(iam, user))
+    role = next((role for role in iam.roles.values() if role.arn == arn), None)
+    return _role_caller(iam, role, "simulated") if role is not None else None
+
+
 def _role_caller(iam: IAMBackend, role: Role, session: str) -> Caller:
     boundary = role.permissions_boundary_arn
     return Caller(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -65,6 +65,23 @@ def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> bool:
     except (ClientError, BotoCoreError) as err:
         raise translate(err, f"the schedule of machine {machine_id} can't be removed") from err
     return False
+
+
+def read_back(client: EventBridgeSchedulerClient, machine_id: str, instance_id: str) -> datetime | None:
+    """Return when a machine's schedule comes; None where it has none that ends this instance.
+
+    Raises:
+        KedgeError: AWS doesn't tell.
+    """
+    try:
+        with _gone_is_fine():
+            found = client.get_schedule(Name=fit(machine_id))
+            ends = instance_id in found["Target"].get("Input", "")
+            at = found["ScheduleExpression"].removeprefix("at(").removesuffix(")")
+            return datetime.fromisoformat(at).replace(tzinfo=UTC) if ends else None
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the schedule of machine {machine_id} can't be read") from err
+    return None
 
 
 def disarm_run(client: EventBridgeSchedulerClient, run_id: str) -> Sequence[str]:

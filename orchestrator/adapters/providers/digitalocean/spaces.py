@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.adapters.objects.late import LateData, LateStage, LateStore
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.machine import CLOUD_ROOT
 
 if TYPE_CHECKING:
@@ -73,6 +73,25 @@ class Spaces:
         """The file with the keys that the store's URL names, for the machine's user alone."""
         keys = {"access_key": self._place.access_key, "secret_key": self._place.secret_key}
         return {_KEYS_FILE: json.dumps(keys) + "\n"}
+
+    def look(self) -> str:
+        """See whether the keys open the bucket, and say where it is.
+
+        Raises:
+            KedgeError: they don't, or there is no such bucket.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - it loads the SDK
+
+        place = self._place
+        try:
+            self._client.head_bucket(Bucket=place.bucket)
+        except (BotoCoreError, ClientError) as err:
+            raise KedgeError(
+                f"the Spaces bucket {place.bucket} can't be opened",
+                why=f"{place.endpoint}: {err}",
+                fix=f"make it, or see to {_BUCKET}, {_REGION}, {_KEY} and {_SECRET}",
+            ) from err
+        return f"{place.bucket} at {place.endpoint}"
 
     @cached_property
     def _client(self) -> S3Client:

@@ -1,0 +1,66 @@
+"""Probes that every cloud's checkup has: this computer's clock, and what is for sale."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from orchestrator.core.checkup import Verdict
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.units import format_duration, format_usd
+
+if TYPE_CHECKING:
+    from orchestrator.core.job import Resources
+    from orchestrator.core.ports import Clock, Provider
+
+_ASK_SECONDS = 10
+_REFUSED_AFTER = timedelta(minutes=5)
+"""Signatures of AWS are refused beyond it (fact: aws-signature-age)."""
+_NOTABLE = timedelta(minutes=1)
+_SET_CLOCK = "set the clock: `sudo timedatectl set-ntp true`"
+
+
+def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> tuple[Verdict, str, str]:
+    """Compare this computer's clock with an API's, by the Date header of any answer.
+
+    Raises:
+        UnreachableError: nobody answers there.
+    """
+    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - an API's own address
+    context = ssl.create_default_context(cafile=ca_file or None)
+    try:
+        with urllib.request.urlopen(request, timeout=_ASK_SECONDS, context=context) as answer:  # noqa: S310 - as above
+            said = answer.headers.get("Date", "")
+    except urllib.error.HTTPError as answer:
+        said = answer.headers.get("Date", "")
+    except OSError as err:
+        raise UnreachableError(f"{url} doesn't answer", why=str(err), fix="check the network") from err
+    if not said:
+        return Verdict.WARNING, "the API doesn't say what time it is", "compare the clock with another one"
+    ahead = clock.now() - parsedate_to_datetime(said)
+    found = f"{format_duration(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the API's"
+    if abs(ahead) > _REFUSED_AFTER:
+        return Verdict.FAILED, f"{found}: its signatures are refused, and deadlines come at the wrong time", _SET_CLOCK
+    if abs(ahead) > _NOTABLE:
+        return Verdict.WARNING, found, _SET_CLOCK
+    return Verdict.OK, "right", ""
+
+
+def look_at_offers(provider: Provider, resources: Resources) -> tuple[Verdict, str, str]:
+    """Ask what is for sale and allowed by the quotas.
+
+    Raises:
+        KedgeError: nothing, and the provider says why.
+    """
+    offers = provider.offers(resources)
+    if not offers:
+        return Verdict.FAILED, "no offer fits", "ask for less, for other regions, or see `kedge offers`"
+    first = offers[0]
+    found = f"{first.instance_type} in {first.place}, {format_usd(first.usd_per_hour)}/h ({provider.offers_basis})"
+    if not provider.offers_basis.startswith("live"):
+        return Verdict.WARNING, found, "nobody told what is for sale now: this is a snapshot, good for planning only"
+    return Verdict.OK, found, ""

@@ -1,0 +1,171 @@
+"""What `kedge doctor --provider aws` looks at: an account as a launch will find it. Nothing is made or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.adapters.aws_sdk import code_of, translate
+from orchestrator.adapters.probing import look_at_clock, look_at_offers
+from orchestrator.adapters.providers.aws import schedule
+from orchestrator.adapters.providers.aws.account import SCHEDULER_ROLE, Account, find_account
+from orchestrator.adapters.providers.aws.account_bucket import look_at_bucket
+from orchestrator.adapters.providers.aws.own_bucket import own_s3
+from orchestrator.adapters.providers.aws.permissions import look_at_permissions
+from orchestrator.adapters.providers.aws.provider import make
+from orchestrator.adapters.providers.aws.quotas import ask_limit, console_url, quota_of
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
+from orchestrator.core.errors import KedgeError
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers import Context
+    from orchestrator.core.job import Resources
+    from orchestrator.core.machine import Machine
+    from orchestrator.core.ports import Provider
+
+_BOOTSTRAP = "run `kedge bootstrap --provider aws`, which shows what it makes before it does"
+
+_Look = tuple[Verdict, str, str]
+
+
+def make_probes(context: Context, resources: Resources) -> Sequence[Probe]:
+    """List what to look at, in the order in which a launch needs it.
+
+    Raises:
+        BadRequestError: the profile or the region is missing.
+    """
+    session = AwsSession(region=resources.regions[0] if resources.regions else None, environ=context.environ)
+    checkup = _Checkup(session, context, resources, make(context).provider)
+    return (
+        Probe(name="clock", look=checkup.clock),
+        Probe(name="credentials", look=checkup.credentials, vital=True),
+        Probe(name="permissions", look=checkup.permissions),
+        Probe(name="account level", look=checkup.account_level),
+        Probe(name="bucket", look=checkup.bucket),
+        Probe(name="guards", look=checkup.guards),
+        Probe(name="network", look=checkup.network),
+        Probe(name=OFFERS, look=checkup.offers),
+        Probe(name=QUOTA, look=checkup.quota),
+    )
+
+
+def look_at_guard(context: Context, machine: Machine) -> _Look:
+    """Read a machine's schedule back: it must end this machine, soon after its deadline.
+
+    Raises:
+        KedgeError: AWS doesn't tell.
+    """
+    client = AwsSession(environ=context.environ).client("scheduler", machine.region or None)
+    at = schedule.read_back(client, machine.id, machine.provider_id)
+    if at is None:
+        return Verdict.FAILED, "no schedule at AWS ends this machine", "report this: it bills on where it hangs"
+    if at > machine.deadline_at + 2 * schedule.LATER:
+        return Verdict.FAILED, f"its schedule comes at {at:%H:%M} UTC", "report this: it would bill for too long"
+    return Verdict.OK, f"a schedule at AWS terminates it at {at:%H:%M} UTC", ""
+
+
+class _Checkup:
+    """One look at an account."""
+
+    def __init__(self, session: AwsSession, context: Context, resources: Resources, provider: Provider) -> None:
+        self._session = session
+        self._context = context
+        self._resources = resources
+        self._provider = provider
+
+    def clock(self) -> _Look:
+        return look_at_clock(self._session.client("sts").meta.endpoint_url, self._context.clock)
+
+    def credentials(self) -> _Look:
+        return Verdict.OK, f"account {self._caller['Account']} as {self._caller['Arn']}", ""
+
+    def permissions(self) -> _Look:
+        return look_at_permissions(self._session, self._caller["Arn"], self._caller["Account"])
+
+    def account_level(self) -> _Look:
+        account = self._account
+        if account is None:
+            return Verdict.FAILED, "this account isn't set up for kedge", _BOOTSTRAP
+        return Verdict.OK, f"in {account.region}", ""
+
+    def bucket(self) -> _Look:
+        account = self._account
+        if account is None:
+            return Verdict.FAILED, "none yet", _BOOTSTRAP
+        client = own_s3(self._session, self._caller["Account"], account.region)
+        try:
+            found = look_at_bucket(client, account.bucket)
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, f"the bucket {account.bucket} can't be looked at") from err
+        if found == "absent":
+            return Verdict.FAILED, f"{account.bucket} is gone", f"{_BOOTSTRAP}; it makes what is missing"
+        if found == "forbidden":
+            fix = "have its policy, or yours, allow it: docs/aws-permissions.md has what is enough"
+            return Verdict.FAILED, f"{account.bucket} isn't this account's, or its policy keeps you out", fix
+        return Verdict.OK, f"{account.bucket} in {account.region}, this account's own", ""
+
+    def guards(self) -> _Look:
+        """See whether a schedule can end a machine from outside at its deadline."""
+        iam = self._session.client("iam")
+        try:
+            role = iam.get_role(RoleName=SCHEDULER_ROLE)["Role"]
+        except (ClientError, BotoCoreError) as err:
+            if isinstance(err, ClientError) and code_of(err) == "NoSuchEntity":
+                return Verdict.FAILED, "no role for schedules: nothing would end a hung machine", _BOOTSTRAP
+            raise translate(err, f"the role {SCHEDULER_ROLE} can't be looked at") from err
+        trusted = str(role.get("AssumeRolePolicyDocument", ""))
+        if "scheduler.amazonaws.com" not in trusted:
+            return Verdict.FAILED, f"{SCHEDULER_ROLE} no longer trusts EventBridge Scheduler", _BOOTSTRAP
+        return Verdict.OK, "each machine gets a schedule that terminates it at its deadline", ""
+
+    def network(self) -> _Look:
+        region = self._session.region
+        ec2 = self._session.client("ec2")
+        try:
+            vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+            zones = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, f"the networks of {region} can't be listed") from err
+        fix = f"make one: `aws ec2 create-default-vpc --region {region}`, or name a network of your own in the job file"
+        if not vpcs:
+            return Verdict.FAILED, f"{region} has no default VPC", fix
+        if not zones:
+            make_subnet = f"aws ec2 create-default-subnet --region {region} --availability-zone {region}a"
+            return Verdict.FAILED, f"the default VPC of {region} has no subnet", f"make one: `{make_subnet}`"
+        return Verdict.OK, f"the default VPC of {region}, {len(zones)} zones", ""
+
+    def offers(self) -> _Look:
+        return look_at_offers(self._provider, self._resources)
+
+    def quota(self) -> _Look:
+        """Ask for the quota that the first offer counts against."""
+        try:
+            offer = self._provider.offers(self._resources)[0]
+        except (KedgeError, IndexError):
+            return Verdict.WARNING, "not looked at", "mend the line 'offers' first"
+        quota = quota_of(offer.instance_type, spot=offer.spot)
+        if quota is None:
+            return Verdict.WARNING, f"kedge doesn't know the quota of {offer.instance_type}", "see Service Quotas"
+        page = console_url(offer.region, quota)
+        try:
+            limit = ask_limit(self._session.client("service-quotas", offer.region), quota)
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, "the quota can't be asked for") from err
+        if limit is None:
+            return Verdict.WARNING, f"unknown: {quota.code} ({quota.name}) isn't told", f"see {page}"
+        return Verdict.OK, f"{limit:.0f} vCPUs in {offer.region} ({quota.code}, {quota.name}); {offer.cpus} needed", ""
+
+    @cached_property
+    def _caller(self) -> Any:
+        try:
+            return self._session.client("sts").get_caller_identity()
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, "the AWS account can't be used") from err
+
+    @cached_property
+    def _account(self) -> Account | None:
+        return find_account(self._session)

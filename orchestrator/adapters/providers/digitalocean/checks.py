@@ -1,0 +1,155 @@
+"""What `kedge doctor --provider do` or `amd` looks at: an account as a launch will find it. Nothing is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.adapters.probing import look_at_clock, look_at_offers
+from orchestrator.adapters.providers.digitalocean.api import Api
+from orchestrator.adapters.providers.digitalocean.ending import SelfDelete, read_self_delete
+from orchestrator.adapters.providers.digitalocean.provider import make
+from orchestrator.adapters.providers.digitalocean.scopes import DELETE, find_missing_scopes
+from orchestrator.adapters.providers.digitalocean.site import read_site
+from orchestrator.adapters.providers.digitalocean.spaces import open_spaces
+from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.providers import Context
+    from orchestrator.core.job import Resources
+    from orchestrator.core.machine import Machine
+    from orchestrator.core.ports import Provider
+
+_Look = tuple[Verdict, str, str]
+
+
+def make_probes(
+    context: Context,
+    resources: Resources,
+    *,
+    name: str,
+    endpoint: str,
+    endpoint_name: str,
+    token_names: Sequence[str],
+    delete_token_name: str,
+    sister: str = "",
+) -> Sequence[Probe]:
+    """List what to look at, in the order in which a launch needs it.
+
+    Args:
+        context: the laptop's.
+        resources: what is to be launched.
+        name: the provider's.
+        endpoint: where its API is.
+        endpoint_name: the variable that says another place.
+        token_names: the variables that hold the token.
+        delete_token_name: the variable with the token that a droplet deletes itself with.
+        sister: the provider that sells what this one doesn't.
+    """
+    options: dict[str, Any] = {
+        "name": name,
+        "endpoint": endpoint,
+        "endpoint_name": endpoint_name,
+        "token_names": token_names,
+    }
+    api = Api(read_site(context.environ, **options), context.clock)
+    ending = read_self_delete(context.environ, endpoint=api.site.endpoint, token_name=delete_token_name)
+    provider = make(context, **options, delete_token_name=delete_token_name, sister=sister).provider
+    checkup = _Checkup(api, context, resources, provider, ending)
+    return (
+        Probe(name="clock", look=checkup.clock),
+        Probe(name="credentials", look=checkup.credentials, vital=True),
+        Probe(name="permissions", look=checkup.permissions),
+        Probe(name="bucket", look=checkup.bucket),
+        Probe(name="guards", look=checkup.guards),
+        Probe(name="network", look=checkup.network),
+        Probe(name=OFFERS, look=checkup.offers),
+        Probe(name=QUOTA, look=checkup.quota),
+    )
+
+
+def look_at_guard(context: Context, machine: Machine, *, delete_token_name: str, **_site: object) -> _Look:  # noqa: ARG001 - the same for each
+    """Say what ends the droplet besides its own timer: nothing at this API does, but `kedge reap`."""
+    if not context.environ.get(delete_token_name):
+        return Verdict.WARNING, "it powers off and bills on until `kedge reap` deletes it", f"set {delete_token_name}"
+    return Verdict.OK, "it deletes itself, and `kedge reap` is the guard outside of it", ""
+
+
+class _Checkup:
+    """One look at an account."""
+
+    def __init__(
+        self, api: Api, context: Context, resources: Resources, provider: Provider, ending: SelfDelete
+    ) -> None:
+        self._api = api
+        self._context = context
+        self._resources = resources
+        self._provider = provider
+        self._ending = ending
+
+    def clock(self) -> _Look:
+        site = self._api.site
+        return look_at_clock(f"{site.endpoint}/v2/account", self._context.clock, ca_file=site.ca_file)
+
+    def credentials(self) -> _Look:
+        account = self._account
+        team = (account.get("team") or {}).get("name")
+        who = str(account.get("email", "")) + (f", team {team}" if team else "")
+        if account.get("status", "active") != "active":
+            said = account.get("status_message") or account["status"]
+            return Verdict.FAILED, f"the account of {who} is {said}", "see the control panel, or ask support"
+        return Verdict.OK, f"account of {who}", ""
+
+    def permissions(self) -> _Look:
+        missing = find_missing_scopes(self._api)
+        if missing:
+            fix = "make a token with the scopes that docs/digitalocean.md lists"
+            return Verdict.FAILED, f"the token lacks {', '.join(missing)}", fix
+        return Verdict.OK, "the token has the scopes that a launch needs", ""
+
+    def bucket(self) -> _Look:
+        spaces = open_spaces(
+            self._context.environ, data_memory=self._context.state_dir / "data", clock=self._context.clock
+        )
+        if spaces is None:
+            fix = "name a Spaces bucket with KEDGE_SPACES_BUCKET (docs/digitalocean.md)"
+            return Verdict.WARNING, "none: results wait on the machine, and end with it at its deadline", fix
+        return Verdict.OK, spaces.look(), ""
+
+    def guards(self) -> _Look:
+        """See whether a droplet can delete itself: only a deletion ends its bill."""
+        ending = self._ending
+        if not ending.token:
+            return Verdict.WARNING, ending.caveats[0], f"set {ending.token_name}, and run `kedge reap` on a schedule"
+        site = replace(self._api.site, token=ending.token, token_names=(ending.token_name,))
+        if find_missing_scopes(Api(site, self._context.clock), (DELETE,)):
+            fix = f"set {ending.token_name} to a token with the scope {DELETE}"
+            return Verdict.FAILED, f"{ending.token_name} may not delete droplets: none would delete itself", fix
+        return Verdict.OK, "a droplet deletes itself at its deadline", ""
+
+    def network(self) -> _Look:
+        vpcs = list(self._api.pages("the networks can't be listed", self._api.client.vpcs.list, "vpcs"))
+        own = sum(1 for vpc in vpcs if vpc.get("default"))
+        return Verdict.OK, f"{own} default VPCs; a region without one gets it with its first droplet", ""
+
+    def offers(self) -> _Look:
+        return look_at_offers(self._provider, self._resources)
+
+    def quota(self) -> _Look:
+        """Compare the droplets that there are with the account's limit; GPU limits are apart, and the API has none."""
+        limit = int(self._account.get("droplet_limit") or 0)
+        there = sum(1 for _ in self._api.pages("droplets can't be listed", self._api.client.droplets.list, "droplets"))
+        found = f"{there} droplets of {limit}"
+        ask = "ask for more in the control panel, under Settings, Resource Limits"
+        if there >= limit:
+            return Verdict.FAILED, f"{found}: no other fits", ask
+        if self._resources.accelerators is not None:
+            return Verdict.WARNING, f"{found}; the limit of GPU droplets is unknown: the API doesn't tell it", ask
+        return Verdict.OK, found, ""
+
+    @cached_property
+    def _account(self) -> dict[str, Any]:
+        body = self._api.read("the account can't be used", self._api.client.account.get) or {}
+        return dict(body.get("account") or {})

@@ -1,0 +1,101 @@
+"""The task that proves kedge in a user's own account: selftest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from invoke.tasks import task
+
+if TYPE_CHECKING:
+    from orchestrator.app.selftest import Selftest
+    from orchestrator.core.plan import Plan
+    from orchestrator.core.selftest import Tried
+
+
+@task(
+    help={
+        "provider": "where: local, aws, do or amd",
+        "gpu": "try a machine with this GPU, for example t4; the cheapest machine without one when left out",
+        "region": "the region, or several with commas between them",
+        "spot": "at the spot price",
+        "budget": "refuse when the worst case costs more than this many dollars",
+        "yes": "don't ask",
+        "json": "print the report on standard output as well",
+    },
+    auto_shortflags=False,
+)
+def selftest(
+    _context: Context,
+    provider: str | None = None,
+    gpu: str | None = None,
+    region: str | None = None,
+    spot: bool = False,
+    budget: str = "1",
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Try a run's whole life on the cheapest machine: create, train, stop, resume, fetch, end, and look for leftovers.
+
+    Spends real money, at most the budget. Writes kedge-selftest.json, without secrets, to attach to a report. Exits
+    as launches do: 1 where a check failed, 2, 3 or 4 where nothing could be rented, 5 where something may still bill.
+
+    Examples:
+      kedge selftest
+      kedge selftest --provider aws --gpu t4 --yes
+      kedge selftest --provider amd --gpu mi300x --budget 2
+    """
+    from orchestrator.adapters.jobfile.flags import Overrides
+    from orchestrator.app.root import App
+    from orchestrator.app.selftest import Selftest, selftest_spec
+    from orchestrator.cli import plans
+    from orchestrator.cli.ask import confirm
+    from orchestrator.cli.carry_out import make_console
+
+    app = App()
+    console = make_console(stderr=json)
+    overrides = Overrides(
+        provider=provider,
+        gpu=gpu,
+        region=region,
+        use_spot=True if spot else None,
+        budget=budget,
+        envs=tuple(f"TRAINING_SECONDS={seconds}" for seconds in filter(None, (app.settings.selftest_seconds,))),
+    )
+
+    def ended(line: Tried) -> None:
+        mark = {"ok": "ok", "failed": "!!"}[line.verdict]
+        console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
+
+    with selftest_spec(app, overrides) as spec:
+
+        def agree(plan: Plan) -> None:
+            plans.plan(console, spec, plan)
+            confirm("Go ahead?", yes=yes)
+
+        test = Selftest(app=app, spec=spec, agree=agree, began=lambda _name: None, ended=ended)
+        try:
+            test.run()
+        finally:
+            if test.tried:
+                _conclude(test, as_json=json)
+    if test.error is not None:
+        raise test.error
+
+
+def _conclude(test: Selftest, *, as_json: bool) -> None:
+    """Write the report, and say what the test has cost."""
+    from pathlib import Path
+
+    from orchestrator.app.selftest_report import REPORT, write_report
+    from orchestrator.cli.carry_out import make_console
+    from orchestrator.core.cost import spent_usd
+    from orchestrator.core.units import format_usd
+
+    ledger, run_id = test.app.ledger, test.spec.run_id
+    cost = spent_usd(ledger.rentals(run_id), test.app.clock.now())
+    path = Path.cwd() / REPORT
+    write_report(path, test, ledger.machines(run_id), cost, test.app.settings.environ)
+    make_console(stderr=as_json).print(f"Cost: {format_usd(cost)}. Report: {path.name}", markup=False)
+    if as_json:
+        print(path.read_text(encoding="utf-8"), end="")

@@ -1,0 +1,260 @@
+"""`kedge doctor --provider ...` in the boxes: an account that is ready, and each line failing once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.providers import Context, open_probes
+from orchestrator.core.checkup import Check, Verdict, run_probes
+from orchestrator.core.job import Resources
+from orchestrator.core.offer import Accelerators
+from tests.adapters.aws.world import set_up
+from tests.cloudbox.box import REGION, Box
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.cloudbox.operators import make_operator, operator_policy
+from tests.laptop import Laptop
+
+T4 = Resources(accelerators=Accelerators(name="T4"), regions=(REGION,))
+MI300X = Resources(accelerators=Accelerators(name="MI300X"))
+
+
+class FastClock(SystemClock):
+    """A computer's clock that is ten minutes ahead."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(minutes=10)
+
+
+Checks = Mapping[str, Check]
+
+
+def check_up(folder: Path, provider: str, environ: Mapping[str, str], wish: Resources, **changes: object) -> Checks:
+    """Look at an account, as a fresh laptop does."""
+    context = Context(
+        state_dir=folder, runtime_dir=folder, clock=SystemClock(), key_file=folder / "key", environ=dict(environ)
+    )
+    probes = open_probes(provider, replace(context, **changes), wish)  # type: ignore[arg-type]
+    return {check.name: check for check in run_probes(probes)}
+
+
+def verdicts(checks: Checks) -> dict[str, str]:
+    """Return what isn't right."""
+    return {name: str(check.verdict) for name, check in checks.items() if check.verdict is not Verdict.OK}
+
+
+@pytest.fixture
+def enforced(api: Box, monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+    """An account that kedge is set up in, and whose user has exactly the documented policy."""
+    set_up(api)
+    yield api
+    api.enforce_iam(False)
+
+
+def work_as(api: Box, monkeypatch: pytest.MonkeyPatch, without: str = "") -> None:
+    for name, value in {**api.env, **make_operator(api, operator_policy(without=without))}.items():
+        monkeypatch.setenv(name, value)
+    api.enforce_iam()
+
+
+def test_an_account_that_is_ready_passes_with_the_documented_policy_alone(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every line is ok for a user who isn't an administrator, and nothing is made or changed."""
+    work_as(enforced, monkeypatch)
+    enforced.reset_calls()
+    checks = check_up(tmp_path, "aws", {}, T4)
+    bad = [check for check in checks.values() if check.verdict is not Verdict.OK]
+    assert bad == [], "\n".join(check.found for check in bad)
+    assert "as arn:aws:iam::123456789012:user/ada" in checks["credentials"].found
+    assert "vCPUs" in checks["quota"].found
+    looks = ("Describe", "Get", "List", "Head", "Simulate", "HEAD")
+    assert [call.action for call in enforced.calls() if not call.action.startswith(looks)] == []
+
+
+def no_scheduler_role(api: Box) -> None:
+    iam = api.client("iam")
+    for policy in iam.list_role_policies(RoleName="kedge-scheduler")["PolicyNames"]:
+        iam.delete_role_policy(RoleName="kedge-scheduler", PolicyName=policy)
+    for attached in iam.list_attached_role_policies(RoleName="kedge-scheduler")["AttachedPolicies"]:
+        iam.detach_role_policy(RoleName="kedge-scheduler", PolicyArn=attached["PolicyArn"])
+    iam.delete_role(RoleName="kedge-scheduler")
+
+
+def no_default_network(api: Box) -> None:
+    ec2 = api.client("ec2")
+    for subnet in ec2.describe_subnets()["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+    for vpc in ec2.describe_vpcs()["Vpcs"]:
+        ec2.delete_vpc(VpcId=vpc["VpcId"])
+
+
+def no_quota(api: Box) -> None:
+    api.set_quota("L-DB2E81BA", 0)
+
+
+@pytest.mark.parametrize(
+    ("harm", "line", "fix"),
+    [
+        (lambda api: api.client("s3").delete_bucket(Bucket="kedge-test"), "bucket", "kedge bootstrap"),
+        (no_scheduler_role, "guards", "kedge bootstrap"),
+        (no_default_network, "network", "create-default-vpc"),
+        (no_quota, "offers", "servicequotas"),
+    ],
+    ids=["bucket", "guards", "network", "quota"],
+)
+def test_each_thing_that_an_aws_account_lacks_is_named_with_its_fix(
+    harm: Callable[[Box], object],
+    line: str,
+    fix: str,
+    enforced: Box,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """One thing is taken away, and its line fails."""
+    harm(enforced)
+    work_as(enforced, monkeypatch)
+    failed = check_up(tmp_path, "aws", {}, T4)[line]
+    assert failed.verdict is Verdict.FAILED
+    assert fix in failed.fix
+
+
+def test_missing_permissions_are_named(enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """IAM's simulator is asked for every statement of the policy, with values for which its conditions hold."""
+    work_as(enforced, monkeypatch, without="scheduler:CreateSchedule")
+    failed = check_up(tmp_path, "aws", {}, T4)["permissions"]
+    assert failed.verdict is Verdict.FAILED
+    assert failed.found == "not allowed: scheduler:CreateSchedule"
+    assert "docs/aws-permissions.md" in failed.fix
+
+
+@pytest.mark.parametrize(("without", "verdict"), [("", "warning"), ("MakeWithRunTag", "failed")])
+def test_dry_runs_take_the_place_of_a_simulator_that_may_not_be_asked(
+    without: str, verdict: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They tell of EC2 alone, and make nothing."""
+    policy = operator_policy(without=without)
+    policy["Statement"] = [each for each in policy["Statement"] if each["Sid"] != "Doctor"]
+    for name, value in {**enforced.env, **make_operator(enforced, policy)}.items():
+        monkeypatch.setenv(name, value)
+    enforced.enforce_iam()
+    check = check_up(tmp_path, "aws", {}, T4)["permissions"]
+    assert str(check.verdict) == verdict
+    assert ("ec2:CreateVolume" in check.found) == (verdict == "failed")
+    enforced.enforce_iam(False)
+    assert enforced.client("ec2").describe_volumes()["Volumes"] == []
+
+
+def test_an_aws_account_before_its_bootstrap_is_told_to_have_one(
+    api: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No bucket, no role for deadlines; the rest is looked at all the same."""
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    checks = check_up(tmp_path, "aws", {}, T4)
+    for line in ("account level", "bucket", "guards"):
+        assert checks[line].verdict is Verdict.FAILED
+        assert "kedge bootstrap --provider aws" in checks[line].fix
+    assert checks["network"].verdict is Verdict.OK
+
+
+def test_without_credentials_nothing_else_is_asked(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line says so, and the others wait for it: ten times the same error would hide the cause."""
+    for name, value in {**enforced.env, "AWS_ACCESS_KEY_ID": "AKIANOBODY", "AWS_SECRET_ACCESS_KEY": "x"}.items():
+        monkeypatch.setenv(name, value)
+    enforced.enforce_iam()
+    checks = check_up(tmp_path, "aws", {}, T4)
+    assert checks["credentials"].verdict is Verdict.FAILED
+    assert "aws configure" in checks["credentials"].fix
+    assert checks["permissions"].found == "not looked at"
+
+
+def test_a_wrong_clock_is_found_at_both_clouds(
+    enforced: Box, do_api: DigitalOceanBox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ten minutes ahead: signatures are refused, and deadlines come too early. fact: aws-signature-age."""
+    for name, value in enforced.env.items():
+        monkeypatch.setenv(name, value)
+    for provider, environ, wish in (("aws", {}, T4), ("do", do_api.environ, MI300X)):
+        failed = check_up(tmp_path, provider, environ, wish, clock=FastClock())["clock"]
+        assert failed.verdict is Verdict.FAILED
+        assert "ahead" in failed.found
+        assert "timedatectl" in failed.fix
+
+
+DO_SCOPES = (
+    *("account:read", "regions:read", "sizes:read", "image:read", "vpc:read"),
+    *(f"{kind}:{verb}" for kind in ("droplet", "ssh_key", "tag", "firewall") for verb in ("read", "create", "delete")),
+)
+
+
+def do_environ(do: DigitalOceanBox, *, without: str = "") -> dict[str, str]:
+    """Return the variables of a user whose token has the documented scopes, but for one."""
+    token = do.make_token(*(scope for scope in DO_SCOPES if scope != without))
+    return {
+        **do.environ,
+        "DIGITALOCEAN_ACCESS_TOKEN": token,
+        "KEDGE_DIGITALOCEAN_DELETE_TOKEN": do.make_token("droplet:delete"),
+    }
+
+
+def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """What the API doesn't tell, and what works less well, is a warning; nothing is made or changed.
+
+    fact: do-gpu-limit-untold.
+    """
+    checks = check_up(tmp_path, "do", do_environ(do_api), MI300X)
+    assert verdicts(checks) == {"bucket": "warning", "quota": "warning"}
+    assert "the API doesn't tell" in checks["quota"].found
+    assert all(check.fix for check in checks.values() if check.verdict is not Verdict.OK)
+    assert not do_api.cloud.account.droplets
+    assert not do_api.cloud.account.firewalls
+
+
+@pytest.mark.parametrize("scope", ["droplet:create", "droplet:delete", "ssh_key:create", "firewall:read", "tag:create"])
+def test_a_scope_that_a_token_lacks_is_named(scope: str, do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """Found by calls that change nothing. fact: do-scope-before-content."""
+    failed = check_up(tmp_path, "do", do_environ(do_api, without=scope), MI300X)["permissions"]
+    assert (failed.verdict, failed.found) == (Verdict.FAILED, f"the token lacks {scope}")
+    assert "docs/digitalocean.md" in failed.fix
+
+
+def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, a limit."""
+    good = do_environ(do_api)
+
+    def line(name: str, **environ: str) -> tuple[str, str]:
+        check = check_up(tmp_path, "do", {**good, **environ}, MI300X)[name]
+        return str(check.verdict), check.fix
+
+    assert line("credentials", DIGITALOCEAN_ACCESS_TOKEN="dop_v1_nobody")[0] == "failed"
+    assert line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN="")[0] == "warning"
+    assert line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN=do_api.make_token("droplet:read"))[0] == "failed"
+    spaces = {"KEDGE_SPACES_BUCKET": "b", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
+    assert "KEDGE_SPACES_BUCKET" in line("bucket", **spaces, SPACES_ACCESS_KEY_ID="k", SPACES_SECRET_ACCESS_KEY="s")[1]
+    assert check_up(tmp_path, "do", good, replace(T4, regions=()))["offers"].verdict is Verdict.FAILED
+    do_api.settings.droplet_limit = 0
+    assert line("quota")[0] == "failed"
+
+
+def test_the_command_prints_a_table_or_json_and_exits_with_1_where_a_launch_would_fail(
+    laptop: Laptop, do_api: DigitalOceanBox
+) -> None:
+    """Each line has its fix."""
+    laptop.extra_env |= do_environ(do_api)
+    assert "the token has the scopes" in laptop.kedge("doctor", "--provider", "do", "--gpu", "mi300x")
+    laptop.extra_env |= do_environ(do_api, without="droplet:create")
+    said = laptop.kedge("doctor", "--provider", "do", code=1)
+    assert "!!  permissions" in said
+    assert "docs/digitalocean.md" in said
+    found = {check["name"]: check["verdict"] for check in laptop.json("doctor", "--provider", "do", code=1)}
+    assert (found["permissions"], found["credentials"]) == ("failed", "ok")
+    laptop.kedge("doctor", "--provider", "gcp", code=2)
+    assert "do" in laptop.errors

@@ -1,0 +1,278 @@
+"""`kedge selftest` on this computer: a run's whole life, each check failing once, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.settings import read_settings
+from orchestrator.app.root import App
+from orchestrator.app.selftest import Selftest, selftest_spec
+from orchestrator.app.selftest_report import redact
+from orchestrator.core.checkup import Verdict
+from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.machine import Machine, MachineOrder
+from orchestrator.core.ports import Provider
+from orchestrator.core.selftest import find_fault
+from orchestrator.core.sweep import Sweep
+from tests.laptop import Laptop
+
+LIFE = [
+    *("permissions", "offer", "creation", "boot", "code", "data", "start", "SSH with pinned keys", "deadline guard"),
+    *("code on the machine", "first steps", "stop", "data", "start", "resume", "notice"),
+    *("training", "results", "teardown", "right results", "sweep"),
+]
+
+
+@pytest.fixture
+def laptop(laptop: Laptop) -> Laptop:
+    """A laptop whose self-test takes seconds."""
+    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "8"
+    return laptop
+
+
+def read_report(laptop: Laptop) -> dict[str, Any]:
+    return dict(json.loads((laptop.home / "kedge-selftest.json").read_text()))
+
+
+def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop) -> None:
+    """Every check is ok; what it was is printed and written down; no process, no machine, no folder stays."""
+    laptop.extra_env["MY_API_TOKEN"] = "selftest-1122"
+    laptop.kedge("selftest", code=2)
+    assert "--yes" in laptop.errors
+    said = laptop.kedge("selftest", "--yes")
+    assert re.search(r"ok  sweep +\d+\.\d s  nothing of it is left", said)
+    report = read_report(laptop)
+    assert [line["check"] for line in report["checks"]] == LIFE
+    assert report["passed"]
+    assert laptop.processes() == []
+    assert list((laptop.state / "machines").iterdir()) == []
+    assert not (laptop.home / "kedge-results").exists()
+    assert laptop.json("status") == []
+
+
+def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
+    """The machine is ended and the sweep made before the command leaves; the report says where it broke off."""
+    test = laptop.start("selftest", "--yes")
+    assert test.stdout is not None
+    while "first steps" not in (line := test.stdout.readline()):
+        assert line
+    test.send_signal(signal.SIGINT)
+    test.communicate(timeout=60)
+    assert test.returncode == 130
+    checks = {line["check"]: line for line in read_report(laptop)["checks"]}
+    assert checks["sweep"]["found"] == "nothing of it is left"
+    assert not read_report(laptop)["passed"]
+    assert laptop.processes() == []
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--gpu", "mi300x:8"], 3), (["--provider", "gcp"], 2)])
+def test_what_can_t_be_rented_is_told_by_the_exit_code(laptop: Laptop, words: list[str], code: int) -> None:
+    """As a launch does: no such provider, nothing for sale."""
+    laptop.kedge("selftest", "--yes", *words, code=code)
+    assert laptop.processes() == []
+
+
+def test_a_laptop_that_lacks_something_is_told_before_anything_is_made(laptop: Laptop) -> None:
+    """The checks of `kedge doctor` come first."""
+    laptop.runtime.chmod(0o755)
+    said = laptop.kedge("selftest", "--yes", code=1)
+    assert "!!  permissions" in said
+    assert "kedge doctor" in laptop.errors
+    assert [line["check"] for line in read_report(laptop)["checks"]] == ["permissions"]
+
+
+@dataclass
+class Stage:
+    """Where a self-test is being played: the bundled job's folder, and the app."""
+
+    home: Path
+    app: App
+
+    def files(self, pattern: str) -> list[Path]:
+        """Find files below the machines of this computer."""
+        found = list((self.app.settings.state_dir / "machines").glob(pattern))
+        assert found, pattern
+        return found
+
+    def break_agent(self) -> None:
+        """The agent on the machine does nothing any more."""
+        for path in self.files("*/bin/kedge-agent"):
+            path.write_text("#!/bin/sh\necho broken >&2\nexit 9\n")
+
+    def kill_training(self) -> None:
+        """The training dies."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[-1:] == ["train.py"] and str(self.app.settings.state_dir) in process.cwd():
+                    process.kill()
+
+    def wrap_provider(self, wrapper: type[_Port]) -> None:
+        """Let something of the provider fail."""
+        world = self.app.world("local")
+        self.app._worlds["local"] = replace(world, provider=wrapper(world.provider))
+
+
+class _Port:
+    """A provider, but for what a subclass overrides."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+
+class Unwilling(_Port):
+    """Creates nothing."""
+
+    def create(self, order: MachineOrder) -> Machine:
+        raise KedgeError(f"machine {order.id} can't be created")
+
+
+class Undying(_Port):
+    """Ends nothing."""
+
+    def destroy(self, machine_id: str) -> None:
+        raise KedgeError(f"machine {machine_id} can't be ended")
+
+
+class Blind(_Port):
+    """Can't be swept."""
+
+    def sweep(self) -> Sweep:
+        raise KedgeError("the provider doesn't answer")
+
+
+def change_deadline(stage: Stage) -> None:
+    for path in stage.files("*/machine.json"):
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "deadline": config["deadline"] + 3600}))
+
+
+def damage_data(stage: Stage) -> None:
+    path = stage.home / "numbers" / "numbers.txt"
+    path.write_text(path.read_text().replace("500\n", "501\n"))
+
+
+def damage_code(stage: Stage) -> None:
+    for path in stage.files("*/code/numbers/numbers.txt"):
+        path.write_text("1")
+
+
+def lose_steps(stage: Stage) -> None:
+    for path in stage.files("*/results/output/steps.log"):
+        path.write_text("")
+
+
+def lose_machine(stage: Stage) -> None:
+    provider = stage.app.world("local").provider
+    for machine in provider.machines():
+        provider.destroy(machine.id)
+
+
+@pytest.mark.parametrize(
+    ("moment", "harm", "failing"),
+    [
+        (("creation", 1), lambda stage: stage.wrap_provider(Unwilling), "creation"),
+        (("boot", 1), lose_machine, "boot"),
+        (("code", 1), Stage.break_agent, "code"),
+        (("data", 1), lambda stage: shutil.rmtree(stage.home / "numbers"), "data"),
+        (("start", 1), Stage.break_agent, "start"),
+        (("SSH with pinned keys", 1), Stage.break_agent, "SSH with pinned keys"),
+        (("deadline guard", 1), change_deadline, "deadline guard"),
+        (("code on the machine", 1), damage_data, "code on the machine"),
+        (("data", 1), damage_data, "first steps"),
+        (("stop", 1), Stage.break_agent, "stop"),
+        (("start", 2), damage_code, "resume"),
+        (("notice", 1), Stage.break_agent, "notice"),
+        (("training", 1), Stage.kill_training, "training"),
+        (("results", 1), Stage.break_agent, "results"),
+        (("training", 1), lose_steps, "right results"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
+    moment: tuple[str, int],
+    harm: Callable[[Stage], object],
+    failing: str,
+    laptop: Laptop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is harmed fails, with a reason; what comes after it isn't tried; the machine is ended and looked for."""
+    monkeypatch.chdir(laptop.home)
+    test = play(laptop, moment, harm)
+    failed = [line for line in test.tried if line.verdict is Verdict.FAILED]
+    assert failed[0].name == failing, test.tried
+    assert failed[0].found
+    assert test.tried[-1].name == "sweep"
+    assert test.tried[-1].found == "nothing of it is left"
+    assert test.error is not None
+    assert test.error.exit_code in (1, 2)
+    assert laptop.processes() == []
+
+
+@pytest.mark.parametrize(("wrapper", "failing"), [(Undying, "teardown"), (Blind, "sweep")])
+def test_what_may_still_bill_is_said_with_exit_code_5(
+    wrapper: type[_Port], failing: str, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that can't be ended, an account that can't be swept: the last word is what to do about it."""
+
+    def harm(stage: Stage) -> None:
+        stage.wrap_provider(wrapper)
+        stage.break_agent()
+
+    monkeypatch.chdir(laptop.home)
+    test = play(laptop, ("SSH with pinned keys", 1), harm)
+    assert failing in [line.name for line in test.tried if line.verdict is Verdict.FAILED]
+    assert isinstance(test.error, StillBillingError)
+    assert "kedge reap" in test.error.fix
+
+
+def play(laptop: Laptop, moment: tuple[str, int], harm: Callable[[Stage], object]) -> Selftest:
+    """Run a self-test, and do harm when a check begins for the nth time."""
+    app = App(read_settings({**laptop.env, "PATH": os.environ["PATH"]}))
+    overrides = Overrides(provider="local", envs=("TRAINING_SECONDS=4",))
+    with selftest_spec(app, overrides) as spec:
+        stage = Stage(home=Path(spec.folder) if not spec.job.path else Path(spec.job.path).parent, app=app)
+        seen: list[str] = []
+
+        def began(name: str) -> None:
+            seen.append(name)
+            if moment == (name, seen.count(name)):
+                harm(stage)
+
+        test = Selftest(app=app, spec=spec, agree=lambda _plan: None, began=began, ended=lambda _line: None)
+        test.run()
+        app.ledger.close()
+        return test
+
+
+def test_results_are_right_only_if_each_step_was_done_once() -> None:
+    """None is missing, none was done twice, over exactly one stop; and the notice was seen."""
+    status = {"step": 12, "starts": 2, "noticed": True}
+    steps = "".join(f"{step}\n" for step in range(1, 13))
+    assert find_fault(steps, json.dumps(status)) == ""
+    assert "steps are" in find_fault(steps + "12\n", json.dumps(status))
+    assert "began 1 times" in find_fault(steps, json.dumps({**status, "starts": 1}))
+    assert "notice" in find_fault(steps, json.dumps({**status, "noticed": False}))
+    assert "can't be read" in find_fault(steps, "")
+
+
+def test_a_report_holds_nothing_secret() -> None:
+    """Values of variables that hold secrets, account numbers, users, addresses, and the user's own folder."""
+    environ = {"MY_API_TOKEN": "tok-123456", "AWS_SECRET_ACCESS_KEY": "s3cr3t/x", "HOME": "/home/ada", "LANG": "sweep"}
+    text = "tok-123456 s3cr3t/x 123456789012 arn:aws:iam::123456789012:user/ada ada@example.org /home/ada/x"
+    assert redact(text, environ) == "SECRET SECRET ACCOUNT ARN MAIL ~/x"
