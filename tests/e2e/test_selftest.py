@@ -39,7 +39,7 @@ LIFE = [
 @pytest.fixture
 def laptop(laptop: Laptop) -> Laptop:
     """A laptop whose self-test takes seconds."""
-    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "8"
+    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "6"
     return laptop
 
 
@@ -186,7 +186,7 @@ def lose_machine(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("moment", "harm", "failing"),
     [
-        (("creation", 1), lambda stage: stage.wrap_provider(Unwilling), "creation"),
+        (("offer", 1), lambda stage: stage.wrap_provider(Unwilling), "creation"),
         (("boot", 1), lose_machine, "boot"),
         (("code", 1), Stage.break_agent, "code"),
         (("data", 1), lambda stage: shutil.rmtree(stage.home / "numbers"), "data"),
@@ -194,7 +194,7 @@ def lose_machine(stage: Stage) -> None:
         (("SSH with pinned keys", 1), Stage.break_agent, "SSH with pinned keys"),
         (("deadline guard", 1), change_deadline, "deadline guard"),
         (("code on the machine", 1), damage_data, "code on the machine"),
-        (("data", 1), damage_data, "first steps"),
+        (("offer", 1), damage_data, "first steps"),
         (("stop", 1), Stage.break_agent, "stop"),
         (("start", 2), damage_code, "resume"),
         (("notice", 1), Stage.break_agent, "notice"),
@@ -244,7 +244,7 @@ def test_what_may_still_bill_is_said_with_exit_code_5(
 def play(laptop: Laptop, moment: tuple[str, int], harm: Callable[[Stage], object]) -> Selftest:
     """Run a self-test, and do harm when a check begins for the nth time."""
     app = App(read_settings({**laptop.env, "PATH": os.environ["PATH"]}))
-    overrides = Overrides(provider="local", envs=("TRAINING_SECONDS=4",))
+    overrides = Overrides(provider="local", envs=("TRAINING_SECONDS=3",))
     with selftest_spec(app, overrides) as spec:
         stage = Stage(home=Path(spec.folder) if not spec.job.path else Path(spec.job.path).parent, app=app)
         seen: list[str] = []
