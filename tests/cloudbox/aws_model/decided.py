@@ -198,6 +198,7 @@ _IAM = (
     _no_rules("iam.SimulatePrincipalPolicyRequest.ResourceArns", "", _DESCRIBES),
     _never("iam.SimulatePrincipalPolicyRequest.P*InputList"),
     _never("iam.SimulatePrincipalPolicyRequest.CallerArn"),
+    _never("iam.PolicyIdentifier.*"),
     _never("iam.SimulatePrincipalPolicyRequest.Resource[HP]*"),
 )
 _S3 = (
