@@ -30,12 +30,17 @@ exec "$@"
 """
 
 
-def in_own_scope(machine: MachineConfig, argv: Sequence[str]) -> list[str]:
+def in_own_scope(machine: MachineConfig, argv: Sequence[str], *, systemd: Path = _SYSTEMD) -> list[str]:
     """Return what to call so that the command starts in a scope of its own; itself where there is no systemd to ask.
 
     A local machine's processes are found by their ancestors and end with it: they get none.
+
+    Args:
+        machine: on which it starts.
+        argv: the command.
+        systemd: a folder that is there where systemd is the machine's first process.
     """
-    if machine.provider == LOCAL or not _SYSTEMD.is_dir() or shutil.which("busctl") is None:
+    if machine.provider == LOCAL or not systemd.is_dir() or shutil.which("busctl") is None:
         return list(argv)
     rights = "" if os.geteuid() == 0 else "sudo -n"
     scope = f"kedge-run-{secrets.token_hex(4)}.scope"

@@ -46,8 +46,8 @@ class FirstBoot:
 
     apt_seconds: float = 180
     needrestart: bool = True
-    nodes_seconds: float = 0
-    torch_seconds: float = 0
+    nodes_seconds: float = 0.5
+    torch_seconds: float = 1
     no_venv: bool = False
     import_seconds: float = 0
 

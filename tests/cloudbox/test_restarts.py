@@ -128,4 +128,10 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=30)
     assert machine.scope.startswith("kedge-run-")
     machine.await_steps()
-    laptop.kedge("teardown", "--yes", "--no-fetch")
+
+    machine.sh("sudo systemctl stop kedge-watch; echo '{\"time\": 1}' >/opt/kedge/heartbeat.json")
+    began = time.monotonic()
+    said = laptop.kedge("teardown", "--yes")
+    assert time.monotonic() - began < 60, "a dead agent uploads nothing, and is not waited for"
+    assert "no heartbeat for" in said
+    assert "a verified copy of the results is at home" in said

@@ -1,0 +1,48 @@
+"""A control group of its own for the command; on real machines, tests/cloudbox/test_restarts.py sees it at work."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.agent.scope import in_own_scope
+from orchestrator.agent.wire import LOCAL, MachineConfig
+
+COMMAND = ["printf", "%s\n", "a word", "it's"]
+
+
+def machine(provider: str) -> MachineConfig:
+    return MachineConfig(
+        machine="m1", run="r", provider=provider, root="/opt/kedge", created=0, deadline=0, usd_per_hour="1"
+    )
+
+
+@pytest.fixture
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A systemd that refuses every scope; what it was asked is in `asked`."""
+    for name in ("sudo", "busctl"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nexit 1\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_a_command_whose_scope_is_refused_starts_all_the_same(refusing: Path) -> None:
+    """With its words as they are; it was asked for a scope around the very process that becomes it."""
+    argv = in_own_scope(machine("aws"), COMMAND, systemd=refusing)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.communicate(timeout=10)[0] == "a word\nit's\n"
+    asked = (refusing / "asked").read_text()
+    assert "StartTransientUnit" in asked
+    assert f"PIDs au 1 {process.pid} " in asked
+
+
+@pytest.mark.parametrize(("provider", "folder"), [(LOCAL, "."), ("aws", "missing")])
+def test_where_there_is_no_systemd_to_ask_the_command_is_called_as_it_is(
+    refusing: Path, provider: str, folder: str
+) -> None:
+    """Nor on a local machine, whatever this computer has: its init finds its processes by their ancestors."""
+    assert in_own_scope(machine(provider), COMMAND, systemd=refusing / folder) == COMMAND

@@ -1,0 +1,63 @@
+"""Commands on a run that trains are killed at instants drawn from a seed; KEDGE_COMMAND_KILLS says how many."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+
+import pytest
+
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {STEPS: 100000, PAUSE: 0.02, SAVE_EVERY: 5}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+KILLS = int(os.environ.get("KEDGE_COMMAND_KILLS", "5"))
+SEED = 9
+LONGEST_S = 1.5
+COMMANDS = (("stop",), ("sync-code", "--restart"), ("resume", "--yes", "--detach"), ("teardown", "--yes"), ("fetch",))
+
+
+def draw_kills() -> list[tuple[float, tuple[str, ...]]]:
+    """Draw instants; each command comes as often as the others."""
+    rng = random.Random(SEED)
+    return [(round(rng.uniform(0.1, LONGEST_S), 3), COMMANDS[number % len(COMMANDS)]) for number in range(KILLS)]
+
+
+@pytest.mark.parametrize(("seconds", "words"), draw_kills())
+def test_a_run_goes_on_whichever_command_was_killed_on_it(
+    laptop: Laptop, seconds: float, words: tuple[str, ...]
+) -> None:
+    """Resume goes on from its newest checkpoint at the least, and a teardown leaves nothing."""
+    laptop.write_job(JOB)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    results = laptop.state / "machines" / f"{run}-m1" / "results"
+    wait_until(lambda: list(results.glob("checkpoints/step-*.txt")))
+    script = laptop.home / "train.py"
+    script.write_text(f"{script.read_text()}# changed\n")
+    command = laptop.start(*words)
+    time.sleep(seconds)
+    command.kill()
+    command.wait()
+    laptop.kedge("resume", run, "--yes", "--detach")
+    laptop.kedge("teardown", run, "--yes")
+    assert laptop.processes() == []
+    assert list((laptop.state / "machines").iterdir()) == []
+    log = laptop.home / "kedge-results" / run / "output" / "results" / "steps.log"
+    steps = [int(line.split()[0]) for line in log.read_text().splitlines()]
+    lost = [earlier - later for earlier, later in itertools.pairwise(steps) if later <= earlier]
+    assert set(range(1, max(steps) + 1)) == set(steps), "no step is missing"
+    assert all(back < 2 * 5 for back in lost), "no more than what came after the newest checkpoint is done again"
+    ledger = laptop.ledger()
+    assert (ledger.machines(live_only=True), ledger.runs(live_only=True)) == ((), ())
+    ledger.close()
