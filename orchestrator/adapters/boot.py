@@ -51,6 +51,9 @@ _NEEDRESTART = """\
 # kedge: what runs the training is not restarted after an installation.
 $nrconf{override_rc}{qr(^kedge-)} = 0;
 """
+SCRATCH_WAIT_SECONDS = 60
+"""How long a boot waits for an image that mounts the machine's local disks itself."""
+
 _AGENT = Path(__file__).resolve().parent.parent / "agent"
 _UNITS = "/etc/systemd/system"
 _MARGIN_SHARE = 20
@@ -72,6 +75,24 @@ class BootVolume:
     target: str
     ours: bool
     device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskNames:
+    """What a cloud's disks are called on its machines.
+
+    Attributes:
+        volume_model: of a data volume, as udev writes it into the names in /dev/disk/by-id.
+        local: glob patterns, with spaces between them, of the disks that come with a machine and are lost with it. No
+            data volume's name may match.
+        mounted_by: a unit of the cloud's images that mounts the local disks itself; empty for none.
+        mounted_at: where it does.
+    """
+
+    volume_model: str
+    local: str
+    mounted_by: str = ""
+    mounted_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +139,19 @@ def read_bootstrap() -> dict[str, str]:
     return {f"{name}.py": (_AGENT / f"{name}.py").read_text() for name in names}
 
 
-def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_model: str) -> str:
+def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disks: DiskNames) -> str:
     """Render the cloud-config: plain text, the same for the same machine.
 
     Args:
         spec: the machine.
         bootstrap: the agent's modules that fetch the rest of it, as `read_bootstrap` returns them; none where it is
             brought.
-        disk_model: of a volume's disk, as udev writes it into the names in /dev/disk/by-id.
+        disks: what they are called there.
 
     Raises:
         TemplateError: a value can't be written where it is needed.
     """
-    files = _render_files(spec, bootstrap, disk_model)
+    files = _render_files(spec, bootstrap, disks)
     return render(
         "boot/user-data.yaml.j2",
         spec=spec,
@@ -141,7 +162,7 @@ def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disk_mo
     )
 
 
-def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disk_model: str) -> dict[str, str]:
+def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disks: DiskNames) -> dict[str, str]:
     """Render the files that cloud-init writes: path -> text."""
     root = spec.machine.root
     return {
@@ -150,7 +171,7 @@ def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disk_model: str)
         **{f"{root}/boot/kedge_agent/{name}": text for name, text in bootstrap.items()},
         f"{root}/boot/machine.json": _machine_form(spec.machine),
         f"{root}/boot.json": json.dumps(asdict(spec.boot)) + "\n",
-        **{f"{root}/boot/{name}.sh": text for name, text in _render_scripts(spec, disk_model).items()},
+        **{f"{root}/boot/{name}.sh": text for name, text in _render_scripts(spec, disks).items()},
         **{f"{_UNITS}/{name}": text for name, text in _render_units(spec).items()},
     }
 
@@ -167,7 +188,7 @@ def _render_deadline(spec: BootSpec) -> str:
     )
 
 
-def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
+def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
     whose = {"root": spec.machine.root, "user": USER}
     prepare = render(
         "boot/prepare.sh.j2",
@@ -178,6 +199,7 @@ def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
     )
     unready = render("boot/unready.sh.j2", unready_seconds=spec.unready_seconds, end_unit=END_UNIT, **whose)
     scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare, "unready": unready}
+    scripts["scratch"] = render("boot/scratch.sh.j2", names=disks, wait=SCRATCH_WAIT_SECONDS, **whose)
     if not spec.agent_sha256:
         scripts["supply"] = render("boot/supply.sh.j2", state=STATE, **whose)
     if spec.volumes:
@@ -186,7 +208,7 @@ def _render_scripts(spec: BootSpec, disk_model: str) -> dict[str, str]:
             by_id="/dev/disk/by-id",
             fstab="/etc/fstab",
             wait=DISK_WAIT_SECONDS,
-            disk_model=disk_model,
+            disk_model=disks.volume_model,
             volumes=spec.volumes,
             **whose,
         )

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.boot import BootVolume
+from orchestrator.adapters.boot import BootVolume, DiskNames
 from orchestrator.adapters.templates import render
 from orchestrator.core.report import parse_ready
 
@@ -401,6 +401,29 @@ class Disks(Scratch):
         code, _, said = done.stdout.partition("\n")
         return int(code), said + done.stderr
 
+    def add_local(self, image: Path, name: str = "a") -> str:
+        """Attach a disk that came with the machine, under two names, as udev has it."""
+        device = self.attach(image, serial=f"local-{name}")
+        for link in (f"local-{name}", f"local-{name}-ns-1"):
+            (self.by_id / link).symlink_to(device)
+        return device
+
+    def boot_local(self, *, then: str = "", mounted_by: str = "", before: str = "", wait: int = 0) -> str:
+        """Put the data on a local disk; return what the script said, and then a command in its mount namespace.
+
+        The root disk is small, so that a disk of some MiB has more room.
+        """
+        names = DiskNames(
+            volume_model="x", local=f"{self.by_id}/local-*", mounted_by=mounted_by, mounted_at=f"{self.folder}/image"
+        )
+        script = render("boot/scratch.sh.j2", root=str(self.root), user=ME, names=names, wait=wait)
+        (self.folder / "scratch.sh").write_text(script)
+        (self.folder / "image").mkdir(exist_ok=True)
+        small = f"mount -t tmpfs -o size=4m none {self.root} && mkdir {self.root}/data"
+        run_it = f"cd {self.root}\n{before}\nsh {self.folder}/scratch.sh"
+        done = self.sh(f"{small}\n{run_it}\ncd {self.root}\n{then}\n", shell=["unshare", "--mount", "sh"])
+        return done.stdout + done.stderr
+
     def detach(self) -> None:
         for device in self._attached:
             run(["losetup", "--detach", device])
@@ -648,3 +671,99 @@ def test_data_that_is_in_the_volumes_way_stays(disks: Disks) -> None:
 
 def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, env={"PATH": SYSTEM_PATH}, capture_output=True, text=True, timeout=60, check=False)
+
+
+# A disk that comes with the machine.
+
+
+def no_image(disks: Disks) -> None:
+    """Let systemctl know no unit that mounts disks."""
+    disks.replace_program("systemctl", "exit 1")
+
+
+@needs_root
+def test_a_local_disk_that_is_blank_holds_the_data(disks: Disks) -> None:
+    """It is formatted, and is the data folder from then on, owned by the user; the largest, where there are several.
+
+    fact: do-scratch-disk
+    """
+    no_image(disks)
+    disks.add_local(disks.make("small", mib=16), "a")
+    disks.add_local(disks.make("large", mib=64), "b")
+    look = "findmnt -no FSTYPE,SIZE data; stat -c '%U %a' data; touch data/set; ls scratch/kedge-data; cat boot.jsonl"
+    said = disks.boot_local(then=look)
+    assert f"data is on {disks.root}/scratch" in said
+    assert f"{ME} 755" in said
+    assert "\nset\n" in said
+    (size,) = [line.split()[1] for line in said.splitlines() if line.startswith("ext4")]
+    assert float(size.rstrip("M")) > 40
+    assert '"phase": "scratch"' in said
+    assert '"ok": true' in said
+
+
+@needs_root
+def test_a_reboot_finds_the_data_where_it_was(disks: Disks) -> None:
+    """The disk is known by its label, and is not formatted again; it has less room than the root disk by then."""
+    no_image(disks)
+    disks.add_local(disks.make("disk", mib=64))
+    disks.boot_local(then="echo mine >data/set; umount data scratch")
+    assert "mine" in disks.boot_local(then="cat data/set")
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["a file system", "not zero", "partitions"])
+def test_a_local_disk_that_holds_something_is_left_alone(disks: Disks, what: str) -> None:
+    """Not a byte changes; the data stays on the root disk, and the boot goes on."""
+    no_image(disks)
+    image = disks.make("disk", mib=64)
+    if what == "a file system":
+        format_with_a_file(disks, image)
+    elif what == "not zero":
+        with image.open("r+b") as content:
+            content.seek(-100, os.SEEK_END)
+            content.write(b"x")
+    else:
+        done = subprocess.run(["sfdisk", "-q", str(image)], input=b"type=83\n", capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+    before = image.read_bytes()
+    disks.add_local(image)
+    said = disks.boot_local(then="mountpoint data; cat boot.jsonl")
+    assert "data stays on the root disk: none of" in said
+    assert "data is not a mountpoint" in said
+    assert '"ok": true' in said
+    assert image.read_bytes() == before
+
+
+@needs_root
+def test_disks_that_the_image_mounts_are_awaited_and_never_formatted(disks: Disks) -> None:
+    """As a Deep Learning AMI does, in its own time (fact: dlami-nvme); where it doesn't in time, nothing is touched."""
+    disks.replace_program("systemctl", "exit 0")
+    image = disks.make("disk", mib=64)
+    disks.add_local(image)
+    late = f"(sleep 1; mount -t tmpfs -o size=32m none {disks.folder}/image) &"
+    said = disks.boot_local(
+        mounted_by="image.service", before=late, wait=20, then="touch data/set; ls ../image/kedge-data"
+    )
+    assert f"data is on {disks.folder}/image" in said
+    assert said.rstrip().endswith("set")
+    assert "the image didn't mount" in disks.boot_local(mounted_by="image.service")
+    assert image.read_bytes() == bytes(64 * MIB)
+
+
+@needs_root
+@pytest.mark.parametrize(("mib", "before"), [(2, "true"), (64, "touch data/mine")])
+def test_data_stays_where_it_is_better_off(disks: Disks, mib: int, before: str) -> None:
+    """Where the root disk has more room, and where some is there already, which would be hidden."""
+    no_image(disks)
+    disks.add_local(disks.make("disk", mib=mib))
+    said = disks.boot_local(before=before, then="mountpoint data")
+    assert "data stays on the root disk" in said
+    assert "data is not a mountpoint" in said
+
+
+def test_a_machine_without_local_disks_keeps_its_data_on_the_root_disk(scratch: Scratch) -> None:
+    """The pattern matches nothing; the boot goes on."""
+    names = DiskNames(volume_model="x", local=f"{scratch.folder}/none-*")
+    done = scratch.sh(render("boot/scratch.sh.j2", root=str(scratch.root), user=ME, names=names, wait=0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "there is no local disk" in done.stdout

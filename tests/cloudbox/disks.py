@@ -26,14 +26,23 @@ class Disks:
                 found[volume.id] = (str(file), by_id(volume.id))
         return found
 
+    def local_disk(self, instance: Instance, gib: int) -> tuple[str, str]:
+        """Return the file and the by-id name of a local disk, which ends with its machine (fact: local-disk-names)."""
+        file = self._files.file(_local(instance), gib)
+        return str(file), f"nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{instance.id[2:].upper()}"
+
     def settle(self) -> None:
-        """Keep what new snapshots hold, and delete the files of volumes and snapshots that are gone."""
-        known: set[str] = set()
+        """Keep what new snapshots hold, and delete the files of volumes, snapshots and machines that are gone."""
+        known = {_local(instance) for _, instance in moto_state.instances() if instance.state not in moto_state.GONE}
         for _, backend in moto_state.regions():
             known |= set(backend.volumes) | set(backend.snapshots)
             for snapshot in list(backend.snapshots.values()):
                 self._files.keep(snapshot.id, snapshot.volume.id)
         self._files.keep_only(known)
+
+
+def _local(instance: Instance) -> str:
+    return f"local-{instance.id}"
 
 
 def by_id(volume_id: str) -> str:

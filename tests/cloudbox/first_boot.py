@@ -42,6 +42,7 @@ class FirstBoot:
         torch_seconds: until torch can use GPUs that the kernel and nvidia-smi show already.
         no_venv: the system's Python has no venv, ensurepip or pip.
         import_seconds: how long the first import of torch takes, from a volume that is still being loaded.
+        local_disk_gib: the size of the blank disk that comes with a machine; 0 for none.
     """
 
     apt_seconds: float = 180
@@ -50,6 +51,7 @@ class FirstBoot:
     torch_seconds: float = 1
     no_venv: bool = False
     import_seconds: float = 0
+    local_disk_gib: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,11 @@ class Images:
         self._faults.clear()
         self._first = FirstBoot()
 
+    @property
+    def local_disk_gib(self) -> int:
+        """Of the next machine; 0 for none."""
+        return self._first.local_disk_gib
+
     def render(self, gpus: int, model: Mapping[str, str]) -> Image:
         """Return what the image of the next machine has."""
         if gpus == 0:

@@ -158,6 +158,8 @@ class Lifecycle:
             credentials=InstanceCredentials(instance),
         )
         disks = self._disks.of_instance(instance)
+        gib = self.images.local_disk_gib
+        local = (self._disks.local_disk(instance, gib),) if gib else ()
         image = self.images.render(moto_state.gpus(instance.instance_type), T4)
         spec = MachineSpec(
             name=instance.id,
@@ -167,7 +169,7 @@ class Lifecycle:
             zone=zone,
             environment={"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url},
             base=images.base_of(instance.image_id, region),
-            disks=tuple(disks.values()),
+            disks=(*disks.values(), *local),
             files=image.files,
             services=image.services,
             hidden=image.hidden,

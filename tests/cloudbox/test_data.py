@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ JOB = """
     run: |
       python3 look.py "the set" > results/seen.json
       cat labels.csv >> results/labels
+      stat -c %m "the set/" > results/disk
       sleep {seconds}
     deadline: 10m
     budget: 5
@@ -110,6 +112,11 @@ def about_data(box: Box) -> list[Seen]:
     return [seen for seen in box.calls("s3") if "data/" in str(seen.params)]
 
 
+def free_gib() -> int:
+    """Return what is free where machines have their root disks."""
+    return shutil.disk_usage("/").free >> 30
+
+
 def stored(box: Box) -> dict[str, int]:
     """Return the shards in the bucket with their sizes."""
     s3 = box.client("s3")
@@ -119,7 +126,11 @@ def stored(box: Box) -> dict[str, int]:
 
 
 def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box: Box, laptop: Laptop) -> None:
-    """By way of the bucket, before anything is rented: names, modes, times and links are the laptop's."""
+    """By way of the bucket, before anything is rented: names, modes, times and links are the laptop's.
+
+    This machine comes with a disk of its own that has more room than the root disk: that is where the data lies.
+    """
+    box.change_first_boot(local_disk_gib=free_gib() + 50)
     write_job(laptop, "boot")
     said = laptop.kedge("launch", "--yes")
     assert said.index("stage data for the set") < said.index("create machine")
@@ -127,6 +138,7 @@ def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box:
     output = results / "output" / "results"
     assert json.loads((output / "seen.json").read_text()) == lies_here(laptop)
     assert (output / "labels").read_text() == "cat,dog\n"
+    assert (output / "disk").read_text() == "/opt/kedge/data\n"
 
 
 def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:

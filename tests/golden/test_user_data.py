@@ -186,7 +186,7 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
 def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
     """As a machine gets them."""
     scripts = {path: text for path, text in files_of(FULL).items() if path.endswith(".sh")}
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     for path, text in {**scripts, "/deadline.sh": "#!/bin/sh\n" + config_of(FULL)["bootcmd"][0]}.items():
         script = tmp_path / Path(path).name
         script.write_text(text)

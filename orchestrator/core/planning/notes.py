@@ -27,6 +27,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[
     if job.run:
         notes.append(_recovery_note(spec, ending))
     notes.extend(_fetch_notes(job))
+    notes.extend(_local_disk_notes(job, observed))
     notes.extend(observed.caveats)
     return tuple(notes)
 
@@ -44,6 +45,14 @@ def _recovery_note(spec: LaunchSpec, ending: Ending) -> str:
         return "nothing relaunches a lost machine by itself: `kedge resume` does, from the last checkpoint"
     by = "while this command runs" if ending.follow else "by `kedge recover`, which `kedge recover --install` repeats"
     return f"a machine that is lost is replaced {by}; the deadline is that of all together"
+
+
+def _local_disk_notes(job: Job, observed: Observed) -> list[str]:
+    offer = observed.offers[0] if observed.offers else None
+    if offer is None or not job.data or offer.local_disk_gib <= offer.disk_gib:
+        return []
+    disk = f"the {offer.instance_type}'s own disk of {offer.local_disk_gib:,} GiB"
+    return [f"data goes to {disk}, which is lost with the machine; results and checkpoints stay on the root disk"]
 
 
 def _fetch_notes(job: Job) -> list[str]:

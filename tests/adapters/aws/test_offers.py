@@ -236,6 +236,13 @@ def test_iops_and_throughput_beyond_every_disk_s_are_part_of_the_price_and_the_w
     assert root == pytest.approx(875 * Decimal("0.04") + 1000 * Decimal("0.005"), abs=Decimal("0.002"))
 
 
+def test_a_machine_s_own_disks_are_told(ask: Ask) -> None:
+    """g4dn.xlarge has one of 125 GB, which is 116 GiB; m5.large has none."""
+    (offer, *_) = ask(instance_type="g4dn.xlarge").offers
+    assert offer.local_disk_gib == 116
+    assert ask(instance_type="m5.large").offers[0].local_disk_gib == 0
+
+
 def test_a_root_disk_is_never_smaller_than_the_image(ask: Ask, api: Box) -> None:
     """EC2 would refuse it."""
     offer = ask(accelerators=A10G, disk_gib=1).offers[0]

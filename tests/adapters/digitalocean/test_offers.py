@@ -38,6 +38,12 @@ def test_a_gpu_is_offered_wherever_it_can_be_had(do: DoWorld) -> None:
     assert tor1.place == "do/tor1"
 
 
+def test_the_scratch_disk_of_a_gpu_droplet_is_told(do: DoWorld) -> None:
+    """Besides the root disk, of which it is no part."""
+    (offer,) = offers(do, "mi300x", regions=("tor1",))
+    assert (offer.disk_gib, offer.local_disk_gib) == (720, 5120)
+
+
 def test_the_memory_of_one_gpu_is_told_of_eight(do: DoWorld) -> None:
     """The API's figure is that of all of them."""
     (eight,) = offers(do, "mi300x:8")

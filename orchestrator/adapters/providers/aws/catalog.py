@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class InstanceType:
         gpu: in lower case; empty without one.
         gpu_memory_gib: of one GPU.
         cpus: vCPUs, which quotas count.
+        local_disk_gib: of its local disks together.
     """
 
     name: str
@@ -56,6 +57,7 @@ class InstanceType:
     gpu_memory_gib: float = 0.0
     cpus: int
     memory_gib: float
+    local_disk_gib: int = 0
 
     @property
     def accelerators(self) -> Accelerators | None:
@@ -94,6 +96,8 @@ def parse_type(info: InstanceTypeInfoTypeDef) -> InstanceType:
         name=name,
         cpus=info["VCpuInfo"]["DefaultVCpus"],
         memory_gib=info["MemoryInfo"]["SizeInMiB"] / 1024,
+        # In units of 10^9 bytes.
+        local_disk_gib=info.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0) * 10**9 >> 30,
     )
     return plain if gpu is None else _with_gpu(plain, gpu)
 
@@ -109,13 +113,11 @@ def no_such_count(wish: Accelerators, types: Iterable[InstanceType]) -> BadReque
 
 
 def _with_gpu(plain: InstanceType, gpu: GpuDeviceInfoTypeDef) -> InstanceType:
-    return InstanceType(
-        name=plain.name,
+    return replace(
+        plain,
         gpu=_gpu_name(plain.name, gpu["Name"]),
         gpus=gpu["Count"],
         gpu_memory_gib=round(gpu["MemoryInfo"]["SizeInMiB"] / 1024, 1),
-        cpus=plain.cpus,
-        memory_gib=plain.memory_gib,
     )
 
 

@@ -74,6 +74,7 @@ def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
         cpus=sale.type.cpus,
         memory_gib=sale.type.memory_gib,
         disk_gib=disk_gib,
+        local_disk_gib=sale.type.local_disk_gib,
         usd_per_hour=sale.usd_per_hour,
         cap_usd_per_hour=_cap(sale, resources),
         disk_usd_per_hour=market.disks.usd_per_hour(disks) + ADDRESS_USD_PER_HOUR,

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Mapping
 
 from orchestrator.adapters import boot
-from orchestrator.adapters.boot import BootSpec, BootVolume, read_bootstrap
+from orchestrator.adapters.boot import BootSpec, BootVolume, DiskNames, read_bootstrap
 from orchestrator.core.errors import KedgeError
 
 __all__ = ["LIMIT_BYTES", "BootSpec", "BootVolume", "render_cloud_config", "render_user_data"]
@@ -14,7 +14,13 @@ __all__ = ["LIMIT_BYTES", "BootSpec", "BootVolume", "render_cloud_config", "rend
 LIMIT_BYTES = 16_384
 """Before base64 (EC2 API reference, RunInstances, read in November 2026)."""
 
-_DISK_MODEL = "Amazon_Elastic_Block_Store"
+# fact: local-disk-names; fact: dlami-nvme
+_DISKS = DiskNames(
+    volume_model="Amazon_Elastic_Block_Store",
+    local="/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_*",
+    mounted_by="dlami-nvme.service",
+    mounted_at="/opt/dlami/nvme",
+)
 
 
 def render_user_data(spec: BootSpec) -> bytes:
@@ -36,4 +42,4 @@ def render_user_data(spec: BootSpec) -> bytes:
 
 def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str]) -> str:
     """Render the cloud-config; `bootstrap` holds the agent's own modules that fetch the rest of it."""
-    return boot.render_cloud_config(spec, bootstrap, disk_model=_DISK_MODEL)
+    return boot.render_cloud_config(spec, bootstrap, disks=_DISKS)

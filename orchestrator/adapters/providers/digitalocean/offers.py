@@ -117,6 +117,7 @@ def _offer(size: Size, region: str, resources: Resources, provider: str, limits:
         cpus=size.cpus,
         memory_gib=size.memory_gib,
         disk_gib=size.disk_gib,
+        local_disk_gib=size.scratch_gib,
         usd_per_hour=size.usd_per_hour,
         # A spot price may move meanwhile; that on demand is the most it may come to, where there is one.
         cap_usd_per_hour=limits.get(size.slug.removesuffix(SPOT), Decimal(0)) if size.is_spot else Decimal(0),

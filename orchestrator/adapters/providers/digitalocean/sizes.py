@@ -30,6 +30,7 @@ class Size:
         slug: the API's name of it.
         gpu: in lower case, as SkyPilot writes it: `mi300x`, `rtx4000-ada`; empty without one.
         gpu_memory_gib: of one GPU.
+        scratch_gib: of the disk that comes with it besides, and is lost with it.
         regions: where it is offered. One without any is listed, and can't be had.
     """
 
@@ -42,6 +43,7 @@ class Size:
     gpu: str = ""
     gpus: int = 0
     gpu_memory_gib: float = 0.0
+    scratch_gib: int = 0
 
     @property
     def is_spot(self) -> bool:
@@ -67,6 +69,7 @@ def parse_size(fields: Json) -> Size:
         gpu=gpu,
         gpus=gpus,
         gpu_memory_gib=vram,
+        scratch_gib=sum(disk["size"]["amount"] for disk in fields.get("disk_info") or () if disk["type"] == "scratch"),
     )
 
 

@@ -5,14 +5,15 @@ A droplet has no role: it waits, before its agent, until it is brought agent and
 
 from __future__ import annotations
 
-from orchestrator.adapters.boot import BootSpec, render_cloud_config
+from orchestrator.adapters.boot import BootSpec, DiskNames, render_cloud_config
 from orchestrator.core.errors import KedgeError
 
 LIMIT_BYTES = 65_536
 """DigitalOcean API reference, "Create a New Droplet", `user_data`, read in November 2026."""
 
-_DISK_MODEL = "DO_Volume"
-"""A volume is /dev/disk/by-id/scsi-0DO_Volume_<its name> (docs.digitalocean.com, "How to Mount Volumes", 2026-11)."""
+# A volume is /dev/disk/by-id/scsi-0DO_Volume_<its name> (docs.digitalocean.com, "How to Mount Volumes", 2026-11), and
+# /dev/sd? in the kernel's words. What else there is besides /dev/vda came with the droplet. inferred: do-scratch-disk
+_DISKS = DiskNames(volume_model="DO_Volume", local="/dev/vd[b-z] /dev/nvme*n1")
 
 
 def render_user_data(spec: BootSpec) -> str:
@@ -24,7 +25,7 @@ def render_user_data(spec: BootSpec) -> str:
     Raises:
         KedgeError: it is longer than the API allows.
     """
-    text = render_cloud_config(spec, {}, disk_model=_DISK_MODEL)
+    text = render_cloud_config(spec, {}, disks=_DISKS)
     size = len(text.encode())
     if size > LIMIT_BYTES:
         raise KedgeError(
