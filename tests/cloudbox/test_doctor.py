@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.providers import Context, open_probes
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.core.checkup import Check, Verdict, run_probes
 from orchestrator.core.job import Resources
 from orchestrator.core.offer import Accelerators
@@ -21,6 +22,7 @@ from tests.cloudbox.operators import make_operator, operator_policy
 from tests.laptop import Laptop
 
 T4 = Resources(accelerators=Accelerators(name="T4"), regions=(REGION,))
+H100 = Resources(accelerators=Accelerators(name="H100"))
 MI300X = Resources(accelerators=Accelerators(name="MI300X"))
 
 
@@ -182,7 +184,7 @@ def test_a_wrong_clock_is_found_at_both_clouds(
     """Ten minutes ahead: signatures are refused, and deadlines come too early. fact: aws-signature-age."""
     for name, value in enforced.env.items():
         monkeypatch.setenv(name, value)
-    for provider, environ, wish in (("aws", {}, T4), ("do", do_api.environ, MI300X)):
+    for provider, environ, wish in (("aws", {}, T4), ("do", do_api.environ, H100)):
         failed = check_up(tmp_path, provider, environ, wish, clock=FastClock())["clock"]
         assert failed.verdict is Verdict.FAILED
         assert "ahead" in failed.found
@@ -190,7 +192,7 @@ def test_a_wrong_clock_is_found_at_both_clouds(
 
 
 DO_SCOPES = (
-    *("account:read", "regions:read", "sizes:read", "image:read", "vpc:read"),
+    *("account:read", "actions:read", "regions:read", "sizes:read", "image:read"),
     *(f"{kind}:{verb}" for kind in ("droplet", "ssh_key", "tag", "firewall") for verb in ("read", "create", "delete")),
 )
 
@@ -201,8 +203,23 @@ def do_environ(do: DigitalOceanBox, *, without: str = "") -> dict[str, str]:
     return {
         **do.environ,
         "DIGITALOCEAN_ACCESS_TOKEN": token,
-        "KEDGE_DIGITALOCEAN_DELETE_TOKEN": do.make_token("droplet:delete"),
+        "KEDGE_DIGITALOCEAN_DELETE_TOKEN": do.make_token(*SCOPES),
     }
+
+
+def test_an_account_at_the_amd_developer_cloud_that_is_ready_passes(amd_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """The same API at another address, with tokens and sizes of its own."""
+    own = {
+        "AMD_DEVCLOUD_TOKEN": amd_api.make_token(*DO_SCOPES),
+        "KEDGE_AMD_DELETE_TOKEN": amd_api.make_token(*SCOPES),
+        "KEDGE_AMD_ENDPOINT": amd_api.endpoint,
+        "KEDGE_DIGITALOCEAN_CA": str(amd_api.ca_file),
+    }
+    checks = check_up(tmp_path, "amd", own, MI300X)
+    assert verdicts(checks) == {"bucket": "warning", "quota": "warning"}
+    assert "gpu-mi300x1-192gb-devcloud" in checks["offers"].found
+    del own["AMD_DEVCLOUD_TOKEN"]
+    assert "AMD_DEVCLOUD_TOKEN" in check_up(tmp_path, "amd", own, MI300X)["credentials"].fix
 
 
 def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tmp_path: Path) -> None:
@@ -210,7 +227,7 @@ def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tm
 
     fact: do-gpu-limit-untold.
     """
-    checks = check_up(tmp_path, "do", do_environ(do_api), MI300X)
+    checks = check_up(tmp_path, "do", do_environ(do_api), H100)
     assert verdicts(checks) == {"bucket": "warning", "quota": "warning"}
     assert "the API doesn't tell" in checks["quota"].found
     assert all(check.fix for check in checks.values() if check.verdict is not Verdict.OK)
@@ -218,10 +235,12 @@ def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tm
     assert not do_api.cloud.account.firewalls
 
 
-@pytest.mark.parametrize("scope", ["droplet:create", "droplet:delete", "ssh_key:create", "firewall:read", "tag:create"])
+@pytest.mark.parametrize(
+    "scope", ["droplet:create", "droplet:delete", "ssh_key:create", "firewall:create", "tag:delete"]
+)
 def test_a_scope_that_a_token_lacks_is_named(scope: str, do_api: DigitalOceanBox, tmp_path: Path) -> None:
     """Found by calls that change nothing. fact: do-scope-before-content."""
-    failed = check_up(tmp_path, "do", do_environ(do_api, without=scope), MI300X)["permissions"]
+    failed = check_up(tmp_path, "do", do_environ(do_api, without=scope), H100)["permissions"]
     assert (failed.verdict, failed.found) == (Verdict.FAILED, f"the token lacks {scope}")
     assert "docs/digitalocean.md" in failed.fix
 
@@ -231,12 +250,20 @@ def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOcean
     good = do_environ(do_api)
 
     def line(name: str, **environ: str) -> tuple[str, str]:
-        check = check_up(tmp_path, "do", {**good, **environ}, MI300X)[name]
+        check = check_up(tmp_path, "do", {**good, **environ}, H100)[name]
         return str(check.verdict), check.fix
 
     assert line("credentials", DIGITALOCEAN_ACCESS_TOKEN="dop_v1_nobody")[0] == "failed"
     assert line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN="")[0] == "warning"
-    assert line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN=do_api.make_token("droplet:read"))[0] == "failed"
+    assert (
+        line(
+            "guards",
+            KEDGE_DIGITALOCEAN_DELETE_TOKEN=do_api.make_token(
+                *(scope for scope in SCOPES if scope != "droplet:delete")
+            ),
+        )[0]
+        == "failed"
+    )
     spaces = {"KEDGE_SPACES_BUCKET": "b", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
     assert "KEDGE_SPACES_BUCKET" in line("bucket", **spaces, SPACES_ACCESS_KEY_ID="k", SPACES_SECRET_ACCESS_KEY="s")[1]
     assert check_up(tmp_path, "do", good, replace(T4, regions=()))["offers"].verdict is Verdict.FAILED
@@ -249,7 +276,7 @@ def test_the_command_prints_a_table_or_json_and_exits_with_1_where_a_launch_woul
 ) -> None:
     """Each line has its fix."""
     laptop.extra_env |= do_environ(do_api)
-    assert "the token has the scopes" in laptop.kedge("doctor", "--provider", "do", "--gpu", "mi300x")
+    assert "the token has the scopes" in laptop.kedge("doctor", "--provider", "do", "--gpu", "h100")
     laptop.extra_env |= do_environ(do_api, without="droplet:create")
     said = laptop.kedge("doctor", "--provider", "do", code=1)
     assert "!!  permissions" in said

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-import pytest
-
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from tests.adapters.aws.world import set_up
 from tests.cloudbox.box import Box
-from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.cloudbox.digitalocean.box import DigitalOceanBox, start_box
+from tests.cloudbox.digitalocean.catalogue import AMD
 from tests.cloudbox.leftovers import leftovers
 from tests.laptop import Laptop
 
@@ -37,22 +38,36 @@ def test_a_selftest_passes_at_aws(box: Box, laptop: Laptop) -> None:
     assert box.env["AWS_SECRET_ACCESS_KEY"] not in text
 
 
-@pytest.mark.parametrize("provider", ["do", "amd"])
-def test_a_selftest_passes_at_digitalocean_and_amd(provider: str, do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """The same at the other API, at both of its addresses."""
-    prefix, token = {
-        "do": ("KEDGE_DIGITALOCEAN", "DIGITALOCEAN_ACCESS_TOKEN"),
-        "amd": ("KEDGE_AMD", "AMD_DEVCLOUD_TOKEN"),
-    }[provider]
-    own = {token: do_box.token, f"{prefix}_ENDPOINT": do_box.endpoint}
-    delete = {f"{prefix}_DELETE_TOKEN": do_box.make_token("droplet:read", "droplet:delete")}
-    laptop.extra_env |= {**do_box.environ, **own, **delete, **SHORT}
-    laptop.kedge("selftest", "--provider", provider, "--yes")
+def test_a_selftest_passes_at_digitalocean(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """Code and data over SSH, since there is no bucket."""
+    delete = {"KEDGE_DIGITALOCEAN_DELETE_TOKEN": do_box.make_token(*SCOPES)}
+    laptop.extra_env |= {**do_box.environ, **delete, **SHORT}
+    laptop.kedge("selftest", "--provider", "do", "--yes")
+    _assert_passed(do_box, laptop)
+
+
+def test_a_selftest_passes_at_the_amd_developer_cloud(
+    do_box_process: DigitalOceanBox, tmp_path: Path, laptop: Laptop
+) -> None:
+    """On a GPU, since it sells nothing else, and within the usual dollar."""
+    with start_box(tmp_path, machines=True, catalogue=AMD) as amd:
+        own = {
+            "AMD_DEVCLOUD_TOKEN": amd.token,
+            "KEDGE_AMD_ENDPOINT": amd.endpoint,
+            "KEDGE_AMD_DELETE_TOKEN": amd.make_token(*SCOPES),
+        }
+        laptop.extra_env |= {**amd.environ, **own, **SHORT}
+        laptop.kedge("selftest", "--provider", "amd", "--gpu", "mi300x", "--yes")
+        _assert_passed(amd, laptop)
+        assert not amd.broken
+
+
+def _assert_passed(do: DigitalOceanBox, laptop: Laptop) -> None:
     checks = read_checks(laptop)
     assert "it deletes itself" in checks["deadline guard"]["found"]
     assert checks["sweep"]["found"] == "nothing of it is left"
-    assert do_box.meter.billing() == []
-    assert do_box.token not in (laptop.home / "kedge-selftest.json").read_text()
+    assert do.meter.billing() == []
+    assert do.token not in (laptop.home / "kedge-selftest.json").read_text()
 
 
 def test_a_selftest_that_could_cost_more_than_its_budget_rents_nothing(do_api: DigitalOceanBox, laptop: Laptop) -> None:
@@ -64,11 +79,11 @@ def test_a_selftest_that_could_cost_more_than_its_budget_rents_nothing(do_api: D
 
 
 def test_a_selftest_where_nothing_is_sold_says_so(do_api: DigitalOceanBox, laptop: Laptop) -> None:
-    """Exit code 3, as a launch; the checks of the account were made all the same."""
+    """Exit code 3, as a launch: each place was tried; the account is swept all the same."""
     laptop.extra_env |= {**do_api.environ, **SHORT}
-    do_api.sell_out("gpu-mi300x1-192gb")
-    laptop.kedge("selftest", "--provider", "do", "--gpu", "mi300x", "--budget", "9", "--yes", code=3)
-    assert list(read_checks(laptop)) == ["permissions", "offer"]
+    do_api.sell_out("gpu-h100x1-80gb")
+    laptop.kedge("selftest", "--provider", "do", "--gpu", "h100", "--budget", "9", "--yes", code=3)
+    assert list(read_checks(laptop)) == ["permissions", "offer", "creation", "sweep"]
     assert do_api.droplets() == []
 
 
@@ -76,7 +91,7 @@ def test_an_account_without_permissions_stops_a_selftest_before_anything_is_made
     do_api: DigitalOceanBox, laptop: Laptop
 ) -> None:
     """The first check fails, and names the scope."""
-    token = do_api.make_token("account:read", "sizes:read", "regions:read", "droplet:read")
+    token = do_api.make_token("account:read", *(scope for scope in SCOPES if scope != "droplet:delete"))
     laptop.extra_env |= {**do_api.environ, **SHORT, "DIGITALOCEAN_ACCESS_TOKEN": token}
     laptop.kedge("selftest", "--provider", "do", "--yes", code=1)
     assert "droplet:create" in read_checks(laptop)["permissions"]["found"]

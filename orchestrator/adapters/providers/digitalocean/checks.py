@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.adapters.probing import look_at_clock, look_at_offers
 from orchestrator.adapters.providers.digitalocean.api import Api
-from orchestrator.adapters.providers.digitalocean.ending import SelfDelete, read_self_delete
+from orchestrator.adapters.providers.digitalocean.ending import SCOPES, SelfDelete, read_self_delete
+from orchestrator.adapters.providers.digitalocean.failures import RefusedError
 from orchestrator.adapters.providers.digitalocean.provider import make
-from orchestrator.adapters.providers.digitalocean.scopes import DELETE, find_missing_scopes
+from orchestrator.adapters.providers.digitalocean.scopes import find_missing_scopes
 from orchestrator.adapters.providers.digitalocean.site import read_site
 from orchestrator.adapters.providers.digitalocean.spaces import open_spaces
 from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.core.job import Resources
     from orchestrator.core.machine import Machine
     from orchestrator.core.ports import Provider
+
+_FORBIDDEN = 403
 
 _Look = tuple[Verdict, str, str]
 
@@ -124,15 +127,26 @@ class _Checkup:
         if not ending.token:
             return Verdict.WARNING, ending.caveats[0], f"set {ending.token_name}, and run `kedge reap` on a schedule"
         site = replace(self._api.site, token=ending.token, token_names=(ending.token_name,))
-        if find_missing_scopes(Api(site, self._context.clock), (DELETE,)):
-            fix = f"set {ending.token_name} to a token with the scope {DELETE}"
-            return Verdict.FAILED, f"{ending.token_name} may not delete droplets: none would delete itself", fix
+        if missing := find_missing_scopes(Api(site, self._context.clock), SCOPES):
+            fix = f"set {ending.token_name} to a token with the scopes {', '.join(SCOPES)}"
+            return (
+                Verdict.FAILED,
+                f"{ending.token_name} lacks {', '.join(missing)}: no droplet would delete itself",
+                fix,
+            )
         return Verdict.OK, "a droplet deletes itself at its deadline", ""
 
     def network(self) -> _Look:
-        vpcs = list(self._api.pages("the networks can't be listed", self._api.client.vpcs.list, "vpcs"))
-        own = sum(1 for vpc in vpcs if vpc.get("default"))
-        return Verdict.OK, f"{own} default VPCs; a region without one gets it with its first droplet", ""
+        """Count the default networks; a region without one gets it with its first droplet."""
+        what = "the networks can't be listed"
+        try:
+            vpcs = list(self._api.pages(what, self._api.client.vpcs.list, "vpcs"))
+        except RefusedError as err:
+            if err.status != _FORBIDDEN:
+                raise
+            return Verdict.OK, "not told to this token; the API makes a default VPC where there is none", ""
+        found = sum(1 for vpc in vpcs if vpc.get("default"))
+        return Verdict.OK, f"{found} default VPCs; the API makes one where there is none", ""
 
     def offers(self) -> _Look:
         return look_at_offers(self._provider, self._resources)

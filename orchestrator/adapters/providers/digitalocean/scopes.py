@@ -12,9 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from orchestrator.adapters.providers.digitalocean.api import Api
 from orchestrator.adapters.providers.digitalocean.failures import RefusedError
 
-DELETE = "droplet:delete"
-"""What a droplet's own token needs."""
-
 _FORBIDDEN = 403
 _NOTHING = "00000000-0000-4000-8000-000000000000"
 
@@ -51,12 +48,13 @@ def _harmless_calls(api: Api) -> Mapping[str, Callable[[], object]]:
         return lambda: api.create("the token's scopes can't be tried", operation, body={})
 
     return {
+        "actions:read": read(sdk.actions.list),
         "regions:read": read(sdk.regions.list),
         "sizes:read": read(sdk.sizes.list),
         "image:read": read(sdk.images.list),
         "droplet:read": read(sdk.droplets.list),
         "droplet:create": make(sdk.droplets.create),
-        DELETE: read(sdk.droplets.destroy_by_tag, tag_name=name),
+        "droplet:delete": read(sdk.droplets.destroy_by_tag, tag_name=name),
         "ssh_key:read": read(sdk.ssh_keys.list),
         "ssh_key:create": make(sdk.ssh_keys.create),
         "ssh_key:delete": read(sdk.ssh_keys.delete, ssh_key_identifier=":".join(["00"] * 16)),
