@@ -59,8 +59,13 @@ def read_job_environment(layout: Layout) -> JobEnvironment | None:
     return JobEnvironment(**content) if content and folder_of(layout).exists() else None
 
 
-def ensure_job_environment(layout: Layout, machine: MachineConfig) -> JobEnvironment | None:
+def ensure_job_environment(layout: Layout, machine: MachineConfig, *, with_pip: bool) -> JobEnvironment | None:
     """Make it where it isn't there, or was made on another Python; None at home.
+
+    Args:
+        layout: the machine's folder.
+        machine: its `path` is where the image's torch was found.
+        with_pip: pip is brought where the image has none, which may take a network.
 
     Raises:
         AgentError: it can't be made, or has no pip.
@@ -70,8 +75,15 @@ def ensure_job_environment(layout: Layout, machine: MachineConfig) -> JobEnviron
     torch = read_torch(layout)
     base = torch.python if torch else find_python(machine)
     present = read_job_environment(layout)
-    if present is not None and present.base == base:
-        return present
+    made = present if present is not None and present.base == base else _make(layout, base, torch)
+    programs = folder_of(layout) / "bin"
+    if with_pip and not (programs / "pip").exists():
+        # Last: an environment without pip is better than none.
+        ensure_pip(programs / "python", environment())
+    return made
+
+
+def _make(layout: Layout, base: str, torch: Torch | None) -> JobEnvironment:
     facts = ask_python(base, environment())
     layout.note("env").unlink(missing_ok=True)
     folder = folder_of(layout)
@@ -81,9 +93,6 @@ def ensure_job_environment(layout: Layout, machine: MachineConfig) -> JobEnviron
     made = JobEnvironment(base, secrets.token_hex(8), *_plan_constraints(torch, facts))
     (folder / _CONSTRAINTS).write_text(render_constraints(made))
     write_json(layout.note("env"), dataclasses.asdict(made))
-    if not facts.has_pip:
-        # Last: an environment without pip is better than none.
-        ensure_pip(folder / "bin/python", environment())
     return made
 
 

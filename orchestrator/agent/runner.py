@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import secrets
 import shlex
@@ -18,7 +17,7 @@ from .config import read_run_config
 from .environment import make_environment
 from .errors import AgentError
 from .files import read_json, try_lock, write_atomically, write_json
-from .jobenv import JobEnvironment, discard_job_environment, ensure_job_environment, read_job_environment
+from .jobenv import ensure_job_environment, read_job_environment
 from .layout import Layout
 from .links import apply_links
 from .parse import read_machine_config
@@ -26,7 +25,7 @@ from .pump import Echo
 from .restore import restore
 from .runlog import RunLog
 from .script import Script
-from .setupcheck import find_damage, trace
+from .setupcheck import find_damage, key_of_setup, trace
 from .signals import Signals
 from .state import RUNNER_DIED, State
 from .wire import FAILED, RESTARTING, RUNNING, SETTING_UP, STOPPED, STOPPING, SUCCEEDED, RunConfig
@@ -168,34 +167,26 @@ class Runner:
     def _prepare_python(self) -> None:
         """Make the environment that `setup` installs into; without one a command finds the image's, as it is."""
         try:
-            ensure_job_environment(self._layout, self._machine)
+            ensure_job_environment(self._layout, self._machine, with_pip=bool(self._config.setup.strip()))
         except (AgentError, OSError) as err:
             self._remark(f"setup can't install Python packages: {err}".replace("\n", ";"))
 
     def _set_up(self, release: Path) -> int:
         marker = self._layout.note("setup")
         made = read_job_environment(self._layout)
-        identity = made.identity if made else ""
-        key = hashlib.sha256(f"{release.name}\0{self._config.setup}\0{identity}".encode()).hexdigest()
+        key = key_of_setup(release.name, self._config.setup, made)
         if not self._config.setup.strip() or read_json(marker).get("done") == key:
             return 0
         self._remark("setting up")
         code = self._script("setup", self._config.setup, release, SETTING_UP)
         self._failure = f"setup failed with exit code {code}"
-        if code == 0 and not self._signals.stop:
-            code = self._check_torch(made)
-        if code == 0 and not self._signals.stop:
-            write_json(marker, {"done": key}, durable=True)
-        return code
-
-    def _check_torch(self, made: JobEnvironment | None) -> int:
-        damage = find_damage(self._layout, made, self._config.setup) if made else ""
-        if not damage:
-            return 0
-        # Whatever setup is changed to, it would find the wrong torch again.
-        discard_job_environment(self._layout)
-        self._failure = f"setup took torch from the GPUs: {damage}"
-        return 1
+        if code != 0 or self._signals.stop:
+            return code
+        if damage := find_damage(self._layout, made, self._config.setup):
+            self._failure = f"setup took torch from the GPUs: {damage}"
+            return 1
+        write_json(marker, {"done": key}, durable=True)
+        return 0
 
     def _script(self, name: str, text: str, release: Path, turned_to: str) -> int:
         path = self._layout.root / f"{name}.sh"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from .files import write_atomically
-from .jobenv import JobEnvironment, find_torch, folder_of
+from .jobenv import JobEnvironment, discard_job_environment, find_torch, folder_of
 from .layout import Layout
-from .torchenv import probe, read_torch
+from .torchenv import Torch, probe, read_torch
 
 # bash runs this before a script. Only times and numbers of lines are written down: a line may hold secrets. What a
 # command can see of the one before it (status and last argument) is as without it.
@@ -33,11 +34,26 @@ def trace(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
     return {**env, "BASH_ENV": str(script)}
 
 
-def find_damage(layout: Layout, made: JobEnvironment, setup: str) -> str:
-    """Say what `setup` did to torch, if that sees fewer GPUs than before; empty where all is well."""
+def key_of_setup(release: str, setup: str, made: JobEnvironment | None) -> str:
+    """Return what is another one when `setup` has to be run again: for other code, or in another environment."""
+    return hashlib.sha256(f"{release}\0{setup}\0{made.identity if made else ''}".encode()).hexdigest()
+
+
+def find_damage(layout: Layout, made: JobEnvironment | None, setup: str) -> str:
+    """Say what `setup` did to torch, if that sees fewer GPUs than before; empty where all is well.
+
+    The environment goes then: whatever `setup` is changed to, it would find the wrong torch again.
+    """
     before = read_torch(layout)
-    if before is None or not made.torches:
+    if before is None or made is None or not made.torches:
         return ""
+    damage = _compare(layout, before, made, setup)
+    if damage:
+        discard_job_environment(layout)
+    return damage
+
+
+def _compare(layout: Layout, before: Torch, made: JobEnvironment, setup: str) -> str:
     now = probe(str(folder_of(layout) / "bin/python"), made=False)
     if now is not None and len(now.archs) >= len(before.archs):
         return ""

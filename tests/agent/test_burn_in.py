@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -89,6 +90,50 @@ def test_an_environment_is_made_where_there_is_no_torch(
     box.start("python3 -c 'import sys, torch; print(sys.prefix, torch.__version__)'")
     box.await_state("succeeded", "failed")
     assert f" {box.root}/env 2.9.1+rocm6.4\n" in box.log()
+
+
+def versions_in(folder: Path) -> dict[str, str]:
+    packages = next(folder.glob("lib/python3*/site-packages"))
+    return {found.name: found.version for found in importlib.metadata.distributions(path=[str(packages)])}
+
+
+def test_torch_comes_with_what_is_built_for_it(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
+    """From the one index: the torchvision and the torchaudio of this torch, although there are newer ones.
+
+    fact: torch-index-of-a-version
+    """
+    box = make_box()
+    phases = phases_of(box, bare, gpus=1, torch_wheel=make_index(tmp_path / "index"))
+    assert phases[1:3] == [("torch", True), ("burn-in", True)]
+    found = versions_in(box.root / "torch")
+    built = {"torch": "2.9.1+rocm6.4", "torchvision": "0.24.1+rocm6.4", "torchaudio": "0.24.1+rocm6.4"}
+    assert {name: found.get(name) for name in built} == built
+
+
+def test_an_index_without_torchvision_gives_torch_alone(
+    make_box: MakeBox, tmp_path: Path, bare: dict[str, str]
+) -> None:
+    """It is no reason to give the machine up; the boot's log says what is missing."""
+    box = make_box()
+    order(box, gpus=1, torch_wheel=make_index(tmp_path / "index", ("torchaudio",)))
+    booted = box.call("boot", PATH=bare["PATH"])
+    assert booted.returncode == 0, booted.stderr
+    assert "torchvision" not in versions_in(box.root / "torch")
+    assert b"has no torchvision and torchaudio for its torch: torch is installed alone" in booted.stderr
+
+
+def test_nothing_is_installed_on_a_machine_without_gpus(
+    make_box: MakeBox, tmp_path: Path, bare: dict[str, str]
+) -> None:
+    """Beside a torch for CPUs the mere presence of torchvision breaks other imports."""
+    box = make_box(provider="do")
+    phases = phases_of(box, bare, gpus=0, torch_wheel=make_index(tmp_path / "index"))
+    assert phases == [("agent", True), ("code", True), ("start", True)]
+    box.env |= bare
+    box.start("true", setup="true")
+    assert box.await_state("succeeded", "failed")["state"] == "succeeded", box.log()
+    assert not (box.root / "torch").exists()
+    assert not {"torch", "torchvision"} & versions_in(box.root / "env").keys()
 
 
 def test_a_torch_that_is_of_no_use_is_left_alone(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
