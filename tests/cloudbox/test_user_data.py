@@ -132,7 +132,10 @@ def test_a_machine_makes_itself_ready(account: Account, image: str, torch: list[
 
 
 def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
-    """A volume that came late is formatted once, and after a reboot it is there with its data."""
+    """A volume that came late is formatted once, and after a reboot it is there with its data.
+
+    fact: bootcmd-every-boot.
+    """
     made = account.ec2.create_volume(AvailabilityZone=f"{REGION}a", Size=1, VolumeType="gp3")["VolumeId"]
     volume = BootVolume(serial=made.replace("-", ""), target="imagenet", ours=True)
     instance = account.launch(account.spec(volume))
@@ -154,7 +157,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
 
 
 def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) -> None:
-    """It powers itself off; the sentinel says until then what went wrong."""
+    """It powers itself off; the sentinel says until then what went wrong. fact: deadline-timer."""
     began = time.time()
     instance = account.launch(replace(account.spec(), agent_sha256="0" * 64, lifetime_seconds=20))
     address = account.describe(instance)["PublicIpAddress"]

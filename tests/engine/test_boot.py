@@ -18,10 +18,12 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.core.errors import KedgeError
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote, Supplies
 from orchestrator.core.report import MachineReport
 from orchestrator.engine.boot import await_boot
+from orchestrator.engine.reaching import reach
 from orchestrator.engine.world import World
 from tests.adapters.remote.sshd import Wire, short_folder, wait_until
 from tests.agent.box import RUN, Box
@@ -289,3 +291,38 @@ def test_a_stream_that_is_cut_leaves_nothing_and_is_sent_again(newborn: Newborn,
     wire.close()
     assert (newborn.root / "times").read_text() == "taken\n"
     wait_until(newborn.is_settled)
+
+
+def test_whoever_needs_a_machine_that_boots_waits_for_it_and_says_so(newborn: Newborn) -> None:
+    """Its launch has died: the ledger has no address of it, and gets the one with the machine's own key."""
+    born = replace(newborn.provider.machine, state=MachineState.BOOTING, address=None)
+    ready, looks = newborn.provider.machine, itertools.count()
+    newborn.provider.machine = replace(ready, state=MachineState.BOOTING)
+
+    def finish_booting() -> None:
+        if next(looks) == 2:
+            newborn.provider.machine = ready
+
+    newborn.provider.on_look = finish_booting
+    newborn.ledger.open_run(
+        LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")), born.created_at
+    )
+    newborn.ledger.put_machine(born)
+    said: list[str] = []
+    machine = reach(newborn.world(), born, said.append)
+    assert said == [f"machine {ID} is still booting: waiting for it"]
+    assert machine.has_booted
+    (known,) = newborn.ledger.machines(RUN)
+    assert known == machine
+    assert reach(newborn.world(), known, said.append) == known
+    assert len(said) == 1
+    wait_until(newborn.is_settled)
+
+
+def test_a_machine_whose_boot_went_wrong_can_be_looked_at(newborn: Newborn) -> None:
+    """`kedge ssh` is how somebody sees why: with its first key, which stays."""
+    phase = {"phase": "burn-in", "began": 1, "ended": 2, "ok": False, "error": "a GPU computes wrongly"}
+    (newborn.root / "ready").write_text(json.dumps({"ok": False, "phases": [phase]}))
+    machine = reach(newborn.world(), replace(newborn.provider.machine, address=None), lambda _text: None)
+    assert machine.address == newborn.provider.machine.address
+    assert newborn.provider.pinned == ""
