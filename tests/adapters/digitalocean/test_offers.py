@@ -79,7 +79,7 @@ def test_a_size_without_gpu_info_is_read_from_its_slug(do: DoWorld) -> None:
 
 
 def test_a_price_is_what_the_price_list_says(do: DoWorld) -> None:
-    """The API sends a number that has been through single precision."""
+    """The API sends a number that has been through single precision. fact: do-price-float."""
     fields = {"slug": "s", "vcpus": 1, "memory": 1024, "disk": 25, "regions": [], "price_hourly": 0.00743999984115362}
     assert parse_size(fields).usd_per_hour == Decimal("0.00744")
 

@@ -118,7 +118,7 @@ class Account:
         return [one for one in self.droplets.values() if now >= one.created_at + lag and not one.seems_gone(now)]
 
     def droplet(self, number: int) -> Droplet:
-        """Return a droplet that the API shows now.
+        """Return a droplet that the API shows now. fact: do-late-404.
 
         Raises:
             ApiError: it doesn't.

@@ -16,6 +16,7 @@ from tests.cloudbox.digitalocean.state import Droplet, Image, SshKey, Volume
 from tests.cloudbox.digitalocean.tagging import take_tags
 
 _MOST_NAMES = 10
+# fact: do-user-data-limit
 _MOST_USER_DATA_BYTES = 64 * 1024
 
 
@@ -94,7 +95,7 @@ def _check_place(account: Account, size: Size, region: str) -> None:
     if region not in account.regions:
         raise unprocessable("You specified an invalid region for Droplet creation.")
     if not size.available or region not in size.regions or (size.slug, region) in account.sold_out:
-        # So does lack of capacity look, though the size is still listed there.
+        # So does lack of capacity look, though the size is still listed there. fact: do-capacity-is-422
         raise unprocessable("Size is not available in this region.")
 
 

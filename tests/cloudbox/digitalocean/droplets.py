@@ -17,7 +17,10 @@ routes = Routes()
 
 @routes.on("GET", "/droplets", "droplet:read")
 def list_droplets(cloud: Cloud, call: Call) -> Answer:
-    """List droplets: those without GPUs unless `type` says gpus, whatever the tag."""
+    """List droplets: those without GPUs unless `type` says gpus, whatever the tag.
+
+    fact: do-gpus-not-listed, fact: do-gpus-not-listed-by-tag
+    """
     account, query = cloud.account, call.query
     if "tag_name" in query and ("type" in query or "name" in query):
         raise ApiError(400, "bad_request", "tag_name can not be combined with type or name")
@@ -65,7 +68,7 @@ def get_droplet(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("DELETE", "/droplets/{droplet_id}", "droplet:delete")
 def destroy_droplet(cloud: Cloud, call: Call) -> Answer:
-    """Destroy a droplet; its volumes and reserved addresses stay."""
+    """Destroy a droplet; its volumes and reserved addresses stay. fact: do-volumes-stay."""
     destroy(cloud, cloud.account.droplet(call.number("droplet_id")))
     return NO_CONTENT
 

@@ -144,6 +144,7 @@ def _rules(body: Mapping[str, Any], name: str, ends: str) -> list[dict[str, Any]
 
 
 def _tags(account: Account, tags: list[str]) -> list[str]:
+    # fact: do-firewall-tags-exist
     if unknown := [tag for tag in tags if tag not in account.tags]:
         raise unprocessable(f"tags do not exist: {', '.join(unknown)}")
     if len(set(tags)) > _MOST_TAGS:

@@ -16,6 +16,7 @@ from tests.cloudbox.gpus import Images
 if TYPE_CHECKING:
     from tests.cloudbox.digitalocean.metadata import MetadataService
 
+# fact: do-early-ssh
 _EARLY_SSHD = """\
 ForceCommand echo "Please wait while we get your droplet ready..."
 """

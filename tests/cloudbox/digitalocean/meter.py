@@ -1,8 +1,8 @@
 """The meter: simulated dollars by the second, for all that exists.
 
 Droplets bill from creation to their end, powered off or not, for at least 60 seconds (docs.digitalocean.com/products/
-droplets/details/pricing, 2026-11). Storage and addresses by the hour of a month of 730: volumes 0.10 $/GiB a month,
-snapshots 0.06 $/GB a month, reserved IPs that no droplet has 5 $ a month (same site, volumes, snapshots and reserved
+droplets/details/pricing, 2026-11; fact: do-off-bills). Storage and addresses by the hour of a month of 730: volumes
+0.10 $/GiB a month, snapshots 0.06 $/GB a month, reserved IPs that no droplet has 5 $ a month (same site, volumes, snapshots and reserved
 IPs; from memory).
 """
 

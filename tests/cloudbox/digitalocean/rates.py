@@ -1,4 +1,7 @@
-"""The limits of DigitalOcean's API: 250 calls a minute, 5,000 an hour (API reference, "Rate Limit", 2026-11)."""
+"""The limits of DigitalOcean's API: 250 calls a minute, 5,000 an hour (API reference, "Rate Limit", 2026-11).
+
+fact: do-rate-limits
+"""
 
 from __future__ import annotations
 

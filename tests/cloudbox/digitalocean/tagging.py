@@ -14,6 +14,7 @@ from tests.cloudbox.digitalocean.routes import Routes
 
 routes = Routes()
 
+# fact: do-tag-syntax
 _SYNTAX = re.compile(r"[A-Za-z0-9:_-]{1,255}")
 
 

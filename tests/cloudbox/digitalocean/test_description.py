@@ -23,7 +23,10 @@ def description() -> Description:
 
 
 def test_every_route_is_in_the_description_with_its_scopes(description: Description) -> None:
-    """The box answers nothing that DigitalOcean doesn't, and asks tokens for the same scopes."""
+    """The box answers nothing that DigitalOcean doesn't, and asks tokens for the same scopes.
+
+    fact: do-delete-scope-is-the-teams
+    """
     documented = json.loads(FILE.read_text())["paths"]
     paths = {_shape(path): operations for path, operations in documented.items()}
     for route in ROUTES:

@@ -36,7 +36,10 @@ def test_a_droplet_is_new_without_an_address_and_then_active(do_api: DigitalOcea
 
 
 def test_what_is_not_there_is_answered_with_a_value(do_api: DigitalOceanBox) -> None:
-    """DigitalOcean's client makes no exception of 404: the body is all that tells."""
+    """DigitalOcean's client makes no exception of 404: the body is all that tells.
+
+    fact: do-404-as-value
+    """
     client = do_api.client()
     for answer in (client.droplets.get(1), client.droplets.destroy(1), client.volumes.get(_NOTHING)):
         assert answer == {"id": "not_found", "message": "The resource you were accessing could not be found."}

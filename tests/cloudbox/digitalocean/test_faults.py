@@ -40,7 +40,10 @@ def test_a_connection_breaks_before_or_after_the_effect(do_api: DigitalOceanBox,
 
 
 def test_the_clients_own_retries_create_twice(do_api: DigitalOceanBox) -> None:
-    """Which is why they must be off for creations: three answers after the effect are three droplets too many."""
+    """Which is why they must be off for creations: three answers after the effect are three droplets too many.
+
+    fact: do-no-idempotency-key
+    """
     do_api.faults.fail_next(*CREATIONS, after_effect=True, times=3, status=503)
     trust: dict[str, Any] = {"endpoint": do_api.endpoint, "connection_verify": str(do_api.ca_file)}
     with pydo.Client(do_api.token, retry_backoff_factor=0.001, **trust) as careless:

@@ -1,7 +1,7 @@
 """Droplets as the API lists and deletes them.
 
 There are two listings: the plain one, which can be asked for a tag, leaves GPU droplets out; the one of GPU droplets
-can't be asked for a tag. Whatever is looked for is looked for in both.
+can't be asked for a tag (inferred: do-gpus-not-listed-by-tag). Whatever is looked for is looked for in both.
 """
 
 from __future__ import annotations
