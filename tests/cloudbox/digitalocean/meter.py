@@ -2,8 +2,8 @@
 
 Droplets bill from creation to their end, powered off or not, for at least 60 seconds (docs.digitalocean.com/products/
 droplets/details/pricing, 2026-11; fact: do-off-bills). Storage and addresses by the hour of a month of 730: volumes
-0.10 $/GiB a month, snapshots 0.06 $/GB a month, reserved IPs that no droplet has 5 $ a month (same site, volumes, snapshots and reserved
-IPs; from memory).
+0.10 $/GiB a month, snapshots 0.06 $/GB a month, reserved IPs that no droplet has 5 $ a month (same site, volumes,
+snapshots and reserved IPs; from memory).
 """
 
 from __future__ import annotations
