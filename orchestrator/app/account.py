@@ -95,7 +95,12 @@ class AccountLevel:
 
 
 def read_wishes(
-    *, bucket: str | None, read_buckets: Sequence[str], budget_usd: str | None, email: str | None
+    *,
+    bucket: str | None,
+    read_buckets: Sequence[str],
+    run_role: bool | None,
+    budget_usd: str | None,
+    email: str | None,
 ) -> AccountWishes:
     """Read what the user's flags say.
 
@@ -105,4 +110,4 @@ def read_wishes(
     budget: Decimal | None = parse_usd(budget_usd) if budget_usd is not None else None
     # `--read-bucket ""` takes them all away.
     named = tuple(name for name in read_buckets if name) if read_buckets else None
-    return AccountWishes(bucket=bucket, read_buckets=named, budget_usd=budget, budget_email=email)
+    return AccountWishes(bucket=bucket, read_buckets=named, run_role=run_role, budget_usd=budget, budget_email=email)

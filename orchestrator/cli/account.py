@@ -19,6 +19,8 @@ _HELP = {
     "region": "where the bucket is to be; your AWS configuration's region when left out",
     "bucket": "the bucket's name; kedge-ACCOUNT-REGION when left out",
     "read-bucket": "another bucket that runs may read where their job names it; repeat it for all of them, '' for none",
+    "run-role": "make one role for all runs, for people who may not make roles; runs can read each other's results",
+    "no-run-role": "take that role away: each run has its own again",
     "budget-usd": "send mail when the account costs more than this many dollars a month; 0 for no alarm",
     "email": "where that mail goes",
     "remove": "take the account level away again; a bucket that holds data stays",
@@ -36,6 +38,8 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     region: str | None = None,
     bucket: str | None = None,
     read_bucket: list[str] | None = None,
+    run_role: bool = False,
+    no_run_role: bool = False,
     budget_usd: str | None = None,
     email: str | None = None,
     remove: bool = False,
@@ -52,6 +56,7 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
       kedge bootstrap --provider aws
       kedge bootstrap --provider aws --region eu-west-1 --budget-usd 50 --email you@example.org
       kedge bootstrap --provider aws --read-bucket my-data --read-bucket more-data
+      kedge bootstrap --provider aws --run-role
       kedge bootstrap --provider aws --remove --delete-data
     """
     from orchestrator.adapters.settings import read_settings
@@ -60,7 +65,12 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
 
     if delete_data and not remove:
         raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
-    wishes = read_wishes(bucket=bucket, read_buckets=read_bucket or (), budget_usd=budget_usd, email=email)
+    if run_role and no_run_role:
+        raise BadRequestError("--run-role and --no-run-role contradict each other", fix="say one of them")
+    shared = True if run_role else False if no_run_role else None
+    wishes = read_wishes(
+        bucket=bucket, read_buckets=read_bucket or (), run_role=shared, budget_usd=budget_usd, email=email
+    )
     settings = read_settings()
     level = AccountLevel(provider or settings.provider, region, settings)
     if remove:
@@ -85,6 +95,7 @@ def _apply(level: AccountLevel, change: AccountChange, *, dry_run: bool, yes: bo
             "read_buckets": list(account.read_buckets),
             "boundary_arn": account.boundary_arn,
             "scheduler_role_arn": account.scheduler_role_arn,
+            "shared_role": account.shared_role,
         }
         _say(f"Done. Bucket: {account.bucket}", as_json=as_json)
     _conclude(change, change.changes, done=bool(done), as_json=as_json, **done)

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from moto.cloudformation.models import ChangeSet, Stack
-from moto.iam.models import ManagedPolicy, iam_backends
+from moto.iam.models import ManagedPolicy, Role, iam_backends
 from moto.s3.models import FakeBucket, s3_backends
 
 Patch = Callable[[Any, str, Any], None]
 """How an attribute of a class is replaced: `setattr`, or a test's MonkeyPatch.setattr, which takes it back."""
 
 _PARTITION = "aws"
+_make_role = Role.create_from_cloudformation_json
+_end_role = Role.delete_from_cloudformation_json
 _apply_resources = ChangeSet.apply
 _create_bucket = FakeBucket.create_from_cloudformation_json
 
@@ -23,11 +25,14 @@ def complete(patch: Patch = setattr) -> None:
 
     An executed change set gives its stack the new template, outputs and parameters; a bucket that is there already is
     imported, as ImportExistingResources says; a managed policy gets a new version with its stack, and goes with it;
+    a role has the managed policies that its template names;
     resources of kinds that moto has never heard of are left out of lists, instead of being listed without a name.
     """
     patch(ChangeSet, "apply", _apply)
     patch(FakeBucket, "create_from_cloudformation_json", _import_bucket)
     patch(ManagedPolicy, "update_from_cloudformation_json", _update_policy)
+    patch(Role, "create_from_cloudformation_json", _create_role)
+    patch(Role, "delete_from_cloudformation_json", _delete_role)
     patch(ManagedPolicy, "delete_from_cloudformation_json", _delete_policy)
     patch(Stack, "stack_resources", property(_known_resources))
 
@@ -52,6 +57,19 @@ def _update_policy(*, original_resource: ManagedPolicy, cloudformation_json: Any
     backend = iam_backends[about["account_id"]][_PARTITION]
     backend.create_policy_version(original_resource.arn, document, set_as_default=True)
     return original_resource
+
+
+def _create_role(name: str, template: Any, account_id: str, region: str, **about: Any) -> Role:
+    role = _make_role(name, template, account_id, region, **about)
+    for arn in template["Properties"].get("ManagedPolicyArns", ()):
+        iam_backends[account_id][_PARTITION].attach_role_policy(arn, role.name)
+    return role
+
+
+def _delete_role(name: str, template: Any, account_id: str, region: str) -> None:
+    for arn in template["Properties"].get("ManagedPolicyArns", ()):
+        iam_backends[account_id][_PARTITION].detach_role_policy(arn, name)
+    _end_role(name, template, account_id, region)
 
 
 def _delete_policy(arn: str, _template: Any, account_id: str, _region: str) -> None:

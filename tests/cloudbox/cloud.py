@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moto.moto_api._internal.models import moto_api_backend
 
-from tests.cloudbox import identity, images
+from tests.cloudbox import budgets, identity, images
 from tests.cloudbox.bucket_rules import BucketRules
 from tests.cloudbox.calls import CallBook
 from tests.cloudbox.closed_regions import ClosedRegions
@@ -28,6 +28,7 @@ class Cloud:
         identity.keep_few_managed_policies()
         identity.mend_moto()
         keep_one_partition()
+        budgets.complete()
         self.lock = threading.RLock()
         self.calls = CallBook()
         self.faults = FaultBook()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
-from tests.cloudbox import change_sets
+from tests.cloudbox import budgets, change_sets
 from tests.cloudbox.strict_moto import serving_moto
 
 REGION = "eu-west-1"
@@ -20,6 +21,7 @@ def serving() -> Iterator[str]:
     """Serve AWS on a port of its own; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
+        budgets.complete(partial(patch.setattr, raising=False))
         with serving_moto() as endpoint:
             yield endpoint
 

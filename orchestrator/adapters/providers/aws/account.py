@@ -30,6 +30,7 @@ class Account:
         scheduler_role_arn: what EventBridge Scheduler assumes to end a machine.
         region: of the stack and the bucket.
         read_buckets: other buckets that a run may read where its job names them.
+        shared_role: every run has the role `kedge-runs`, and none its own.
     """
 
     bucket: str
@@ -37,6 +38,7 @@ class Account:
     scheduler_role_arn: str
     region: str = ""
     read_buckets: Sequence[str] = ()
+    shared_role: bool = False
 
     @property
     def id(self) -> str:
@@ -99,4 +101,5 @@ def account_of(stack: Stack) -> Account | None:
         scheduler_role_arn=role,
         region=stack.id.split(":")[3],
         read_buckets=tuple(name for name in stack.parameters.get("ReadBuckets", "").split(",") if name),
+        shared_role=bool(stack.outputs.get("RunProfile")),
     )

@@ -17,13 +17,12 @@ _RESOURCES = {
     "BucketPolicy": "policy of the bucket: TLS only",
     "RunBoundary": "policy kedge-run-boundary: the most that a machine of a run may do",
     "SchedulerRole": "role kedge-scheduler: ends machines that are past their deadline",
-    "Budget": "budget alarm for the whole account",
+    "SharedRunRole": "role kedge-runs for all runs: each can read and change the results of every other run",
+    "SharedRunProfile": "instance profile kedge-runs, which gives machines that role",
 }
 _SETTINGS = {
     "RunDays": "days after which what runs left is deleted",
     "ReadBuckets": "other buckets that runs may read where their job names them",
-    "BudgetUsd": "dollars a month above which mail is sent",
-    "BudgetEmail": "address of the budget alarm",
 }
 
 

@@ -7,7 +7,7 @@ exists only as a change set holds no resource: `discard_account` takes it away a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.providers.aws.account import Account, account_of, home_region
 from orchestrator.adapters.providers.aws.account_bucket import default_bucket, look_at_bucket
+from orchestrator.adapters.providers.aws.account_budget import BudgetChange, apply_budget, plan_budget
 from orchestrator.adapters.providers.aws.account_changes import Change, list_changes
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
 from orchestrator.adapters.providers.aws.account_stack import (
@@ -57,9 +58,10 @@ class AccountChange:
     """What a bootstrap would do.
 
     Attributes:
-        kind: `none` when everything is as it should be.
-        changes: in CloudFormation's order.
-        change_set: the ARN of what carries it out; empty for `none`.
+        kind: of the stack's change; `none` when it is as it should be.
+        changes: in CloudFormation's order, then the budget's.
+        change_set: the ARN of what carries it out; empty where the stack doesn't change.
+        budget: what becomes of the budget; None where it stays as it is.
     """
 
     kind: Literal["create", "update", "none"]
@@ -68,6 +70,7 @@ class AccountChange:
     changes: tuple[Change, ...] = ()
     stack_id: str = ""
     change_set: str = ""
+    budget: BudgetChange | None = None
 
 
 def plan_account(session: AwsSession, template: str, wishes: AccountWishes, clock: Clock) -> AccountChange:
@@ -86,28 +89,38 @@ def plan_account(session: AwsSession, template: str, wishes: AccountWishes, cloc
     """
     _refuse_second_home(session)
     client = session.client("cloudformation")
+    budget = plan_budget(session, wishes)
     try:
         stack = _usable_stack(client, clock)
         settings = settle_settings(stack, wishes, default_bucket=default_bucket(session))
         if stack is None:
             _refuse_foreign_bucket(session, settings["BucketName"])
         described = _make_change_set(client, stack, _name_bucket(template, settings["BucketName"]), settings, clock)
-        return _plan(session, stack, settings, described)
+        change = _plan(session, stack, settings, described)
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the changes to the AWS account can't be planned") from err
+    return replace(change, changes=(*change.changes, budget.change), budget=budget) if budget else change
 
 
 def apply_account(session: AwsSession, change: AccountChange, clock: Clock) -> Account:
     """Carry a planned change out and wait until it is done; a failed one is rolled back by CloudFormation.
 
     Raises:
-        KedgeError: CloudFormation failed, or didn't end in time.
+        KedgeError: CloudFormation failed, or didn't end in time; or the budget can't be made.
     """
-    client = session.client("cloudformation")
+    account = _apply_stack(session.client("cloudformation"), change, clock)
+    if change.budget is not None:
+        apply_budget(session, change.budget)
+    return account
+
+
+def _apply_stack(client: CloudFormationClient, change: AccountChange, clock: Clock) -> Account:
     try:
-        client.execute_change_set(ChangeSetName=change.change_set)
+        if change.change_set:
+            client.execute_change_set(ChangeSetName=change.change_set)
         stack = await_stack(client, change.stack_id, clock)
-        account = account_of(stack) if stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE") else None
+        is_well = not change.change_set or stack.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+        account = account_of(stack) if is_well else None
         if account is None:
             raise KedgeError(
                 f"the account level wasn't made: its stack is {stack.status}",
@@ -227,7 +240,7 @@ def _plan(
     discard_account(session, change)
     reason = " ".join(described.get("StatusReason", described["Status"]).split())
     if any(said in reason for said in _NO_CHANGES):
-        return AccountChange(kind="none", account_id=change.account_id, region=change.region)
+        return replace(change, kind="none", changes=(), change_set="")
     raise KedgeError("CloudFormation can't plan the account level", why=reason, fix="mend that, then try again")
 
 

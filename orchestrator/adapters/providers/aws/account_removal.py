@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,12 @@ from orchestrator.adapters.providers.aws.account_bucket import (
     delete_bucket,
     look_at_bucket,
 )
+from orchestrator.adapters.providers.aws.account_budget import Budget, read_budget, remove_budget
 from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
 from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
+from orchestrator.adapters.providers.aws.naming import SHARED_ROLE
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
+from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, find_instances
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.units import format_bytes
 
@@ -37,6 +41,7 @@ class AccountRemoval:
         objects: in the bucket, with every version of them.
         bytes: in those objects.
         resources: in words, without the bucket.
+        budget: None where there is none, or where AWS doesn't say so to the user.
     """
 
     account_id: str
@@ -46,10 +51,13 @@ class AccountRemoval:
     objects: int
     bytes: int
     resources: tuple[str, ...]
+    budget: Budget | None = None
 
     def changes(self, *, delete_data: bool) -> tuple[Change, ...]:
         """List what goes, and say what becomes of the bucket."""
         gone = tuple(Change(sign="-", says=words) for words in self.resources)
+        if self.budget is not None:
+            gone += (Change(sign="-", says=f"budget alarm for the whole account: {self.budget}"),)
         if not self.bucket:
             return gone
         name = describe_resource("Bucket", self.bucket)
@@ -74,12 +82,13 @@ def plan_removal(session: AwsSession) -> AccountRemoval | None:
     try:
         stack = find_stack(client)
         found = _resources(client, stack) if stack is not None else {"Bucket": default_bucket(session)}
-        _refuse_while_needed(session, found.get("RunBoundary", ""))
+        _refuse_while_needed(session, found)
         bucket = _existing(session, found.pop("Bucket", ""), surely_ours=stack is not None)
         sizes = [size for _, size in bucket_versions(own_s3(session, session.account_id()), bucket)] if bucket else []
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the account level of AWS can't be looked at") from err
-    if stack is None and not bucket:
+    budget = read_budget(session)
+    if stack is None and not bucket and budget is None:
         return None
     return AccountRemoval(
         account_id=session.account_id(),
@@ -89,6 +98,7 @@ def plan_removal(session: AwsSession) -> AccountRemoval | None:
         objects=len(sizes),
         bytes=sum(sizes),
         resources=tuple(describe_resource(logical_id) for logical_id in found),
+        budget=budget,
     )
 
 
@@ -105,6 +115,8 @@ def remove_account(session: AwsSession, removal: AccountRemoval, clock: Clock, *
         KedgeError: AWS refused, or didn't end in time.
     """
     client = session.client("cloudformation")
+    if removal.budget is not None:
+        remove_budget(session)
     try:
         # The bucket first: while the stack is there, a removal that broke off finds it again.
         if removal.bucket and (delete_data or not removal.objects):
@@ -137,16 +149,26 @@ def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> 
         )
 
 
-def _refuse_while_needed(session: AwsSession, boundary: str) -> None:
-    """Refuse while roles of runs are under the boundary: IAM would, when half of it is gone."""
-    if not boundary:
+def _refuse_while_needed(session: AwsSession, found: Mapping[str, str]) -> None:
+    """Refuse while runs have roles under the boundary, or machines with the role of all runs.
+
+    IAM would refuse too, but only when half of the account level is gone.
+    """
+    if not found.get("RunBoundary"):
         return
-    pages = session.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=boundary)
-    roles = sorted(role["RoleName"] for page in pages for role in page["PolicyRoles"])
-    if roles:
+    pages = session.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=found["RunBoundary"])
+    roles = {role["RoleName"] for page in pages for role in page["PolicyRoles"]} - {SHARED_ROLE}
+    _refuse_needed("their roles are there", roles)
+    if "SharedRunRole" in found:
+        machines = find_instances(session, session.regions(), EVERY_MACHINE)
+        _refuse_needed("their machines have its role", {each.machine_id for each in machines if not each.is_gone})
+
+
+def _refuse_needed(why: str, names: Collection[str]) -> None:
+    if names:
         raise ConflictError(
             "runs still need the account level",
-            why=f"their roles are there: {', '.join(roles[:5])}{' and more' if len(roles) > 5 else ''}",
+            why=f"{why}: {', '.join(sorted(names)[:5])}{' and more' if len(names) > 5 else ''}",
             fix="end them with `kedge teardown`; `kedge status` lists them",
         )
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from orchestrator.adapters.providers.aws.account_stack import Stack
 from orchestrator.core.errors import BadRequestError
 
-_DEFAULTS = {"BucketName": "", "RunDays": "60", "ReadBuckets": "", "BudgetUsd": "0", "BudgetEmail": ""}
+_DEFAULTS = {"BucketName": "", "RunDays": "60", "ReadBuckets": "", "RunRole": "false"}
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -20,12 +20,14 @@ class AccountWishes:
     Attributes:
         bucket: the bucket's name; `kedge-ACCOUNT-REGION` for an account that has none yet.
         read_buckets: all the other buckets that runs may read; an empty tuple for none.
+        run_role: one role for all runs, for people who may not make one for each run.
         budget_usd: a month, for the whole account; zero takes the alarm away.
         budget_email: where the alarm goes.
     """
 
     bucket: str | None = None
     read_buckets: tuple[str, ...] | None = None
+    run_role: bool | None = None
     budget_usd: Decimal | None = None
     budget_email: str | None = None
 
@@ -57,8 +59,6 @@ def settle_settings(stack: Stack | None, wishes: AccountWishes, *, default_bucke
             why="TLS certificates of S3 don't cover such names, so that machines could not verify the bucket",
             fix="choose a name with dashes instead",
         )
-    if settings["BudgetUsd"] != "0" and not settings["BudgetEmail"]:
-        raise BadRequestError("a budget alarm needs an address to write to", fix="say --email you@example.org")
     return settings
 
 
@@ -72,11 +72,9 @@ def _refuse_no_bucket(name: str) -> None:
 
 
 def _wished(wishes: AccountWishes) -> dict[str, str]:
-    budget = None if wishes.budget_usd is None else f"{wishes.budget_usd.normalize():f}"
     wished = {
         "BucketName": wishes.bucket,
         "ReadBuckets": None if wishes.read_buckets is None else ",".join(dict.fromkeys(wishes.read_buckets)),
-        "BudgetUsd": budget,
-        "BudgetEmail": wishes.budget_email,
+        "RunRole": None if wishes.run_role is None else str(wishes.run_role).lower(),
     }
     return {name: value for name, value in wished.items() if value is not None}

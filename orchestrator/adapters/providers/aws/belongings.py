@@ -11,9 +11,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.own_address import ask_own_network
 from orchestrator.adapters.providers.aws.identity import make_identity
-from orchestrator.adapters.providers.aws.naming import role_name
+from orchestrator.adapters.providers.aws.naming import SHARED_ROLE, role_name
 from orchestrator.adapters.providers.aws.network import make_group, open_to
 from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
+from orchestrator.core.errors import KedgeError
 from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from orchestrator.core.machine import MachineOrder
 
 _log = logging.getLogger(__name__)
+
+_SHARED = (
+    "all runs of this account have one role (`bootstrap --run-role`): their machines can read, change and delete each "
+    "other's results, and read every data set in the bucket"
+)
 
 
 def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tuple[Group, bool]:
@@ -41,21 +47,28 @@ def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tu
     record = tools.records.run(run_id)
     is_new = not record.role or region not in record.groups
     if not record.role:
-        policy = write_policy(
-            account.bucket,
-            run_id,
-            data_sets(order.data, account.bucket),
-            others=named_buckets(order.data, account.read_buckets),
-            partition=account.partition,
-        )
-        make_identity(tools.session.client("iam"), run_id, policy, account, tools.clock)
-        _log.info("made role %s", role_name(run_id))
-        record = replace(record, role=True, account=tools.account_id())
+        shared = _take_or_make_role(tools, order, account)
+        record = replace(record, role=True, shared_role=shared, account=tools.account_id())
         tools.records.keep_run(record)
     group = _group(tools, run_id, region, record.groups.get(region), ssh_from)
     if record.groups.get(region) != group:
         tools.records.keep_run(replace(record, groups={**record.groups, region: group}, account=tools.account_id()))
     return group, is_new
+
+
+def isolation_caveats(tools: Tools) -> tuple[str, ...]:
+    """Say what a run of this account is not protected from; nothing where that can't be told now."""
+    try:
+        shared = tools.account().shared_role
+    except KedgeError:
+        # Offers are listed without an account level, and without a network.
+        return ()
+    return (_SHARED,) if shared else ()
+
+
+def profile_name(tools: Tools, run_id: str) -> str:
+    """Name the instance profile that a run's machines get."""
+    return SHARED_ROLE if tools.records.run(run_id).shared_role else role_name(run_id)
 
 
 def reopen(tools: Tools, run_id: str, region: str, wanted: str) -> bool:
@@ -84,6 +97,29 @@ def note_volumes(tools: Tools, run_id: str, region: str) -> None:
     record = tools.records.run(run_id)
     if region not in record.volumes:
         tools.records.keep_run(replace(record, volumes=(*record.volumes, region), account=tools.account_id()))
+
+
+def _take_or_make_role(tools: Tools, order: MachineOrder, account: Account) -> bool:
+    """Make the run's role, unless all runs have one; return whether they have."""
+    if account.shared_role:
+        return True
+    policy = write_policy(
+        account.bucket,
+        order.run_id,
+        data_sets(order.data, account.bucket),
+        others=named_buckets(order.data, account.read_buckets),
+        partition=account.partition,
+    )
+    try:
+        make_identity(tools.session.client("iam"), order.run_id, policy, account, tools.clock)
+    except KedgeError:
+        # What is remembered of the account may be a day old: an administrator may have made the role since.
+        if not tools.fresh_account().shared_role:
+            raise
+        _log.warning("%s", _SHARED)
+        return True
+    _log.info("made role %s", role_name(order.run_id))
+    return False
 
 
 def _group(tools: Tools, run_id: str, region: str, known: Group | None, ssh_from: str) -> Group:

@@ -18,7 +18,7 @@ from orchestrator.adapters.host_key import HostKey, make_host_key
 from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.attaching import DataVolume, attach_volumes
-from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes
+from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes, profile_name
 from orchestrator.adapters.providers.aws.closed import is_closed
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
@@ -156,6 +156,7 @@ class _Creation:
                     max(order.disk_gib or 0, image.min_disk_gib), iops=order.disk_iops, mibps=order.disk_mibps
                 ),
                 group_id=group.id,
+                profile=profile_name(tools, order.run_id),
                 user_data=render_user_data(boot_spec(order, key, volumes)),
                 tags=machine_tags(order, record.asked_at, record.deadline_at),
                 token=record.token,
@@ -215,7 +216,7 @@ class _Creation:
         """Drop what a launch needs from the run's record; what it has elsewhere is still to be removed at its end."""
         record = self._tools.records.run(self._order.run_id)
         groups = {region: group for region, group in record.groups.items() if region != self._order.region}
-        self._tools.records.keep_run(replace(record, role=False, groups=groups))
+        self._tools.records.keep_run(replace(record, role=False, shared_role=False, groups=groups))
 
     def _restore_record(self) -> None:
         if self._earlier is not None:

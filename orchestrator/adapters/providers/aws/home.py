@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from orchestrator.adapters.datasets.push import BucketData
 from orchestrator.adapters.objects.s3 import S3Store
 from orchestrator.adapters.objects.stage import S3Stage
 from orchestrator.adapters.providers.aws.account import Account, find_account
-from orchestrator.adapters.providers.aws.cache import Cache
+from orchestrator.adapters.providers.aws.cache import DAY, Cache
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.core.errors import BadRequestError
 
@@ -65,7 +66,19 @@ class Home:
         Raises:
             BadRequestError: there was none.
         """
-        kept = self._cache.remember(*_ACCOUNT, self._ask)
+        return self._account(max_age=DAY)
+
+    def ask_again(self) -> Account:
+        """Ask for it now, whatever is remembered of it.
+
+        Raises:
+            BadRequestError: there was none.
+        """
+        self.__dict__["account"] = self._account(max_age=timedelta(0))
+        return self.account
+
+    def _account(self, *, max_age: timedelta) -> Account:
+        kept = self._cache.remember(*_ACCOUNT, self._ask, max_age=max_age)
         if kept is None:
             raise BadRequestError(
                 "this AWS account isn't set up for kedge",

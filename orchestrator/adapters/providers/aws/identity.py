@@ -85,6 +85,21 @@ def remove_identity(iam: IAMClient, run_id: str) -> bool:
     return _take(steps, "NoSuchEntity", what=f"the role of run {run_id} can't be removed")
 
 
+def has_identity(iam: IAMClient, run_id: str) -> bool:
+    """Tell whether a run has a role of its own.
+
+    Raises:
+        KedgeError: IAM doesn't tell.
+    """
+    try:
+        iam.get_role(RoleName=role_name(run_id))
+    except (ClientError, BotoCoreError) as err:
+        if isinstance(err, ClientError) and code_of(err) == "NoSuchEntity":
+            return False
+        raise translate(err, f"the role of run {run_id} can't be looked for") from err
+    return True
+
+
 def list_roles(iam: IAMClient) -> Sequence[tuple[str, str]]:
     """List the roles of runs, each with its run; a run's role is the last of its identity that goes.
 

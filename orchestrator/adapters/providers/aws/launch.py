@@ -17,7 +17,6 @@ from botocore.parsers import ResponseParserError
 
 from orchestrator.adapters.aws_sdk import code_of, message_of
 from orchestrator.adapters.patience import ask_again
-from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.refusals import Reaction, refusal_of
 from orchestrator.adapters.providers.aws.tags import tag_specifications
 from orchestrator.adapters.providers.aws.zones import as_request
@@ -48,6 +47,7 @@ class LaunchParts:
         device: the image's name for the root disk, such as `/dev/sda1`.
         disk: the root disk.
         group_id: of the security group.
+        profile: the instance profile's name.
         token: see the module's docstring.
     """
 
@@ -55,6 +55,7 @@ class LaunchParts:
     device: str
     disk: Disk
     group_id: str
+    profile: str
     user_data: bytes
     tags: Mapping[str, str]
     token: str
@@ -79,7 +80,7 @@ def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesReque
                 "DeleteOnTermination": True,
             }
         ],
-        "IamInstanceProfile": {"Name": role_name(order.run_id)},
+        "IamInstanceProfile": {"Name": parts.profile},
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1},
         "BlockDeviceMappings": [

@@ -12,6 +12,10 @@ def token(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+SHARED_ROLE = "kedge-runs"
+"""The role of all runs, and its instance profile, where `bootstrap --run-role` has made one (account.yaml)."""
+
+
 def role_name(run_id: str) -> str:
     """Name a run's role, and its instance profile."""
     return fit(f"kedge-run-{run_id}")

@@ -14,7 +14,7 @@ from orchestrator.adapters.ids import check_id
 from orchestrator.adapters.objects.late import LateData, LateStage, LateStore
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.aws import schedule
-from orchestrator.adapters.providers.aws.belongings import reopen
+from orchestrator.adapters.providers.aws.belongings import isolation_caveats, reopen
 from orchestrator.adapters.providers.aws.cache import Cache
 from orchestrator.adapters.providers.aws.creation import create_instance
 from orchestrator.adapters.providers.aws.endings import why_ended
@@ -62,6 +62,7 @@ def make(context: Context) -> Backing:
         clock=context.clock,
         key_file=context.key_file,
         account=lambda: home.account,
+        fresh_account=home.ask_again,
         stage=lambda: home.stage,
         regions=tuple(name.strip() for name in context.environ.get(_REGIONS, "").split(",") if name.strip()),
     )
@@ -78,11 +79,11 @@ class AwsProvider:
 
     name = NAME
     boots_alone = True
-    caveats: tuple[str, ...] = ()
     ends_by_itself = True
 
     def __init__(self, tools: Tools) -> None:
         self.offers_basis = "live"
+        self.caveats: tuple[str, ...] = ()
         self._tools = tools
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
@@ -96,6 +97,7 @@ class AwsProvider:
         placed, zone = place_volumes(resources, tools.session)
         listing = list_offers(placed, tools.session, tools.clock, tools.cache_dir, volume_zone=zone)
         self.offers_basis = "; ".join((listing.basis, *listing.notes))
+        self.caveats = isolation_caveats(tools)
         return listing.offers
 
     def refresh_offers(self) -> str:

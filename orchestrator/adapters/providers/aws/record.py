@@ -75,7 +75,8 @@ class RunRecord:
 
     Attributes:
         account: in which all this is; empty before any of it was made.
-        role: its role and instance profile were made.
+        role: it has a role and an instance profile.
+        shared_role: they are those of all runs.
         groups: region -> security group.
         volumes: regions in which it has used data volumes.
     """
@@ -83,6 +84,7 @@ class RunRecord:
     id: str
     account: str = ""
     role: bool = False
+    shared_role: bool = False
     groups: dict[str, Group] = field(default_factory=dict)
     volumes: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.ids import fit
-from orchestrator.adapters.providers.aws.identity import remove_identity
+from orchestrator.adapters.providers.aws.identity import has_identity, remove_identity
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.network import remove_groups
 from orchestrator.adapters.providers.aws.record import RunRecord
@@ -44,9 +44,16 @@ def remove_belongings(tools: Tools, run_id: str, regions: Sequence[str]) -> Sequ
             lines += end_volumes(ec2, run_id, tools.clock)
         known = record.groups.get(region) if record else None
         lines += remove_groups(ec2, run_id, tools.clock, _LET_GO_IN, known=known)
-    if remove_identity(tools.session.client("iam"), run_id):
+    if _has_own_role(tools, run_id, record) and remove_identity(tools.session.client("iam"), run_id):
         lines.append(f"removed role {role_name(run_id)}")
     return lines
+
+
+def _has_own_role(tools: Tools, run_id: str, record: RunRecord | None) -> bool:
+    """Tell whether a run may have a role of its own; who uses the role of all runs may not be allowed to remove any."""
+    if record is not None:
+        return not record.shared_role
+    return not tools.account().shared_role or has_identity(tools.session.client("iam"), run_id)
 
 
 def _full_record(tools: Tools, run_id: str) -> RunRecord | None:

@@ -27,7 +27,8 @@ class Tools:
     """Everything that touches the world.
 
     Attributes:
-        account: asks for what a bootstrap has made.
+        account: asks for what a bootstrap has made; once a day.
+        fresh_account: asks for it now.
         stage: opens the bucket.
         regions: where to look for machines besides those that there are records of.
         swept: where a sweep of this command has found something of each run.
@@ -40,6 +41,7 @@ class Tools:
     clock: Clock
     key_file: Path
     account: Callable[[], Account]
+    fresh_account: Callable[[], Account]
     stage: Callable[[], AgentStage]
     regions: tuple[str, ...] = ()
     swept: dict[str, set[str]] = field(default_factory=dict)
