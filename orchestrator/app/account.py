@@ -98,7 +98,7 @@ def read_wishes(
     *,
     bucket: str | None,
     read_buckets: Sequence[str],
-    run_role: bool | None,
+    run_role: bool,
     budget_usd: str | None,
     email: str | None,
 ) -> AccountWishes:

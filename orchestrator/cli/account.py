@@ -20,7 +20,6 @@ _HELP = {
     "bucket": "the bucket's name; kedge-ACCOUNT-REGION when left out",
     "read-bucket": "another bucket that runs may read where their job names it; repeat it for all of them, '' for none",
     "run-role": "make one role for all runs, for people who may not make roles; runs can read each other's results",
-    "no-run-role": "take that role away: each run has its own again",
     "budget-usd": "send mail when the account costs more than this many dollars a month; 0 for no alarm",
     "email": "where that mail goes",
     "remove": "take the account level away again; a bucket that holds data stays",
@@ -39,7 +38,6 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     bucket: str | None = None,
     read_bucket: list[str] | None = None,
     run_role: bool = False,
-    no_run_role: bool = False,
     budget_usd: str | None = None,
     email: str | None = None,
     remove: bool = False,
@@ -65,11 +63,8 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
 
     if delete_data and not remove:
         raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
-    if run_role and no_run_role:
-        raise BadRequestError("--run-role and --no-run-role contradict each other", fix="say one of them")
-    shared = True if run_role else False if no_run_role else None
     wishes = read_wishes(
-        bucket=bucket, read_buckets=read_bucket or (), run_role=shared, budget_usd=budget_usd, email=email
+        bucket=bucket, read_buckets=read_bucket or (), run_role=run_role, budget_usd=budget_usd, email=email
     )
     settings = read_settings()
     level = AccountLevel(provider or settings.provider, region, settings)

@@ -67,8 +67,9 @@ def _create_role(name: str, template: Any, account_id: str, region: str, **about
 
 
 def _delete_role(name: str, template: Any, account_id: str, region: str) -> None:
-    for arn in template["Properties"].get("ManagedPolicyArns", ()):
-        iam_backends[account_id][_PARTITION].detach_role_policy(arn, name)
+    iam = iam_backends[account_id][_PARTITION]
+    for policy in list(iam.get_role(name).managed_policies.values()):
+        policy.detach_from(iam.get_role(name))
     _end_role(name, template, account_id, region)
 
 

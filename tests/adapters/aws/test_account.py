@@ -243,7 +243,7 @@ def test_a_removal_takes_the_budget_away(session: AwsSession) -> None:
     assert plan_removal(session) is None
 
 
-def test_one_role_for_all_runs_is_made_and_taken_away_on_request(session: AwsSession) -> None:
+def test_one_role_for_all_runs_is_made_on_request_and_goes_with_the_rest(session: AwsSession) -> None:
     """It is under the boundary, which is also all that it may do; what is lost is said before."""
     change = plan(session, AccountWishes(run_role=True))
     assert any("results of every other run" in line.says for line in change.changes)
@@ -257,8 +257,11 @@ def test_one_role_for_all_runs_is_made_and_taken_away_on_request(session: AwsSes
     (profile,) = iam.list_instance_profiles_for_role(RoleName="kedge-runs")["InstanceProfiles"]
     assert profile["InstanceProfileName"] == "kedge-runs"
     assert plan(session).changes == ()
-    assert not apply_account(session, plan(session, AccountWishes(run_role=False)), CLOCK).shared_role
+    removal = plan_removal(session)
+    assert removal is not None
+    remove_account(session, removal, CLOCK, delete_data=False)
     assert iam.list_instance_profiles()["InstanceProfiles"] == []
+    assert iam.list_roles(PathPrefix="/kedge/")["Roles"] == []
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,9 @@ _EC2_LISTS = (
     _no_rules("ec2.DescribeInstanceTypeOfferingsRequest.LocationType", "", _FILTERS),
 )
 _IAM = (
+    Decision(members="iam.CreatePolicyRequest.Path", says="asterisk", rules=(Matching("[^*]*", "no asterisk"),)),
+    _no_rules("iam.CreatePolicyRequest.Description", "", _DESCRIBES),
+    _no_rules("iam.CreateServiceLinkedRoleRequest.CustomSuffix", "", _STATE),
     _no_rules("iam.*Request.*PolicyDocument", "", _GRAMMAR),
     _no_rules("iam.*Request.*Name", "cannot create resources named both", _STATE),
     Decision(members="iam.SimulatePrincipalPolicyRequest.ActionNames", says="", rules=(Checked(_name_services),)),
@@ -246,6 +249,16 @@ _STS = (
     _no_rules("sts.AssumeRoleRequest.*", "", _STATE),
     _no_rules("sts.Tag.*", "", _STATE),
 )
+_BUDGETS = (
+    Decision(members="budgets.Subscriber.Address", says="line breaks", rules=(Matching("[^\\n]*", "no line breaks"),)),
+    _never("budgets.Budget.PlannedBudgetLimits"),
+    _never("budgets.Budget.TimePeriod"),
+    _never("budgets.CreateBudgetRequest.ResourceTags"),
+    _never("budgets.ProductAttributeValues.*"),
+    _never("budgets.ExpressionDimensionValues.*"),
+    _no_rules("budgets.Budget.BudgetLimit", "PlannedBudgetLimits", "planned limits are never sent"),
+    _no_rules("budgets.Budget.TimeUnit", "", _DESCRIBES),
+)
 _OTHERS = (_no_rules("pricing.Filter.Field", "", "pricing_api.py looks"),)
 
 DECISIONS = (
@@ -258,6 +271,7 @@ DECISIONS = (
     *_S3,
     *_SCHEDULER,
     *_STS,
+    *_BUDGETS,
     *_OTHERS,
 )
 

@@ -20,14 +20,14 @@ class AccountWishes:
     Attributes:
         bucket: the bucket's name; `kedge-ACCOUNT-REGION` for an account that has none yet.
         read_buckets: all the other buckets that runs may read; an empty tuple for none.
-        run_role: one role for all runs, for people who may not make one for each run.
+        run_role: make one role for all runs, for people who may not make one for each run; it stays until a removal.
         budget_usd: a month, for the whole account; zero takes the alarm away.
         budget_email: where the alarm goes.
     """
 
     bucket: str | None = None
     read_buckets: tuple[str, ...] | None = None
-    run_role: bool | None = None
+    run_role: bool = False
     budget_usd: Decimal | None = None
     budget_email: str | None = None
 
@@ -75,6 +75,6 @@ def _wished(wishes: AccountWishes) -> dict[str, str]:
     wished = {
         "BucketName": wishes.bucket,
         "ReadBuckets": None if wishes.read_buckets is None else ",".join(dict.fromkeys(wishes.read_buckets)),
-        "RunRole": None if wishes.run_role is None else str(wishes.run_role).lower(),
+        "RunRole": "true" if wishes.run_role else None,
     }
     return {name: value for name, value in wished.items() if value is not None}
