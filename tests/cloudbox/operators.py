@@ -31,11 +31,26 @@ def _without(statement: Policy, action: str) -> Policy:
     return {**statement, "Action": [each for each in listed(statement["Action"]) if each != action]}
 
 
-def make_operator(box: Box, policy: Policy) -> Mapping[str, str]:
-    """Make a user with exactly one policy, as a managed one; return the variables with which a shell is that user."""
+POWER_USER = "arn:aws:iam::aws:policy/PowerUserAccess"
+"""A policy of AWS's: everything but IAM, beside some of its lists."""
+
+
+def power_user_policy() -> Policy:
+    """Return what a power user needs beside PowerUserAccess, where all runs have one role."""
+    policy: Policy = json.loads(resource("infra", "aws", "power-user-policy.json").read_text())
+    return policy
+
+
+def make_operator(box: Box, policy: Policy, *more: str) -> Mapping[str, str]:
+    """Make a user with exactly one policy, as a managed one, and perhaps some of AWS's, by their ARNs.
+
+    Returns:
+        The variables with which a shell is that user.
+    """
     iam = box.client("iam")
     made = iam.create_policy(PolicyName="kedge-operator", PolicyDocument=json.dumps(policy))["Policy"]
     iam.create_user(UserName="ada")
-    iam.attach_user_policy(UserName="ada", PolicyArn=made["Arn"])
+    for arn in (made["Arn"], *more):
+        iam.attach_user_policy(UserName="ada", PolicyArn=arn)
     key = iam.create_access_key(UserName="ada")["AccessKey"]
     return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.providers import Context
+from orchestrator.adapters.providers.aws.account_removal import plan_removal
 from orchestrator.adapters.providers.aws.provider import make
-from orchestrator.core.errors import KedgeError
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.resources import resource
+from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, DataMount, Resources, VolumeSpec
 from orchestrator.core.offer import Accelerators
 from tests.adapters.aws.world import RUN, AwsWorld, set_up
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.leftovers import leftovers
-from tests.cloudbox.operators import make_operator, operator_policy
+from tests.cloudbox.operators import POWER_USER, make_operator, operator_policy, power_user_policy
 from tests.cloudbox.permissions.evaluation import Need, allows
 
 M1 = f"{RUN}-m1"
@@ -47,7 +50,12 @@ def enforced(api: Box) -> Iterator[Box]:
 def work_as(api: Box, monkeypatch: pytest.MonkeyPatch, folder: Path, policy: dict[str, Any]) -> AwsWorld:
     """Become a user with this policy, in an account that an administrator has set up."""
     set_up(api)
-    for name, value in {**api.env, **make_operator(api, policy)}.items():
+    return sign_in(api, monkeypatch, folder, make_operator(api, policy))
+
+
+def sign_in(api: Box, monkeypatch: pytest.MonkeyPatch, folder: Path, keys: Mapping[str, str]) -> AwsWorld:
+    """Use a user's keys from now on, in an account that looks at permissions."""
+    for name, value in {**api.env, **keys}.items():
         monkeypatch.setenv(name, value)
     api.reset_calls()
     api.enforce_iam()
@@ -89,6 +97,17 @@ def _push_data(aws: AwsWorld, source: Path) -> None:
     backing.data.put_data(mount, lambda _done, _total: None)
     (source / "b.txt").unlink()
     backing.data.put_data(mount, lambda _done, _total: None, delete=True)
+
+
+def share_role(api: Box) -> None:
+    """Do what `kedge bootstrap --run-role` does in an account that is set up."""
+    wanted = {"BucketName": "kedge-test", "RunRole": "true"}
+    api.client("cloudformation").update_stack(
+        StackName="kedge-account",
+        TemplateBody=resource("infra", "aws", "account.yaml").read_text(),
+        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in wanted.items()],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
 
 
 def needs_of(api: Box) -> list[Need]:
@@ -142,3 +161,54 @@ def test_without_a_statement_the_launch_says_what_is_missing_and_leaves_nothing(
     enforced.enforce_iam(False)
     assert leftovers(enforced) == []
     assert enforced.billing() == []
+
+
+def test_a_power_user_needs_no_right_to_make_roles_where_all_runs_have_one(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole life takes no writing call of IAM; the plan says what it costs, and nothing touches the shared role."""
+    set_up(enforced, RunRole="true")
+    aws = sign_in(enforced, monkeypatch, tmp_path, make_operator(enforced, power_user_policy(), POWER_USER))
+    live(aws, tmp_path)
+    asked = {need.action for need in needs_of(enforced) if need.action.startswith("iam:")}
+    # The first spot machine's role is AWS's own; PowerUserAccess lets it be made.
+    assert asked == {"iam:GetRole", "iam:ListRoles", "iam:ListRoleTags", "iam:PassRole", "iam:CreateServiceLinkedRole"}
+    passed = {need.resource.rpartition("/")[2] for need in needs_of(enforced) if need.action == "iam:PassRole"}
+    assert passed == {"kedge-runs", "kedge-scheduler"}
+    provider = aws.provider()
+    provider.offers(Resources(accelerators=Accelerators(name="t4"), regions=(REGION,)))
+    assert "each other's results" in provider.caveats[0]
+    enforced.enforce_iam(False)
+    assert leftovers(enforced) == ["role kedge-runs", "profile kedge-runs"]
+
+
+def test_a_launch_finds_the_role_that_was_made_since_it_was_refused(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is remembered of the account is up to a day old; `bootstrap --run-role` has run on another computer."""
+    set_up(enforced)
+    aws = sign_in(enforced, monkeypatch, tmp_path, make_operator(enforced, power_user_policy(), POWER_USER))
+    with pytest.raises(KedgeError, match="the role of run") as refused:
+        aws.provider().create(aws.order())
+    assert "bootstrap --provider aws --run-role" in refused.value.fix
+    enforced.enforce_iam(False)
+    share_role(enforced)
+    enforced.enforce_iam()
+    aws.provider().create(aws.order())
+    (instance,) = aws.instances()
+    assert instance["IamInstanceProfile"]["Arn"].endswith("instance-profile/kedge/kedge-runs")
+    enforced.enforce_iam(False)
+
+
+def test_the_account_level_stays_while_a_machine_has_the_role_of_all_runs(
+    api: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There is no role of the run's own that would say so."""
+    set_up(api, RunRole="true")
+    aws = AwsWorld(api=api, folder=tmp_path)
+    for name, value in api.env.items():
+        monkeypatch.setenv(name, value)
+    aws.provider().create(aws.order())
+    with pytest.raises(ConflictError, match="still need") as refused:
+        plan_removal(AwsSession())
+    assert M1 in refused.value.why

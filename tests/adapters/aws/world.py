@@ -36,13 +36,16 @@ class QuickClock:
         self._ahead += duration
 
 
-def set_up(api: Box) -> None:
-    """Do what `kedge bootstrap --provider aws` does."""
+def set_up(api: Box, **parameters: str) -> None:
+    """Do what `kedge bootstrap --provider aws` does, with other parameters of account.yaml than its own."""
     template = resource("infra/aws/account.yaml").read_text()
     api.client("cloudformation").create_stack(
         StackName="kedge-account",
         TemplateBody=template,
-        Parameters=[{"ParameterKey": "BucketName", "ParameterValue": "kedge-test"}],
+        Parameters=[
+            {"ParameterKey": name, "ParameterValue": value}
+            for name, value in {"BucketName": "kedge-test", **parameters}.items()
+        ],
         Capabilities=["CAPABILITY_NAMED_IAM"],
     )
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_OR_SHARE = (
+    "; where you may not make roles, an administrator makes one for all runs with "
+    "`kedge bootstrap --provider aws --run-role`"
+)
 _SHARED = (
     "all runs of this account have one role (`bootstrap --run-role`): their machines can read, change and delete each "
     "other's results, and read every data set in the bucket"
@@ -112,10 +116,10 @@ def _take_or_make_role(tools: Tools, order: MachineOrder, account: Account) -> b
     )
     try:
         make_identity(tools.session.client("iam"), order.run_id, policy, account, tools.clock)
-    except KedgeError:
+    except KedgeError as err:
         # What is remembered of the account may be a day old: an administrator may have made the role since.
         if not tools.fresh_account().shared_role:
-            raise
+            raise KedgeError(err.what, why=err.why, fix=f"{err.fix}{_OR_SHARE}") from err
         _log.warning("%s", _SHARED)
         return True
     _log.info("made role %s", role_name(order.run_id))
