@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.adapters.providers import Context
-from orchestrator.adapters.providers.aws.account_removal import plan_removal
+from orchestrator.adapters.providers.aws.account_plan import apply_account, discard_account, plan_account
+from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
+from orchestrator.adapters.providers.aws.account_settings import AccountWishes
 from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, DataMount, Resources, VolumeSpec
 from orchestrator.core.offer import Accelerators
-from tests.adapters.aws.world import RUN, AwsWorld, set_up
+from tests.adapters.aws.world import RUN, AwsWorld, QuickClock, set_up
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.leftovers import leftovers
 from tests.cloudbox.operators import POWER_USER, make_operator, operator_policy, power_user_policy
@@ -212,3 +216,21 @@ def test_the_account_level_stays_while_a_machine_has_the_role_of_all_runs(
     with pytest.raises(ConflictError, match="still need") as refused:
         plan_removal(AwsSession())
     assert M1 in refused.value.why
+
+
+def test_a_bootstrap_takes_the_permissions_that_the_page_lists(enforced: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of kedge's own calls; what CloudFormation makes, it makes with the same person's permissions."""
+    for name, value in enforced.env.items():
+        monkeypatch.setenv(name, value)
+    enforced.reset_calls()
+    enforced.enforce_iam()
+    session, clock, template = AwsSession(), QuickClock(), resource("infra", "aws", "account.yaml").read_text()
+    wishes = AccountWishes(run_role=True, budget_usd=Decimal(50), budget_email="ada@example.org")
+    account = apply_account(session, plan_account(session, template, wishes, clock), clock)
+    discard_account(session, plan_account(session, template, AccountWishes(read_buckets=("maps",)), clock))
+    session.client("s3").put_object(Bucket=account.bucket, Key="data/maps/1", Body=b"1")
+    removal = plan_removal(session)
+    assert removal is not None
+    remove_account(session, removal, clock, delete_data=True)
+    page = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "write_permissions.py"))
+    assert {need.action for need in needs_of(enforced)} - {"s3:PutObject"} == set(page["BOOTSTRAP"])

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from tests.cloudbox import budgets, change_sets
+from tests.cloudbox.moto_state import keep_one_partition
 from tests.cloudbox.strict_moto import serving_moto
 
 REGION = "eu-west-1"
@@ -21,6 +22,7 @@ def serving() -> Iterator[str]:
     """Serve AWS on a port of its own; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
+        keep_one_partition()
         budgets.complete(partial(patch.setattr, raising=False))
         with serving_moto() as endpoint:
             yield endpoint
