@@ -55,12 +55,15 @@ def apply_until_done(
         KedgeError: something else went wrong than the loss of a machine.
     """
     patience = _Patience(app.clock, say)
+    avoided: list[Offer] = []
     while True:
         try:
             progress = carry_out(plan)
         except (BadRequestError, OverBudgetError, RunFailedError):
             raise
         except KedgeError as err:
+            if isinstance(err, UnfitMachineError) and err.offer is not None:
+                avoided.append(err.offer)
             if not is_lost(app, app.named_run(spec.run_id), say):
                 raise
             _bear(err, patience, say)
@@ -69,7 +72,7 @@ def apply_until_done(
                 return progress
             patience.restore()
             say("the machine is being taken away; it is replaced")
-        plan = _plan_anew(app, spec, patience)
+        plan = _plan_anew(app, spec, patience, avoided)
 
 
 def apply_past_unfit(
@@ -121,13 +124,15 @@ def _bear(err: KedgeError, patience: _Patience, say: Say) -> None:
     say(f"{err.what}; the machine is replaced")
 
 
-def _plan_anew(app: App, spec: LaunchSpec, patience: _Patience) -> Plan:
+def _plan_anew(app: App, spec: LaunchSpec, patience: _Patience, avoided: list[Offer]) -> Plan:
+    """Plan without the offers that were found unfit; where none is left they are tried again, after a while."""
     while True:
         app.settle(app.named_run(spec.run_id))
         try:
-            return launch_plan(app, spec, follow=True)
+            return launch_plan(app, spec, follow=True, avoided=avoided)
         except NoCapacityError as err:
             patience.wait(err)
+            avoided.clear()
 
 
 def recoverable_runs(app: App) -> tuple[RunRecord, ...]:
@@ -160,7 +165,7 @@ def is_lost(app: App, record: RunRecord, say: Say) -> bool:
         # Whoever made it has died before the command was started.
         return report is not None and report.command.state is RunState.IDLE and not report.command.started
     last = (machines or app.ledger.machines(record.run_id))[-1]
-    end = why_ended(world, last) if machines else last.end
+    end = why_ended(world, last.id) if machines else last.end
     lost = is_loss(report.command if report else latest_command(world, record.run_id), end)
     if end is not None and not lost:
         say(f"machine {last.id} is not replaced: {describe_end(world.provider.name, end)}")

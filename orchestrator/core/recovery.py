@@ -15,13 +15,14 @@ def is_loss(command: Command | None, end: MachineEnd | None) -> bool:
     """
     if command is not None and command.state.is_over:
         return command.was_reclaimed
-    return end is None or end.by is EndedBy.PROVIDER
+    return end is None or end.by in (EndedBy.PROVIDER, EndedBy.START)
 
 
 def describe_end(provider: str, end: MachineEnd) -> str:
     """Say who ended a machine, with the provider's own words."""
     who = {
         EndedBy.PROVIDER: f"{provider} took it away",
+        EndedBy.START: f"{provider} could not start it",
         EndedBy.ITSELF: "it ended by itself",
         EndedBy.DEADLINE: "its deadline had come",
         EndedBy.SOMEBODY: f"somebody ended it at {provider}",

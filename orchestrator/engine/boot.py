@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineState
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.report import BURN_IN, MachineReport, Readiness, parse_ready
 from orchestrator.core.units import format_duration
 from orchestrator.core.wire import SUPPLIED
 from orchestrator.engine import agent_client
+from orchestrator.engine.observe import why_ended
 from orchestrator.engine.waiting import wait_for
 from orchestrator.engine.world import World
 
@@ -38,7 +39,7 @@ def await_boot(
 
     Raises:
         UnreachableError: it doesn't answer, or was gone before it did.
-        UnfitMachineError: its GPUs don't pass the burn-in.
+        UnfitMachineError: its provider couldn't start it, or its GPUs don't pass the burn-in.
         KedgeError: its boot went wrong.
     """
     boot = _Boot(world, run_id, machine_id)
@@ -64,6 +65,8 @@ class _Boot:
 
     def look(self) -> tuple[Machine, MachineReport] | None:
         machine = self._world.provider.describe(self._id)
+        if machine is None or machine.state is MachineState.ENDING:
+            self._refuse_failed_start()
         if machine is None:
             raise UnreachableError(
                 f"machine {self._id} was gone before it had booted",
@@ -78,6 +81,16 @@ class _Boot:
         except UnreachableError as err:
             self.last_seen = err.what
             return None
+
+    def _refuse_failed_start(self) -> None:
+        """Say so where its provider couldn't start it: elsewhere it may."""
+        end = why_ended(self._world, self._id)
+        if end is not None and end.by is EndedBy.START:
+            raise UnfitMachineError(
+                f"machine {self._id} could not be started",
+                why=end.says,
+                fix=f"rent another one with `kedge resume {self._run_id}`",
+            )
 
     def _greet(self, machine: Machine) -> tuple[Machine, MachineReport]:
         assert machine.address is not None  # noqa: S101 - as look has seen

@@ -68,7 +68,7 @@ def _follow_once(world: World, machine: Machine, offset: int, *, until_over: boo
 
 
 def _lost(machine: Machine, world: World) -> MachineLostError:
-    end = why_ended(world, machine)
+    end = why_ended(world, machine.id)
     return MachineLostError(
         f"machine {machine.id} is gone",
         why=describe_end(machine.provider, end)

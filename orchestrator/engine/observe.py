@@ -56,10 +56,10 @@ def ask(world: World, machine: Machine) -> MachineReport | None:
         return None
 
 
-def why_ended(world: World, machine: Machine) -> MachineEnd | None:
+def why_ended(world: World, machine_id: str) -> MachineEnd | None:
     """Ask the provider what has ended a machine, or is ending it; None where it doesn't know or doesn't answer."""
     try:
-        return world.provider.why_ended(machine.id)
+        return world.provider.why_ended(machine_id)
     except KedgeError:
         return None
 

@@ -134,7 +134,7 @@ def _note_end(world: World, machine: Machine) -> str:
     """Record that a machine is gone, and how it ended: its provider forgets that within the hour."""
     ended_at = _ended_at(world, machine)
     asked = _was_asked(world, machine)
-    ended = replace(machine, end=None if asked else why_ended(world, machine))
+    ended = replace(machine, end=None if asked else why_ended(world, machine.id))
     world.ledger.put_machine(ended)
     world.ledger.end_machine(machine.id, ended_at)
     if asked:

@@ -177,6 +177,10 @@ class Box:
         """Set how long instances are `pending` and `shutting-down`, until reset."""
         self.order("POST", "states", {"pending_seconds": pending_seconds, "ending_seconds": ending_seconds})
 
+    def fail_start(self, code: str, message: str = "ordered by the test") -> None:
+        """Let the next instance be terminated before it has run, with this state reason: Client.InternalError, ..."""
+        self.order("POST", "failed-start", {"code": code, "message": message})
+
     def finish_states(self) -> None:
         """Let every state between others be over now."""
         self.order("DELETE", "states")

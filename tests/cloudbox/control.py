@@ -37,6 +37,9 @@ class Control:
             ("GET", "/control/machines"): lambda _: cloud.lifecycle.describe(),
             ("POST", "/control/reclaim"): self._reclaim,
             ("POST", "/control/states"): self._set_states,
+            ("POST", "/control/failed-start"): lambda order: cloud.lifecycle.states.fail_next(
+                order["code"], order["message"]
+            ),
             ("DELETE", "/control/states"): lambda _: cloud.lifecycle.finish_states(),
             ("POST", "/control/rebalance"): lambda order: cloud.lifecycle.rebalance(order["instance_id"]),
             ("POST", "/control/spot-price"): self._set_spot_price,

@@ -13,7 +13,7 @@ from tests.cloudbox.aws_call import Call
 
 Effect = Literal["error", "delay", "drop", "drop_before"]
 
-# The status with which AWS sends these codes; all others come with 400.
+# The status with which AWS sends these codes; all others come with 400. fact: aws-capacity-status
 _STATUS = {
     "InsufficientInstanceCapacity": 500,
     "InsufficientHostCapacity": 500,

@@ -39,7 +39,7 @@ def check_launch(call: Call, quotas: QuotaBook, spot: SpotMarket) -> None:
 
 
 def check_attachment(call: Call) -> None:
-    """Refuse a volume to an instance that doesn't run yet, or no longer.
+    """Refuse a volume to an instance that doesn't run yet, or no longer. fact: aws-attach-needs-running.
 
     Raises:
         AwsError: It doesn't.

@@ -134,7 +134,7 @@ class Lifecycle:
     def _settle_instance(self, region: str, instance: Instance) -> None:
         if not self._fleet:
             return
-        known, running = self._fleet.find(instance.id) is not None, instance.state in moto_state.RUNNING
+        known, running = self._fleet.find(instance.id) is not None, self.states.may_boot(instance)
         if known and not running:
             self._fleet.unplug(instance.id)
         elif known:
@@ -177,7 +177,7 @@ class Lifecycle:
         fleet.boot(spec, metadata, set(disks), self._powered_off)
 
     def _powered_off(self, instance_id: str) -> None:
-        """React to a machine that has powered itself off: it takes its instance with it."""
+        """React to a machine that has powered itself off: it takes its instance with it. fact: aws-shutdown-terminates."""
         _, instance = moto_state.find_instance(instance_id)
         reason, message = "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"
         if instance.instance_initiated_shutdown_behavior == "terminate":

@@ -79,12 +79,16 @@ def show(instance: Instance, state: str) -> None:
     instance._state.name, instance._state.code = state, _CODES[state]
 
 
-def begin_end(instance: Instance) -> InstanceState:
-    """Begin to end an instance as a call does, if nobody has; returns the state before."""
+def begin_end(
+    instance: Instance,
+    reason: str = "Client.UserInitiatedShutdown",
+    message: str = "User initiated shutdown",
+) -> InstanceState:
+    """Begin to end an instance, as a call does or for another reason, if nobody has; returns the state before."""
     before = copy.copy(instance._state)
     if instance.state not in GONE:
         show(instance, "shutting-down")
-        _explain(instance, "Client.UserInitiatedShutdown", "User initiated shutdown")
+        _explain(instance, reason, message)
     return before
 
 

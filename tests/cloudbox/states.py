@@ -31,22 +31,40 @@ WITH_MACHINES = Durations(pending=timedelta(seconds=0.3), ending=timedelta(secon
 
 
 class States:
-    """Takes instances through their states; whoever calls it holds the box's lock."""
+    """Takes instances through their states; whoever calls it holds the box's lock. fact: aws-slow-ends."""
 
     def __init__(self, later: Later, durations: Durations) -> None:
         self.durations = self._usual = durations
         self._later = later
         self._seen: set[str] = set()
         self._coming: list[Callable[[], None]] = []
+        self._failing: list[tuple[str, str]] = []
+        self._failed: set[str] = set()
         moto_state.take_ends(self._begin_end)
 
     def observe(self, instance: Instance) -> None:
-        """Have a new instance start, which moto shows as running at once."""
+        """Have a new instance start, which moto shows as running at once; or fail to, where that was ordered."""
         if instance.id not in self._seen:
             self._seen.add(instance.id)
-            if self.durations.pending:
+            if self._failing:
+                reason = self._failing.pop(0)
+                self._failed.add(instance.id)
+                moto_state.show(instance, "pending")
+                self._in_time(self.durations.pending, lambda: self._fail(instance, *reason))
+            elif self.durations.pending:
                 moto_state.show(instance, "pending")
                 self._in_time(self.durations.pending, lambda: self._run(instance))
+
+    def fail_next(self, code: str, message: str) -> None:
+        """Let the next new instance end before it has run, for this reason.
+
+        fact: aws-failed-starts
+        """
+        self._failing.append((code, message))
+
+    def may_boot(self, instance: Instance) -> bool:
+        """Tell whether an instance gets a machine."""
+        return instance.state in moto_state.RUNNING and instance.id not in self._failed
 
     def finish(self) -> None:
         """Let every state that was going to pass be over now."""
@@ -59,6 +77,8 @@ class States:
         self.durations = self._usual
         self._seen.clear()
         self._coming.clear()
+        self._failing.clear()
+        self._failed.clear()
 
     def _in_time(self, duration: timedelta, act: Callable[[], None]) -> None:
         """Do something at the end of a state; a second time it has no effect."""
@@ -68,6 +88,11 @@ class States:
     def _run(self, instance: Instance) -> None:
         if instance.state == "pending":
             moto_state.show(instance, "running")
+
+    def _fail(self, instance: Instance, code: str, message: str) -> None:
+        if instance.state not in moto_state.GONE:
+            moto_state.begin_end(instance, code, message)
+            self._in_time(self.durations.ending, lambda: moto_state.finish_end(instance))
 
     def _begin_end(self, instance: Instance) -> InstanceState:
         """Begin what TerminateInstances asks for; returns the state before."""

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.core.job import Resources
-from orchestrator.core.machine import Machine, MachineOrder, MachineState, SshAddress
+from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineOrder, MachineState, SshAddress
 from orchestrator.core.offer import Accelerators, Offer
 from orchestrator.core.ports import Completed, Remote
 from tests.engine.fakes import FakeProvider
 
 RUN = "digits-1"
-SORRY, BROKEN, FINE = "sorry", "broken", "fine"
-"""Zones: whose machines fail their burn-in, whose machines fail to fetch their code, and whose machines boot."""
+SORRY, BROKEN, DEAD, FINE = "sorry", "broken", "dead", "fine"
+"""Zones: whose machines fail their burn-in, fail to fetch their code, are ended while they start, and boot."""
 
 FAILS_IN = {SORRY: "burn-in", BROKEN: "code"}
 ERROR = "AgentError: cuda:2: a bf16 product is off by 2"
@@ -68,6 +68,9 @@ class Cloud(FakeProvider):
         made = replace(super().create(order), state=MachineState.READY, address=address)
         lifetime = made.deadline_at - made.created_at
         made = replace(made, created_at=now, deadline_at=now + lifetime)
+        if order.zone == DEAD:
+            self.ends[order.id] = MachineEnd(by=EndedBy.START, says="Client.InternalError")
+            return replace(made, state=MachineState.BOOTING)
         self.there = (*self.there, made)
         self.clock.time += self.burn_in
         return made

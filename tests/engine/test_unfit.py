@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.launching import launch_plan
-from orchestrator.app.recovering import apply_past_unfit
+from orchestrator.app.recovering import apply_past_unfit, apply_until_done
 from orchestrator.app.root import App
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
 from orchestrator.core.errors import KedgeError, NoCapacityError, OverBudgetError, StillBillingError, UnfitMachineError
@@ -24,7 +24,7 @@ from orchestrator.engine.events import Event
 from orchestrator.engine.performing import Progress
 from orchestrator.engine.world import World
 from tests.engine.fakes import make_world
-from tests.engine.gpu_cloud import BROKEN, ERROR, FINE, RUN, SORRY, Cloud, FakeClock, FakeConnector, make_offer
+from tests.engine.gpu_cloud import BROKEN, DEAD, ERROR, FINE, RUN, SORRY, Cloud, FakeClock, FakeConnector, make_offer
 
 JOB = Job(name="digits", deadline=timedelta(hours=1), budget_usd=Decimal(5))
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB)
@@ -92,6 +92,32 @@ def test_an_unfit_machine_is_ended_and_the_next_offer_is_taken(desk: Desk) -> No
     ]
     offered = [action.offers for plan in desk.plans for action in plan.actions if isinstance(action, CreateMachine)]
     assert offered == [(make_offer(SORRY), make_offer(FINE)), (make_offer(FINE),)]
+
+
+def test_a_machine_that_can_not_be_started_is_followed_by_the_next_offer(desk: Desk) -> None:
+    """Its provider said yes and ended it before it ran: nothing of it bills, and the next one is made."""
+    desk.cloud.zones = (DEAD, FINE)
+    progress = desk.launch()
+    assert progress.finished
+    assert desk.zones() == [DEAD, FINE]
+    assert desk.live() == [f"{RUN}-m2"]
+    (said,) = desk.said
+    assert said.startswith(f"machine {RUN}-m1 could not be started (Client.InternalError)")
+
+
+def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:
+    """A launch that recovers its run avoids what it has found unfit, for as long as there is something else."""
+    desk.cloud.zones = (DEAD, FINE)
+    spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
+    plan = launch_plan(desk, spec, follow=False)
+    apply_until_done(desk, spec, plan, lambda plan: desk.apply(spec, unfollowed(plan), ignore), desk.said.append)
+    assert desk.zones() == [DEAD, FINE]
+
+
+def unfollowed(plan: Plan) -> Plan:
+    """Leave out what follows a command: nobody in these tests runs one."""
+    kept = (CreateMachine, AwaitMachine)
+    return replace(plan, actions=tuple(action for action in plan.actions if isinstance(action, kept)))
 
 
 def test_the_end_of_an_unfit_machine_is_in_the_ledger_before_it_happens(desk: Desk) -> None:

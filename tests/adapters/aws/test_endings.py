@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from orchestrator.adapters.providers.aws.endings import see_end
+from orchestrator.adapters.providers.aws.refusal_table import FAILED_STARTS
 from orchestrator.core.machine import EndedBy
+from orchestrator.core.recovery import is_loss
 from tests.adapters.aws.world import RUN, AwsWorld
 
 if TYPE_CHECKING:
@@ -21,7 +23,12 @@ DEADLINE = datetime(2026, 11, 21, 18, tzinfo=UTC)
 def described(code: str, *, transition: str = "", state: str = "terminated") -> InstanceTypeDef:
     """Describe an instance as DescribeInstances does."""
     reason = {"Code": code, "Message": f"{code}: in AWS's words"}
-    answer = {"State": {"Name": state}, "StateTransitionReason": transition, "StateReason": reason}
+    answer = {
+        "State": {"Name": state},
+        "StateTransitionReason": transition,
+        "StateReason": reason,
+        "LaunchTime": DEADLINE - timedelta(hours=1),
+    }
     return cast("InstanceTypeDef", answer)
 
 
@@ -33,8 +40,6 @@ def described(code: str, *, transition: str = "", state: str = "terminated") -> 
         ("Server.InternalError", EndedBy.PROVIDER),
         ("Server.ScheduledStop", EndedBy.PROVIDER),
         ("Client.InstanceInitiatedShutdown", EndedBy.ITSELF),
-        ("Client.InternalError", EndedBy.ITSELF),
-        ("Client.VolumeLimitExceeded", EndedBy.ITSELF),
         ("Client.UserInitiatedShutdown", EndedBy.SOMEBODY),
         ("Client.InstanceTerminated", EndedBy.SOMEBODY),
     ],
@@ -45,6 +50,22 @@ def test_each_reason_names_who_ended_the_machine(code: str, by: EndedBy, state: 
     end = see_end(described(code, state=state), DEADLINE, DEADLINE - timedelta(minutes=9))
     assert end is not None
     assert (end.by, end.says) == (by, f"{code}: in AWS's words")
+
+
+@pytest.mark.parametrize("code", FAILED_STARTS)
+def test_a_reason_of_the_first_minutes_is_a_failed_start(code: str) -> None:
+    """The same code hours later is a loss, which is recovered just so.
+
+    fact: aws-state-reasons
+    """
+    launched = DEADLINE - timedelta(hours=1)
+    early = see_end(described(code), DEADLINE, launched + timedelta(minutes=1))
+    late = see_end(described(code), DEADLINE, launched + timedelta(minutes=40))
+    assert early is not None
+    assert late is not None
+    assert early.by is EndedBy.START
+    assert late.by is (EndedBy.PROVIDER if code.startswith("Server.") else EndedBy.ITSELF)
+    assert is_loss(None, early)
 
 
 @pytest.mark.parametrize(

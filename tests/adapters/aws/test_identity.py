@@ -15,6 +15,7 @@ from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
 from orchestrator.core.job import DataMount
 from tests.adapters.aws.world import RUN, AwsWorld
+from tests.cloudbox.leftovers import leftovers
 
 BUCKET = "kedge-test"
 OTHER = "digits-1121-ab2cx"
@@ -197,3 +198,22 @@ def test_a_machine_tries_in_vain_to_leave_its_run(aws: AwsWorld, as_machine: dic
         with pytest.raises(ClientError) as caught:
             attempt()
         assert caught.value.response["Error"]["Code"] in {"AccessDenied", "UnauthorizedOperation"}
+
+
+def test_a_role_that_others_have_added_to_goes_all_the_same(aws: AwsWorld) -> None:
+    """IAM deletes no role that has a policy or a profile: what somebody has given it is taken away first.
+
+    fact: aws-delete-conflict
+    """
+    aws.provider().create(aws.order())
+    iam = aws.api.client("iam")
+    name = role_name(RUN)
+    nothing = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "*", "Resource": "*"}]}
+    iam.attach_role_policy(RoleName=name, PolicyArn="arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore")
+    iam.put_role_policy(RoleName=name, PolicyName="theirs", PolicyDocument=json.dumps(nothing))
+    iam.create_instance_profile(InstanceProfileName="theirs")
+    iam.add_role_to_instance_profile(InstanceProfileName="theirs", RoleName=name)
+    aws.provider().destroy(f"{RUN}-m1")
+    assert f"removed role {name}" in aws.provider().release(RUN)
+    assert leftovers(aws.api) == ["profile theirs"]
+    assert iam.get_instance_profile(InstanceProfileName="theirs")["InstanceProfile"]["Roles"] == []

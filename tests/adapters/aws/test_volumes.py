@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from orchestrator.adapters.providers.aws.attaching import DataVolume, await_free
+from orchestrator.adapters.providers.aws.ordered import offer_of
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.providers.aws.volumes import place_volumes, ready_volumes
 from orchestrator.core.errors import BadRequestError, ConflictError, NoCapacityError
@@ -112,6 +113,27 @@ def test_a_machine_that_can_not_be_had_leaves_no_volume(aws: AwsWorld) -> None:
     assert volumes(aws) == []
     aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
     assert [volume["AvailabilityZone"] for volume in volumes(aws)] == [f"{REGION}b"]
+
+
+@pytest.mark.parametrize(
+    ("code", "elsewhere"),
+    [("VolumeTypeNotAvailableInZone", (REGION, f"{REGION}b")), ("VolumeLimitExceeded", ("us-west-2", "us-west-2a"))],
+)
+def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
+    aws: AwsWorld, code: str, elsewhere: tuple[str, str]
+) -> None:
+    """A zone without gp3, or a region whose limit is reached, refuses its offers: there may be room in the next.
+
+    fact: aws-volume-refusals
+    """
+    aws.api.fail_next("CreateVolume", code)
+    with pytest.raises(NoCapacityError, match="scans can't be made") as refused:
+        aws.provider().create(aws.order(volumes=(SCANS,)))
+    assert aws.instances() == []
+    assert code in refused.value.why
+    here = offer_of(aws.order())
+    assert refused.value.covers(here)
+    assert not refused.value.covers(replace(here, region=elsewhere[0], zone=elsewhere[1]))
 
 
 def test_a_volume_is_deleted_at_the_end_where_the_job_says_so(aws: AwsWorld) -> None:

@@ -20,6 +20,7 @@ from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.attaching import DataVolume, attach_volumes
 from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes, profile_name
 from orchestrator.adapters.providers.aws.closed import is_closed
+from orchestrator.adapters.providers.aws.endings import why_ended
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
     LaunchParts,
@@ -41,6 +42,7 @@ from orchestrator.adapters.providers.aws.view import SETTLES_IN, UNCLEAR_FOR, ma
 from orchestrator.adapters.providers.aws.volumes import drop_new, known_volumes, ready_volumes
 from orchestrator.core.disk import plan_disk
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.machine import EndedBy
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -254,8 +256,20 @@ def _complete(tools: Tools, order: MachineOrder, instance: InstanceTypeDef, volu
         )
         attach_volumes(ec2, instance_id, order.run_id, volumes, tools.clock)
     except KedgeError as err:
+        failed = _failed_start(tools, order)
         _end_again(ec2, order, instance_id, err)
+        if failed is not None:
+            drop_new(ec2, volumes, tools.clock)
+            raise failed from err
         raise
+
+
+def _failed_start(tools: Tools, order: MachineOrder) -> NoCapacityError | None:
+    """Return what to raise where AWS ended the machine at its start: elsewhere it may start."""
+    end = why_ended(tools, order.id)
+    if end is None or end.by is not EndedBy.START:
+        return None
+    return NoCapacityError(f"machine {order.id} could not be started", why=end.says, fix="try again later")
 
 
 def _unless_closed(err: KedgeError, order: MachineOrder) -> KedgeError:

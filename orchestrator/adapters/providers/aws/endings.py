@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.adapters.providers.aws.refusal_table import FAILED_STARTS
 from orchestrator.adapters.providers.aws.sweep import find_instances, of_instance, of_machine
 from orchestrator.adapters.providers.aws.view import see_machine
 from orchestrator.core.machine import EndedBy, MachineEnd
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from orchestrator.adapters.providers.aws.tools import Tools
 
+_STARTS_WITHIN = timedelta(minutes=15)
+"""Later, `Server.InternalError` is the end of a machine that ran."""
 _BY_SOMEBODY = frozenset({"Client.UserInitiatedShutdown", "Client.InstanceTerminated"})
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [A-Z]{3}\)")
 
@@ -54,13 +57,15 @@ def see_end(instance: InstanceTypeDef, deadline: datetime, now: datetime) -> Mac
     code = reason.get("Code", "")
     if instance["State"]["Name"] in ("pending", "running") or not code:
         return None
-    by = _by(code)
+    by = _by(code, since_launch=_ended_at(instance, now) - instance["LaunchTime"])
     if by is EndedBy.SOMEBODY and _ended_at(instance, now) >= deadline:
         by = EndedBy.DEADLINE
     return MachineEnd(by=by, says=reason.get("Message") or code)
 
 
-def _by(code: str) -> EndedBy:
+def _by(code: str, *, since_launch: timedelta) -> EndedBy:
+    if code in FAILED_STARTS and since_launch < _STARTS_WITHIN:
+        return EndedBy.START
     if code.startswith("Server."):
         return EndedBy.PROVIDER
     return EndedBy.SOMEBODY if code in _BY_SOMEBODY else EndedBy.ITSELF

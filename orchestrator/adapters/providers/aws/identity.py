@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from orchestrator.adapters.providers.aws.account import Account
     from orchestrator.core.ports import Clock
+
+_log = logging.getLogger(__name__)
 
 _PATH = "/kedge/"
 _POLICY = "own-objects"
@@ -64,7 +67,7 @@ def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Accoun
 
 
 def remove_identity(iam: IAMClient, run_id: str) -> bool:
-    """Remove a run's role and instance profile; what is gone already is no error.
+    """Remove a run's role and instance profile, and whatever somebody has given the role; what is gone is no error.
 
     Asked for what is gone, IAM may look for it without its path (inferred: iam-missing-no-path): the operator's policy
     allows both names.
@@ -80,7 +83,7 @@ def remove_identity(iam: IAMClient, run_id: str) -> bool:
         lambda: iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name),
         lambda: iam.delete_instance_profile(InstanceProfileName=name),
         lambda: iam.delete_role_policy(RoleName=name, PolicyName=_POLICY),
-        lambda: iam.delete_role(RoleName=name),
+        lambda: _delete_role(iam, name),
     )
     return _take(steps, "NoSuchEntity", what=f"the role of run {run_id} can't be removed")
 
@@ -114,6 +117,29 @@ def list_roles(iam: IAMClient) -> Sequence[tuple[str, str]]:
         raise translate(err, "the roles of runs can't be listed") from err
     runs = [(name, {tag["Key"]: tag["Value"] for tag in tags}.get(RUN, "")) for name, tags in tagged]
     return [(name, run_id) for name, run_id in runs if run_id]
+
+
+def _delete_role(iam: IAMClient, name: str) -> None:
+    try:
+        iam.delete_role(RoleName=name)
+    except ClientError as err:
+        if code_of(err) != "DeleteConflict":
+            raise
+        _take_foreign_parts(iam, name)
+        iam.delete_role(RoleName=name)
+
+
+def _take_foreign_parts(iam: IAMClient, name: str) -> None:
+    """Take from a role what others have given it: IAM keeps it for as long as it has any. fact: aws-delete-conflict."""
+    for attached in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+        _log.warning("policy %s, which isn't kedge's, is detached from role %s", attached["PolicyArn"], name)
+        iam.detach_role_policy(RoleName=name, PolicyArn=attached["PolicyArn"])
+    for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
+        _log.warning("policy %s, which isn't kedge's, is deleted with role %s", policy, name)
+        iam.delete_role_policy(RoleName=name, PolicyName=policy)
+    for profile in iam.list_instance_profiles_for_role(RoleName=name)["InstanceProfiles"]:
+        _log.warning("role %s is taken out of instance profile %s", name, profile["InstanceProfileName"])
+        iam.remove_role_from_instance_profile(InstanceProfileName=profile["InstanceProfileName"], RoleName=name)
 
 
 def _take(steps: tuple[Callable[[], object], ...], *fine: str, what: str) -> bool:

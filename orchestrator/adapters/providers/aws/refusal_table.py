@@ -85,6 +85,30 @@ REFUSALS = (
         remedy="make one with `aws ec2 create-default-subnet --availability-zone ZONE`, or choose another --zone",
     ),
     Refusal(
+        codes=("VolumeTypeNotAvailableInZone",),
+        meaning="this zone doesn't have gp3 volumes",
+        reaction=Reaction.NEXT_ZONE,
+        remedy="choose another --zone",
+    ),
+    Refusal(
+        codes=("InvalidSubnetID.NotFound",),
+        meaning="the subnet of this zone is gone",
+        reaction=Reaction.NEXT_ZONE,
+        remedy="name a subnet that is there, or choose another --zone",
+    ),
+    Refusal(
+        codes=("UnsupportedOperation",),
+        meaning="this type can't be had in this way: on this market, or with this image",
+        reaction=Reaction.NEXT_POOL,
+        remedy="choose another --instance-type, another image_id, or the other market",
+    ),
+    Refusal(
+        codes=("VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
+        meaning="the account may not have so many volumes, or so much of their storage or speed, in this region",
+        reaction=Reaction.NEXT_REGION,
+        remedy="delete volumes that nobody needs, allow more regions, or ask for a higher quota of EBS",
+    ),
+    Refusal(
         codes=("VcpuLimitExceeded",),
         meaning="the account may not run so many vCPUs of this family on demand",
         reaction=Reaction.NEXT_QUOTA,
@@ -216,3 +240,15 @@ UNSENT = Refusal(
     reaction=Reaction.STOP,
     remedy="check the network, and that the region is called so",
 )
+
+FAILED_STARTS = {
+    "Client.InternalError": "its disk can't be made: most often the key that encrypts it may not be used",
+    "Client.InvalidSnapshot.NotFound": "a snapshot of its image is gone",
+    "Client.VolumeLimitExceeded": "the account may not have so many volumes, or so much storage, in this region",
+    "Server.InsufficientInstanceCapacity": "no machine of this type was free after all",
+    "Server.InternalError": "AWS itself failed",
+}
+"""State reasons of an instance that has never run, and what they mean: its launch failed after AWS had said yes.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html (November 2026).
+"""

@@ -14,11 +14,19 @@ from botocore.exceptions import ConnectionError as NotConnectedError
 
 from orchestrator.adapters.aws_sdk import code_of, message_of, translate
 from orchestrator.adapters.providers.aws.quotas import ALL_QUOTAS, console_url, covered_by, quota_of
-from orchestrator.adapters.providers.aws.refusal_table import LOST, REFUSALS, UNKNOWN, UNSENT, Reaction, Refusal
+from orchestrator.adapters.providers.aws.refusal_table import (
+    FAILED_STARTS,
+    LOST,
+    REFUSALS,
+    UNKNOWN,
+    UNSENT,
+    Reaction,
+    Refusal,
+)
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.offer import Offer
 
-__all__ = ["Reaction", "Refusal", "refusal_of", "render_table", "translate_refusal"]
+__all__ = ["Reaction", "Refusal", "is_for_another_offer", "refusal_of", "render_table", "translate_refusal"]
 
 _INTRODUCTION = """# When AWS refuses a machine
 
@@ -29,6 +37,15 @@ when kedge has run out of things to try.
 
 | AWS's code | what it means | what kedge does | what you can do |
 |---|---|---|---|
+"""
+_STARTS_INTRODUCTION = """
+## Machines that AWS takes and then can't start
+
+AWS may say yes to a launch and end the machine while it starts, with one of these state reasons. It is a failed launch:
+`launch` and `resume` take the next offer.
+
+| state reason | what it means |
+|---|---|
 """
 _QUOTAS_INTRODUCTION = """
 ## Quotas
@@ -49,6 +66,16 @@ def refusal_of(err: ClientError | BotoCoreError) -> Refusal:
         return _refusal_of_failure(err)
     code, message = code_of(err), message_of(err).lower()
     return next((each for each in REFUSALS if _matches(each, code, message)), UNKNOWN)
+
+
+def is_for_another_offer(err: ClientError | BotoCoreError) -> bool:
+    """Tell whether what was refused here may be granted elsewhere."""
+    return refusal_of(err).reaction in (
+        Reaction.NEXT_POOL,
+        Reaction.NEXT_ZONE,
+        Reaction.NEXT_REGION,
+        Reaction.NEXT_QUOTA,
+    )
 
 
 def translate_refusal(err: ClientError | BotoCoreError, offer: Offer, what: str) -> KedgeError:
@@ -85,7 +112,8 @@ def render_table() -> str:
     """Render docs/aws-errors.md."""
     rows = [_row(each) for each in (*REFUSALS, LOST, UNSENT, UNKNOWN)]
     quotas = [f"| `{quota.code}` | {quota.name} |" for quota in ALL_QUOTAS]
-    return f"{_INTRODUCTION}{_lines(rows)}{_QUOTAS_INTRODUCTION}{_lines(quotas)}"
+    starts = [f"| `{code}` | {meaning} |" for code, meaning in FAILED_STARTS.items()]
+    return f"{_INTRODUCTION}{_lines(rows)}{_STARTS_INTRODUCTION}{_lines(starts)}{_QUOTAS_INTRODUCTION}{_lines(quotas)}"
 
 
 def _refusal_of_failure(err: BotoCoreError) -> Refusal:

@@ -24,6 +24,8 @@ from orchestrator.adapters.providers.aws.attaching import (
 from orchestrator.adapters.providers.aws.closed import is_closed
 from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import token
+from orchestrator.adapters.providers.aws.ordered import offer_of
+from orchestrator.adapters.providers.aws.refusals import is_for_another_offer, translate_refusal
 from orchestrator.adapters.providers.aws.tags import CREATED, RUN, VOLUME, read_tags, tag_specifications
 from orchestrator.adapters.providers.aws.zones import as_request
 from orchestrator.core.disk import LEAST_IOPS, LEAST_MIBPS
@@ -106,6 +108,7 @@ def ready_volumes(ec2: EC2Client, order: MachineOrder, clock: Clock) -> tuple[Da
 
     Raises:
         ConflictError: another machine has one.
+        NoCapacityError: this zone or region doesn't take one; another may.
         KedgeError: AWS doesn't allow it.
     """
     if not order.volumes:
@@ -185,7 +188,10 @@ def _take_or_make(
             TagSpecifications=tag_specifications(tags, "volume"),
         )
     except (ClientError, BotoCoreError) as err:
-        raise translate(err, f"the data volume {spec.name} can't be made") from err
+        what = f"the data volume {spec.name} can't be made"
+        if is_for_another_offer(err):
+            raise translate_refusal(err, offer_of(order), what) from err
+        raise translate(err, what) from err
     _log.info("made data volume %s (%s, %d GiB)", spec.name, made["VolumeId"], spec.size_gib)
     return DataVolume(id=made["VolumeId"], spec=spec, ours=True, number=number, is_new=True, run_id=order.run_id)
 

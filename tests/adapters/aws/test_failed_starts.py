@@ -1,0 +1,70 @@
+"""AWS says yes to a launch, and ends the machine while it starts: a failed launch, which goes on elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.core.errors import NoCapacityError, UnfitMachineError
+from orchestrator.core.job import AtEnd, VolumeSpec
+from orchestrator.core.machine import EndedBy, MachineState
+from orchestrator.engine.boot import await_boot
+from tests.adapters.aws.world import RUN, AwsWorld
+from tests.cloudbox.box import REGION
+from tests.cloudbox.leftovers import leftovers
+from tests.engine.fakes import make_world
+
+M1 = f"{RUN}-m1"
+SCRATCH = VolumeSpec(name="scratch", target="data/scratch", size_gib=20, at_end=AtEnd.DELETE)
+
+
+@pytest.fixture
+def ledger(aws: AwsWorld) -> Iterator[SqliteLedger]:
+    made = SqliteLedger(aws.folder / "ledger.db", aws.clock)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("code", ["Client.InternalError", "Client.VolumeLimitExceeded", "Server.InternalError"])
+def test_a_machine_that_aws_ends_at_its_start_is_a_failed_launch(
+    aws: AwsWorld, ledger: SqliteLedger, code: str
+) -> None:
+    """Never ready, never gone in silence: the error names AWS's reason, and asks for another offer.
+
+    fact: aws-failed-starts
+    """
+    aws.api.set_states(pending_seconds=0.2, ending_seconds=0.2)
+    aws.api.fail_start(code, "in AWS's words")
+    provider = aws.provider()
+    assert provider.create(aws.order()).state is MachineState.BOOTING
+    world = replace(make_world(ledger, provider), clock=aws.clock)  # type: ignore[arg-type]
+    with pytest.raises(UnfitMachineError, match=f"{M1} could not be started") as caught:
+        await_boot(world, RUN, M1)
+    assert caught.value.why == f"{code}: in AWS's words"
+    end = provider.why_ended(M1)
+    assert end is not None
+    assert end.by is EndedBy.START
+    aws.api.finish_states()
+    assert aws.provider().describe(M1) is None
+    provider.destroy(M1)
+    provider.release(RUN)
+    assert leftovers(aws.api) == []
+
+
+def test_the_disks_of_a_machine_that_never_ran_do_not_stay(aws: AwsWorld) -> None:
+    """They wait for a machine to run: its failed start is the refusal of this offer, and the next one is made."""
+    aws.api.fail_start("Client.VolumeLimitExceeded")
+    provider = aws.provider()
+    with pytest.raises(NoCapacityError, match="could not be started"):
+        provider.create(aws.order(volumes=(SCRATCH,)))
+    assert aws.api.client("ec2").describe_volumes()["Volumes"] == []
+    machine = provider.create(aws.order(zone=f"{REGION}b", volumes=(SCRATCH,)))
+    assert [each["InstanceId"] for each in aws.instances()] == [machine.provider_id]
+    (volume,) = aws.api.client("ec2").describe_volumes(Filters=[{"Name": "tag-key", "Values": ["kedge-volume"]}])[
+        "Volumes"
+    ]
+    assert volume["AvailabilityZone"] == f"{REGION}b"
+    assert len(aws.schedules()) == 1
