@@ -46,5 +46,8 @@ def _local(instance: Instance) -> str:
 
 
 def by_id(volume_id: str) -> str:
-    """Return the name of a volume's link in /dev/disk/by-id: its serial is its id without the dash. fact: aws-nvme-serials."""
+    """Return the name of a volume's link in /dev/disk/by-id: its serial is its id without the dash.
+
+    fact: aws-nvme-serials
+    """
     return f"nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"

@@ -177,7 +177,10 @@ class Lifecycle:
         fleet.boot(spec, metadata, set(disks), self._powered_off)
 
     def _powered_off(self, instance_id: str) -> None:
-        """React to a machine that has powered itself off: it takes its instance with it. fact: aws-shutdown-terminates."""
+        """React to a machine that has powered itself off: it takes its instance with it.
+
+        fact: aws-shutdown-terminates
+        """
         _, instance = moto_state.find_instance(instance_id)
         reason, message = "Client.InstanceInitiatedShutdown", "Instance initiated shutdown"
         if instance.instance_initiated_shutdown_behavior == "terminate":
