@@ -99,7 +99,7 @@ _CLOUDFORMATION = (
         rules=(Matching("https://.*", "it must start with https://"), NotWith(("TemplateBody",))),
     ),
     Decision(members="cloudformation.GetTemplateInput.ChangeSetName", says="", rules=(OnlyWith("StackName"),)),
-    _no_rules("cloudformation.CreateChangeSetInput.UsePreviousTemplate", "only one of", _DESCRIBES),
+    _no_rules("cloudformation.*.UsePreviousTemplate", "only one of", _DESCRIBES),
     _no_rules("cloudformation.*.ResourceTypes", "", _STATE),
     _no_rules("cloudformation.*.Capabilities", "", _STATE),
     _no_rules("cloudformation.*.ChangeSet*", "", _STATE),
@@ -189,6 +189,13 @@ _EC2_LISTS = (
     ),
     _never("ec2.StopInstancesRequest.Hibernate"),
     _no_rules("ec2.Describe*Request.Filters", "", _FILTERS),
+    Decision(
+        members="ec2.GetSpotPlacementScoresRequest.InstanceTypes",
+        says="",
+        rules=(NotWith(("InstanceRequirementsWithMetadata",)),),
+    ),
+    _never("ec2.GetSpotPlacementScoresRequest.InstanceRequirementsWithMetadata"),
+    _never("ec2.InstanceRequirementsRequest.*"),
     _no_rules("ec2.DescribeInstanceTypeOfferingsRequest.LocationType", "", _FILTERS),
 )
 _IAM = (
