@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .files import write_atomically
-from .jobenv import JobEnvironment, discard_job_environment, find_torch, folder_of
+from .jobenv import JobEnvironment, discard_job_environment, find_torch, folder_of, read_job_environment
 from .layout import Layout
 from .torchenv import Torch, probe, read_torch
 
@@ -22,10 +22,11 @@ _SLACK_SECONDS = 0.02
 
 
 def trace(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which bash writes down when it came to which line of a script."""
+    """Return an environment in which bash writes down when it came to which line of a script, if GPUs need a torch."""
     file = _trace_file(layout)
     file.unlink(missing_ok=True)
-    if "BASH_ENV" in env:
+    made = read_job_environment(layout)
+    if made is None or not made.torches or "BASH_ENV" in env:
         return dict(env)
     script = layout.root / "trace.sh"
     # Twice: it is within a text in quotes.

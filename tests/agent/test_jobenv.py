@@ -164,6 +164,7 @@ def test_a_machine_at_home_has_no_environment_of_its_own(make_box: MakeBox) -> N
     box = make_box()
     assert outcome(box, 'echo "env: ${VIRTUAL_ENV-}"', setup="true") == "succeeded"
     assert not (box.root / "env").exists()
+    assert not (box.root / "trace.sh").exists()
 
 
 def uv_wheel(folder: Path) -> Path:
