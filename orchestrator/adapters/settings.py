@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_state_path
+from platformdirs import user_config_path, user_state_path
 
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.network import parse_address_range
@@ -24,6 +24,7 @@ class Settings:
         state_dir: the ledger, keys, local machines and caches; private to the user.
         runtime_dir: a short private path for sockets, whose paths may not exceed 107 bytes.
         provider: for jobs that name none.
+        config_file: the user's settings for all jobs; it need not be there.
         ssh_config: the user's own OpenSSH configuration.
         ssh_from: the address range that may reach machines, as CIDR; empty to find this computer's own address.
         selftest_seconds: how long the self-test's training takes, as text; empty for two minutes.
@@ -33,6 +34,7 @@ class Settings:
     state_dir: Path
     runtime_dir: Path
     provider: str
+    config_file: Path
     ssh_config: Path
     ssh_from: str
     selftest_seconds: str
@@ -52,8 +54,9 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         state_dir=_private_folder(state.expanduser().absolute()),
         runtime_dir=_private_folder(_runtime_dir(env)),
         provider=env.get("KEDGE_PROVIDER") or "local",
+        config_file=Path(env.get("KEDGE_CONFIG") or user_config_path("kedge") / "config.yaml").expanduser(),
         ssh_config=Path(env.get("KEDGE_SSH_CONFIG") or "~/.ssh/config").expanduser(),
-        ssh_from=parse_address_range(env.get("KEDGE_SSH_FROM") or ""),
+        ssh_from=parse_address_range(env.get("KEDGE_SSH_FROM") or "", everybody=True),
         selftest_seconds=env.get("KEDGE_SELFTEST_SECONDS", ""),
         cwd=Path.cwd(),
         environ=dict(env),

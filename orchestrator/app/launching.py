@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.adapters.jobfile.find import find_job
 from orchestrator.adapters.jobfile.flags import Overrides
-from orchestrator.adapters.jobfile.read import plain_machine_job, read_job
+from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
 from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
 from orchestrator.adapters.resources import resource
 from orchestrator.app.root import RESULTS, App
@@ -21,6 +21,7 @@ from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunRecord
+from orchestrator.core.network import refuse_everybody
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Ending, Plan
 from orchestrator.core.planning.launch import plan_launch
@@ -65,6 +66,8 @@ def new_launch(
         raise BadRequestError("a machine without a command can't be recovered", fix="leave --recover out")
     provider = job.resources.provider or app.settings.provider
     refuse_unsupported(provider, job.resources)
+    ssh_from = app.settings.ssh_from
+    _refuse_everybody(job, provider, ssh_from)
     now = app.clock.now()
     run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(
@@ -77,8 +80,14 @@ def new_launch(
         keep=keep,
         recover=recover,
         until=now + job.deadline if recover else None,
-        ssh_from=app.settings.ssh_from,
+        ssh_from=ssh_from,
     )
+
+
+def _refuse_everybody(job: Job, provider: str, ssh_from: str) -> None:
+    """Only of a security group of the user's own may somebody say that it lets everybody in: kedge opens none so."""
+    if not job.resources_at(provider).site.security_group:
+        refuse_everybody(ssh_from)
 
 
 def job_digest(job: Job) -> str:
@@ -106,14 +115,21 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
     """Find and read a job file; without any, a plain machine is the job."""
     path = find_job(app.settings.cwd, job_name)
     if path is not None:
-        return read_job(path, mode=mode, overrides=overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
+        return read_job(
+            path,
+            mode=mode,
+            overrides=overrides,
+            environ=app.settings.environ,
+            providers=tuple(PROVIDERS),
+            sites=read_user_settings(app.settings.config_file),
+        )
     if mode is not None:
         raise BadRequestError(
             f"there is no job to take the mode {mode!r} of",
             why="neither this folder nor one above it has a kedge.yaml",
             fix="name a job with --job; `kedge jobs` lists them",
         )
-    return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
+    return _plain_machine(app, overrides)
 
 
 def launch_plan(
@@ -161,13 +177,15 @@ def _leave_out(spec: LaunchSpec, offers: tuple[Offer, ...], avoided: Collection[
 def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSpec:
     """Take a run up again, with what flags change; all else stays as it is."""
     job = record.spec.job
+    ssh_from = changes.ssh_from or record.spec.ssh_from
+    _refuse_everybody(job, record.spec.provider, ssh_from)
     recover = record.spec.recover if changes.recover is None else changes.recover
     return replace(
         record.spec,
         keep=changes.keep or record.spec.keep,
         recover=recover,
         until=_until(record, changes, now) if recover else None,
-        ssh_from=changes.ssh_from or record.spec.ssh_from,
+        ssh_from=ssh_from,
         job=replace(
             job,
             deadline=changes.deadline or job.deadline,
@@ -207,8 +225,14 @@ def refresh_offers(app: App, overrides: Overrides) -> str:
 
 
 def _asked(app: App, overrides: Overrides) -> tuple[Provider, Resources]:
-    job = plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
-    return app.world(job.resources.provider or app.settings.provider).provider, job.resources
+    job = _plain_machine(app, overrides)
+    provider = job.resources.provider or app.settings.provider
+    return app.world(provider).provider, job.resources_at(provider, app.settings.ssh_from)
+
+
+def _plain_machine(app: App, overrides: Overrides) -> Job:
+    sites = read_user_settings(app.settings.config_file)
+    return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS), sites=sites)
 
 
 def _random_word() -> str:

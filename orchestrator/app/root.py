@@ -59,7 +59,7 @@ class App:
         self.tell = tell
         self.settings = settings or read_settings()
         if ssh_from is not None:
-            self.settings = replace(self.settings, ssh_from=parse_address_range(ssh_from))
+            self.settings = replace(self.settings, ssh_from=parse_address_range(ssh_from, everybody=True))
         self.clock: Clock = SystemClock()
         self._worlds: dict[str, World] = {}
 
@@ -81,7 +81,12 @@ class App:
         """Where pins and control sockets lie."""
         from orchestrator.adapters.remote.places import SshPlaces
 
-        return SshPlaces(pins=self.settings.state_dir / "pins", runtime=self.settings.runtime_dir / "ssh")
+        usual = Path("~/.ssh/config").expanduser()
+        return SshPlaces(
+            pins=self.settings.state_dir / "pins",
+            runtime=self.settings.runtime_dir / "ssh",
+            user_config=self.settings.ssh_config if self.settings.ssh_config != usual else None,
+        )
 
     def world(self, provider: str) -> World:
         """Put together the ports of one provider's world."""

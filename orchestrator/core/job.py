@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 from orchestrator.core.disk import Disk, plan_disk
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.site import Site
 
 DEFAULT_DEADLINE = timedelta(hours=1)
 
@@ -99,6 +100,7 @@ class Resources:
         volumes: data volumes; one that exists pins the zone.
         max_usd_per_hour: offers above it are left out, and a spot machine is given up above it.
         usd_per_hour: a price to rehearse with; only the local provider takes it.
+        site: where in the user's own account, and how it is reached.
     """
 
     provider: str | None = None
@@ -114,6 +116,7 @@ class Resources:
     volumes: tuple[VolumeSpec, ...] = ()
     max_usd_per_hour: Decimal | None = None
     usd_per_hour: Decimal | None = None
+    site: Site = field(default_factory=Site)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,7 @@ class Job:
         start: who starts the command on a new machine.
         recover: its runs are to be recovered, unless a flag says otherwise.
         bundled_trainer: the run command is kedge's own trainer, which travels with the code.
+        sites: by provider: where in the user's own account machines go.
     """
 
     name: str
@@ -189,6 +193,12 @@ class Job:
     recover: bool = False
     expect: Expect = field(default_factory=Expect)
     bundled_trainer: bool = False
+    sites: tuple[tuple[str, Site], ...] = ()
+
+    def resources_at(self, provider: str, ssh_from: str = "") -> Resources:
+        """Return the wishes as one provider is asked for them; `ssh_from` is who may reach its machines."""
+        site = dict(self.sites).get(provider, Site())
+        return replace(self.resources, site=replace(site, ssh_from=ssh_from))
 
     def is_on_volume(self, mount: DataMount) -> bool:
         """Tell whether data lies within a data volume."""
@@ -221,3 +231,8 @@ class LaunchSpec:
     recover: bool = False
     until: datetime | None = None
     ssh_from: str = ""
+
+    @property
+    def resources(self) -> Resources:
+        """What its provider is asked for."""
+        return self.job.resources_at(self.provider, self.ssh_from)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import DataMount, VolumeSpec
+from orchestrator.core.site import Site
 from orchestrator.core.wire import BootOrder
 
 CLOUD_ROOT = "/opt/kedge"
@@ -65,6 +66,8 @@ class SshAddress:
         key_file: the laptop's private key for it.
         provisional: the host key came with the user-data, which others may read: it is replaced over the first
             connection.
+        jump_host: the SSH server to go through; empty for none.
+        proxy_command: the command that carries the connection; empty for none.
     """
 
     host: str
@@ -73,6 +76,13 @@ class SshAddress:
     host_key: str
     key_file: str
     provisional: bool = False
+    jump_host: str = ""
+    proxy_command: str = ""
+
+    @property
+    def is_proxied(self) -> bool:
+        """It can't be reached directly."""
+        return bool(self.jump_host or self.proxy_command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +157,7 @@ class MachineOrder:
         data: what the run's job mounts; its machines need no other data set of the object store's.
         max_usd_per_hour: above it a spot machine is given up.
         ssh_from: who may reach it over SSH, as CIDR; empty for this computer's present address.
+        site: where in the user's own account it goes.
     """
 
     id: str
@@ -169,3 +180,4 @@ class MachineOrder:
     data: tuple[DataMount, ...] = ()
     max_usd_per_hour: Decimal | None = None
     ssh_from: str = ""
+    site: Site = field(default_factory=Site)

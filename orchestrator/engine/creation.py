@@ -55,7 +55,7 @@ def _create_from(world: World, action: CreateMachine, order: MachineOrder) -> No
 
 
 def _order(world: World, spec: LaunchSpec, action: CreateMachine, offer: Offer, boot: BootOrder) -> MachineOrder:
-    resources = spec.job.resources
+    resources = spec.resources
     return MachineOrder(
         id=action.machine_id,
         run_id=spec.run_id,
@@ -77,4 +77,5 @@ def _order(world: World, spec: LaunchSpec, action: CreateMachine, offer: Offer, 
         data=spec.job.data,
         max_usd_per_hour=resources.max_usd_per_hour,
         ssh_from=spec.ssh_from,
+        site=resources.site,
     )

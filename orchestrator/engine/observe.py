@@ -29,7 +29,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     source = world.code(spec.job) if code else None
     return Observed(
         now=now,
-        offers=tuple(world.provider.offers(spec.job.resources)) if offers and usable is None else (),
+        offers=tuple(world.provider.offers(spec.resources)) if offers and usable is None else (),
         machines=machines,
         machines_before=_machines_before(world, spec.run_id, machines),
         report=report,

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
-from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ResourcesPart, VolumePart
+from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ProviderPart, ResourcesPart, VolumePart
 from orchestrator.adapters.jobfile.names import fit_name, parse_torch_wheel
 from orchestrator.adapters.jobfile.paths import (
     expand_variables,
@@ -20,6 +20,7 @@ from orchestrator.adapters.jobfile.paths import (
     relative_folder,
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
+from orchestrator.adapters.jobfile.site import lay_site
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
 from orchestrator.core.disk import plan_disk
@@ -35,6 +36,7 @@ from orchestrator.core.job import (
     SupervisorSpec,
     VolumeSpec,
 )
+from orchestrator.core.site import Site
 from orchestrator.core.wire import TORCH_WHEEL
 
 _ANY_SIZE_GIB = 1 << 16
@@ -47,10 +49,12 @@ class Laptop:
     Attributes:
         environ: where variables and secrets without a value are looked up.
         providers: names that `infra` may have.
+        sites: by provider: what the user's settings say.
     """
 
     environ: Mapping[str, str]
     providers: Sequence[str]
+    sites: tuple[tuple[str, Site], ...] = ()
 
 
 def build_job(document: Document, part: JobPart, mode: str | None, laptop: Laptop) -> Job:
@@ -61,6 +65,22 @@ def build_job(document: Document, part: JobPart, mode: str | None, laptop: Lapto
     """
     layers = [part] if mode is None else [part, _chosen_mode(document.path, part, mode)]
     return _Builder(Written(document=document, mode=mode or ""), part, layers, laptop).job()
+
+
+def lay_provider(
+    sites: tuple[tuple[str, Site], ...], part: ProviderPart | None, document: Document, around: KeyPath = ()
+) -> tuple[tuple[str, Site], ...]:
+    """Lay a `provider:` block, which stands below some keys of a document, over what is there."""
+    laid = dict(sites)
+    for provider, said in part.model_dump(exclude_none=True).items() if part else ():
+        names = {"subnet": "subnets", "private_ip": "private"}
+        lines = {key: document.line((*around, "provider", provider, key)) for key in said}
+        laid[provider] = lay_site(
+            laid.get(provider, Site()),
+            {names.get(key, key): value for key, value in said.items()},
+            {key: f"{document.path}:{line}" for key, line in lines.items()},
+        )
+    return tuple(laid.items())
 
 
 def _chosen_mode(path: Path, part: JobPart, mode: str) -> ModePart:
@@ -109,6 +129,7 @@ class _Builder:
             recover=self._last("recover") or False,
             expect=Expect(**self._merged("expect")),
             bundled_trainer=runs_bundled_trainer(run, workdir),
+            sites=self._sites(),
         )
         self._refuse_overlaps(job)
         return job
@@ -182,6 +203,13 @@ class _Builder:
             plan = partial(plan_disk, size, iops=resources.disk_iops, mibps=resources.disk_mibps)
             self._written.at(("resources", key), plan)
         return replace(resources, volumes=self._volumes())
+
+    def _sites(self) -> tuple[tuple[str, Site], ...]:
+        sites = self._laptop.sites
+        for layer in self._layers:
+            around: KeyPath = () if layer is self._part else ("modes", self._written.mode)
+            sites = lay_provider(sites, layer.provider, self._written.document, around)
+        return sites
 
     def _volumes(self) -> tuple[VolumeSpec, ...]:
         return tuple(self._volume(part) for part in self._last("volumes") or ())

@@ -21,6 +21,7 @@ from orchestrator.adapters.jobfile.names import (
 )
 from orchestrator.adapters.jobfile.paths import relative_folder
 from orchestrator.adapters.jobfile.problems import quoted, suggest
+from orchestrator.adapters.jobfile.site import parse_jump_host, parse_proxy_command, parse_resource_id, parse_tags
 from orchestrator.adapters.jobfile.wishes import (
     Wishes,
     parse_accelerators,
@@ -187,3 +188,15 @@ JobName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "stri
 Workdir = Annotated[str, PlainValidator(_collected(_workdir)), WithJsonSchema({"type": "string"})]
 Nodes = Annotated[int, _of_text(_nodes), WithJsonSchema({"const": 1})]
 ModeName = Annotated[str, AfterValidator(_collected(parse_mode_name))]
+VpcId = Annotated[str, _of_text(parse_resource_id("vpc")), WithJsonSchema({"type": "string", "pattern": "^vpc-"})]
+SubnetId = Annotated[
+    str, _of_text(parse_resource_id("subnet")), WithJsonSchema({"type": "string", "pattern": "^subnet-"})
+]
+GroupId = Annotated[str, _of_text(parse_resource_id("sg")), WithJsonSchema({"type": "string", "pattern": "^sg-"})]
+Tags = Annotated[
+    dict[str, str],
+    PlainValidator(_collected(parse_tags)),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+JumpHost = Annotated[str, _of_text(parse_jump_host), WithJsonSchema({"type": "string"})]
+ProxyCommand = Annotated[str, _of_text(parse_proxy_command), WithJsonSchema({"type": "string"})]

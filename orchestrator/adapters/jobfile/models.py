@@ -13,21 +13,27 @@ from orchestrator.adapters.jobfile.fields import (
     Ends,
     Folder,
     Gpus,
+    GroupId,
     JobName,
+    JumpHost,
     Kind,
     ModeName,
     Nodes,
     Place,
+    ProxyCommand,
     Regions,
     Restarts,
     Secrets,
     Source,
     Speed,
     Start,
+    SubnetId,
+    Tags,
     Text,
     Variable,
     VariableValue,
     VolumeName,
+    VpcId,
     Word,
     Workdir,
 )
@@ -157,14 +163,62 @@ class ExpectPart(_Part, title="expect"):
     )
 
 
+def _list_of_one(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class AwsPart(_Part, title="provider.aws"):
+    """Your own network at AWS, the way into it, and tags. Nothing of it is ever changed or deleted."""
+
+    vpc: VpcId | None = Field(default=None, description="The network; default: that of the subnet or the group.")
+    subnet: (
+        Annotated[
+            tuple[SubnetId, ...],
+            BeforeValidator(_list_of_one, json_schema_input_type=list[SubnetId] | SubnetId),
+        ]
+        | None
+    ) = Field(default=None, description="Where machines may be, one or several; default: the subnets of the VPC.")
+    security_group: GroupId | None = Field(
+        default=None,
+        description="Who may reach machines; default: a group of kedge's, open to your address and removed at the end.",
+    )
+    tags: Tags | None = Field(
+        default=None,
+        description="What everything that a run makes carries, for the bill.",
+        examples=[{"team": "vision", "cost-center": "42"}],
+    )
+    jump_host: JumpHost | None = Field(
+        default=None,
+        description="An SSH server through which machines are reached, or its name in your SSH configuration.",
+        examples=["ec2-user@bastion.example.org"],
+    )
+    proxy_command: ProxyCommand | None = Field(
+        default=None,
+        description="A command that carries the connection; %h and %p are the machine's address and port.",
+        examples=["ssh -W %h:%p bastion"],
+    )
+    private_ip: bool | None = Field(
+        default=None,
+        description="Machines have no public address; default: true with jump_host or proxy_command, else false.",
+    )
+
+
+class ProviderPart(_Part, title="provider"):
+    """What belongs to your account at a provider."""
+
+    aws: AwsPart | None = Field(default=None, description="Your own network at AWS, the way into it, and tags.")
+
+
+class SettingsPart(_Part, title="kedge settings"):
+    """Your settings for all jobs; a job file's own `provider:` block wins, key by key."""
+
+    provider: ProviderPart | None = Field(default=None, description="What belongs to your account at a provider.")
+
+
 def _mounts_of_mapping(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return [{"target": target, "source": source} for target, source in value.items()]
-
-
-def _list_of_one(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _supervisor_of_kind(value: object) -> object:
@@ -259,6 +313,11 @@ class ModePart(_Part, title="mode"):
         description="Replace a machine that is taken away, as `launch --recover` does; default: false.",
     )
     expect: ExpectPart | None = Field(default=None, description="What you expect of a run.")
+    provider: ProviderPart | None = Field(
+        default=None,
+        description="What belongs to your account at a provider.",
+        examples=[{"aws": {"subnet": "subnet-0123456789abcdef0", "tags": {"team": "vision"}}}],
+    )
 
 
 class JobPart(ModePart, title="kedge job file"):

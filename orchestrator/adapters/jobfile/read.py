@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.adapters.jobfile.build import Laptop, build_job
+from orchestrator.adapters.jobfile.build import Laptop, build_job, lay_provider
 from orchestrator.adapters.jobfile.document import read_document
 from orchestrator.adapters.jobfile.flags import Overrides, lay_overrides, parse_env_flags
-from orchestrator.adapters.jobfile.validate import validate_job
+from orchestrator.adapters.jobfile.validate import validate_job, validate_settings
 from orchestrator.core.job import Job
+from orchestrator.core.site import Site
+
+Sites = tuple[tuple[str, Site], ...]
+"""What belongs to the user at each provider, by its name."""
 
 
 def read_job(
@@ -20,6 +24,7 @@ def read_job(
     overrides: Overrides,
     environ: Mapping[str, str],
     providers: Sequence[str],
+    sites: Sites = (),
 ) -> Job:
     """Read a job file, lay one of its modes and then the flags over it. Nothing is contacted.
 
@@ -29,11 +34,12 @@ def read_job(
         overrides: the flags.
         environ: where variables and secrets without a value are looked up.
         providers: names that `infra` and `--provider` may have.
+        sites: what the user's settings say of each provider.
 
     Raises:
         BadRequestError: a mistake in the file or in a flag; the file, the key and its line are named.
     """
-    laptop = Laptop(environ=environ, providers=providers)
+    laptop = Laptop(environ=environ, providers=providers, sites=sites)
     document = read_document(path.absolute())
     part = validate_job(document)
     # A variable that the file leaves open may come from a flag.
@@ -41,10 +47,24 @@ def read_job(
     return lay_overrides(build_job(document, part, mode, known), overrides, laptop)
 
 
-def plain_machine_job(overrides: Overrides, *, environ: Mapping[str, str], providers: Sequence[str]) -> Job:
+def read_user_settings(path: Path) -> Sites:
+    """Read the user's settings for all jobs; nothing where there is no such file.
+
+    Raises:
+        BadRequestError: a mistake in the file; the key and its line are named.
+    """
+    if not path.exists():
+        return ()
+    document = read_document(path)
+    return lay_provider((), validate_settings(document).provider, document)
+
+
+def plain_machine_job(
+    overrides: Overrides, *, environ: Mapping[str, str], providers: Sequence[str], sites: Sites = ()
+) -> Job:
     """Make the job of a machine that runs nothing by itself.
 
     Raises:
         BadRequestError: a flag whose value can't be read.
     """
-    return lay_overrides(Job(name="machine"), overrides, Laptop(environ=environ, providers=providers))
+    return lay_overrides(Job(name="machine", sites=sites), overrides, Laptop(environ=environ, providers=providers))

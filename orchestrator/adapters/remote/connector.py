@@ -13,6 +13,7 @@ from typing import Protocol
 from orchestrator.adapters.remote.openssh import OpenSshRemote
 from orchestrator.adapters.remote.options import openssh_argv, openssh_options
 from orchestrator.adapters.remote.places import SshPlaces, answers
+from orchestrator.adapters.remote.proxy import proxy_command
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Clock, Remote
 
@@ -50,7 +51,8 @@ class SshConnector:
 
     def reaches(self, address: SshAddress) -> bool:
         """Tell whether anybody listens at the address; nothing is said to them."""
-        if answers(self._places.control_socket(address)):
+        # What is reached through somebody else can't be knocked at, nor opened to this computer.
+        if address.is_proxied or answers(self._places.control_socket(address)):
             return True
         try:
             socket.create_connection((address.host, address.port), _KNOCK.total_seconds()).close()
@@ -86,7 +88,7 @@ class SshConnector:
         # Imported when needed: fabric and tenacity cost a quick command more than its whole remaining work.
         from orchestrator.adapters.remote.dial import dial  # noqa: PLC0415
 
-        way = dial(address, self._clock, within)
+        way = dial(address, self._clock, within, proxy=proxy_command(address, self._places.user_config))
         self._leave_master(address)
         return way
 

@@ -22,7 +22,7 @@ from orchestrator.core.ports import Clock
 _log = logging.getLogger(__name__)
 
 
-def dial(address: SshAddress, clock: Clock, within: timedelta) -> FabricRemote:
+def dial(address: SshAddress, clock: Clock, within: timedelta, *, proxy: str = "") -> FabricRemote:
     """Connect at once, or as soon as the machine answers within a time; a wrong host key is final.
 
     Raises:
@@ -44,4 +44,4 @@ def dial(address: SshAddress, clock: Clock, within: timedelta) -> FabricRemote:
         before_sleep=note,
         reraise=True,
     )
-    return attempts(FabricRemote, address)
+    return attempts(FabricRemote, address, proxy)

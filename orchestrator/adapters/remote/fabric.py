@@ -18,12 +18,20 @@ from datetime import timedelta
 import fabric
 import paramiko
 
-from orchestrator.adapters.remote.failures import broken, key_refused, too_slow, unanswered, wrong_host_key
+from orchestrator.adapters.remote.failures import (
+    HostKeyError,
+    broken,
+    key_refused,
+    too_slow,
+    unanswered,
+    wrong_host_key,
+)
 from orchestrator.adapters.remote.openssh import refuse_failure
 from orchestrator.adapters.remote.options import CONNECT_SECONDS, KEEPALIVE_MISSES, KEEPALIVE_SECONDS
 from orchestrator.adapters.remote.places import host_token
+from orchestrator.adapters.remote.proxy import Proxy, expand
 from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Session, converse, read_lines
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed
 
@@ -37,15 +45,24 @@ _READ_BYTES = 1 << 17
 class FabricRemote:
     """Implements `core.ports.Remote` over one paramiko transport."""
 
-    def __init__(self, address: SshAddress) -> None:
-        """Connect.
+    def __init__(self, address: SshAddress, proxy: str = "") -> None:
+        """Connect, through a proxy command where there is one.
 
         Raises:
             UnreachableError: nobody answers, or somebody who isn't the machine, or who doesn't know our key.
         """
         self._address = address
-        self._connection = _connection(address)
-        self._transport = _open(self._connection, address)
+        self._proxy = Proxy(expand(proxy, address)) if proxy else None
+        self._connection = _connection(address, self._proxy.socket if self._proxy else None)
+        try:
+            self._transport = _open(self._connection, address)
+        except HostKeyError:
+            self._close_proxy()
+            raise
+        except UnreachableError as err:
+            if said := self._close_proxy():
+                raise unanswered(address, f"the way to it failed: {said}") from err
+            raise
 
     @property
     def usable(self) -> bool:
@@ -79,6 +96,11 @@ class FabricRemote:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        self._close_proxy()
+
+    def _close_proxy(self) -> str:
+        proxy, self._proxy = self._proxy, None
+        return proxy.close() if proxy else ""
 
     def _session(self, argv: Sequence[str]) -> Session:
         try:
@@ -137,7 +159,7 @@ def _broken_pipe() -> Iterator[None]:
         raise BrokenPipeError(errno.EPIPE, "the connection is closed") from err
 
 
-def _connection(address: SshAddress) -> fabric.Connection:
+def _connection(address: SshAddress, sock: socket.socket | None) -> fabric.Connection:
     # An empty ssh_config and lazy loading: neither the user's SSH configuration nor a fabric.yml is read.
     config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
     connection = fabric.Connection(
@@ -152,6 +174,7 @@ def _connection(address: SshAddress) -> fabric.Connection:
             "look_for_keys": False,
             "banner_timeout": CONNECT_SECONDS,
             "auth_timeout": CONNECT_SECONDS,
+            **({"sock": sock} if sock else {}),
         },
     )
     # fabric would accept any key of a host that it doesn't know.

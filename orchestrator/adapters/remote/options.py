@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.remote.proxy import proxy_command
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.machine import SshAddress
 
@@ -25,7 +26,10 @@ def host_key_algorithms(host_key: str) -> str:
 
 def openssh_options(places: SshPlaces, address: SshAddress) -> Options:
     """List what makes the client accept this machine alone, and offer it our key alone."""
+    # Not quoted: this keyword takes the rest of its line, as it is.
+    proxy = proxy_command(address, places.user_config)
     return (
+        *((("ProxyCommand", proxy),) if proxy else ()),
         ("HostName", quoted(address.host)),
         ("Port", str(address.port)),
         ("User", quoted(address.user)),

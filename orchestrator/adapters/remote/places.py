@@ -24,10 +24,12 @@ class SshPlaces:
     Attributes:
         pins: a folder for one known-hosts file a machine; it outlives the laptop's reboot.
         runtime: a short, private folder for control sockets.
+        user_config: the user's own SSH configuration, for jump hosts; None where it is at its usual place.
     """
 
     pins: Path
     runtime: Path
+    user_config: Path | None = None
 
     def known_hosts(self, address: SshAddress) -> Path:
         """Name the file that holds the one host key accepted at this address."""

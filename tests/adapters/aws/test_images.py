@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.providers.aws.cache import Cache
-from orchestrator.adapters.providers.aws.closed import NoImageError
+from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.errors import BadRequestError, KedgeError
@@ -69,7 +69,7 @@ def test_the_newest_image_that_the_region_has_is_taken(
 def test_a_region_without_any_image_is_told_apart(session: AwsSession, api: Box) -> None:
     """Another region may have one."""
     api.withdraw_image("deeplearning", region="eu-west-1")
-    with pytest.raises(NoImageError, match="eu-west-1 has no image"):
+    with pytest.raises(NotInRegionError, match="eu-west-1 has no image"):
         find_image(Resources(), session, "eu-west-1", GPU)
     assert "pytorch" in find_image(Resources(), session, "us-east-1", GPU).name
 

@@ -14,12 +14,13 @@ from orchestrator.adapters.providers.aws.identity import make_identity
 from orchestrator.adapters.providers.aws.naming import SHARED_ROLE, role_name
 from orchestrator.adapters.providers.aws.network import make_group, open_to
 from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
+from orchestrator.adapters.providers.aws.record import Group
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.network import parse_address_range
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.account import Account
-    from orchestrator.adapters.providers.aws.record import Group
+    from orchestrator.adapters.providers.aws.own_network import OwnNetwork
     from orchestrator.adapters.providers.aws.tools import Tools
     from orchestrator.core.machine import MachineOrder
 
@@ -35,10 +36,12 @@ _SHARED = (
 )
 
 
-def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tuple[Group, bool]:
+def ensure_belongings(
+    tools: Tools, order: MachineOrder, account: Account, own: OwnNetwork | None
+) -> tuple[Group, bool]:
     """Make what is missing of what the order's run needs, and open port 22 to whom the order says.
 
-    No call where the record says that everything is there.
+    No call where the record says that everything is there. A security group of the user's own is taken as it is.
 
     Returns:
         The region's group, and whether the role or the group is new.
@@ -46,16 +49,24 @@ def ensure_belongings(tools: Tools, order: MachineOrder, account: Account) -> tu
     Raises:
         KedgeError: AWS doesn't allow it.
     """
-    ssh_from = parse_address_range(order.ssh_from) or ask_own_network()
     run_id, region = order.run_id, order.region
     record = tools.records.run(run_id)
-    is_new = not record.role or region not in record.groups
+    is_new = not record.role or (region not in record.groups and not order.site.security_group)
     if not record.role:
         shared = _take_or_make_role(tools, order, account)
         record = replace(record, role=True, shared_role=shared, account=tools.account_id())
         tools.records.keep_run(record)
-    group = _group(tools, run_id, region, record.groups.get(region), ssh_from)
-    if record.groups.get(region) != group:
+    if order.site.security_group:
+        # No record of it: what a record names is opened, closed and deleted.
+        return Group(id=order.site.security_group, ssh_from=""), is_new
+    known = record.groups.get(region)
+    if known is None:
+        ec2 = tools.session.client("ec2", region)
+        vpc_id = own.vpc_id if own else ""
+        group = make_group(ec2, run_id, _ssh_from(order, own), tools.clock, site=order.site, vpc_id=vpc_id)
+    else:
+        group = _opened(tools, run_id, region, known, _ssh_from(order, own))
+    if known != group:
         tools.records.keep_run(replace(record, groups={**record.groups, region: group}, account=tools.account_id()))
     return group, is_new
 
@@ -90,7 +101,7 @@ def reopen(tools: Tools, run_id: str, region: str, wanted: str) -> bool:
     ssh_from = parse_address_range(wanted) or ask_own_network()
     if known.ssh_from == ssh_from:
         return False
-    group = _group(tools, run_id, region, known, ssh_from)
+    group = _opened(tools, run_id, region, known, ssh_from)
     tools.records.keep_run(replace(record, groups={**record.groups, region: group}))
     _log.info("port 22 of run %s is open to %s now, no longer to %s", run_id, ssh_from, known.ssh_from)
     return True
@@ -115,7 +126,7 @@ def _take_or_make_role(tools: Tools, order: MachineOrder, account: Account) -> b
         partition=account.partition,
     )
     try:
-        make_identity(tools.session.client("iam"), order.run_id, policy, account, tools.clock)
+        make_identity(tools.session.client("iam"), order.run_id, policy, account, tools.clock, order.site)
     except KedgeError as err:
         # What is remembered of the account may be a day old: an administrator may have made the role since.
         if not tools.fresh_account().shared_role:
@@ -126,11 +137,15 @@ def _take_or_make_role(tools: Tools, order: MachineOrder, account: Account) -> b
     return False
 
 
-def _group(tools: Tools, run_id: str, region: str, known: Group | None, ssh_from: str) -> Group:
-    ec2 = tools.session.client("ec2", region)
-    if known is None:
-        return make_group(ec2, run_id, ssh_from, tools.clock)
+def _ssh_from(order: MachineOrder, own: OwnNetwork | None) -> str:
+    """Whoever goes through a host in the network comes from one of the network's addresses."""
+    if own is not None and order.site.is_private and not order.ssh_from:
+        return own.cidr
+    return parse_address_range(order.ssh_from) or ask_own_network()
+
+
+def _opened(tools: Tools, run_id: str, region: str, known: Group, ssh_from: str) -> Group:
     try:
-        return open_to(ec2, known, ssh_from)
+        return open_to(tools.session.client("ec2", region), known, ssh_from)
     except (ClientError, BotoCoreError) as err:
         raise translate(err, f"machines of run {run_id} can't be opened to {ssh_from}") from err

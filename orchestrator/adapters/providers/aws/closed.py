@@ -14,8 +14,8 @@ from orchestrator.core.errors import BadRequestError, KedgeError
 _NOT_ENABLED = frozenset({"OptInRequired", "AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId"})
 
 
-class NoImageError(BadRequestError):
-    """A region has no such image; another may."""
+class NotInRegionError(BadRequestError):
+    """A region has no such image, subnet or group; another may."""
 
 
 def why_left_out(err: ClientError | KedgeError) -> str:
@@ -23,7 +23,7 @@ def why_left_out(err: ClientError | KedgeError) -> str:
 
     Any denied call counts: what may not be asked there can't be rented there, and the code is in the note.
     """
-    if isinstance(err, NoImageError):
+    if isinstance(err, NotInRegionError):
         return f"is left out: {err.what}"
     cause = _answer(err)
     if cause is None or not (code_of(cause) in FORBIDDEN or is_closed(cause)):

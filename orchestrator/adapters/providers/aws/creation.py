@@ -32,6 +32,7 @@ from orchestrator.adapters.providers.aws.launch import (
 from orchestrator.adapters.providers.aws.market import RegionReader
 from orchestrator.adapters.providers.aws.naming import token
 from orchestrator.adapters.providers.aws.ordered import boot_spec, offer_of
+from orchestrator.adapters.providers.aws.own_network import find_own_network, subnet_for
 from orchestrator.adapters.providers.aws.ownership import refuse_other_account
 from orchestrator.adapters.providers.aws.record import MachineRecord
 from orchestrator.adapters.providers.aws.refusals import translate_refusal
@@ -144,11 +145,13 @@ class _Creation:
     def _ask(self, kind: InstanceType, volumes: tuple[DataVolume, ...]) -> InstanceTypeDef:
         tools, order = self._tools, self._order
         account = tools.account()
-        group, self._is_new = ensure_belongings(tools, order, account)
+        own = find_own_network(self._ec2, order.site)
+        subnet_id = subnet_for(own, order.zone, order.region)
+        group, self._is_new = ensure_belongings(tools, order, account, own)
         image = find_image(order, tools.session, order.region, kind.accelerators, cache=tools.cache)
         tools.stage().put_agent(order.run_id, order.agent_archive)
         key = make_host_key()
-        record = self._record(key, kind.gpus, group.id)
+        record = self._record(key, kind.gpus, group.id, subnet_id)
         request = render_request(
             order,
             LaunchParts(
@@ -162,6 +165,7 @@ class _Creation:
                 user_data=render_user_data(boot_spec(order, key, volumes)),
                 tags=machine_tags(order, record.asked_at, record.deadline_at),
                 token=record.token,
+                subnet_id=subnet_id,
             ),
         )
         once = tools.session.client("ec2", order.region, single_shot=True)
@@ -173,7 +177,7 @@ class _Creation:
             tools.records.keep_machine(record)
             return self._look_up(record, err)
 
-    def _record(self, key: HostKey, gpus: int, group_id: str) -> MachineRecord:
+    def _record(self, key: HostKey, gpus: int, group_id: str, subnet_id: str) -> MachineRecord:
         order = self._order
         # Each offer is a request of its own: AWS refuses a token that comes back with other parameters.
         place = (order.region, order.zone, order.instance_type, "spot" if order.spot else "on-demand")
@@ -182,7 +186,7 @@ class _Creation:
             id=order.id,
             run_id=order.run_id,
             region=order.region,
-            token=token(order.id, *place, group_id),
+            token=token(order.id, *place, group_id, *([subnet_id] if subnet_id else ())),
             host_key=key.public,
             asked_at=now,
             # Until an answer has been read: this process may be gone before one comes.
@@ -192,6 +196,9 @@ class _Creation:
             account=self._tools.account_id(),
             volumes=order.volumes,
             gpus=gpus,
+            private=order.site.is_private,
+            jump_host=order.site.jump_host,
+            proxy_command=order.site.proxy_command,
         )
 
     def _look_up(self, record: MachineRecord, cause: UnclearOutcomeError) -> InstanceTypeDef:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.adapters.providers.aws.account import Account
     from orchestrator.core.ports import Clock
+    from orchestrator.core.site import Site
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ _PATH = "/kedge/"
 _POLICY = "own-objects"
 
 
-def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Account, clock: Clock) -> None:
+def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Account, clock: Clock, site: Site) -> None:
     """Make a run's role and instance profile, or what is missing of them: five calls at most.
 
     Args:
@@ -38,12 +39,13 @@ def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Accoun
         policy: what its machines may do.
         account: its boundary holds the role.
         clock: lets time pass.
+        site: its tags are the role's too.
 
     Raises:
         KedgeError: IAM doesn't allow it.
     """
     name = role_name(run_id)
-    tags = iam_tags(run_tags(run_id))
+    tags = iam_tags(run_tags(run_id, site))
     steps: tuple[Callable[[], object], ...] = (
         lambda: iam.create_role(
             RoleName=name,

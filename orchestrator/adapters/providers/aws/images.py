@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import code_of, translate
-from orchestrator.adapters.providers.aws.closed import NoImageError
+from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def find_image(
     """Find the image for a machine, by at most two calls.
 
     Raises:
-        NoImageError: the region has no such image.
+        NotInRegionError: the region has no such image.
         BadRequestError: none fits the machine.
         KedgeError: AWS can't be asked.
     """
@@ -113,7 +113,7 @@ def _resolve(ssm: SSMClient, parameters: tuple[str, ...], region: str) -> str:
     for name in parameters:
         if name in values:
             return values[name]
-    raise NoImageError(
+    raise NotInRegionError(
         f"{region} has no image at {parameters[0]}",
         why="there is no such public parameter" + (", nor one of an older image" if len(parameters) > 1 else ""),
         fix="name an image of that region under image_id: ami-..., or ssm:/the/parameter",
@@ -128,7 +128,7 @@ def _describe(ec2: EC2Client, image_id: str, region: str) -> Image:
             raise
         found = []
     if not found:
-        raise NoImageError(
+        raise NotInRegionError(
             f"there is no image {image_id} in {region}",
             why="images belong to one region, and may be private or withdrawn",
             fix="name an image of that region under image_id, or leave it out for AWS's newest",

@@ -48,6 +48,7 @@ class LaunchParts:
         disk: the root disk.
         group_id: of the security group.
         profile: the instance profile's name.
+        subnet_id: of the user's own; empty for the zone's default one.
         token: see the module's docstring.
     """
 
@@ -59,6 +60,7 @@ class LaunchParts:
     user_data: bytes
     tags: Mapping[str, str]
     token: str
+    subnet_id: str = ""
 
 
 def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesRequestTypeDef:
@@ -75,9 +77,10 @@ def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesReque
         "NetworkInterfaces": [
             {
                 "DeviceIndex": 0,
-                "AssociatePublicIpAddress": True,
+                "AssociatePublicIpAddress": not order.site.is_private,
                 "Groups": [parts.group_id],
                 "DeleteOnTermination": True,
+                **({"SubnetId": parts.subnet_id} if parts.subnet_id else {}),
             }
         ],
         "IamInstanceProfile": {"Name": parts.profile},
@@ -98,7 +101,7 @@ def render_request(order: MachineOrder, parts: LaunchParts) -> RunInstancesReque
         ],
         "TagSpecifications": tag_specifications(parts.tags, *kinds),
     }
-    if order.zone:
+    if order.zone and not parts.subnet_id:
         request["Placement"] = as_request(order.zone)  # type: ignore[typeddict-item]  # one of its members
     if _BURSTABLE.match(order.instance_type):
         # "unlimited", the default from t3 on, bills more than the price beyond the baseline: no worst case would hold.

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.aws import catalog, prices, quotas, zones
 from orchestrator.adapters.providers.aws.catalog import InstanceType
+from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.adapters.providers.aws.images import find_image
+from orchestrator.adapters.providers.aws.own_network import OwnNetwork, find_own_network
 from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.session import AwsSession
     from orchestrator.core.job import Resources
     from orchestrator.core.ports import Clock
+    from orchestrator.core.site import Site
 
 _THREADS = 8
 
@@ -81,7 +84,9 @@ class RegionReader:
             root = pool.submit(self._root_gib, resources, types[0])
             disks = pool.submit(self.disk_prices)
             headroom = pool.submit(self._headroom, types, spot=resources.use_spot)
-            sales = self.spot(types, pool) if resources.use_spot else self.on_demand(types, pool)
+            own = pool.submit(find_own_network, self._ec2, resources.site)
+            sold = self.spot(types, pool) if resources.use_spot else self.on_demand(types, pool)
+            sales = _in_subnets(sold, own.result(), resources.site, self.region)
             return RegionMarket(
                 region=self.region,
                 sales=sales,
@@ -217,3 +222,18 @@ class RegionReader:
         missing = [name for name in running if name not in known]
         more = self.types(missing) if missing else ()
         return known | {kind.name: kind.cpus for kind in more}
+
+
+def _in_subnets(sold: tuple[ForSale, ...], own: OwnNetwork | None, site: Site, region: str) -> tuple[ForSale, ...]:
+    """Keep what is sold in the zones of the user's own subnets."""
+    if own is None or not sold:
+        return sold
+    kept = tuple(sale for sale in sold if sale.zone in own.subnets)
+    if not kept:
+        zones = ", ".join(sorted({sale.zone for sale in sold}))
+        raise NotInRegionError(
+            f"{site.where('subnet')}{own.vpc_id} has no subnet in {region} where this is sold",
+            why=f"it is sold in {zones}",
+            fix="name a subnet in one of these zones, or choose other types",
+        )
+    return kept

@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import IpPermissionTypeDef
 
     from orchestrator.core.ports import Clock
+    from orchestrator.core.site import Site
 
 
-def make_group(ec2: EC2Client, run_id: str, ssh_from: str, clock: Clock) -> Group:
-    """Make a run's security group in the account's default network, or take the one that is there.
+def make_group(ec2: EC2Client, run_id: str, ssh_from: str, clock: Clock, *, site: Site, vpc_id: str = "") -> Group:
+    """Make a run's security group in a network, the account's default one where none is named, or take what is there.
 
     Raises:
         KedgeError: AWS doesn't allow it, or the region has no default network.
     """
     what = f"the security group of run {run_id} can't be made"
     try:
-        group = Group(id=_make_or_find(ec2, run_id), ssh_from="")
+        group = Group(id=_make_or_find(ec2, run_id, site, vpc_id), ssh_from="")
         return ask_again(clock, APPEARS_IN, _is_unknown)(open_to, ec2, group, ssh_from)
     except ClientError as err:
         if code_of(err) in {"VPCIdNotSpecified", "DefaultVpcDoesNotExist"}:
@@ -81,12 +82,13 @@ def remove_groups(
     return [f"removed security group {group_id} in {ec2.meta.region_name}" for group_id in removed]
 
 
-def _make_or_find(ec2: EC2Client, run_id: str) -> str:
+def _make_or_find(ec2: EC2Client, run_id: str, site: Site, vpc_id: str) -> str:
     try:
         return ec2.create_security_group(
             GroupName=group_name(run_id),
             Description=f"kedge: SSH to run {run_id} from the address of its owner",
-            TagSpecifications=tag_specifications(run_tags(run_id), "security-group"),
+            TagSpecifications=tag_specifications(run_tags(run_id, site), "security-group"),
+            **({"VpcId": vpc_id} if vpc_id else {}),  # type: ignore[arg-type]
         )["GroupId"]
     except ClientError as err:
         if code_of(err) != "InvalidGroup.Duplicate":
@@ -153,5 +155,6 @@ def _no_network(what: str, region: str) -> BadRequestError:
     return BadRequestError(
         what,
         why=f"region {region} of this account has no default VPC",
-        fix=f"make one with `aws ec2 create-default-vpc --region {region}`, or choose another --region",
+        fix="name a subnet of yours as `provider: {aws: {subnet: subnet-...}}` in the job file, or make a default VPC"
+        f" with `aws ec2 create-default-vpc --region {region}`",
     )

@@ -64,6 +64,7 @@ def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
     disk_gib = max(resources.disk_gib or 0, market.root_gib)
     root = plan_disk(disk_gib, iops=resources.disk_iops, mibps=resources.disk_mibps)
     disks = (root, *(volume.disk for volume in resources.volumes))
+    address = Decimal(0) if resources.site.is_private else ADDRESS_USD_PER_HOUR
     return Offer(
         provider=NAME,
         region=market.region,
@@ -77,7 +78,7 @@ def _offer(sale: ForSale, market: RegionMarket, resources: Resources) -> Offer:
         local_disk_gib=sale.type.local_disk_gib,
         usd_per_hour=sale.usd_per_hour,
         cap_usd_per_hour=_cap(sale, resources),
-        disk_usd_per_hour=market.disks.usd_per_hour(disks) + ADDRESS_USD_PER_HOUR,
+        disk_usd_per_hour=market.disks.usd_per_hour(disks) + address,
         spot=resources.use_spot,
         live=market.live,
     )

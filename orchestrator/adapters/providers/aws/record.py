@@ -32,6 +32,9 @@ class MachineRecord:
         volumes: the data volumes that it is to have.
         instance_id: empty until AWS has answered.
         armed: there may be a schedule for it.
+        private: it has no public address.
+        jump_host: how it is reached; see `core.site`.
+        proxy_command: the same.
     """
 
     id: str
@@ -49,6 +52,9 @@ class MachineRecord:
     instance_id: str = ""
     armed: bool = True
     gpus: int = 0
+    private: bool = False
+    jump_host: str = ""
+    proxy_command: str = ""
 
     @property
     def deadline_at(self) -> datetime:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_iam.type_defs import TagTypeDef as IamTagTypeDef
 
     from orchestrator.core.machine import MachineOrder
+    from orchestrator.core.site import Site
 
 RUN = "kedge-run"
 MACHINE = "kedge-machine"
@@ -25,14 +26,15 @@ AT_END = "kedge-at-end"
 """What becomes of a data volume when the run that used it last is torn down."""
 
 
-def run_tags(run_id: str) -> dict[str, str]:
-    """Return the tags of what belongs to a run as a whole."""
-    return {RUN: run_id, "Name": f"kedge-{run_id}"}
+def run_tags(run_id: str, site: Site) -> dict[str, str]:
+    """Return the tags of what belongs to a run as a whole: the user's, and kedge's own, which win."""
+    return {**dict(site.tags), RUN: run_id, "Name": f"kedge-{run_id}"}
 
 
 def machine_tags(order: MachineOrder, created: datetime, deadline: datetime) -> dict[str, str]:
     """Return the tags of a machine, its root disk and its network interface."""
     return {
+        **dict(order.site.tags),
         RUN: order.run_id,
         MACHINE: order.id,
         CREATED: created.isoformat(),
@@ -40,6 +42,11 @@ def machine_tags(order: MachineOrder, created: datetime, deadline: datetime) -> 
         PRICE: str(order.usd_per_hour),
         "Name": order.id,
     }
+
+
+def user_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags that are neither kedge's own nor AWS's."""
+    return {key: value for key, value in tags.items() if key != "Name" and not key.startswith(("kedge-", "aws:"))}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[TagTypeDef]:

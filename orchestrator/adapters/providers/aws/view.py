@@ -48,7 +48,7 @@ def see_machine(instance: InstanceTypeDef, record: MachineRecord | None, key_fil
     created = instance["LaunchTime"].astimezone(UTC)
     address = _address(instance, record, key_file)
     state = _STATES.get(instance["State"]["Name"], MachineState.UNKNOWN)
-    if state is MachineState.READY and not instance.get("PublicIpAddress"):
+    if state is MachineState.READY and not _host(instance, record):
         state = MachineState.BOOTING
     return Machine(
         id=tags.get(MACHINE, ""),
@@ -93,7 +93,7 @@ def may_exist(record: MachineRecord, now: datetime) -> bool:
 
 
 def _address(instance: InstanceTypeDef, record: MachineRecord | None, key_file: Path) -> SshAddress | None:
-    host = instance.get("PublicIpAddress")
+    host = _host(instance, record)
     if record is None or not host:
         return None
     return SshAddress(
@@ -103,7 +103,14 @@ def _address(instance: InstanceTypeDef, record: MachineRecord | None, key_file: 
         host_key=record.host_key,
         key_file=str(key_file),
         provisional=not record.pinned,
+        jump_host=record.jump_host,
+        proxy_command=record.proxy_command,
     )
+
+
+def _host(instance: InstanceTypeDef, record: MachineRecord | None) -> str:
+    is_private = record is not None and record.private
+    return instance.get("PrivateIpAddress", "") if is_private else instance.get("PublicIpAddress", "")
 
 
 def _lifetime(tags: dict[str, str]) -> timedelta:

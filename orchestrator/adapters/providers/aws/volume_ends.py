@@ -10,7 +10,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.patience import wait_until
-from orchestrator.adapters.providers.aws.tags import AT_END, CREATED, RUN, VOLUME, read_tags, tag_specifications
+from orchestrator.adapters.providers.aws.tags import (
+    AT_END,
+    CREATED,
+    RUN,
+    VOLUME,
+    read_tags,
+    tag_specifications,
+    user_tags,
+)
 from orchestrator.core.job import AtEnd
 
 if TYPE_CHECKING:
@@ -84,7 +92,9 @@ def _snapshot(ec2: EC2Client, volume_id: str, tags: Mapping[str, str]) -> str:
     return ec2.create_snapshot(
         VolumeId=volume_id,
         Description=f"kedge: {tags[VOLUME]} at the end of run {tags[RUN]}",
-        TagSpecifications=tag_specifications({RUN: tags[RUN], VOLUME: tags[VOLUME], "Name": tags[VOLUME]}, "snapshot"),
+        TagSpecifications=tag_specifications(
+            {**user_tags(tags), RUN: tags[RUN], VOLUME: tags[VOLUME], "Name": tags[VOLUME]}, "snapshot"
+        ),
     )["SnapshotId"]
 
 

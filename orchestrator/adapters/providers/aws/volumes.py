@@ -170,6 +170,7 @@ def _take_or_make(
         return _data_volume(there, spec, number)
     disk = spec.disk
     tags = {
+        **dict(order.site.tags),
         **use_tags(order.run_id, spec),
         VOLUME: spec.name,
         CREATED: clock.now().isoformat(),
