@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "AttachVolume": launching.check_attachment,
+    "CreateSecurityGroup": launching.check_group,
     "CreateSchedule": schedules.check_schedule,
     "CreateVolume": disk_speed.check,
     "RunInstances": disk_speed.check,

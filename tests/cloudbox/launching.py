@@ -6,6 +6,7 @@ import binascii
 from base64 import b64decode
 from decimal import Decimal
 
+from moto.ec2.exceptions import InvalidSubnetIdError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from tests.cloudbox import moto_state
@@ -31,11 +32,24 @@ def check_launch(call: Call, quotas: QuotaBook, spot: SpotMarket) -> None:
     zone = moto_state.zone_of_launch(call)
     _check_offered(instance_type, call.region, zone)
     _check_groups(call)
+    _check_network(call)
     market = "spot" if call.spot else "on-demand"
     count = int(call.params.get("MinCount", 1))
     quotas.check(region=call.region, instance_type=instance_type, market=market, count=count)
     if call.spot:
         _check_bid(call, spot, instance_type, zone or f"{call.region}a")
+
+
+def check_group(call: Call) -> None:
+    """Refuse a security group without a network where the account has no default one; moto takes it.
+
+    fact: aws-no-default-vpc
+
+    Raises:
+        AwsError: There is none.
+    """
+    if not call.params.get("VpcId") and moto_state.ec2(call.region).get_default_vpc() is None:
+        raise AwsError("VPCIdNotSpecified", "No default VPC for this user")
 
 
 def check_attachment(call: Call) -> None:
@@ -87,6 +101,28 @@ def _check_groups(call: Call) -> None:
     for group in named:
         if moto_state.ec2(call.region).get_security_group_from_id(group) is None:
             raise AwsError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
+
+
+def _check_network(call: Call) -> None:
+    """Moto takes a group and a subnet of different networks, and a zone that isn't the subnet's.
+
+    fact: aws-one-network
+    """
+    subnet_id = call.params.get("NetworkInterface.1.SubnetId")
+    if not subnet_id:
+        return
+    backend = moto_state.ec2(call.region)
+    try:
+        subnet = backend.get_subnet(subnet_id)
+    except InvalidSubnetIdError as err:
+        raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist") from err
+    for key, group_id in call.params.items():
+        group = backend.get_security_group_from_id(group_id) if ".SecurityGroupId." in key else None
+        if group is not None and group.vpc_id != subnet.vpc_id:
+            raise AwsError(
+                "InvalidParameter",
+                f"Security group {group_id} and subnet {subnet_id} belong to different networks.",
+            )
 
 
 def _check_bid(call: Call, spot: SpotMarket, instance_type: str, zone: str) -> None:

@@ -106,7 +106,7 @@ class Lifecycle:
             return [
                 {
                     "instance_id": link.name,
-                    "address": moto_state.find_instance(link.name)[1].public_ip,
+                    "address": _address(moto_state.find_instance(link.name)[1]),
                     "metadata_url": link.metadata.url,
                     "booted": link.booted.is_set(),
                 }
@@ -139,7 +139,7 @@ class Lifecycle:
             self._fleet.unplug(instance.id)
         elif known:
             self._fleet.attach(instance.id, self._disks.of_instance(instance))
-        elif running and instance.public_ip:
+        elif running and _address(instance):
             self._boot(self._fleet, region, instance)
 
     def _boot(self, fleet: Fleet[MetadataService], region: str, instance: Instance) -> None:
@@ -147,7 +147,7 @@ class Lifecycle:
         from tests.cloudbox.metadata import MetadataService
 
         user_data, zone = _user_data(instance), str(instance.availability_zone)
-        address = str(instance.public_ip)
+        address = _address(instance)
         metadata = MetadataService(
             address,
             instance_id=instance.id,
@@ -213,3 +213,11 @@ class Lifecycle:
 
 def _user_data(instance: Instance) -> bytes:
     return b64decode(instance.user_data.as_bytes()) if instance.user_data else b""
+
+
+def _address(instance: Instance) -> str:
+    """Return where a machine listens; a private one has a network of loopback addresses, or can't be booted here."""
+    if instance.public_ip:
+        return str(instance.public_ip)
+    private = str(instance.private_ip or "")
+    return private if private.startswith("127.") else ""

@@ -209,7 +209,11 @@ def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transp
 
 
 def _give_up_on_silence(transport: paramiko.Transport) -> None:
-    # paramiko sends keepalives without looking for an answer: the kernel does, where it can.
-    if hasattr(socket, "TCP_USER_TIMEOUT") and isinstance(transport.sock, socket.socket):
+    # paramiko sends keepalives without looking for an answer: the kernel does, where it can. A proxy's own SSH gives up
+    # by itself.
+    carrier = transport.sock
+    if not isinstance(carrier, socket.socket) or carrier.family == socket.AF_UNIX:
+        return
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
         patience = KEEPALIVE_SECONDS * KEEPALIVE_MISSES * 1000
-        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+        carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)

@@ -215,6 +215,13 @@ REFUSALS = (
         our_fault=True,
     ),
     Refusal(
+        codes=("VPCIdNotSpecified", "DefaultVpcDoesNotExist"),
+        meaning="the region has no default VPC",
+        reaction=Reaction.STOP,
+        remedy="name a subnet of yours in the job file, under `provider.aws.subnet`",
+        our_fault=True,
+    ),
+    Refusal(
         codes=("PendingVerification", "Blocked"),
         meaning="AWS is checking the account, or has blocked it",
         reaction=Reaction.STOP,

@@ -1,0 +1,205 @@
+"""A network of the user's own at AWS: used, checked while planning, and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.adapters.providers.aws.naming import role_name
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import Resources, VolumeSpec
+from orchestrator.core.site import Site
+from tests.adapters.aws.world import RUN, AwsWorld
+from tests.cloudbox.box import REGION, Box
+
+WHERE = (("subnet", "kedge.yaml:7"), ("security_group", "kedge.yaml:8"), ("vpc", "kedge.yaml:6"))
+SAID = Site(said_at=WHERE)
+TAGS = (("cost-center", "42"), ("team", "vision"))
+
+
+def make_network(api: Box, *zones: str, region: str = REGION) -> tuple[str, list[str], str]:
+    """Make a network with a subnet in each zone, and a group that lets one address in."""
+    ec2 = api.client("ec2", region)
+    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.7.{number}.0/24", AvailabilityZone=zone)["Subnet"]["SubnetId"]
+        for number, zone in enumerate(zones)
+    ]
+    group = ec2.create_security_group(GroupName="mine", Description="mine", VpcId=vpc)["GroupId"]
+    open_group(api, group, "198.51.100.7/32", region=region)
+    return vpc, subnets, group
+
+
+def open_group(api: Box, group: str, network: str, *, region: str = REGION, **rule: Any) -> None:
+    """Let a network into a group."""
+    port = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **rule}
+    kind = {"Ipv6Ranges": [{"CidrIpv6": network}]} if ":" in network else {"IpRanges": [{"CidrIp": network}]}
+    api.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[{**port, **kind}])
+
+
+def zones_offered(aws: AwsWorld, site: Site, **wishes: Any) -> set[str]:
+    return {offer.zone for offer in aws.provider().offers(Resources(instance_type="m5.large", site=site, **wishes))}
+
+
+def group_rules(api: Box, group: str) -> list[Any]:
+    found = api.client("ec2").describe_security_groups(GroupIds=[group])["SecurityGroups"]
+    return [each["IpPermissions"] for each in found]
+
+
+def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> None:
+    """By the subnets that were named, or all of the VPC's, or those of the group's VPC."""
+    vpc, subnets, group = make_network(aws.api, "us-east-1a", "us-east-1c")
+    assert zones_offered(aws, Site(subnets=(subnets[1],))) == {"us-east-1c"}
+    assert zones_offered(aws, Site(vpc=vpc)) == {"us-east-1a", "us-east-1c"}
+    assert zones_offered(aws, Site(security_group=group)) == {"us-east-1a", "us-east-1c"}
+
+
+@pytest.mark.parametrize(
+    ("wish", "line", "missing"),
+    [
+        ({"subnets": ("subnet-0a1b2c3d4e5f60718",)}, 7, "subnet-0a1b2c3d4e5f60718"),
+        ({"security_group": "sg-0a1b2c3d4e5f60718"}, 8, "security group sg-0a1b2c3d4e5f60718"),
+        ({"vpc": "vpc-0a1b2c3d4e5f60718"}, 6, "subnet of vpc-0a1b2c3d4e5f60718"),
+    ],
+)
+def test_an_unknown_id_is_refused_while_planning_with_its_line(
+    aws: AwsWorld, wish: dict[str, Any], line: int, missing: str
+) -> None:
+    """Before anything is made; AWS would say so only after the role is there."""
+    with pytest.raises(BadRequestError) as refused:
+        zones_offered(aws, replace(SAID, **wish))
+    assert refused.value.what == f"kedge.yaml:{line}: there is no {missing} in us-east-1"
+
+
+def test_of_several_regions_those_without_the_network_are_left_out(aws: AwsWorld) -> None:
+    """Ids belong to one region."""
+    _, subnets, _ = make_network(aws.api, "us-west-2a", region="us-west-2")
+    provider = aws.provider()
+    wish = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"), site=Site(subnets=tuple(subnets)))
+    assert {offer.region for offer in provider.offers(wish)} == {"us-west-2"}
+    assert f"us-east-1 is left out: there is no {subnets[0]} in us-east-1" in provider.offers_basis
+
+
+def test_what_belongs_to_different_networks_is_refused(aws: AwsWorld) -> None:
+    """EC2 would, at the launch.
+
+    fact: aws-one-network
+    """
+    _, subnets, _ = make_network(aws.api, "us-east-1a")
+    group = aws.api.client("ec2").create_security_group(GroupName="other", Description="other")["GroupId"]
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is no subnet of"):
+        zones_offered(aws, replace(SAID, subnets=tuple(subnets), security_group=group))
+
+
+@pytest.mark.parametrize(
+    ("network", "rule"),
+    [
+        ("0.0.0.0/0", {}),
+        ("::/0", {}),
+        ("0.0.0.0/0", {"FromPort": 0, "ToPort": 1024}),
+        ("0.0.0.0/0", {"IpProtocol": "-1"}),
+    ],
+)
+def test_a_group_that_lets_everybody_in_is_refused_unless_it_is_meant(
+    aws: AwsWorld, network: str, rule: dict[str, Any]
+) -> None:
+    """Closed by default: `--ssh-from 0.0.0.0/0` says that it is meant; other ports are the user's business."""
+    _, _, group = make_network(aws.api, "us-east-1a")
+    open_group(aws.api, group, "0.0.0.0/0", FromPort=80, ToPort=80)
+    site = replace(SAID, security_group=group)
+    assert zones_offered(aws, site) == {"us-east-1a"}
+    open_group(aws.api, group, network, **rule)
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* lets everybody reach port 22") as refused:
+        zones_offered(aws, site)
+    assert f"--ssh-from {network}" in refused.value.fix
+    assert zones_offered(aws, replace(site, ssh_from=network)) == {"us-east-1a"}
+
+
+def test_a_machine_goes_into_the_subnet_with_the_user_s_own_group_which_stays_as_it_is(aws: AwsWorld) -> None:
+    """No group is made, nothing is opened, and the run's end leaves all of it."""
+    _, subnets, group = make_network(aws.api, "us-east-1a", "us-east-1c")
+    before = group_rules(aws.api, group)
+    provider, site = aws.provider(), Site(security_group=group)
+    machine = provider.create(aws.order(zone="us-east-1c", site=site))
+    (run,) = aws.api.calls("ec2", "RunInstances")
+    assert run.params["NetworkInterface.1.SubnetId"] == subnets[1]
+    assert run.params["NetworkInterface.1.SecurityGroupId.1"] == group
+    assert run.params["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
+    assert not any(name.startswith("Placement") for name in run.params)
+    assert not provider.reopen(machine.id, "203.0.113.9/32")
+    provider.destroy(machine.id)
+    aws.api.finish_states()
+    provider.release(RUN)
+    assert group_rules(aws.api, group) == before
+    changed = {"CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "DeleteSecurityGroup", "DeleteSubnet"}
+    after = [call.action for call in aws.api.calls("ec2") if call.at >= run.at]
+    assert not changed & set(after)
+
+
+def test_a_private_machine_has_no_public_address_and_is_open_to_its_network(aws: AwsWorld) -> None:
+    """Whoever comes through a host in the network comes from there; kedge's own group is made in that network."""
+    vpc, subnets, _ = make_network(aws.api, "us-east-1a")
+    site = Site(subnets=tuple(subnets), jump_host="bastion")
+    provider = aws.provider()
+    private, public = (
+        provider.offers(Resources(instance_type="m5.large", site=each))[0]
+        for each in (site, Site(subnets=tuple(subnets)))
+    )
+    assert str(public.disk_usd_per_hour - private.disk_usd_per_hour) == "0.005000"
+    machine = provider.create(aws.order(site=site, ssh_from=""))
+    (run,) = aws.api.calls("ec2", "RunInstances")
+    assert run.params["NetworkInterface.1.AssociatePublicIpAddress"] == "false"
+    (group,) = aws.api.client("ec2").describe_security_groups(
+        GroupIds=[run.params["NetworkInterface.1.SecurityGroupId.1"]]
+    )["SecurityGroups"]
+    assert group["VpcId"] == vpc
+    assert [each["CidrIp"] for rule in group["IpPermissions"] for each in rule["IpRanges"]] == ["10.7.0.0/16"]
+    aws.api.finish_states()
+    seen = aws.provider().describe(machine.id)
+    assert seen is not None
+    assert seen.address is not None
+    assert (seen.address.host.rpartition(".")[0], seen.address.jump_host) == ("10.7.0", "bastion")
+
+
+def test_everything_that_is_made_carries_the_user_s_tags_and_kedge_s_own(aws: AwsWorld) -> None:
+    """Machine, disks, interface, spot request, group, role and data volume, so that a bill can be divided."""
+    volume = VolumeSpec(name="imagenet", target="data", size_gib=5)
+    aws.provider().create(aws.order(site=Site(tags=TAGS), volumes=(volume,), spot=True))
+    sent = {
+        call.action: call.params
+        for call in aws.api.calls("ec2")
+        if call.action in ("RunInstances", "CreateSecurityGroup", "CreateVolume")
+    }
+    assert {"RunInstances", "CreateSecurityGroup", "CreateVolume"} == set(sent)
+    for action, params in sent.items():
+        kinds = [key for key in params if key.startswith("TagSpecification") and key.endswith("ResourceType")]
+        assert kinds, action
+        for kind in kinds:
+            prefix = kind.removesuffix("ResourceType")
+            keys = {params[key] for key in params if key.startswith(f"{prefix}Tag.") and key.endswith(".Key")}
+            assert {"team", "cost-center", "kedge-run"} <= keys, (action, params[kind])
+    for tags in (
+        aws.api.client("iam").list_role_tags(RoleName=role_name(RUN))["Tags"],
+        aws.api.client("iam").get_instance_profile(InstanceProfileName=role_name(RUN))["InstanceProfile"]["Tags"],
+    ):
+        assert {"Key": "team", "Value": "vision"} in tags
+
+
+def test_without_a_default_network_a_subnet_is_asked_for(aws: AwsWorld) -> None:
+    """Many accounts have none; with a subnet named nothing of it is missed.
+
+    fact: aws-no-default-vpc
+    """
+    ec2 = aws.api.client("ec2")
+    (vpc,) = (each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"])
+    for subnet in ec2.describe_subnets()["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+    ec2.delete_vpc(VpcId=vpc)
+    with pytest.raises(KedgeError) as refused:
+        aws.provider().create(aws.order())
+    assert "no default VPC" in refused.value.why
+    assert "provider: {aws: {subnet: subnet-...}}" in refused.value.fix
+    _, subnets, _ = make_network(aws.api, "us-east-1a")
+    assert aws.provider().create(aws.order(site=Site(subnets=tuple(subnets)))).region == REGION

@@ -1,0 +1,111 @@
+"""The `provider:` block of a job file, and of the user's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.read import read_job, read_user_settings
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.site import Site
+
+SUBNET = "subnet-0a1b2c3d4e5f60718"
+OTHER = "subnet-0a1b2c3d4e5f60719"
+
+
+def read(tmp_path: Path, job: str, settings: str = "", mode: str | None = None) -> Site:
+    """Return what a job says of AWS, over what the user's settings say."""
+    config, path = tmp_path / "config.yaml", tmp_path / "kedge.yaml"
+    if settings:
+        config.write_text(settings)
+    path.write_text(job)
+    read_settings = read_user_settings(config)
+    found = read_job(
+        path, mode=mode, overrides=Overrides(), environ={}, providers=("aws", "local"), sites=read_settings
+    )
+    return found.resources_at("aws").site
+
+
+def test_a_job_names_a_network_a_way_into_it_and_tags(tmp_path: Path) -> None:
+    """Through a jump host machines need no public address."""
+    site = read(
+        tmp_path,
+        f"""
+run: python train.py
+provider:
+  aws:
+    vpc: vpc-0a1b2c3d
+    subnet: {SUBNET}
+    security_group: sg-0a1b2c3d
+    jump_host: ada@bastion.example.org:2222
+    tags: {{team: vision, cost-center: 42}}
+""",
+    )
+    assert (site.vpc, site.subnets, site.security_group) == ("vpc-0a1b2c3d", (SUBNET,), "sg-0a1b2c3d")
+    assert (site.jump_host, site.is_private) == ("ada@bastion.example.org:2222", True)
+    assert dict(site.tags) == {"team": "vision", "cost-center": "42"}
+    assert site.where("subnet") == f"{tmp_path}/kedge.yaml:6: "
+
+
+def test_a_job_wins_over_the_settings_key_by_key_and_a_mode_over_the_job(tmp_path: Path) -> None:
+    """Tags are laid over one another tag by tag; what nobody says again stays, with the line where it was said."""
+    settings = f"""
+provider:
+  aws: {{subnet: {SUBNET}, jump_host: bastion, tags: {{team: vision, stage: all}}}}
+"""
+    job = f"""
+provider:
+  aws: {{subnet: [{SUBNET}, {OTHER}], tags: {{stage: job}}}}
+modes:
+  vpn:
+    provider: {{aws: {{proxy_command: nc %h %p, private_ip: false, tags: {{stage: mode}}}}}}
+"""
+    plain = read(tmp_path, job, settings)
+    assert (plain.subnets, plain.jump_host, plain.is_private) == ((SUBNET, OTHER), "bastion", True)
+    assert dict(plain.tags) == {"team": "vision", "stage": "job"}
+    assert plain.where("jump_host") == f"{tmp_path}/config.yaml:3: "
+    mode = read(tmp_path, job, settings, mode="vpn")
+    assert (mode.jump_host, mode.proxy_command, mode.is_private) == ("", "nc %h %p", False)
+    assert dict(mode.tags)["stage"] == "mode"
+
+
+def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
+    """`--provider local` rehearses the same job."""
+    path = tmp_path / "kedge.yaml"
+    path.write_text(f"provider: {{aws: {{subnet: {SUBNET}}}}}\n")
+    job = read_job(path, mode=None, overrides=Overrides(), environ={}, providers=("aws", "local"))
+    assert job.resources_at("local").site == Site()
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        ("subnet: vpc-0a1b2c3d", "is not the id of one"),
+        ("vpc: my-network", "is not the id of one"),
+        ("jump_host: a b", "is not an SSH host"),
+        ("jump_host: -oProxyCommand=evil", "is not an SSH host"),
+        ("tags: {kedge-run: mine}", "is taken"),
+        ("tags: {Name: mine}", "is taken"),
+        ("tags: {'aws:x': y}", "is taken"),
+        ("tags: {team: 'a;b'}", "can't be a tag"),
+        ("tags: [team]", "is not a mapping of tags"),
+        ("subnets: [x]", "did you mean `subnet`"),
+    ],
+)
+def test_what_aws_or_kedge_could_not_take_is_refused_with_its_line(tmp_path: Path, said: str, refusal: str) -> None:
+    """Nothing of kedge's own is ever overridden: it finds what it has made by its tags.
+
+    fact: aws-tag-rules
+    """
+    with pytest.raises(BadRequestError) as refused:
+        read(tmp_path, f"\nprovider:\n  aws:\n    {said}\n")
+    assert f"{tmp_path}/kedge.yaml:4: " in refused.value.what
+    assert refusal in f"{refused.value.what} {refused.value.fix}"
+
+
+def test_mistakes_in_the_settings_name_that_file(tmp_path: Path) -> None:
+    """They concern every job."""
+    with pytest.raises(BadRequestError, match=r"config\.yaml:1: .* is not a key of kedge's settings"):
+        read(tmp_path, "run: 'true'\n", "providers: {}\n")

@@ -1,0 +1,116 @@
+"""Machines without a public address: through a second sshd, by both ways in, and still with their pinned keys."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.remote.failures import HostKeyError
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.remote.proxy import expand, proxy_command
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.machine import SshAddress
+from tests.adapters.remote.sshd import Sshd, running_sshd
+
+BASTION = """
+Host bastion
+    HostName 127.0.0.1
+    Port {port}
+    User {user}
+    IdentityFile {key}
+    IdentitiesOnly yes
+    UserKnownHostsFile {known}
+"""
+
+
+@pytest.fixture
+def bastion(tmp_path: Path) -> Iterator[Sshd]:
+    with running_sshd(tmp_path / "bastion") as server:
+        yield server
+
+
+@pytest.fixture
+def user_config(tmp_path: Path, bastion: Sshd) -> Path:
+    """The user's SSH configuration, which knows the bastion."""
+    address = bastion.address
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{address.port} {address.host_key}\n")
+    config = tmp_path / "ssh config"
+    config.write_text(
+        BASTION.format(port=address.port, user=address.user, key=address.key_file, known=tmp_path / "known")
+    )
+    return config
+
+
+@pytest.fixture
+def through(places: SshPlaces, user_config: Path) -> Iterator[SshConnector]:
+    made = SshConnector(replace(places, user_config=user_config), SystemClock())
+    yield made
+    made.close()
+
+
+def ways(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
+    """The machine's address by a jump host, and by a command of the user's."""
+    command = f"ssh -F '{user_config}' -W %h:%p bastion"
+    return replace(sshd.address, jump_host="bastion"), replace(sshd.address, proxy_command=command)
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_both_ways_in_go_through_the_bastion(
+    through: SshConnector, sshd: Sshd, bastion: Sshd, user_config: Path, way: int
+) -> None:
+    """Paramiko within a command, the OpenSSH client for terminals, rsync and what comes after."""
+    address = ways(sshd, user_config)[way]
+    target = f"127.0.0.1 port {sshd.port}"
+    remote = through.connect(address)
+    assert remote.run(["cat"], stdin=b"x" * 100_000).stdout == b"x" * 100_000
+    assert bastion.log.count(target) >= 1
+    before = bastion.log.count(target)
+    argv = through.ssh_argv(address, "-o", "ControlPath=none")
+    done = subprocess.run([*argv, "echo here"], capture_output=True, timeout=30, check=False)
+    assert done.stdout == b"here\n", done.stderr
+    assert bastion.log.count(target) > before
+
+
+def test_the_machine_still_proves_itself_by_its_pinned_key(
+    through: SshConnector, sshd: Sshd, user_config: Path, tmp_path: Path
+) -> None:
+    """Whoever controls the bastion could answer in the machine's place."""
+    _, other = ensure_key(tmp_path / "other")
+    impostor = replace(sshd.address, host_key=other, jump_host="bastion")
+    with pytest.raises(HostKeyError):
+        through.connect(impostor)
+    argv = through.ssh_argv(impostor)
+    done = subprocess.run([*argv, "true"], capture_output=True, timeout=30, check=False)
+    assert done.returncode == 255
+    assert sshd.logins == 0
+
+
+def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
+    through: SshConnector, sshd: Sshd, tmp_path: Path
+) -> None:
+    """Nobody is asked to trust a key in the middle of a launch."""
+    (tmp_path / "known").write_text("")
+    with pytest.raises(UnreachableError) as refused:
+        through.connect(replace(sshd.address, jump_host="bastion"))
+    assert "the way to it failed: Host key verification failed" in refused.value.why
+
+
+def test_a_machine_behind_a_bastion_is_not_knocked_at(through: SshConnector, sshd: Sshd) -> None:
+    """This computer can't reach it, whatever its provider opens."""
+    assert through.reaches(replace(sshd.address, host="203.0.113.1", jump_host="bastion"))
+
+
+def test_the_command_is_what_openssh_would_run() -> None:
+    """A port of the bastion's stands beside its name; tokens are filled in as ssh_config(5) says."""
+    address = SshAddress(host="10.0.0.7", port=22, user="kedge", host_key="k", key_file="f", jump_host="ada@b:2222")
+    command = proxy_command(address, None)
+    assert command.endswith("-p 2222 -W '[%h]:%p' -- ada@b")
+    assert "StrictHostKeyChecking=yes" in command
+    assert expand("%h %p %r 100%% %x", address) == "10.0.0.7 22 kedge 100% %x"
