@@ -31,6 +31,7 @@ def check_launch(call: Call, quotas: QuotaBook, spot: SpotMarket) -> None:
         return
     zone = moto_state.zone_of_launch(call)
     _check_offered(instance_type, call.region, zone)
+    _check_interfaces(call)
     _check_groups(call)
     _check_network(call)
     market = "spot" if call.spot else "on-demand"
@@ -88,6 +89,16 @@ def _check_offered(instance_type: str, region: str, zone: str | None) -> None:
             f"Your requested instance type ({instance_type}) is not supported in your requested Availability Zone "
             f"({zone}). Please retry your request by not specifying an Availability Zone or choosing "
             f"{', '.join(offered)}.",
+        )
+
+
+def _check_interfaces(call: Call) -> None:
+    several = any(key.startswith("NetworkInterface.2.") for key in call.params)
+    if several and any(key.endswith(".AssociatePublicIpAddress") for key in call.params):
+        raise AwsError(
+            "InvalidParameterCombination",
+            "The associatePublicIPAddress parameter cannot be specified when launching with multiple network "
+            "interfaces.",
         )
 
 

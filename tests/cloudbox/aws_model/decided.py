@@ -266,7 +266,7 @@ _BUDGETS = (
     _no_rules("budgets.Budget.BudgetLimit", "PlannedBudgetLimits", "planned limits are never sent"),
     _no_rules("budgets.Budget.TimeUnit", "", _DESCRIBES),
 )
-_OTHERS = (_no_rules("pricing.Filter.Field", "", "pricing_api.py looks"),)
+_OTHERS = (_no_rules("pricing.Filter.Field", "", _FILTERS),)
 
 DECISIONS = (
     *_CLOUDFORMATION,

@@ -72,6 +72,13 @@ def test_a_launch_is_compared_with_its_model(changes: dict[str, Any], code: str,
     assert (kinds[wrong.kind], names in wrong.name) == (code, True), wrong
 
 
+def test_a_public_address_is_for_the_only_interface(api: Box) -> None:
+    """Two network interfaces get none in the launch."""
+    two = [{"DeviceIndex": 0, "AssociatePublicIpAddress": True}, {"DeviceIndex": 1}]
+    caught = refusal(api.client("ec2").run_instances, **order(api, NetworkInterfaces=two))
+    assert code_of(caught) == "InvalidParameterCombination"
+
+
 def test_a_disk_keeps_to_the_limits_of_its_kind(api: Box) -> None:
     """gp3 has at least 3,000 IOPS; a rate of initialization needs a snapshot; throughput is of gp3 only."""
     ec2 = api.client("ec2")
