@@ -38,6 +38,11 @@ class Fault:
     """What a delay or a lost answer takes of real time, and of the box's until a droplet reappears or is given up."""
     times: int | None = 1
 
+    @property
+    def needs_effect(self) -> bool:
+        """Whether it can only happen to a call that is carried out."""
+        return self.after_effect or self.effect in ("reappear", "errored", "vanish")
+
     def concerns(self, call: Call) -> bool:
         """Tell whether a call is meant."""
         # The parts of a template, as the description writes it, match one part of a path each.

@@ -84,7 +84,7 @@ class Gate:
             return self._carry_out(call, fault)
         except ApiError:
             # What was to happen after the effect waits for a call that has one.
-            if fault and fault.after_effect:
+            if fault and fault.needs_effect:
                 self._cloud.faults.put_back(fault)
             raise
 

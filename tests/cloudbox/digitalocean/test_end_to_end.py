@@ -12,6 +12,7 @@ import pytest
 from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.cloudbox.digitalocean.meter import Bill
 from tests.laptop import TRAIN, Laptop
 from tests.waiting import wait_until
 
@@ -101,3 +102,25 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     launch.send_signal(signal.SIGKILL)
     shutil.rmtree(laptop.state)
     wait_until(lambda: do_box.droplets() == [], seconds=120)
+
+
+def test_a_creation_that_fails_after_it_was_accepted_is_followed_by_the_next_offer(
+    do_box: DigitalOceanBox, laptop: Laptop
+) -> None:
+    """The launch says so, trains on a droplet of another region, and no two droplets ever bill at once.
+
+    fact: do-creation-errored
+    """
+    do_box.faults.give_up_next(1)
+    write_job(laptop, steps=3)
+    said = " ".join(laptop.kedge("launch", "--yes").split())
+    assert "do failed to create s-2vcpu-4gb" in said
+    assert "succeeded" in said
+    failed, trained = sorted((bill for bill in do_box.meter.bills() if bill.kind == "droplet"), key=_since)
+    assert failed.until is not None
+    assert failed.until <= trained.since
+    assert failed.region != trained.region
+
+
+def _since(bill: Bill) -> float:
+    return bill.since
