@@ -11,7 +11,7 @@ from tests.cloudbox.aws_model.reader import read
 from tests.cloudbox.aws_model.rules import Characters, Length, Matching, NotBoth, OneOf, Rule, Span
 from tests.cloudbox.aws_model.sent import model_of
 from tests.cloudbox.aws_model.texts import constraining, sentences
-from tests.cloudbox.aws_model.used import members_of, used_operations
+from tests.cloudbox.aws_model.used import PRODUCT, TESTS, members_of, used_operations
 
 OF_GROUPS = r"[a-zA-Z0-9 \._\-:/\(\)\#,@\[\]\+=\&;\{\}!\$\*]"
 
@@ -19,11 +19,13 @@ OF_GROUPS = r"[a-zA-Z0-9 \._\-:/\(\)\#,@\[\]\+=\&;\{\}!\$\*]"
 def test_no_words_of_the_operations_that_kedge_uses_are_left() -> None:
     """A new call, or a new SDK, brings sentences: the reader learns them, or a person decides them.
 
+    What only tests send is checked when it is sent: a member with words that nobody has decided is refused.
+
     fact: aws-words-are-rules
     """
     left = [
         f"{service}.{structure}.{member}: {sentence}"
-        for service, structure, member, shape in _members()
+        for service, structure, member, shape in _members(*PRODUCT)
         for sentence in unread(service, structure, member, shape)
     ]
     assert not left, "read or decide (tests/cloudbox/aws_model/decided.py):\n" + "\n".join(left)
@@ -33,13 +35,13 @@ def test_every_decision_decides_something() -> None:
     """A decision about what nobody sends any more, or what the reader has learned to read, goes."""
     used = {
         decision_on(service, f"{structure}.{member}", sentence)
-        for service, structure, member, shape in _members()
+        for service, structure, member, shape in _members(*PRODUCT, *TESTS)
         for sentence in constraining(shape.documentation)
         if read(sentence, shape) is None
     }
     assert not [(each.members, each.says) for each in DECISIONS if each not in used]
     assert not [each for each in DECISIONS if bool(each.rules) == bool(each.why)]
-    structures = {f"{service}.{structure}": shape for service, structure, _, shape in _members()}
+    structures = {f"{service}.{structure}": shape for service, structure, _, shape in _members(*PRODUCT, *TESTS)}
     assert not [each for each in NEEDED if each.structure not in structures]
 
 
@@ -94,10 +96,10 @@ def test_values_in_words_are_an_enumeration() -> None:
     assert read("Valid values: `interface` | `efa`", shape) == (OneOf(("interface", "efa")),)
 
 
-def _members() -> list[tuple[str, str, str, Shape]]:
+def _members(*folders: str) -> list[tuple[str, str, str, Shape]]:
     return [
         (operation.service_model.service_name, structure, member, shape)
-        for operation in used_operations()
+        for operation in used_operations(*folders)
         for structure, member, shape in members_of(operation)
     ]
 

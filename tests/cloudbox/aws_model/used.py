@@ -19,12 +19,13 @@ _OF_THE_AGENT = frozenset(
 """S3's operations that the agent signs by itself, and those that boto3's transfers make of uploads."""
 _CALLED = re.compile(r"\.([a-z]\w+)\b|\"([a-z]+(?:_[a-z0-9]+)+)\"")
 _ROOT = Path(__file__).parents[3]
-_SOURCES = ("orchestrator", "tests/adapters", "tests/agent", "tests/cloudbox", "tests/contract", "tests/e2e")
+PRODUCT = ("orchestrator",)
+TESTS = ("tests/adapters", "tests/agent", "tests/cloudbox", "tests/contract", "tests/e2e")
 
 
-def used_operations() -> Iterator[OperationModel]:
-    """Return every operation whose name stands somewhere in the code as boto3 writes it; rather too many."""
-    source = "\n".join(path.read_text() for folder in _SOURCES for path in sorted((_ROOT / folder).rglob("*.py")))
+def used_operations(*folders: str) -> Iterator[OperationModel]:
+    """Return every operation whose name stands somewhere in these folders as boto3 writes it; rather too many."""
+    source = "\n".join(path.read_text() for folder in folders for path in sorted((_ROOT / folder).rglob("*.py")))
     named = _OF_THE_AGENT | {name for pair in _CALLED.findall(source) for name in pair}
     for service in SERVICES:
         model = model_of(service)
