@@ -37,7 +37,6 @@ NOT_SEEN_HERE = {
     "iam:DetachRolePolicy": "a role to which somebody has attached a policy of their own",
     "iam:ListAttachedRolePolicies": "a role to which somebody has attached a policy of their own",
     "iam:ListInstanceProfilesForRole": "a role that somebody has put into an instance profile of their own",
-    "iam:ListInstanceProfilesForRole": "a role that somebody has put into a profile of their own",
     "iam:ListRolePolicies": "a role to which somebody has given a policy of their own",
     "iam:SimulatePrincipalPolicy": "`kedge doctor`",
     "s3:AbortMultipartUpload": "an upload in parts that breaks off",
