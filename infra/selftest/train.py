@@ -47,6 +47,12 @@ state["starts"] += 1
 print(f"start {state['starts']}, after step {state['step']}", flush=True)
 while state["step"] < STEPS and not stops:
     time.sleep(PAUSE_SECONDS)
+    # The first start goes half-way and waits to be stopped, the second one waits for the notice before its last step:
+    # whoever tests may be slow.
+    first_is_done = state["starts"] == 1 and state["step"] == STEPS // 2
+    unnoticed = state["step"] == STEPS - 1 and not NOTICE.exists()
+    if first_is_done or unnoticed:
+        continue
     state["step"] += 1
     state["noticed"] = state["noticed"] or NOTICE.exists()
     with (OUTPUT / "steps.log").open("a") as log:
