@@ -72,15 +72,20 @@ def digest(path: Path) -> str:
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
     """Print the results as a JSON list; links to files are listed as what they point to."""
-    files = []
-    for found in scan(layout.results):
-        path = layout.results / found.path
-        if path.is_file():
-            files.append(asdict(ResultFile(path=found.path, bytes=path.stat().st_size, sha256=digest(path))))
+    files = [asdict(file) for found in scan(layout.results) if (file := _describe(layout.results, found.path))]
     for name in unspeakable(layout.results):
         sys.stderr.write(f"left out, because its name is not UTF-8: {os.fsencode(name)!r}\n")
     sys.stdout.write(json.dumps(files) + "\n")
     return 0
+
+
+def _describe(results: Path, path: str) -> ResultFile | None:
+    """Return a file's size and digest; None where a command that prunes its checkpoints has just removed it."""
+    full = results / path
+    try:
+        return ResultFile(path=path, bytes=full.stat().st_size, sha256=digest(full)) if full.is_file() else None
+    except FileNotFoundError:
+        return None
 
 
 def is_utf8(path: str) -> bool:

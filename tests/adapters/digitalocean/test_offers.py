@@ -188,12 +188,12 @@ def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:
 
 @pytest.mark.parametrize("name", ["do", "amd"])
 def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, name: str) -> None:
-    """A plan can be made on an aeroplane; it says where its prices come from."""
+    """A plan can be made on an aeroplane; it says where its prices come from, and nothing is launched from it."""
     provider = offline(do, name).provider()
     gpu = "mi300x" if name == "amd" else "h100"
     found = provider.offers(Resources(accelerators=Accelerators(name=gpu, count=1)))
     assert found
-    assert all(offer.provider == name for offer in found)
+    assert all(offer.provider == name and not offer.live for offer in found)
     assert "a snapshot of 2026-11-22, from third parties" in provider.offers_basis
     assert "there is no" in provider.offers_basis
     assert len(do.api.calls) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def plan_offers(catalog: Catalog, resources: Resources, provider: str, elsewhere
     places = resources.regions or tuple(sorted(catalog.regions))
     limits = {size.slug: size.usd_per_hour for size in sizes}
     offers = [
-        _offer(size, region, resources, provider, limits)
+        replace(_offer(size, region, resources, provider, limits), live=catalog.is_live)
         for size in wanted
         for region in places
         if region in size.regions and region in catalog.regions and region in sold_in
