@@ -26,7 +26,7 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Ending, Plan
 from orchestrator.core.planning.launch import plan_launch
 from orchestrator.core.ports import Provider
-from orchestrator.engine.observe import observe_run
+from orchestrator.engine.observe import find_failed_offer, observe_run
 from orchestrator.engine.reconcile import find_last_loss
 from orchestrator.engine.run_config import read_secrets
 
@@ -150,8 +150,11 @@ def launch_plan(
         OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
     """
     read_secrets(spec.job.secrets, app.settings.environ)
-    observed = observe_run(app.world(spec.provider), spec)
-    observed = replace(observed, offers=_leave_out(spec, observed.offers, avoided))
+    world = app.world(spec.provider)
+    observed = observe_run(world, spec)
+    failed = find_failed_offer(world, spec.run_id, observed.machines) if observed.offers else None
+    offers = _put_last(_leave_out(spec, observed.offers, avoided), failed)
+    observed = replace(observed, offers=offers)
     if new_deadline and not observed.offers and observed.machines:
         raise BadRequestError(
             f"run {spec.run_id} has a machine, which keeps the deadline that it was born with",
@@ -162,9 +165,20 @@ def launch_plan(
     return plan_launch(spec, observed, ending)
 
 
+def _put_last(offers: tuple[Offer, ...], failed: Offer | None) -> tuple[Offer, ...]:
+    """Put what could not be started a moment ago behind all others; it is left where there is nothing else."""
+    if failed is None:
+        return offers
+    return tuple(sorted(offers, key=lambda offer: _what_and_where(offer) == _what_and_where(failed)))
+
+
+def _what_and_where(offer: Offer) -> tuple[str, str]:
+    return offer.place, offer.instance_type
+
+
 def _leave_out(spec: LaunchSpec, offers: tuple[Offer, ...], avoided: Collection[Offer]) -> tuple[Offer, ...]:
-    unfit = {(offer.place, offer.instance_type): f"{offer.place} {offer.instance_type}" for offer in avoided}
-    fit = tuple(offer for offer in offers if (offer.place, offer.instance_type) not in unfit)
+    unfit = {_what_and_where(offer): f"{offer.place} {offer.instance_type}" for offer in avoided}
+    fit = tuple(offer for offer in offers if _what_and_where(offer) not in unfit)
     if offers and not fit:
         raise NoCapacityError(
             f"no other offer for {spec.run_id} is left",

@@ -85,7 +85,7 @@ def apply_past_unfit(
     Raises:
         NoCapacityError: no other offer is left.
         OverBudgetError: another machine may cost more than what is left.
-        UnfitMachineError: one that an earlier command rented is unfit.
+        UnfitMachineError: one is unfit, and the ledger doesn't know what it was rented as.
     """
     avoided: list[Offer] = []
     while True:

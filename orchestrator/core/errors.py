@@ -84,7 +84,7 @@ class UnfitMachineError(KedgeError):
     """A machine can't do what it was rented for, as a GPU that computes wrongly shows; another may.
 
     Attributes:
-        offer: what it was rented as; None where an earlier command rented it.
+        offer: what it was rented as; None where the ledger doesn't know.
     """
 
     offer: Offer | None = None

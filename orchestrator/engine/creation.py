@@ -18,6 +18,8 @@ from orchestrator.engine.world import World
 def create_machine(world: World, spec: LaunchSpec, action: CreateMachine, boot: BootOrder, events: Events) -> Offer:
     """Create the machine from the first offer that isn't refused, and return that.
 
+    Each attempt has an intent of its own, with its offer alone: `rented_offer` reads it after a command that died.
+
     Raises:
         NoCapacityError: every offer was refused.
         KedgeError: something else went wrong with one of them; no other is tried, since a machine may exist.
@@ -27,7 +29,7 @@ def create_machine(world: World, spec: LaunchSpec, action: CreateMachine, boot: 
     while left:
         offer = left.pop(0)
         try:
-            _create_from(world, action, _order(world, spec, action, offer, boot))
+            _create_from(world, replace(action, offers=(offer,)), _order(world, spec, action, offer, boot))
         except NoCapacityError as refusal:
             refusals.append(f"{offer.place} {offer.instance_type}: {refusal.what}")
             events(Remark(text=refusals[-1]))

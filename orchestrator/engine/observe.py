@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from orchestrator.core.actions import CreateMachine
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.machine import Machine, MachineEnd, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState
+from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Observed, usable_machine
 from orchestrator.core.report import Command, MachineReport, RunState
 from orchestrator.engine import agent_client
@@ -62,6 +66,33 @@ def why_ended(world: World, machine_id: str) -> MachineEnd | None:
         return world.provider.why_ended(machine_id)
     except KedgeError:
         return None
+
+
+def rented_offer(world: World, run_id: str, machine_id: str) -> Offer | None:
+    """Return the offer that a machine was last asked for by, whichever command asked; None where none is recorded."""
+    asked = [
+        each
+        for each in world.ledger.intents(run_id)
+        if each.subject == machine_id and each.kind == CreateMachine.__name__
+    ]
+    return next(iter(msgspec.json.decode(asked[-1].payload, type=CreateMachine).offers), None) if asked else None
+
+
+def find_failed_offer(world: World, run_id: str, there: tuple[Machine, ...]) -> Offer | None:
+    """Return the offer of the run's latest machine where its provider couldn't start it; else None.
+
+    Args:
+        world: the run's ports.
+        run_id: the run, which is settled.
+        there: the machines that the provider has of it.
+    """
+    machines = world.ledger.machines(run_id)
+    if not machines:
+        return None
+    latest = machines[-1]
+    is_ending = any(each.id == latest.id and each.state is MachineState.ENDING for each in there)
+    end = why_ended(world, latest.id) if is_ending else latest.end
+    return rented_offer(world, run_id, latest.id) if end is not None and end.by is EndedBy.START else None
 
 
 def latest_command(world: World, run_id: str) -> Command | None:

@@ -25,7 +25,6 @@ from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableE
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine
-from orchestrator.core.offer import Offer
 from orchestrator.core.ports import Remote
 from orchestrator.core.report import Command
 from orchestrator.engine import agent_client
@@ -35,7 +34,7 @@ from orchestrator.engine.ending import end_machine
 from orchestrator.engine.events import ActionProgressed, Events, LogLine, Remark, ReportSeen
 from orchestrator.engine.fetch import fetch_results
 from orchestrator.engine.follow import RESTARTING, MachineLostError, follow
-from orchestrator.engine.observe import latest_command
+from orchestrator.engine.observe import latest_command, rented_offer
 from orchestrator.engine.reaching import reach
 from orchestrator.engine.reconcile import note_outcome
 from orchestrator.engine.run_config import run_config
@@ -68,7 +67,6 @@ class Performer:
         self._world = world
         self._events = events
         self._staging = Staging(spec, world, self._moved)
-        self._rented: Offer | None = None
         self._fetched: set[str] = set()
 
     def perform(self, action: Action, *, ends: bool) -> str:
@@ -84,8 +82,7 @@ class Performer:
         """
         if isinstance(action, CreateMachine):
             boot = self._staging.order(action)
-            self._rented = create_machine(self._world, self._spec, action, boot, self._events)
-            return self._rented.place
+            return create_machine(self._world, self._spec, action, boot, self._events).place
         try:
             return self._journaled(action)
         except KedgeError as err:
@@ -165,7 +162,7 @@ class Performer:
         try:
             machine, report = await_boot(self._world, self._spec.run_id, action.machine_id)
         except UnfitMachineError as unfit:
-            unfit.offer = self._rented
+            unfit.offer = rented_offer(self._world, self._spec.run_id, action.machine_id)
             self._journaled(DestroyMachine(machine_id=action.machine_id))
             raise
         self._world.ledger.put_machine(replace(machine, zstd=report.zstd))

@@ -104,7 +104,6 @@ def _lived(world: World, intent: Intent) -> Machine | None:
     if world.store is None or world.store.shipper(intent.run_id) != intent.subject:
         return None
     action = msgspec.json.decode(intent.payload, type=CreateMachine)
-    # Which of the offers it was isn't known: the first is the one that was asked for first.
     offer = action.offers[0]
     return Machine(
         id=intent.subject,

@@ -164,19 +164,15 @@ def test_an_unfit_machine_whose_end_is_not_confirmed_is_followed_by_none(desk: D
     assert desk.live() == [f"{RUN}-m1"]
 
 
-def test_an_unfit_machine_of_an_earlier_command_is_ended_and_told_of(desk: Desk) -> None:
-    """Its agent answered already, its boot was not seen through; no other is taken unless `resume` asks for one."""
+def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(desk: Desk) -> None:
+    """Whoever made it was killed then: the ledger knows what it was rented as, and nothing else is tried again."""
     create, *_ = launch_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
-    with pytest.raises(UnfitMachineError) as caught:
-        desk.launch()
-    assert caught.value.why == f"burn-in: {ERROR}"
-    assert caught.value.fix == f"rent another one with `kedge resume {RUN}`"
-    assert desk.live() == []
-    assert desk.stage() is RunStage.LIVE
-    desk.cloud.zones = (FINE,)
+    assert desk.zones() == [SORRY]
     assert desk.launch().finished
+    assert desk.zones() == [SORRY, FINE]
     assert desk.live() == [f"{RUN}-m2"]
+    assert desk.stage() is RunStage.LIVE
 
 
 @pytest.mark.parametrize(("envs", "wheel"), [((), ""), (((TORCH_WHEEL, "rocm6.4"),), "rocm6.4")], ids=["none", "one"])

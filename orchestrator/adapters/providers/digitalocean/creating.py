@@ -15,6 +15,7 @@ from orchestrator.core.errors import NoCapacityError
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api, Json
     from orchestrator.adapters.providers.digitalocean.droplets import Droplet
+    from orchestrator.adapters.providers.digitalocean.record import MachineRecord
     from orchestrator.adapters.providers.digitalocean.tools import Tools
     from orchestrator.core.machine import MachineOrder
 
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _CREATED_IN = timedelta(minutes=10)
 _IN_PROGRESS, _ERRORED = "in-progress", "errored"
+_NEW = "new"
 
 
 def action_of(answer: Json) -> int:
@@ -54,9 +56,37 @@ def await_created(tools: Tools, order: MachineOrder, droplet: Droplet) -> None:
     if seen == [_ERRORED]:
         raise NoCapacityError(
             f"{tools.site.name} failed to create {order.instance_type} in {order.region}",
-            why=f"the creation of droplet {droplet.id} was accepted, and then ended `errored`",
+            why=describe_failure(droplet.id),
             fix="try again later, or allow other types or regions",
         )
+
+
+def has_failed(api: Api, record: MachineRecord | None, droplet: Droplet | None) -> bool:
+    """Tell whether a droplet never comes to be, since the action of its creation ended `errored`.
+
+    Args:
+        api: the way to the account.
+        record: this laptop's of the machine; without one nobody here knows the action.
+        droplet: as the API shows it; None where it doesn't, as one that couldn't be placed has vanished.
+    """
+    if record is None or (droplet is not None and not _may_yet_fail(droplet, record)):
+        return False
+    try:
+        action = _read_action(api, record.action_id, droplet.id if droplet is not None else record.droplet_id)
+    except ApiError as err:
+        # It is only looked at: that a token may not, or that nobody answers, ends no machine.
+        _log.warning("%s: %s", err.what, err.why)
+        return False
+    return action is not None and action["status"] == _ERRORED
+
+
+def describe_failure(droplet_id: int) -> str:
+    """Say what became of a droplet whose creation has failed."""
+    return f"the creation of droplet {droplet_id} was accepted, and then ended `errored`"
+
+
+def _may_yet_fail(droplet: Droplet, record: MachineRecord) -> bool:
+    return droplet.status == _NEW and droplet.order.attempt == record.attempt
 
 
 def _creation_status(api: Api, action_id: int, droplet_id: int) -> str:
@@ -67,7 +97,7 @@ def _creation_status(api: Api, action_id: int, droplet_id: int) -> str:
     droplet = read_droplet(api, droplet_id)
     if droplet is None:
         return ""
-    return _IN_PROGRESS if droplet.status == "new" else "completed"
+    return _IN_PROGRESS if droplet.status == _NEW else "completed"
 
 
 def _unknown(waited: timedelta) -> str:
@@ -81,7 +111,7 @@ def _read_action(api: Api, action_id: int, droplet_id: int) -> Json | None:
         body = api.read(what, api.client.actions.get, action_id)
         return body["action"] if body else None
     # The answer that named it was lost; the droplet itself may be too young to be known.
-    if read_droplet(api, droplet_id) is None:
+    if not droplet_id or read_droplet(api, droplet_id) is None:
         return None
     listed = api.pages(what, api.client.droplet_actions.list, "actions", droplet_id=droplet_id)
     return next((action for action in listed if action["type"] == "create"), None)

@@ -16,6 +16,7 @@ from orchestrator.adapters.providers.digitalocean.api import Api
 from orchestrator.adapters.providers.digitalocean.belongings import remove_belongings, reopen
 from orchestrator.adapters.providers.digitalocean.catalog import read_catalog, read_snapshot, refresh_snapshot
 from orchestrator.adapters.providers.digitalocean.claim import claim
+from orchestrator.adapters.providers.digitalocean.creating import has_failed
 from orchestrator.adapters.providers.digitalocean.creation import create_droplet
 from orchestrator.adapters.providers.digitalocean.droplets import (
     Droplet,
@@ -26,6 +27,7 @@ from orchestrator.adapters.providers.digitalocean.droplets import (
 )
 from orchestrator.adapters.providers.digitalocean.ending import read_self_delete
 from orchestrator.adapters.providers.digitalocean.ending_droplets import end_machine, find_droplet
+from orchestrator.adapters.providers.digitalocean.endings import why_ended
 from orchestrator.adapters.providers.digitalocean.offers import plan_offers
 from orchestrator.adapters.providers.digitalocean.record import Records
 from orchestrator.adapters.providers.digitalocean.settling import complete_droplet, settle_twins
@@ -37,7 +39,7 @@ from orchestrator.adapters.providers.digitalocean.tools import Account, Tools
 from orchestrator.adapters.providers.digitalocean.view import see_machine, see_unlisted
 from orchestrator.adapters.providers.digitalocean.volumes import place_volumes
 from orchestrator.core.errors import KedgeError, StillBillingError
-from orchestrator.core.machine import EndedBy, MachineEnd
+from orchestrator.core.machine import MachineState
 from orchestrator.core.network import parse_address_range
 from orchestrator.core.sweep import Sweep
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.record import MachineRecord
     from orchestrator.adapters.providers.digitalocean.spaces import Spaces
     from orchestrator.core.job import Resources
-    from orchestrator.core.machine import Machine, MachineOrder
+    from orchestrator.core.machine import Machine, MachineEnd, MachineOrder
     from orchestrator.core.offer import Offer
     from orchestrator.core.ports import Supplies
 
@@ -176,18 +178,15 @@ class DigitalOceanProvider:
         if record is None:
             return None
         self._tools.refuse_other_account_of(record)
-        return see_unlisted(record, self.name, self._tools.clock.now())
+        return self._see_missing(record)
 
     def why_ended(self, machine_id: str) -> MachineEnd | None:
-        """Say that a droplet is powered off; the API keeps nothing about one that is deleted.
+        """Say that a droplet is powered off, or couldn't be created; the API keeps nothing about one that is deleted.
 
         Raises:
             KedgeError: the API doesn't answer.
         """
-        droplet = find_droplet(self._tools, machine_id, self._tools.records.machine(check_id(machine_id)))
-        if droplet is None or droplet.status != "off":
-            return None
-        return MachineEnd(by=EndedBy.ITSELF, says=f"droplet {droplet.id} is powered off, and bills until it is deleted")
+        return why_ended(self._tools, check_id(machine_id))
 
     def supplies(self, machine_id: str) -> Supplies | None:
         """Say what a droplet must be brought: its agent, and the secrets that user-data must not hold."""
@@ -281,14 +280,24 @@ class DigitalOceanProvider:
 
     def _see(self, droplet: Droplet) -> Machine:
         record = self._tools.records.machine(droplet.machine_id)
-        return see_machine(droplet, record, self.name, self._tools.key_file)
+        seen = see_machine(droplet, record, self.name, self._tools.key_file)
+        return self._end_failed(seen, record, droplet)
 
     def _see_unlisted(self, record: MachineRecord) -> Machine | None:
         """Describe what the listings leave out: a droplet that the API knows by its id, or one that may yet come."""
         droplet = read_recorded(self._tools.api, record)
-        if droplet is not None:
-            return self._see(droplet)
-        return see_unlisted(record, self.name, self._tools.clock.now())
+        return self._see(droplet) if droplet is not None else self._see_missing(record)
+
+    def _see_missing(self, record: MachineRecord) -> Machine | None:
+        """Describe a machine of which the API knows no droplet."""
+        seen = see_unlisted(record, self.name, self._tools.clock.now())
+        return self._end_failed(seen, record, None) if seen is not None else None
+
+    def _end_failed(self, seen: Machine, record: MachineRecord | None, droplet: Droplet | None) -> Machine:
+        """Describe a machine whose creation has failed as ending: it never boots, and bills until it is deleted."""
+        if seen.state is not MachineState.BOOTING or not has_failed(self._tools.api, record, droplet):
+            return seen
+        return replace(seen, state=MachineState.ENDING)
 
 
 def _sold_elsewhere(resources: Resources, sister: str) -> str:
