@@ -18,6 +18,7 @@ from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachin
 from orchestrator.core.errors import KedgeError, NoCapacityError, OverBudgetError, StillBillingError, UnfitMachineError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
+from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Plan
 from orchestrator.core.wire import TORCH_WHEEL
 from orchestrator.engine.events import Event
@@ -103,6 +104,26 @@ def test_a_machine_that_can_not_be_started_is_followed_by_the_next_offer(desk: D
     assert desk.live() == [f"{RUN}-m2"]
     (said,) = desk.said
     assert said.startswith(f"machine {RUN}-m1 could not be started (Client.InternalError)")
+
+
+def test_what_could_not_be_started_for_a_killed_launch_is_tried_last(desk: Desk) -> None:
+    """Whoever asked for it was killed before it failed: the next plan ends it, and begins with another offer.
+
+    Where there is no other, it is asked for again: a lack of capacity passes.
+    """
+    desk.cloud.zones = (DEAD, FINE)
+    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
+    (machine,) = desk.ledger.machines(RUN)
+    desk.cloud.there = (replace(machine, state=MachineState.ENDING),)
+    end, create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    assert end == DestroyMachine(machine_id=f"{RUN}-m1")
+    assert isinstance(create, CreateMachine)
+    assert create.offers == (make_offer(FINE), make_offer(DEAD))
+    desk.cloud.zones = (DEAD,)
+    _, create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    assert isinstance(create, CreateMachine)
+    assert create.offers == (make_offer(DEAD),)
 
 
 def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:

@@ -44,9 +44,15 @@ class Doomed:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def create_and_die(self, world: DoWorld) -> None:
-        """Let a command create the run's machine, and kill it once its request has arrived, before the answer."""
-        before = world.posts()
+    def create_and_die(self, world: DoWorld, *, answered: bool = False) -> None:
+        """Let a command create the run's machine, and kill it once its request has arrived, before the answer.
+
+        Args:
+            world: its laptop and account.
+            answered: kill it after the answer instead, while it waits for the action of the creation.
+        """
+        count = world.looks_at_actions if answered else world.posts
+        before = count()
         ahead = (world.clock.now() - datetime.now(UTC)).total_seconds()
         said = {"folder": str(world.folder), "environ": world.api.environ, "ahead": ahead}
         commands, answers = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
@@ -54,7 +60,7 @@ class Doomed:
         commands.flush()
         child = int(answers.readline())
         # A command that finds a machine, or may make none, ends by itself.
-        wait_until(lambda: world.posts() > before or not _lives(child))
+        wait_until(lambda: count() > before or not _lives(child))
         if _lives(child):
             os.kill(child, signal.SIGKILL)
         wait_until(lambda: not _lives(child))

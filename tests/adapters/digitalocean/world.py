@@ -122,6 +122,10 @@ class DoWorld:
         """Count the requests for a droplet."""
         return len(self.api.calls.find("POST", "/v2/droplets"))
 
+    def looks_at_actions(self) -> int:
+        """Count the questions for what has become of an action."""
+        return sum(call.path.startswith("/v2/actions/") for call in self.api.calls.find("GET"))
+
     def _access(self) -> dict[str, str]:
         """Return what points kedge to the box; the AMD Developer Cloud is the same API at an endpoint of its own."""
         environ = self.api.environ

@@ -122,5 +122,33 @@ def test_a_creation_that_fails_after_it_was_accepted_is_followed_by_the_next_off
     assert failed.region != trained.region
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["fails while it is waited for", "has failed already"])
+def test_a_killed_launch_whose_creation_fails_goes_on_with_the_next_offer(
+    do_box: DigitalOceanBox, laptop: Laptop, *, waits: bool
+) -> None:
+    """The droplet never boots: `resume` ends it, waits for no boot, and trains on a droplet of another region.
+
+    The launch dies after the API's 202, while it waits for the creation's action. fact: do-creation-errored
+    """
+    do_box.faults.give_up_next(12 if waits else 3)
+    write_job(laptop, steps=3)
+    launch = laptop.start("launch", "--yes")
+    wait_until(lambda: any(call.path.startswith("/v2/actions/") for call in do_box.calls.find("GET")), seconds=30)
+    launch.kill()
+    launch.wait()
+    (droplet,) = do_box.droplets()
+    run = next(tag.removeprefix("kedge-run:") for tag in droplet.tags if tag.startswith("kedge-run:"))
+    if not waits:
+        wait_until(lambda: "ending" in laptop.kedge("status", run), seconds=20)
+    said = " ".join(laptop.kedge("resume", run, "--yes").split())
+    assert "succeeded" in said
+    failed, trained = sorted((bill for bill in do_box.meter.bills() if bill.kind == "droplet"), key=_since)
+    assert failed.until is not None
+    assert failed.until <= trained.since
+    assert failed.region != trained.region
+    assert do_box.droplets() == []
+    assert unsettled(laptop) == []
+
+
 def _since(bill: Bill) -> float:
     return bill.since
