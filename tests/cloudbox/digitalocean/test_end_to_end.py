@@ -130,7 +130,7 @@ def test_a_killed_launch_whose_creation_fails_goes_on_with_the_next_offer(
 
     The launch dies after the API's 202, while it waits for the creation's action. fact: do-creation-errored
     """
-    do_box.faults.give_up_next(12 if waits else 3)
+    do_box.faults.give_up_next(7 if waits else 3)
     write_job(laptop, steps=3)
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: any(call.path.startswith("/v2/actions/") for call in do_box.calls.find("GET")), seconds=30)
