@@ -61,6 +61,6 @@ def look_at_offers(provider: Provider, resources: Resources) -> tuple[Verdict, s
         return Verdict.FAILED, "no offer fits", "ask for less, for other regions, or see `kedge offers`"
     first = offers[0]
     found = f"{first.instance_type} in {first.place}, {format_usd(first.usd_per_hour)}/h ({provider.offers_basis})"
-    if not provider.offers_basis.startswith("live"):
+    if not first.live:
         return Verdict.WARNING, found, "nobody told what is for sale now: this is a snapshot, good for planning only"
     return Verdict.OK, found, ""

@@ -10,12 +10,16 @@ from pathlib import Path
 from orchestrator.adapters.host_key import make_host_key
 from orchestrator.adapters.providers import look_at_guard
 from orchestrator.adapters.remote.dial import dial
+from orchestrator.adapters.remote.failures import HostKeyError
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.remote.proxy import proxy_command
 from orchestrator.app.root import App
 from orchestrator.app.world import provider_context
 from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.ledger import RunRecord
-from orchestrator.core.machine import CLOUD_ROOT
+from orchestrator.core.machine import CLOUD_ROOT, SshAddress
+from orchestrator.core.ports import Clock
 from orchestrator.core.report import MachineReport
 from orchestrator.core.selftest import find_fault
 from orchestrator.engine.observe import ask
@@ -38,10 +42,22 @@ def try_pins(app: App, record: RunRecord) -> str:
         raise KedgeError("the machine still has the host key that it was born with")
     if ask(app.world(record.spec.provider), app.machine(record)) is None:
         raise UnreachableError("the machine's agent doesn't answer over SSH")
+    try_wrong_pin(address, app.clock, app.ssh_places)
+    return "the machine's key is accepted, another one is refused"
+
+
+def try_wrong_pin(address: SshAddress, clock: Clock, places: SshPlaces) -> None:
+    """Connect as if another host key had been pinned: only a refusal for that reason will do.
+
+    Raises:
+        UnreachableError: nobody answers, which says nothing of keys.
+        KedgeError: the key is accepted.
+    """
+    wrong = replace(address, host_key=make_host_key().public)
     try:
-        dial(replace(address, host_key=make_host_key().public), app.clock, timedelta(0)).close()
-    except UnreachableError:
-        return "the machine's key is accepted, another one is refused"
+        dial(wrong, clock, timedelta(0), proxy=proxy_command(wrong, places.user_config)).close()
+    except HostKeyError:
+        return
     raise KedgeError("a host key that isn't the machine's was accepted", fix="report this: it must never happen")
 
 

@@ -77,6 +77,8 @@ def test_an_account_that_is_ready_passes_with_the_documented_policy_alone(
     assert "vCPUs" in checks["quota"].found
     looks = ("Describe", "Get", "List", "Head", "Simulate", "HEAD")
     assert [call.action for call in enforced.calls() if not call.action.startswith(looks)] == []
+    # What was remembered since the first look is no snapshot.
+    assert check_up(tmp_path, "aws", {}, T4)["offers"].verdict is Verdict.OK
 
 
 def no_scheduler_role(api: Box) -> None:

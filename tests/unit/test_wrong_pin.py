@@ -1,0 +1,26 @@
+"""The self-test's look at pinned keys, at a real sshd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.remote.failures import HostKeyError
+from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.app.selftest_probes import try_wrong_pin
+from orchestrator.core.errors import UnreachableError
+from tests.adapters.remote.sshd import free_port, running_sshd
+
+
+def test_another_host_key_is_refused_and_silence_is_no_proof(tmp_path: Path) -> None:
+    """A machine that doesn't answer at all has refused nothing: the check fails then."""
+    places = SshPlaces(pins=tmp_path / "pins", runtime=tmp_path)
+    with running_sshd(tmp_path / "sshd") as server:
+        try_wrong_pin(server.address, SystemClock(), places)
+        nobody = replace(server.address, port=free_port())
+        with pytest.raises(UnreachableError) as caught:
+            try_wrong_pin(nobody, SystemClock(), places)
+    assert not isinstance(caught.value, HostKeyError)
