@@ -113,8 +113,8 @@ kedge bootstrap --provider aws --run-role
 ```
 
 once, which makes **one role for all runs** (`kedge-runs`), with an instance profile. A launch then takes no writing
-call of IAM. Beside PowerUserAccess a person needs `infra/aws/power-user-policy.json`: to look two roles up, and to hand
-them on. Or take `operator-policy.json` without `MakeRunRoles` and `KeepRunRoles`.
+call of IAM. Beside PowerUserAccess a person needs `infra/aws/power-user-policy.json`: to look two roles up, to hand
+them on, and for `kedge doctor` to ask IAM. Or take `operator-policy.json` without `MakeRunRoles` and `KeepRunRoles`.
 
 What is lost: the machines of any run can read, change and delete the checkpoints and results of every other run in the
 bucket, and read every data set there. Each plan says so. They still can't do anything else in the account: the

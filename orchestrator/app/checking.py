@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.adapters.jobfile.flags import Overrides
-from orchestrator.adapters.jobfile.read import plain_machine_job
-from orchestrator.adapters.providers import PROVIDERS, open_probes
+from orchestrator.adapters.providers import open_probes
+from orchestrator.app.launching import read_plain_machine
 from orchestrator.app.root import App
 from orchestrator.app.world import provider_context
 from orchestrator.core.checkup import Check, run_probes
@@ -15,10 +15,11 @@ def check_up(app: App, overrides: Overrides) -> tuple[Check, ...]:
     """Look at a provider, this computer where none is named; nothing is made or changed.
 
     Raises:
-        BadRequestError: a wish that can't be read, or a provider that can't be used at all.
+        BadRequestError: a wish or the user's settings can't be read, or a provider can't be used at all.
     """
-    job = plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS))
-    return check_provider(app, job.resources.provider or "local", job.resources)
+    job = read_plain_machine(app, overrides)
+    provider = job.resources.provider or "local"
+    return check_provider(app, provider, job.resources_at(provider, app.settings.ssh_from))
 
 
 def check_provider(app: App, provider: str, resources: Resources) -> tuple[Check, ...]:

@@ -129,7 +129,17 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
             why="neither this folder nor one above it has a kedge.yaml",
             fix="name a job with --job; `kedge jobs` lists them",
         )
-    return _plain_machine(app, overrides)
+    return read_plain_machine(app, overrides)
+
+
+def read_plain_machine(app: App, overrides: Overrides) -> Job:
+    """Make the job of a machine that runs nothing by itself, in the user's own network where the settings name one.
+
+    Raises:
+        BadRequestError: a flag that can't be read, or a mistake in the user's settings.
+    """
+    sites = read_user_settings(app.settings.config_file)
+    return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS), sites=sites)
 
 
 def launch_plan(
@@ -239,14 +249,9 @@ def refresh_offers(app: App, overrides: Overrides) -> str:
 
 
 def _asked(app: App, overrides: Overrides) -> tuple[Provider, Resources]:
-    job = _plain_machine(app, overrides)
+    job = read_plain_machine(app, overrides)
     provider = job.resources.provider or app.settings.provider
     return app.world(provider).provider, job.resources_at(provider, app.settings.ssh_from)
-
-
-def _plain_machine(app: App, overrides: Overrides) -> Job:
-    sites = read_user_settings(app.settings.config_file)
-    return plain_machine_job(overrides, environ=app.settings.environ, providers=tuple(PROVIDERS), sites=sites)
 
 
 def _random_word() -> str:

@@ -170,7 +170,7 @@ class Selftest:
             raise failed
 
     def _look_at_account(self) -> str:
-        checks = check_provider(self.app, self.spec.provider, self.spec.job.resources)
+        checks = check_provider(self.app, self.spec.provider, self.spec.resources)
         told_by_plan = (OFFERS, QUOTA)
         bad = [
             f"{check.name}: {check.found}"

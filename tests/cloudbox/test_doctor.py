@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,10 @@ from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.core.checkup import Check, Verdict, run_probes
 from orchestrator.core.job import Resources
 from orchestrator.core.offer import Accelerators
-from tests.adapters.aws.world import set_up
+from tests.adapters.aws.world import set_up, share_role
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
-from tests.cloudbox.operators import make_operator, operator_policy
+from tests.cloudbox.operators import POWER_USER, make_operator, operator_policy, power_user_policy
 from tests.laptop import Laptop
 
 T4 = Resources(accelerators=Accelerators(name="T4"), regions=(REGION,))
@@ -109,8 +110,9 @@ def no_quota(api: Box) -> None:
         (no_scheduler_role, "guards", "kedge bootstrap"),
         (no_default_network, "network", "create-default-vpc"),
         (no_quota, "offers", "servicequotas"),
+        (no_quota, "quota", "servicequotas"),
     ],
-    ids=["bucket", "guards", "network", "quota"],
+    ids=["bucket", "guards", "network", "offers", "quota"],
 )
 def test_each_thing_that_an_aws_account_lacks_is_named_with_its_fix(
     harm: Callable[[Box], object],
@@ -135,6 +137,70 @@ def test_missing_permissions_are_named(enforced: Box, monkeypatch: pytest.Monkey
     assert failed.verdict is Verdict.FAILED
     assert failed.found == "not allowed: scheduler:CreateSchedule"
     assert "docs/aws-permissions.md" in failed.fix
+
+
+@pytest.mark.parametrize(
+    ("without", "found"),
+    [
+        ("", "all that a launch does is allowed, as IAM simulates it"),
+        ("GiveRoleToMachines", "not allowed: iam:PassRole"),
+    ],
+)
+def test_a_power_user_needs_no_writing_call_of_iam_where_all_runs_have_one_role(
+    without: str, found: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PowerUserAccess and the documented policy pass on every line: exactly what a launch takes there is checked."""
+    share_role(enforced)
+    policy = power_user_policy()
+    policy["Statement"] = [each for each in policy["Statement"] if each["Sid"] != without]
+    for name, value in {**enforced.env, **make_operator(enforced, policy, POWER_USER)}.items():
+        monkeypatch.setenv(name, value)
+    enforced.enforce_iam()
+    checks = check_up(tmp_path, "aws", {}, T4)
+    assert checks["permissions"].found == found
+    assert verdicts(checks) == ({"permissions": "failed"} if without else {})
+
+
+def test_a_power_user_can_t_launch_where_each_run_has_a_role_of_its_own(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same person in an account without the shared role: the missing permissions are those on roles."""
+    for name, value in {**enforced.env, **make_operator(enforced, power_user_policy(), POWER_USER)}.items():
+        monkeypatch.setenv(name, value)
+    enforced.enforce_iam()
+    failed = check_up(tmp_path, "aws", {}, T4)["permissions"]
+    assert failed.verdict is Verdict.FAILED
+    assert "iam:CreateRole" in failed.found
+
+
+def test_the_users_own_network_is_looked_at_instead_of_the_default_one(
+    enforced: Box, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the user's settings, with the documented policy; there is no default VPC, and a launch needs none."""
+    no_default_network(enforced)
+    ec2 = enforced.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    ec2.create_subnet(VpcId=vpc, CidrBlock="10.7.1.0/24", AvailabilityZone=f"{REGION}a")
+    settings = laptop.home / "settings.yaml"
+    work_as(enforced, monkeypatch)
+    laptop.extra_env |= {**enforced.env, "KEDGE_CONFIG": str(settings)}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        laptop.extra_env[name] = os.environ[name]
+
+    def network(named: str, code: int) -> dict[str, str]:
+        settings.write_text(f"provider: {{aws: {{vpc: {named}}}}}\n")
+        checks = laptop.json("doctor", "--provider", "aws", "--gpu", "t4", "--region", f"eu-west-1,{REGION}", code=code)
+        return next(dict(check) for check in checks if check["name"] == "network")
+
+    found = network(vpc, 0)
+    assert (found["verdict"], found["found"]) == (
+        "ok",
+        f"your own in {REGION}: {vpc}, subnets: 1, a security group for each run",
+    )
+    missing = network("vpc-0123456789abcdef0", 1)
+    assert missing["verdict"] == "failed"
+    assert "settings.yaml:1" in missing["found"]
+    assert "there is no subnet of vpc-0123456789abcdef0" in missing["found"]
 
 
 @pytest.mark.parametrize(("without", "verdict"), [("", "warning"), ("MakeWithRunTag", "failed")])
@@ -220,6 +286,7 @@ def test_an_account_at_the_amd_developer_cloud_that_is_ready_passes(amd_api: Dig
     checks = check_up(tmp_path, "amd", own, MI300X)
     assert verdicts(checks) == {"bucket": "warning", "quota": "warning"}
     assert "gpu-mi300x1-192gb-devcloud" in checks["offers"].found
+    assert check_up(tmp_path, "amd", own, Resources())["offers"] == checks["offers"]
     del own["AMD_DEVCLOUD_TOKEN"]
     assert "AMD_DEVCLOUD_TOKEN" in check_up(tmp_path, "amd", own, MI300X)["credentials"].fix
 
@@ -248,7 +315,7 @@ def test_a_scope_that_a_token_lacks_is_named(scope: str, do_api: DigitalOceanBox
 
 
 def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, a limit."""
+    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, VPCs, a limit."""
     good = do_environ(do_api)
 
     def line(name: str, **environ: str) -> tuple[str, str]:
@@ -269,6 +336,8 @@ def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOcean
     spaces = {"KEDGE_SPACES_BUCKET": "b", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
     assert "KEDGE_SPACES_BUCKET" in line("bucket", **spaces, SPACES_ACCESS_KEY_ID="k", SPACES_SECRET_ACCESS_KEY="s")[1]
     assert check_up(tmp_path, "do", good, replace(T4, regions=()))["offers"].verdict is Verdict.FAILED
+    do_api.faults.fail_next("GET", "/v2/vpcs", status=422, times=None)
+    assert line("network")[0] == "failed"
     do_api.settings.droplet_limit = 0
     assert line("quota")[0] == "failed"
 

@@ -21,7 +21,7 @@ from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, DataMount, Resources, VolumeSpec
 from orchestrator.core.offer import Accelerators
-from tests.adapters.aws.world import RUN, AwsWorld, QuickClock, set_up
+from tests.adapters.aws.world import RUN, AwsWorld, QuickClock, set_up, share_role
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.leftovers import leftovers
 from tests.cloudbox.operators import POWER_USER, make_operator, operator_policy, power_user_policy
@@ -102,17 +102,6 @@ def _push_data(aws: AwsWorld, source: Path) -> None:
     backing.data.put_data(mount, lambda _done, _total: None)
     (source / "b.txt").unlink()
     backing.data.put_data(mount, lambda _done, _total: None, delete=True)
-
-
-def share_role(api: Box) -> None:
-    """Do what `kedge bootstrap --run-role` does in an account that is set up."""
-    wanted = {"BucketName": "kedge-test", "RunRole": "true"}
-    api.client("cloudformation").update_stack(
-        StackName="kedge-account",
-        TemplateBody=resource("infra", "aws", "account.yaml").read_text(),
-        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in wanted.items()],
-        Capabilities=["CAPABILITY_NAMED_IAM"],
-    )
 
 
 def needs_of(api: Box) -> list[Need]:

@@ -50,6 +50,17 @@ def set_up(api: Box, **parameters: str) -> None:
     )
 
 
+def share_role(api: Box) -> None:
+    """Do what `kedge bootstrap --run-role` does in an account that is set up."""
+    wanted = {"BucketName": "kedge-test", "RunRole": "true"}
+    api.client("cloudformation").update_stack(
+        StackName="kedge-account",
+        TemplateBody=resource("infra", "aws", "account.yaml").read_text(),
+        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in wanted.items()],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
+
+
 @dataclass
 class AwsWorld:
     """One account, and the state folder of one laptop; `ssh_from` is where the laptop is."""

@@ -13,10 +13,12 @@ from orchestrator.adapters.probing import look_at_clock, look_at_offers
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.account import SCHEDULER_ROLE, Account, find_account
 from orchestrator.adapters.providers.aws.account_bucket import look_at_bucket
+from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
+from orchestrator.adapters.providers.aws.own_network import find_own_network
 from orchestrator.adapters.providers.aws.permissions import look_at_permissions
 from orchestrator.adapters.providers.aws.provider import make
-from orchestrator.adapters.providers.aws.quotas import ask_limit, console_url, quota_of
+from orchestrator.adapters.providers.aws.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
 from orchestrator.core.errors import KedgeError
@@ -84,7 +86,12 @@ class _Checkup:
         return Verdict.OK, f"account {self._caller['Account']} as {self._caller['Arn']}", ""
 
     def permissions(self) -> _Look:
-        return look_at_permissions(self._session, self._caller["Arn"], self._caller["Account"])
+        try:
+            shared_role = self._account is not None and self._account.shared_role
+        except KedgeError:
+            # The policy is simulated all the same: it says which permission is missing.
+            shared_role = False
+        return look_at_permissions(self._session, self._caller["Arn"], self._caller["Account"], shared_role=shared_role)
 
     def account_level(self) -> _Look:
         account = self._account
@@ -123,6 +130,25 @@ class _Checkup:
         return Verdict.OK, "each machine gets a schedule that terminates it at its deadline", ""
 
     def network(self) -> _Look:
+        """Look at the user's own network, where the settings name one; else at the default one."""
+        return self._own_network() if self._resources.site.names_network else self._default_network()
+
+    def _own_network(self) -> _Look:
+        """Look for it as a launch does: it is enough that one of the regions has it."""
+        missing: list[NotInRegionError] = []
+        for region in self._resources.regions or (self._session.region,):
+            try:
+                own = find_own_network(self._session.client("ec2", region), self._resources.site)
+            except NotInRegionError as err:
+                missing.append(err)
+                continue
+            if own is not None:
+                subnets = len(set(own.subnets.values()))
+                group = own.group_id or "a security group for each run"
+                return Verdict.OK, f"your own in {region}: {own.vpc_id}, subnets: {subnets}, {group}", ""
+        raise missing[0]
+
+    def _default_network(self) -> _Look:
         region = self._session.region
         ec2 = self._session.client("ec2")
         try:
@@ -130,7 +156,7 @@ class _Checkup:
             zones = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
         except (ClientError, BotoCoreError) as err:
             raise translate(err, f"the networks of {region} can't be listed") from err
-        fix = f"make one: `aws ec2 create-default-vpc --region {region}`, or name a network of your own in the job file"
+        fix = f"make one: `aws ec2 create-default-vpc --region {region}`, or name your own network (`provider: aws:`)"
         if not vpcs:
             return Verdict.FAILED, f"{region} has no default VPC", fix
         if not zones:
@@ -142,9 +168,15 @@ class _Checkup:
         return look_at_offers(self._provider, self._resources)
 
     def quota(self) -> _Look:
-        """Ask for the quota that the first offer counts against."""
+        """Ask for the quota that the first offer counts against.
+
+        Raises:
+            QuotaTooSmallError: it has no room for any machine that fits.
+        """
         try:
             offer = self._provider.offers(self._resources)[0]
+        except QuotaTooSmallError:
+            raise
         except (KedgeError, IndexError):
             return Verdict.WARNING, "not looked at", "mend the line 'offers' first"
         quota = quota_of(offer.instance_type, spot=offer.spot)

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.session import AwsSession
 
 _FIX = "have an administrator attach infra/aws/operator-policy.json (docs/aws-permissions.md)"
+_FIX_SHARED = (
+    "have an administrator attach PowerUserAccess and infra/aws/power-user-policy.json, or "
+    "infra/aws/operator-policy.json (docs/aws-permissions.md)"
+)
 _EXAMPLE = "kedge-doctor"
 _OPTIONAL = frozenset({"FirstSpotMachine", "Doctor"})
 """Statements of the policy without which a launch may work all the same."""
+_ROLES_OF_RUNS = frozenset({"MakeRunRoles", "KeepRunRoles"})
+"""Statements that nobody needs where all runs have one role."""
 _UNTOLD = frozenset({"AccessDenied", "NoSuchEntity", "InvalidInput"})
 """IAM doesn't simulate this user: it isn't allowed to, or the user isn't one of its own (a root user, federation)."""
 _ALLOWED = "DryRunOperation"
@@ -30,43 +36,64 @@ _DENIED = "UnauthorizedOperation"
 _ASSUMED = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.+")
 
 _Look = tuple[Verdict, str, str]
+_Statement = dict[str, Any]
 
 
-def look_at_permissions(session: AwsSession, arn: str, account_id: str) -> _Look:
-    """Simulate every statement of the operator's policy for a user; where IAM doesn't, try EC2's calls as dry runs.
+def look_at_permissions(session: AwsSession, arn: str, account_id: str, *, shared_role: bool) -> _Look:
+    """Simulate each statement that a launch needs for a user; where IAM doesn't, try EC2's calls as dry runs.
 
     Args:
         session: the way to AWS.
         arn: the caller's, as STS tells it.
         account_id: the caller's account.
+        shared_role: all runs of the account have one role.
 
     Raises:
         KedgeError: AWS doesn't answer.
     """
+    statements, fix = _needed(shared_role=shared_role), _FIX_SHARED if shared_role else _FIX
     try:
-        denied = tuple(_simulate(session, _principal(arn), account_id))
+        denied = tuple(_simulate(session, statements, _principal(arn), account_id))
     except ClientError as err:
         if code_of(err) not in _UNTOLD:
             raise translate(err, "the permissions can't be simulated") from err
-        return _try_dry_runs(session)
+        return _try_dry_runs(session, fix)
     except BotoCoreError as err:
         raise translate(err, "the permissions can't be simulated") from err
     missing = [action for sid, action in denied if sid not in _OPTIONAL]
     if missing:
-        return Verdict.FAILED, f"not allowed: {', '.join(dict.fromkeys(missing))}", _FIX
+        return Verdict.FAILED, f"not allowed: {', '.join(dict.fromkeys(missing))}", fix
     if denied:
-        return Verdict.WARNING, f"not allowed, and needed sometimes: {', '.join(action for _, action in denied)}", _FIX
+        return Verdict.WARNING, f"not allowed, and needed sometimes: {', '.join(action for _, action in denied)}", fix
     return Verdict.OK, "all that a launch does is allowed, as IAM simulates it", ""
 
 
-def _simulate(session: AwsSession, principal: str, account_id: str) -> Iterator[tuple[str, str]]:
+def _needed(*, shared_role: bool) -> list[_Statement]:
+    """Return the statements of the operator's policy that launches of an account need.
+
+    Where all runs have one role, nobody makes roles, and only that role and the scheduler's are passed on.
+    """
+    operator = _statements("operator-policy.json")
+    if not shared_role:
+        return operator
+    passes = {each["Sid"]: each for each in _statements("power-user-policy.json") if each["Action"] == "iam:PassRole"}
+    return [passes.get(each["Sid"], each) for each in operator if each["Sid"] not in _ROLES_OF_RUNS]
+
+
+def _statements(name: str) -> list[_Statement]:
+    policy = json.loads(resource("infra", "aws", name).read_text(encoding="utf-8"))
+    return list(policy["Statement"])
+
+
+def _simulate(
+    session: AwsSession, statements: Sequence[_Statement], principal: str, account_id: str
+) -> Iterator[tuple[str, str]]:
     """Yield what isn't allowed, as statement and action.
 
     An action counts as allowed where some resource of its statement is: not every action knows every resource.
     """
     iam = session.client("iam")
-    policy = json.loads(resource("infra", "aws", "operator-policy.json").read_text(encoding="utf-8"))
-    for statement in policy["Statement"]:
+    for statement in statements:
         answers = iam.get_paginator("simulate_principal_policy").paginate(
             PolicySourceArn=principal,
             ActionNames=_listed(statement["Action"]),
@@ -113,11 +140,11 @@ def _context(condition: Mapping[str, Mapping[str, Any]], account_id: str) -> Ite
                 }
 
 
-def _try_dry_runs(session: AwsSession) -> _Look:
+def _try_dry_runs(session: AwsSession, fix: str) -> _Look:
     """Ask EC2 whether it would do what a launch does; what other services allow stays unknown."""
     denied = [name for name, code in _dry_runs(session) if code == _DENIED]
     if denied:
-        return Verdict.FAILED, f"not allowed, as dry runs show: {', '.join(denied)}", _FIX
+        return Verdict.FAILED, f"not allowed, as dry runs show: {', '.join(denied)}", fix
     found = "EC2 allows a launch, as dry runs show; IAM doesn't simulate the rest for this user"
     return Verdict.WARNING, found, "allow iam:SimulatePrincipalPolicy to be told, or see docs/aws-permissions.md"
 

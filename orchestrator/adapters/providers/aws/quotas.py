@@ -25,6 +25,10 @@ _STANDARD = tuple("acdhimrtz")
 _UNKNOWN = frozenset({"NoSuchResourceException", "AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
 
 
+class QuotaTooSmallError(NoCapacityError):
+    """No machine that fits has room under its quota."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """One limit on vCPUs that run at once."""
@@ -108,10 +112,10 @@ def covered_by(quota: Quota | None, offer: Offer) -> Callable[[Offer], bool]:
     return covers
 
 
-def no_headroom(headroom: Headroom, *, region: str, needed_vcpus: int) -> NoCapacityError:
+def no_headroom(headroom: Headroom, *, region: str, needed_vcpus: int) -> QuotaTooSmallError:
     """Make the error for wishes of which none fits the quota; `needed_vcpus` is what the smallest takes."""
     quota = headroom.quota
-    return NoCapacityError(
+    return QuotaTooSmallError(
         f"the quota of AWS in {region} is too small",
         why=f"{quota.code} ({quota.name}) is {headroom.limit_vcpus} vCPUs, of which {headroom.used_vcpus} run now;"
         f" this machine needs {needed_vcpus}",
