@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @task(
     help={
         "provider": "where: local, aws, do or amd",
-        "gpu": "try a machine with this GPU, for example t4; the cheapest machine without one when left out",
+        "gpu": "try a machine with this GPU, for example t4; the cheapest machine of the provider when left out",
         "region": "the region, or several with commas between them",
         "spot": "at the spot price",
         "budget": "refuse when the worst case costs more than this many dollars",
@@ -43,7 +43,7 @@ def selftest(
     Examples:
       kedge selftest
       kedge selftest --provider aws --gpu t4 --yes
-      kedge selftest --provider amd --gpu mi300x --budget 2
+      kedge selftest --provider amd
     """
     from orchestrator.adapters.jobfile.flags import Overrides
     from orchestrator.app.root import App

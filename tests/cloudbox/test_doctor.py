@@ -315,7 +315,7 @@ def test_a_scope_that_a_token_lacks_is_named(scope: str, do_api: DigitalOceanBox
 
 
 def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, VPCs, a limit."""
+    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, VPCs, limits."""
     good = do_environ(do_api)
 
     def line(name: str, **environ: str) -> tuple[str, str]:

@@ -8,21 +8,24 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.root import App
 from orchestrator.app.selftest import Selftest, selftest_spec
+from orchestrator.app.selftest_probes import check_results, compare_code, give_notice, read_guard, try_pins
 from orchestrator.app.selftest_report import redact
 from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, MachineOrder
 from orchestrator.core.ports import Provider
 from orchestrator.core.selftest import find_fault
@@ -39,7 +42,7 @@ LIFE = [
 @pytest.fixture
 def laptop(laptop: Laptop) -> Laptop:
     """A laptop whose self-test takes seconds."""
-    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "6"
+    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
     return laptop
 
 
@@ -60,14 +63,14 @@ def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop)
     assert laptop.processes() == []
     assert list((laptop.state / "machines").iterdir()) == []
     assert not (laptop.home / "kedge-results").exists()
-    assert laptop.json("status") == []
+    assert [record.stage for record in laptop.ledger().runs()] == [RunStage.ENDED]
 
 
 def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     """The machine is ended and the sweep made before the command leaves; the report says where it broke off."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
-    while "first steps" not in (line := test.stdout.readline()):
+    while "boot" not in (line := test.stdout.readline()):
         assert line
     test.send_signal(signal.SIGINT)
     test.communicate(timeout=60)
@@ -112,17 +115,25 @@ class Stage:
         for path in self.files("*/bin/kedge-agent"):
             path.write_text("#!/bin/sh\necho broken >&2\nexit 9\n")
 
-    def kill_training(self) -> None:
-        """The training dies."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.cmdline()[-1:] == ["train.py"] and str(self.app.settings.state_dir) in process.cwd():
-                    process.kill()
+    @contextlib.contextmanager
+    def changed(self, path: Path, change: Callable[[str], str]) -> Iterator[None]:
+        """A file is another one for a while."""
+        before = path.read_text()
+        path.write_text(change(before))
+        yield
+        path.write_text(before)
 
     def wrap_provider(self, wrapper: type[_Port]) -> None:
         """Let something of the provider fail."""
         world = self.app.world("local")
         self.app._worlds["local"] = replace(world, provider=wrapper(world.provider))
+
+
+class EagerClock(SystemClock):
+    """Asks again ten times a second, whatever the interval is."""
+
+    def sleep(self, duration: timedelta) -> None:
+        super().sleep(min(duration, timedelta(seconds=0.1)))
 
 
 class _Port:
@@ -156,31 +167,43 @@ class Blind(_Port):
         raise KedgeError("the provider doesn't answer")
 
 
-def change_deadline(stage: Stage) -> None:
-    for path in stage.files("*/machine.json"):
-        config = json.loads(path.read_text())
-        path.write_text(json.dumps({**config, "deadline": config["deadline"] + 3600}))
-
-
 def damage_data(stage: Stage) -> None:
     path = stage.home / "numbers" / "numbers.txt"
     path.write_text(path.read_text().replace("500\n", "501\n"))
 
 
-def damage_code(stage: Stage) -> None:
-    for path in stage.files("*/code/numbers/numbers.txt"):
-        path.write_text("1")
-
-
-def lose_steps(stage: Stage) -> None:
-    for path in stage.files("*/results/output/steps.log"):
-        path.write_text("")
+def damage_end(stage: Stage) -> None:
+    """Let the training fail once it has done everything."""
+    (path,) = stage.files("*/code/train.py")
+    path.write_text(path.read_text().replace("sys.exit(1 if stops else 0)", "sys.exit(1)"))
 
 
 def lose_machine(stage: Stage) -> None:
     provider = stage.app.world("local").provider
     for machine in provider.machines():
         provider.destroy(machine.id)
+
+
+def put_off(machine: str) -> str:
+    """Change a machine's configuration to a later deadline."""
+    config = json.loads(machine)
+    return json.dumps({**config, "deadline": config["deadline"] + 3600})
+
+
+def try_probes(stage: Stage) -> None:
+    """Let each probe of a machine that runs find its own fault; after that everything is as it was."""
+    (record,) = stage.app.ledger.runs()
+    (agent,), (machine,) = stage.files("*/bin/kedge-agent"), stage.files("*/machine.json")
+    dead = "#!/bin/sh\necho broken >&2\nexit 9\n"
+    faults: tuple[tuple[Path, Callable[[str], str], Callable[[App, RunRecord], str], str], ...] = (
+        (agent, lambda _text: dead, try_pins, "doesn't answer"),
+        (machine, put_off, read_guard, "later than its deadline"),
+        (stage.home / "train.py", lambda text: f"{text}\n", compare_code, "the machine has code"),
+        (agent, lambda _text: dead, give_notice, "doesn't take the notice"),
+    )
+    for path, change, probe, said in faults:
+        with stage.changed(path, change), pytest.raises(KedgeError, match=said):
+            probe(stage.app, record)
 
 
 @pytest.mark.parametrize(
@@ -190,17 +213,8 @@ def lose_machine(stage: Stage) -> None:
         (("boot", 1), lose_machine, "boot"),
         (("code", 1), Stage.break_agent, "code"),
         (("data", 1), lambda stage: shutil.rmtree(stage.home / "numbers"), "data"),
-        (("start", 1), Stage.break_agent, "start"),
-        (("SSH with pinned keys", 1), Stage.break_agent, "SSH with pinned keys"),
-        (("deadline guard", 1), change_deadline, "deadline guard"),
-        (("code on the machine", 1), damage_data, "code on the machine"),
         (("offer", 1), damage_data, "first steps"),
-        (("stop", 1), Stage.break_agent, "stop"),
-        (("start", 2), damage_code, "resume"),
-        (("notice", 1), Stage.break_agent, "notice"),
-        (("training", 1), Stage.kill_training, "training"),
         (("results", 1), Stage.break_agent, "results"),
-        (("training", 1), lose_steps, "right results"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -213,7 +227,19 @@ def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
 ) -> None:
     """What is harmed fails, with a reason; what comes after it isn't tried; the machine is ended and looked for."""
     monkeypatch.chdir(laptop.home)
-    test = play(laptop, moment, harm)
+    _assert_failed(play(laptop, {moment: harm}), failing, laptop)
+
+
+def test_each_probe_of_a_machine_finds_its_own_fault_and_a_training_that_fails_is_one(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys, deadline, code and notice, on one machine that goes on between them; then its training fails at its end."""
+    monkeypatch.chdir(laptop.home)
+    test = play(laptop, {("stop", 1): try_probes, ("start", 2): damage_end})
+    _assert_failed(test, "training", laptop)
+
+
+def _assert_failed(test: Selftest, failing: str, laptop: Laptop) -> None:
     failed = [line for line in test.tried if line.verdict is Verdict.FAILED]
     assert failed[0].name == failing, test.tried
     assert failed[0].found
@@ -224,9 +250,11 @@ def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
     assert laptop.processes() == []
 
 
-@pytest.mark.parametrize(("wrapper", "failing"), [(Undying, "teardown"), (Blind, "sweep")])
+@pytest.mark.parametrize(
+    ("wrapper", "moment", "also"), [(Undying, "start", "teardown"), (Blind, "stop", "sweep")], ids=["undying", "blind"]
+)
 def test_what_may_still_bill_is_said_with_exit_code_5(
-    wrapper: type[_Port], failing: str, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    wrapper: type[_Port], moment: str, also: str, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that can't be ended, an account that can't be swept: the last word is what to do about it."""
 
@@ -235,23 +263,26 @@ def test_what_may_still_bill_is_said_with_exit_code_5(
         stage.break_agent()
 
     monkeypatch.chdir(laptop.home)
-    test = play(laptop, ("SSH with pinned keys", 1), harm)
-    assert failing in [line.name for line in test.tried if line.verdict is Verdict.FAILED]
+    test = play(laptop, {(moment, 1): harm})
+    failed = [line.name for line in test.tried if line.verdict is Verdict.FAILED]
+    assert failed[0] == moment
+    assert also in failed
     assert isinstance(test.error, StillBillingError)
     assert "kedge reap" in test.error.fix
 
 
-def play(laptop: Laptop, moment: tuple[str, int], harm: Callable[[Stage], object]) -> Selftest:
+def play(laptop: Laptop, harms: Mapping[tuple[str, int], Callable[[Stage], object]]) -> Selftest:
     """Run a self-test, and do harm when a check begins for the nth time."""
     app = App(read_settings({**laptop.env, "PATH": os.environ["PATH"]}))
-    overrides = Overrides(provider="local", envs=("TRAINING_SECONDS=3",))
+    app.clock = EagerClock()
+    overrides = Overrides(provider="local", envs=("TRAINING_SECONDS=1",))
     with selftest_spec(app, overrides) as spec:
         stage = Stage(home=Path(spec.folder) if not spec.job.path else Path(spec.job.path).parent, app=app)
         seen: list[str] = []
 
         def began(name: str) -> None:
             seen.append(name)
-            if moment == (name, seen.count(name)):
+            if harm := harms.get((name, seen.count(name))):
                 harm(stage)
 
         test = Selftest(app=app, spec=spec, agree=lambda _plan: None, began=began, ended=lambda _line: None)
@@ -269,6 +300,20 @@ def test_results_are_right_only_if_each_step_was_done_once() -> None:
     assert "began 1 times" in find_fault(steps, json.dumps({**status, "starts": 1}))
     assert "notice" in find_fault(steps, json.dumps({**status, "noticed": False}))
     assert "can't be read" in find_fault(steps, "")
+
+
+def test_results_that_are_missing_or_wrong_fail_their_check(tmp_path: Path) -> None:
+    """They are read from the folder that came home."""
+    output = tmp_path / "output"
+    output.mkdir()
+    (output / "status.json").write_text(json.dumps({"step": 12, "starts": 2, "noticed": True}))
+    with pytest.raises(KedgeError, match=r"steps\.log is missing"):
+        check_results(tmp_path)
+    (output / "steps.log").write_text("")
+    with pytest.raises(KedgeError, match="steps are"):
+        check_results(tmp_path)
+    (output / "steps.log").write_text("".join(f"{step}\n" for step in range(1, 13)))
+    assert "each step was done once" in check_results(tmp_path)
 
 
 def test_a_report_holds_nothing_secret() -> None:
