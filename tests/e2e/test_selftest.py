@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     """The machine is ended and the sweep made before the command leaves; the report says where it broke off."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
-    while "boot" not in (line := test.stdout.readline()):
+    while "ok  boot" not in (line := test.stdout.readline()):
         assert line
     test.send_signal(signal.SIGINT)
     test.communicate(timeout=60)
