@@ -19,7 +19,8 @@ PURPOSES = {
     "FindAccountLevel": "what `bootstrap` has made: its stack, and the role whose tag says in which region it is",
     "MakeWithRunTag": "machines, their disks and network interfaces, data volumes, snapshots and security groups: only "
     "with the tag `kedge-run`",
-    "MakeFrom": "what these are made from or in: an image, a subnet, a security group, a VPC, a spot request",
+    "MakeFrom": "what these are made from or in: an image, a snapshot, a subnet, a security group, a VPC, a spot "
+    "request",
     "TagWhatIsMade": "tags of what is being made, in the same call; not of anything else",
     "UseDataVolumes": "data volumes, which have the tag `kedge-volume`: attach, copy, note which run uses them",
     "DeleteOwnVolumes": "deletes volumes that kedge has made (tag `kedge-created`), never others",

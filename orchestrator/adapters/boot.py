@@ -13,6 +13,7 @@ import ast
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from orchestrator.adapters.templates import render
@@ -60,6 +61,17 @@ _MARGIN_SHARE = 20
 _MARGIN_MOST_SECONDS = 60
 
 
+class Origin(StrEnum):
+    """Where a data volume comes from, which says what the machine may do to it."""
+
+    MADE = "ours"
+    """kedge has made it: it may be formatted where it is blank."""
+    RESTORED = "restored"
+    """kedge has made it from a snapshot: never formatted; its file system grows to the volume's size."""
+    FOUND = "found"
+    """It is somebody's own: mounted as it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootVolume:
     """A data volume to mount.
@@ -67,13 +79,12 @@ class BootVolume:
     Attributes:
         serial: as the disk itself tells it.
         target: a path below the machine's data folder.
-        ours: kedge has just created it, so that it may be formatted where it is blank.
         device: a path to try on machines whose disks tell no serial, such as /dev/xvdf; empty for none.
     """
 
     serial: str
     target: str
-    ours: bool
+    origin: Origin
     device: str = ""
 
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from orchestrator.adapters.paid_once import PAID_ONCE, PaidOnce, add_up
 from orchestrator.core.cost import Rental
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import LaunchSpec
@@ -169,7 +170,9 @@ class SqliteLedger:
 
     def rentals(self, run_id: str | None = None) -> tuple[Rental, ...]:
         """List what has been on the meter, oldest first."""
-        return tuple(_rental(row) for row in self._machine_rows(run_id))
+        paid = self._paid_once(run_id)
+        rentals = [_rental(row, paid.pop(row["machine_id"], PaidOnce())) for row in self._machine_rows(run_id)]
+        return (*rentals, *(once.as_rental(machine_id) for machine_id, once in paid.items()))
 
     @contextmanager
     def lock(self, run_id: str, *, wait: timedelta = timedelta(0)) -> Iterator[None]:
@@ -189,6 +192,13 @@ class SqliteLedger:
                     )
                 self._clock.sleep(_LOCK_PAUSE)
             yield
+
+    def _paid_once(self, run_id: str | None) -> dict[str, PaidOnce]:
+        rows = self._read(
+            f"SELECT subject, payload, at FROM intents WHERE {PAID_ONCE} AND run_id = coalesce(?, run_id) ORDER BY id",  # noqa: S608
+            (run_id,),
+        )
+        return add_up((row["subject"], row["payload"], row["at"]) for row in rows)
 
     def _machine_rows(self, run_id: str | None) -> Sequence[sqlite3.Row]:
         if run_id is None:
@@ -272,11 +282,12 @@ def _intent(row: sqlite3.Row) -> Intent:
     )
 
 
-def _rental(row: sqlite3.Row) -> Rental:
+def _rental(row: sqlite3.Row, once: PaidOnce) -> Rental:
     machine = _decode(row["record"], Machine)
     return Rental(
         machine_id=machine.id,
         usd_per_hour=machine.usd_per_hour,
         since=machine.created_at,
         until=datetime.fromisoformat(row["ended_at"]) if row["ended_at"] else None,
+        once_usd=once.usd,
     )

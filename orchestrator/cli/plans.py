@@ -54,6 +54,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         ],
         "usd_per_hour": plan.usd_per_hour,
         "most_usd_per_hour": plan.most_usd_per_hour,
+        "once_usd": plan.once_usd,
         "worst_usd": plan.worst_usd,
         "expected_usd": plan.expected_usd,
         "expected_seconds": plan.expected.total_seconds() if plan.expected else None,

@@ -217,7 +217,8 @@ def _describe_offers(offers: tuple[Offer, ...]) -> str:
     others = f" (or {_count(len(offers) - 1)})" if len(offers) > 1 else ""
     market = " spot" if first.spot else ""
     disks = f" + {format_usd(first.disk_usd_per_hour)}/h disks and address" if first.disk_usd_per_hour else ""
-    return f"{name}{gpus}{market} at {format_usd(first.usd_per_hour)}/h{disks}{others}"
+    once = f" + {format_usd(first.once_usd)} once for filling volumes" if first.once_usd else ""
+    return f"{name}{gpus}{market} at {format_usd(first.usd_per_hour)}/h{disks}{once}{others}"
 
 
 def _count(others: int) -> str:

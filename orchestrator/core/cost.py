@@ -16,12 +16,14 @@ class Rental:
 
     Attributes:
         until: when it was confirmed to be gone; None while it may bill.
+        once_usd: what was paid for its volumes, however long it lived.
     """
 
     machine_id: str
     usd_per_hour: Decimal
     since: datetime
     until: datetime | None
+    once_usd: Decimal = Decimal(0)
 
     def duration(self, now: datetime) -> timedelta:
         """Return how long it has been billed."""
@@ -29,7 +31,7 @@ class Rental:
 
     def usd(self, now: datetime) -> Decimal:
         """Return what it has cost."""
-        return self.usd_per_hour * hours(self.duration(now))
+        return self.usd_per_hour * hours(self.duration(now)) + self.once_usd
 
 
 def spent_usd(rentals: Iterable[Rental], now: datetime) -> Decimal:

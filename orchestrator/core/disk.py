@@ -1,7 +1,7 @@
 """How fast a disk is, where that is for sale apart from its size: gp3 of Amazon EBS.
 
-Source of the limits: botocore's model of EC2 (CreateVolume: `Iops`, `Throughput`, `Size`) and Amazon EBS user guide,
-"General Purpose SSD volumes", both read in November 2026.
+Source of the limits: botocore's model of EC2 (CreateVolume: `Iops`, `Throughput`, `Size`, `VolumeInitializationRate`)
+and Amazon EBS user guide, "General Purpose SSD volumes" and "Initialize Amazon EBS volumes", read in November 2026.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ LEAST_MIBPS = 125
 
 MOST_IOPS = 80_000
 MOST_MIBPS = 2_000
+
+LEAST_INITIALIZATION_MIBPS = 100
+MOST_INITIALIZATION_MIBPS = 300
 
 _IOPS_PER_GIB = 500
 _IOPS_PER_MIBPS = 4
@@ -73,6 +76,28 @@ def plan_disk(size_gib: int, *, iops: int | None = None, mibps: int | None = Non
             fix=f"say iops: {disk.mibps * _IOPS_PER_MIBPS}, or leave `iops` out",
         )
     return disk
+
+
+def check_initialization(snapshot_id: str | None, mibps: int | None) -> None:
+    """Check how quickly a volume is to be filled from its snapshot, in MiB/s; None for as EBS pleases.
+
+    Raises:
+        BadRequestError: there is no snapshot, or EBS has no such rate.
+    """
+    if mibps is None:
+        return
+    if snapshot_id is None:
+        raise BadRequestError(
+            "initialization_rate needs a snapshot",
+            why="a blank volume is quick at once: there is nothing to fill it with",
+            fix="name a `snapshot`, or leave `initialization_rate` out",
+        )
+    if not LEAST_INITIALIZATION_MIBPS <= mibps <= MOST_INITIALIZATION_MIBPS:
+        raise BadRequestError(
+            f"initialization_rate: {mibps:,} is outside of what EBS volumes have",
+            why=f"that is {LEAST_INITIALIZATION_MIBPS} to {MOST_INITIALIZATION_MIBPS} MiB/s",
+            fix="choose a value between these, or leave `initialization_rate` out",
+        )
 
 
 def _usual_mibps(size_gib: int, iops: int | None) -> int:

@@ -59,6 +59,8 @@ class VolumeSpec:
         size_gib: of a new one.
         iops: of a new one, where the provider sells them apart; None for what is sensible (core/disk.py).
         mibps: its throughput in MiB a second, likewise.
+        snapshot_id: what a new one is filled from; None for a blank one.
+        initialization_mibps: how quickly, in MiB a second, at a price of its own; None for as the provider pleases.
     """
 
     name: str
@@ -67,6 +69,8 @@ class VolumeSpec:
     at_end: AtEnd = AtEnd.KEEP
     iops: int | None = None
     mibps: int | None = None
+    snapshot_id: str | None = None
+    initialization_mibps: int | None = None
 
     @property
     def disk(self) -> Disk:

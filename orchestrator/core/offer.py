@@ -33,6 +33,7 @@ class Offer:
         cap_usd_per_hour: the most that an hour of the machine may come to cost: the price of a spot machine may rise,
             up to that on demand or to the user's own limit; 0 where it can't.
         disk_usd_per_hour: of its root disk, of the data volumes that were wished for, and of its public address.
+        once_usd: what the data volumes cost once, when they are made, besides.
         disk_gib: what comes with the machine.
         local_disk_gib: of quick disks that come with it besides, and are lost with it; 0 for none.
         live: False for one out of a dated snapshot: it serves to plan, and is never rented.
@@ -50,6 +51,7 @@ class Offer:
     usd_per_hour: Decimal
     cap_usd_per_hour: Decimal = Decimal(0)
     disk_usd_per_hour: Decimal = Decimal(0)
+    once_usd: Decimal = Decimal(0)
     spot: bool = False
     local_disk_gib: int = 0
     live: bool = True

@@ -59,6 +59,7 @@ class Plan:
     Attributes:
         usd_per_hour: while the machine lives, at the first of the offers.
         most_usd_per_hour: at the dearest of them, which the worst case counts with.
+        once_usd: the most that is paid once, whatever the time: each offer that is tried makes its volumes anew.
         worst_usd: everything that the run can cost until its deadline, what it has cost already included.
         expected: how long it will take; None where nobody knows.
         basis: where the expectation and the prices come from.
@@ -70,6 +71,7 @@ class Plan:
     actions: tuple[Action, ...]
     usd_per_hour: Decimal = Decimal(0)
     most_usd_per_hour: Decimal = Decimal(0)
+    once_usd: Decimal = Decimal(0)
     worst_usd: Decimal = Decimal(0)
     expected: timedelta | None = None
     expected_usd: Decimal | None = None

@@ -17,12 +17,13 @@ import threading
 import time
 import venv
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.adapters.boot import BootVolume, DiskNames
+from orchestrator.adapters.boot import BootVolume, DiskNames, Origin
 from orchestrator.adapters.templates import render
 from orchestrator.core.report import parse_ready
 
@@ -441,7 +442,8 @@ def disks() -> Iterator[Disks]:
 
 
 def volume(serial: str = "vol0a", *, ours: bool, target: str = "imagenet", device: str = "") -> BootVolume:
-    return BootVolume(serial=serial, target=target, ours=ours, device=device)
+    origin = Origin.MADE if ours else Origin.FOUND
+    return BootVolume(serial=serial, target=target, origin=origin, device=device)
 
 
 def format_with_a_file(disks: Disks, image: Path) -> None:
@@ -503,6 +505,56 @@ def test_a_volume_that_holds_data_is_mounted_as_it_is(disks: Disks, ours: bool) 
 
 
 @needs_root
+def test_a_volume_from_a_snapshot_is_mounted_and_its_file_system_fills_it(disks: Disks) -> None:
+    """The snapshot was of a smaller volume: what it held is there, and it is made to fill the room that is paid for.
+
+    A mounted file system grows only for who has all rights, which a container hasn't: what would do it is written down.
+    """
+    image = disks.make("restored")
+    format_with_a_file(disks, image)
+    with image.open("ab") as file:
+        file.truncate(96 * 1024**2)
+    disks.attach(image)
+    disks.replace_program("resize2fs", f'findmnt -no TARGET "$1" >>{disks.folder}/grown')
+    code, said = disks.mount(replace(volume(ours=True), origin=Origin.RESTORED), then="cat data/imagenet/precious")
+    assert (code, said) == (0, "a year's work"), (disks.folder / "mount.log").read_text()
+    assert (disks.folder / "grown").read_text().split() == [f"{disks.root}/volumes/vol0a"]
+
+
+@needs_root
+def test_only_a_volume_from_a_snapshot_is_made_larger(disks: Disks) -> None:
+    """A user's own stays as it is, and one that kedge has formatted fills its volume already."""
+    image = disks.make("own")
+    format_with_a_file(disks, image)
+    disks.attach(image)
+    disks.replace_program("resize2fs", f"echo grown >{disks.folder}/grown")
+    for ours in (True, False):
+        assert disks.mount(volume(ours=ours))[0] == 0
+    assert not (disks.folder / "grown").exists()
+
+
+@needs_root
+def test_a_file_system_that_does_not_grow_fails_the_boot(disks: Disks) -> None:
+    """Else the disk would be full long before what is paid for is used."""
+    image = disks.make("restored")
+    format_with_a_file(disks, image)
+    disks.attach(image)
+    disks.replace_program("resize2fs", "exit 1")
+    assert disks.mount(replace(volume(ours=True), origin=Origin.RESTORED))[0] == 1
+    assert "can't grow to its size" in disks.phases()[-1]["error"]
+
+
+@needs_root
+def test_a_blank_volume_from_a_snapshot_is_never_formatted(disks: Disks) -> None:
+    """Something was to be on it: that nothing is found there is for its user to look at."""
+    image = disks.make("restored")
+    before = image.read_bytes()
+    disks.attach(image)
+    assert disks.mount(replace(volume(ours=True), origin=Origin.RESTORED))[0] == 1
+    assert "formats only what it has just made" in disks.phases()[-1]["error"]
+    assert image.read_bytes() == before
+
+
 def test_the_script_is_harmless_where_the_volume_is_mounted_already(disks: Disks) -> None:
     """The unit that runs it is tried again when something after it fails."""
     disks.attach(disks.make("new"))

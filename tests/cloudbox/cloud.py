@@ -16,6 +16,7 @@ from tests.cloudbox.lifecycle import Lifecycle
 from tests.cloudbox.meter import Meter
 from tests.cloudbox.moto_state import keep_one_partition
 from tests.cloudbox.quotas import QuotaBook
+from tests.cloudbox.restoring import fill_snapshots
 from tests.cloudbox.schedules import Scheduler
 from tests.cloudbox.spot import SpotMarket
 from tests.cloudbox.tokens import TokenBook
@@ -28,6 +29,7 @@ class Cloud:
         identity.keep_few_managed_policies()
         identity.mend_moto()
         keep_one_partition()
+        fill_snapshots()
         budgets.complete()
         self.lock = threading.RLock()
         self.calls = CallBook()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from werkzeug.wrappers import Response
 
-from tests.cloudbox import disk_speed, identity, images, launching, pricing_api, schedules, zone_ids
+from tests.cloudbox import disk_speed, identity, images, launching, pricing_api, restoring, schedules, zone_ids
 from tests.cloudbox.answers import AwsError, error
 from tests.cloudbox.aws_call import Call, Environ, parse_call
 from tests.cloudbox.aws_model.refusing import check_request
@@ -26,7 +26,7 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "AttachVolume": launching.check_attachment,
     "CreateSecurityGroup": launching.check_group,
     "CreateSchedule": schedules.check_schedule,
-    "CreateVolume": disk_speed.check,
+    "CreateVolume": restoring.check,
     "RunInstances": disk_speed.check,
 }
 """What a call breaks, wherever it comes from."""
@@ -115,7 +115,9 @@ class Gate:
 
     def _launch(self, call: Call, environ: Environ) -> Response:
         if call.action != "RunInstances":
-            return self._forward(environ)
+            answer = self._forward(environ)
+            restoring.keep(call, answer.get_data(as_text=True))
+            return answer
         launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
         answer = self._forward(environ)
         disk_speed.keep(call, answer.get_data(as_text=True))

@@ -12,7 +12,7 @@ from typing import Any
 from moto.ec2.models.elastic_block_store import Volume
 from moto.ec2.models.instances import Instance
 
-from tests.cloudbox import moto_state, prices
+from tests.cloudbox import moto_state, prices, restoring
 from tests.cloudbox.spot import SpotMarket
 
 _SECONDS_PER_HOUR = 3600
@@ -20,7 +20,10 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One thing that bills, at one price; times in Unix seconds, `until` None while it still bills."""
+    """One thing that bills, at one price beside what it cost once.
+
+    Times are in Unix seconds; `until` is None while it still bills.
+    """
 
     id: str
     kind: str
@@ -29,11 +32,12 @@ class Entry:
     usd_per_hour: Decimal
     since: float
     until: float | None = None
+    once_usd: Decimal = Decimal(0)
 
     def usd(self, now: float) -> Decimal:
         """Return what it has cost."""
         seconds = (now if self.until is None else self.until) - self.since
-        return self.usd_per_hour * Decimal(seconds) / _SECONDS_PER_HOUR
+        return self.usd_per_hour * Decimal(seconds) / _SECONDS_PER_HOUR + self.once_usd
 
     def describe(self, now: float) -> dict[str, Any]:
         """Return the entry as JSON can have it; money as text."""
@@ -118,8 +122,8 @@ def _volume(region: str, volume: Volume, now: float) -> Entry:
     # fact: gp3-baseline
     speed = {"iops": int(volume.iops or 0), "mibps": int(volume.throughput or 0)}
     rate = prices.volume_usd_per_hour(volume.volume_type, int(volume.size), **speed)
-    what = f"{volume.volume_type} {volume.size} GB"
-    return Entry(id=volume.id, kind="volume", region=region, what=what, usd_per_hour=rate, since=now)
+    what, once = f"{volume.volume_type} {volume.size} GB", restoring.charged_usd(volume)
+    return Entry(id=volume.id, kind="volume", region=region, what=what, usd_per_hour=rate, since=now, once_usd=once)
 
 
 def _entry_of(make: Callable[[str, Any, float], Entry], region: str, thing: Any) -> Callable[[float], Entry]:

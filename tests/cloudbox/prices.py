@@ -86,6 +86,9 @@ GP3_USD_PER_IOPS_MONTH = Decimal("0.005")
 GP3_USD_PER_MIBPS_MONTH = Decimal("0.04")
 """Beyond 125 MiB/s, in us-east-1, likewise."""
 
+_INITIALIZATION_USD = Decimal("0.000012")
+"""For a GiB that a snapshot holds and a MiB/s, in us-east-1. fact: ebs-initialization-price."""
+
 _GP3_IOPS, _GP3_MIBPS = 3_000, 125
 """What every gp3 volume has without a price."""
 
@@ -113,6 +116,11 @@ def usual_spot_usd_per_hour(instance_type: str, zone: str) -> Decimal:
     """Return the spot price that a zone starts with."""
     share = Decimal(_SPOT.get(zone[-1:], "0.35"))
     return (usd_per_hour(instance_type, zone.rstrip("abcdef")) * share).quantize(Decimal("0.000001"))
+
+
+def initialization_usd(region: str) -> Decimal:
+    """Return the price of a rate of initialization; nobody here knows it elsewhere, so that it is twice as high."""
+    return _INITIALIZATION_USD * (1 if region == "us-east-1" else 2)
 
 
 def volume_usd_per_gb_month(volume_type: str) -> Decimal:

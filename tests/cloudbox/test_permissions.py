@@ -78,7 +78,8 @@ def live(aws: AwsWorld, folder: Path) -> None:
     assert aws.provider().reopen(M1, OTHER_ADDRESS)
     aws.provider().destroy(M1)
     assert aws.provider().describe(M1) is None
-    assert any("snapshot" in line for line in aws.provider().release(RUN))
+    (copied,) = [line for line in aws.provider().release(RUN) if "snapshot" in line]
+    _restore(aws, copied.rpartition(" ")[2])
     # The same run from another computer, which has no records of it.
     aws.provider().create(aws.order(2, volumes=(SCANS,)))
     elsewhere = replace(aws, folder=folder / "elsewhere")
@@ -87,6 +88,15 @@ def live(aws: AwsWorld, folder: Path) -> None:
     assert ([machine.id for machine in found.machines], found.unseen) == ([f"{RUN}-m2"], ())
     provider.destroy(f"{RUN}-m2")
     provider.release(RUN)
+
+
+def _restore(aws: AwsWorld, snapshot_id: str) -> None:
+    """Have a volume made from the snapshot that the run before has left."""
+    restored = replace(SCANS, name="restored", snapshot_id=snapshot_id, initialization_mibps=100, at_end=AtEnd.DELETE)
+    aws.provider().offers(Resources(instance_type="m5.large", volumes=(restored,), regions=(REGION,)))
+    aws.provider().create(aws.order(1, id="again-1-m1", run_id="again-1", volumes=(restored,)))
+    aws.provider().destroy("again-1-m1")
+    aws.provider().release("again-1")
 
 
 def _push_data(aws: AwsWorld, source: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.boot import BootSpec, BootVolume
+from orchestrator.adapters.boot import BootSpec, BootVolume, Origin
 from orchestrator.adapters.providers.aws.userdata import render_user_data
 from orchestrator.core.report import Readiness, parse_ready
 from orchestrator.core.wire import BootOrder, MachineConfig
@@ -137,7 +137,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
     fact: bootcmd-every-boot.
     """
     made = account.ec2.create_volume(AvailabilityZone=f"{REGION}a", Size=1, VolumeType="gp3")["VolumeId"]
-    volume = BootVolume(serial=made.replace("-", ""), target="imagenet", ours=True)
+    volume = BootVolume(serial=made.replace("-", ""), target="imagenet", origin=Origin.MADE)
     instance = account.launch(account.spec(volume))
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "running")
     account.ec2.attach_volume(VolumeId=made, InstanceId=instance, Device="/dev/sdf")

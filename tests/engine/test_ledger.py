@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,14 +16,16 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.core.actions import AwaitMachine, DestroyMachine
+from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
+from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import DataMount, Job, LaunchSpec, Resources
 from orchestrator.core.ledger import IntentState, RunStage
 from orchestrator.core.machine import Machine, MachineState, SshAddress
-from orchestrator.core.offer import Accelerators
+from orchestrator.core.offer import Accelerators, Offer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 JOB = Job(
     name="digits",
     envs=(("A", "1"),),
@@ -43,6 +46,19 @@ MACHINE = Machine(
     deadline_at=NOW + timedelta(hours=1),
     usd_per_hour=Decimal("1.99"),
     address=SshAddress(host="127.0.0.1", port=22, user="u", host_key="ssh-ed25519 A", key_file="/k"),
+)
+
+OFFER = Offer(
+    provider="local",
+    region="local",
+    zone="",
+    instance_type="local",
+    accelerators=None,
+    gpu_memory_gib=0,
+    cpus=1,
+    memory_gib=1,
+    disk_gib=1,
+    usd_per_hour=Decimal("1.99"),
 )
 
 
@@ -81,6 +97,20 @@ def test_a_machine_that_is_found_again_is_on_the_meter_again(ledger: SqliteLedge
     ledger.put_machine(MACHINE)
     assert ledger.machines(live_only=True) == (MACHINE,)
     assert ledger.rentals("digits-1")[0].until is None
+
+
+def test_what_volumes_cost_once_is_counted_for_each_attempt_at_a_machine(ledger: SqliteLedger) -> None:
+    """Also where the run got no machine in the end: the provider has charged for them all the same."""
+    ledger.open_run(SPEC, NOW)
+    first = CreateMachine(machine_id=MACHINE.id, offers=(replace(OFFER, once_usd=Decimal("1.50")),), lifetime=HOUR)
+    for _ in range(2):
+        ledger.settle(ledger.intend("digits-1", first, NOW), IntentState.FAILED, NOW)
+    (in_vain,) = ledger.rentals("digits-1")
+    assert (in_vain.usd(NOW + HOUR), in_vain.duration(NOW + HOUR)) == (Decimal("3.00"), timedelta(0))
+    ledger.put_machine(MACHINE)
+    ledger.intend("digits-1", replace(first, machine_id="digits-1-m2", offers=(OFFER,)), NOW)
+    assert spent_usd(ledger.rentals("digits-1"), NOW + HOUR) == Decimal("1.99") + Decimal("3.00")
+    assert ledger.rentals("other") == ()
 
 
 def test_the_mark_grows_when_somebody_acts_on_the_run(ledger: SqliteLedger) -> None:

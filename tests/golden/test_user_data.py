@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import plan_margin, read_bootstrap
+from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap
 from orchestrator.adapters.providers.aws.userdata import (
     LIMIT_BYTES,
     BootSpec,
@@ -53,8 +53,8 @@ FULL = replace(
     PLAIN,
     boot=BootOrder(code="c0de", start=True),
     volumes=(
-        BootVolume(serial="vol0123456789abcdef0", target="imagenet/train", ours=True),
-        BootVolume(serial="vol0fedcba9876543210", target="it's old", ours=False, device="/dev/xvdf"),
+        BootVolume(serial="vol0123456789abcdef0", target="imagenet/train", origin=Origin.MADE),
+        BootVolume(serial="vol0fedcba9876543210", target="it's old", origin=Origin.FOUND, device="/dev/xvdf"),
     ),
 )
 SPECS = {"plain": PLAIN, "full": FULL}
@@ -103,7 +103,7 @@ def test_every_key_is_one_that_cloud_init_knows() -> None:
 
 def test_it_fits_what_ec2_takes_with_the_real_modules_and_many_volumes() -> None:
     """With room left for the agent's modules to grow."""
-    many = tuple(BootVolume(serial=f"vol{i:017x}", target=f"data/{i}", ours=True) for i in range(20))
+    many = tuple(BootVolume(serial=f"vol{i:017x}", target=f"data/{i}", origin=Origin.MADE) for i in range(20))
     for spec in (PLAIN, FULL, replace(FULL, volumes=many)):
         content = render_user_data(spec)
         print(len(content), "bytes of", LIMIT_BYTES, "with", len(spec.volumes), "volumes")

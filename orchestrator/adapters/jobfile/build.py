@@ -23,7 +23,7 @@ from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
 from orchestrator.adapters.jobfile.site import lay_site
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
-from orchestrator.core.disk import plan_disk
+from orchestrator.core.disk import check_initialization, plan_disk
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import (
     DEFAULT_DEADLINE,
@@ -222,8 +222,11 @@ class _Builder:
             at_end=part.at_end or AtEnd.KEEP,
             iops=part.iops,
             mibps=part.throughput,
+            snapshot_id=part.snapshot,
+            initialization_mibps=part.initialization_rate,
         )
         self._written.at(("volumes",), lambda: spec.disk)
+        self._written.at(("volumes",), partial(check_initialization, part.snapshot, part.initialization_rate))
         return spec
 
     def _wishes(self, part: ResourcesPart) -> Wishes:

@@ -193,6 +193,9 @@ SubnetId = Annotated[
     str, _of_text(parse_resource_id("subnet")), WithJsonSchema({"type": "string", "pattern": "^subnet-"})
 ]
 GroupId = Annotated[str, _of_text(parse_resource_id("sg")), WithJsonSchema({"type": "string", "pattern": "^sg-"})]
+SnapshotId = Annotated[
+    str, _of_text(parse_resource_id("snap")), WithJsonSchema({"type": "string", "pattern": "^snap-"})
+]
 Tags = Annotated[
     dict[str, str],
     PlainValidator(_collected(parse_tags)),

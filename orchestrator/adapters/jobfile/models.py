@@ -24,6 +24,7 @@ from orchestrator.adapters.jobfile.fields import (
     Regions,
     Restarts,
     Secrets,
+    SnapshotId,
     Source,
     Speed,
     Start,
@@ -125,6 +126,16 @@ class VolumePart(_Part, title="volumes"):
         default=None,
         description="Of a new one on AWS; default: 3000, or as many as its throughput needs.",
         examples=[6000],
+    )
+    snapshot: SnapshotId | None = Field(
+        default=None,
+        description="What a new one on AWS is filled from: an EBS snapshot in its region; default: it is blank.",
+        examples=["snap-0a1b2c3d4e5f60718"],
+    )
+    initialization_rate: Speed | None = Field(
+        default=None,
+        description="How quickly, in MiB/s: 100 to 300, charged once, by what `snapshot` holds; only with one.",
+        examples=[200],
     )
     at_end: Ends | None = Field(
         default=None, description="What becomes of it when the run is torn down; default: keep."
@@ -279,7 +290,7 @@ class ModePart(_Part, title="mode"):
     )
     volumes: Volumes | None = Field(
         default=None,
-        description="Data volumes: {target: {name, size, throughput, iops, at_end}}, or a list.",
+        description="Data volumes: {target: {name, size, throughput, iops, snapshot, at_end}}, or a list.",
         examples=[{"data/imagenet": {"name": "imagenet", "size": 500}}],
     )
     start: Start | None = Field(

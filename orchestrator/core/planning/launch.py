@@ -9,7 +9,14 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Ending, Observed, Plan, usable_machine
 from orchestrator.core.planning.notes import launch_notes
-from orchestrator.core.planning.price import Terms, lifetime_of, price_plan, refuse_over_budget, within_budget
+from orchestrator.core.planning.price import (
+    Terms,
+    lifetime_of,
+    most_once_usd,
+    price_plan,
+    refuse_over_budget,
+    within_budget,
+)
 from orchestrator.core.planning.steps import plan_new_machine, plan_on_machine
 from orchestrator.core.report import RunState
 
@@ -50,6 +57,8 @@ def _start_anew(spec: LaunchSpec, observed: Observed) -> _Start:
     terms = Terms(
         usd_per_hour=observed.offers[0].total_usd_per_hour,
         most_usd_per_hour=max(offer.worst_usd_per_hour for offer in observed.offers),
+        once_usd=observed.offers[0].once_usd,
+        most_once_usd=most_once_usd(observed.offers),
         deadline_at=observed.now + lifetime_of(spec, observed.now),
     )
     return _Start(machine_id=machine_id, actions=actions, terms=terms)

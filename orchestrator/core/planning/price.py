@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -24,11 +25,20 @@ class Terms:
 
     Attributes:
         most_usd_per_hour: of the dearest of its offers.
+        once_usd: what the first of them costs once.
+        most_once_usd: what all of them do.
     """
 
     usd_per_hour: Decimal
     most_usd_per_hour: Decimal
     deadline_at: datetime
+    once_usd: Decimal = Decimal(0)
+    most_once_usd: Decimal = Decimal(0)
+
+
+def most_once_usd(offers: Iterable[Offer]) -> Decimal:
+    """Return what volumes can cost once: an offer that is refused has had them made, and the next one has it again."""
+    return sum((offer.once_usd for offer in offers), Decimal(0))
 
 
 def lifetime_of(spec: LaunchSpec, now: datetime) -> timedelta:
@@ -53,13 +63,18 @@ def within_budget(spec: LaunchSpec, observed: Observed) -> Observed:
     """Leave out the offers that could cost more than the budget; where all could, keep the cheapest, to be refused."""
     if spec.job.budget_usd is None or not observed.offers:
         return observed
+    lifetime = lifetime_of(spec, observed.now)
 
-    def worst_usd(offer: Offer) -> Decimal:
-        return observed.spent_usd + price_usd(offer.worst_usd_per_hour, lifetime_of(spec, observed.now))
+    def worst_usd(*offers: Offer) -> Decimal:
+        rate = max(offer.worst_usd_per_hour for offer in offers)
+        return observed.spent_usd + price_usd(rate, lifetime) + most_once_usd(offers)
 
     budget = cents(spec.job.budget_usd)
-    within = tuple(offer for offer in observed.offers if cents(worst_usd(offer)) <= budget)
-    return replace(observed, offers=within or (min(observed.offers, key=worst_usd),))
+    within: list[Offer] = []
+    for offer in observed.offers:
+        if cents(worst_usd(*within, offer)) <= budget:
+            within.append(offer)
+    return replace(observed, offers=tuple(within) or (min(observed.offers, key=worst_usd),))
 
 
 def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...], terms: Terms) -> Plan:
@@ -78,9 +93,10 @@ def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...]
         actions=actions,
         usd_per_hour=terms.usd_per_hour,
         most_usd_per_hour=terms.most_usd_per_hour,
-        worst_usd=observed.spent_usd + price_usd(terms.most_usd_per_hour, left),
+        once_usd=terms.most_once_usd,
+        worst_usd=observed.spent_usd + price_usd(terms.most_usd_per_hour, left) + terms.most_once_usd,
         expected=expected,
-        expected_usd=None if expected is None else price_usd(terms.usd_per_hour, expected),
+        expected_usd=None if expected is None else price_usd(terms.usd_per_hour, expected) + terms.once_usd,
         budget_usd=spec.job.budget_usd,
         deadline_at=terms.deadline_at,
         basis=f"prices: {observed.offers_basis}; time: {basis}",
@@ -96,9 +112,10 @@ def refuse_over_budget(plan: Plan) -> None:
     """
     if plan.budget_usd is not None and cents(plan.worst_usd) > cents(plan.budget_usd):
         worst, budget = format_usd(plan.worst_usd), format_usd(plan.budget_usd)
+        once = f", {format_usd(plan.once_usd)} once" if plan.once_usd else ""
         raise OverBudgetError(
             f"the worst case costs {worst}, over the budget of {budget}",
-            why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline, with what the run has cost already",
+            why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline{once}, with what the run has cost already",
             fix="shorten the deadline with --ttl, raise --budget, or choose a cheaper offer (`kedge offers`)",
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from orchestrator.adapters.boot import Origin
 from orchestrator.adapters.providers.aws.attaching import DataVolume, await_free
 from orchestrator.adapters.providers.aws.ordered import offer_of
 from orchestrator.adapters.providers.aws.session import AwsSession
@@ -70,9 +71,9 @@ def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
         AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
     )["VolumeId"]
     again, found = ready_volumes(session.client("ec2"), aws.order(volumes=(SCANS, own)), QuickClock())
-    assert (made.boot.ours, made.boot.serial) == (True, made.id.replace("-", ""))
-    assert (again.id, again.boot.ours) == (made.id, True)
-    assert (found.id, found.boot.ours, found.boot.device) == (theirs, False, "/dev/xvdg")
+    assert (made.boot.origin, made.boot.serial) == (Origin.MADE, made.id.replace("-", ""))
+    assert (again.id, again.boot.origin) == (made.id, Origin.MADE)
+    assert (found.id, found.boot.origin, found.boot.device) == (theirs, Origin.FOUND, "/dev/xvdg")
 
 
 def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
@@ -258,7 +259,7 @@ def wait_for_volume(run_id: str, minutes: float) -> timedelta:
     clock = QuickClock()
     ec2 = cast("EC2Client", SlowlyEnding(clock, run_id, minutes))
     begun = clock.now()
-    await_free(ec2, DataVolume(id="vol-1", spec=SCANS, ours=True, number=0), RUN, clock)
+    await_free(ec2, DataVolume(id="vol-1", spec=SCANS, origin=Origin.MADE, number=0), RUN, clock)
     return clock.now() - begun
 
 

@@ -165,6 +165,14 @@ def test_data_volumes_are_part_of_the_price(do: DoWorld) -> None:
     assert offer.total_usd_per_hour == Decimal("2.005")
 
 
+def test_a_snapshot_of_amazon_s_is_refused(do: DoWorld) -> None:
+    """The volume would be blank; it says which key is in the way."""
+    restored = replace(volume(), snapshot_id="snap-0a1b2c3d4e5f60718")
+    with pytest.raises(BadRequestError, match="snap-0a1b2c3d4e5f60718") as caught:
+        offers(do, "mi300x", regions=("tor1",), volumes=(restored,))
+    assert "leave `snapshot`" in caught.value.fix
+
+
 @pytest.mark.parametrize("wishes", [{"disk_mibps": 500}, {"volumes": (replace(volume(), iops=6000),)}])
 def test_a_disk_has_no_speed_of_its_own(do: DoWorld, wishes: dict[str, Any]) -> None:
     """As at AWS; nothing that was asked for is silently left out."""

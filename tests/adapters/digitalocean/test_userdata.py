@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import BootSpec, BootVolume
+from orchestrator.adapters.boot import BootSpec, BootVolume, Origin
 from orchestrator.adapters.providers.digitalocean.ending import SelfDelete, render_end_script
 from orchestrator.adapters.providers.digitalocean.userdata import LIMIT_BYTES, render_user_data
 from orchestrator.core.errors import KedgeError
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "user_data" / "droplet.yaml"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFn8X5Cj/6orHR5/VFCM1r5Dx+I26k/tXQGWxY7y9LP2"
 HOST_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nthrown away\n-----END OPENSSH PRIVATE KEY-----\n"
 ENDING = SelfDelete(endpoint="https://api.digitalocean.com", token="dop_v1_T0ken", token_name="DELETE_TOKEN")
-VOLUME = BootVolume(serial="kedge-digits-7f3a-scratch", target="scratch", ours=True)
+VOLUME = BootVolume(serial="kedge-digits-7f3a-scratch", target="scratch", origin=Origin.MADE)
 SPEC = BootSpec(
     machine=MachineConfig(
         machine="digits-7f3a-1",

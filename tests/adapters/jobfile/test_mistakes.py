@@ -11,6 +11,8 @@ from orchestrator.core.errors import BadRequestError
 
 Refuse = Callable[..., BadRequestError]
 
+SNAPSHOT = "snap-0a1b2c3d4e5f60718"
+
 UNSUPPORTED = {
     "service: {readiness_probe: /}": "service",
     "config: {kubernetes: {}}": "config",
@@ -97,6 +99,13 @@ def test_a_word_that_is_not_known_gets_the_nearest_one(
         ("volumes: {v: {name: v, size: 100, iops: 90000}}", "iops: 90,000 is outside"),
         ("volumes: {v: {name: v, size: 500, throughput: 1000, iops: 3000}}", "3,000 IOPS are too few for 1,000 MiB/s"),
         ("volumes: {v: {name: v, size: 4, throughput: 1000}}", "a disk of 4 GiB can't have 4,000 IOPS"),
+        ("volumes: {v: {name: v, size: 4, snapshot: ami-0a1b2c3d4e5f60718}}", "is not the id of one"),
+        ("volumes: {v: {name: v, size: 4, initialization_rate: 200}}", "initialization_rate needs a snapshot"),
+        (f"volumes: {{v: {{name: v, size: 4, snapshot: {SNAPSHOT}, initialization_rate: 99}}}}", "outside of what EBS"),
+        (
+            f"volumes: {{v: {{name: v, size: 4, snapshot: {SNAPSHOT}, initialization_rate: 301}}}}",
+            "outside of what EBS",
+        ),
         ("resources: {use_spot: perhaps}", "not true or false"),
         ("resources: {infra: aws/a/b/c}", "not a place"),
         ("resources: {infra: aws//b}", "not a place"),

@@ -139,6 +139,7 @@ _EC2_VOLUMES = (
     _no_rules("ec2.CreateVolumeRequest.Encrypted", "", _STATE),
     _no_rules("ec2.CreateVolumeRequest.VolumeType", "boot volumes", _DESCRIBES),
     _no_rules("ec2.*tachVolumeRequest.*Id", "", _STATE),
+    _no_rules("ec2.ModifySnapshotTierRequest.StorageTier", "", "the enumeration says so"),
     _no_rules("ec2.*Request.Force", "file system", _DESCRIBES),
     _never("ec2.Create*Request.OutpostArn"),
     _never("ec2.CreateVolumeRequest.MultiAttachEnabled"),

@@ -35,7 +35,10 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
     "CreateTags": ("ResourceId",),
     "DeleteTags": ("ResourceId",),
 }
-"""The parameters that name what is there; each value is a need of its own. fact: ec2-resource-tags."""
+"""The parameters that name what is there; each value is a need of its own.
+
+fact: ec2-resource-tags. fact: ec2-volume-from-snapshot.
+"""
 
 _KINDS = {
     "i": "instance",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import code_of, translate
-from orchestrator.adapters.boot import BootVolume
+from orchestrator.adapters.boot import BootVolume, Origin
 from orchestrator.adapters.patience import ask_again, wait_until
 from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.tags import AT_END, RUN, read_tags, tag_list
@@ -42,7 +42,6 @@ class DataVolume:
     """A volume and what the run wants of it.
 
     Attributes:
-        ours: kedge made it.
         number: among the machine's data volumes, from 0.
         is_new: it was made for this very order.
         run_id: the run that its tags name.
@@ -51,7 +50,7 @@ class DataVolume:
 
     id: str
     spec: VolumeSpec
-    ours: bool
+    origin: Origin
     number: int
     is_new: bool = False
     run_id: str = ""
@@ -68,7 +67,7 @@ class DataVolume:
         return BootVolume(
             serial=self.id.replace("-", ""),
             target=self.spec.target,
-            ours=self.ours,
+            origin=self.origin,
             # Machines of older types (Xen), such as p3, show it under this name.
             device=self.device.replace("/sd", "/xvd"),
         )

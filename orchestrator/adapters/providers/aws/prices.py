@@ -27,6 +27,12 @@ ADDRESS_USD_PER_HOUR = Decimal("0.005")
 """Of a public IPv4 address that is in use, in every region, since February 2024
 (https://aws.amazon.com/vpc/pricing/, read in November 2026)."""
 
+INITIALIZATION_USD = Decimal("0.000024")
+"""For each GiB that a snapshot holds and each MiB/s of the rate at which a volume is filled from it, once.
+
+Twice the price in us-east-1: that of the other regions isn't known to us, and no disk there costs twice as much.
+inferred: ebs-initialization-price."""
+
 _MICRO = Decimal("0.000001")
 
 

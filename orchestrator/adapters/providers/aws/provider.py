@@ -26,6 +26,7 @@ from orchestrator.adapters.providers.aws.ownership import refuse_other_account, 
 from orchestrator.adapters.providers.aws.record import Records
 from orchestrator.adapters.providers.aws.refresh import refresh_snapshot
 from orchestrator.adapters.providers.aws.release import remove_belongings
+from orchestrator.adapters.providers.aws.restoring import place_snapshots
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_instances, of_machine, of_run
 from orchestrator.adapters.providers.aws.tags import RUN
@@ -95,10 +96,11 @@ class AwsProvider:
         """
         tools = self._tools
         placed, zone = place_volumes(resources, tools.session)
+        placed, once_usd = place_snapshots(placed, tools.session, zone)
         listing = list_offers(placed, tools.session, tools.clock, tools.cache_dir, volume_zone=zone)
         self.offers_basis = "; ".join((listing.basis, *listing.notes))
         self.caveats = isolation_caveats(tools)
-        return listing.offers
+        return tuple(replace(offer, once_usd=once_usd) for offer in listing.offers)
 
     def refresh_offers(self) -> str:
         """Write the snapshot that offers come from without a network anew, and say where it lies.

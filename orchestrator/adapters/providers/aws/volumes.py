@@ -1,7 +1,7 @@
 """Data volumes: found by name, and made where there is none.
 
 A volume is known by its tag `kedge-volume`. One that kedge made also carries `kedge-created`: only such a one may the
-machine ever format, and only when it is blank.
+machine ever format, and only when it is blank: never one that was filled from a snapshot.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.boot import Origin
 from orchestrator.adapters.patience import ask_again
 from orchestrator.adapters.providers.aws.attaching import (
     DataVolume,
@@ -26,6 +27,7 @@ from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import token
 from orchestrator.adapters.providers.aws.ordered import offer_of
 from orchestrator.adapters.providers.aws.refusals import is_for_another_offer, translate_refusal
+from orchestrator.adapters.providers.aws.restoring import as_request as from_snapshot
 from orchestrator.adapters.providers.aws.tags import CREATED, RUN, VOLUME, read_tags, tag_specifications
 from orchestrator.adapters.providers.aws.zones import as_request
 from orchestrator.core.disk import LEAST_IOPS, LEAST_MIBPS
@@ -143,13 +145,13 @@ def known_volumes(ec2: EC2Client, specs: Sequence[VolumeSpec]) -> tuple[DataVolu
 
 
 def drop_new(ec2: EC2Client, volumes: Sequence[DataVolume], clock: Clock) -> None:
-    """Delete the volumes that were made for an order which then could not be filled; they are blank."""
+    """Delete the volumes that were made for an order which then could not be filled; nobody has used them."""
     for volume in volumes:
         if volume.is_new:
             try:
                 ask_again(clock, APPEARS_IN, is_unknown_volume)(ec2.delete_volume, VolumeId=volume.id)
             except (ClientError, BotoCoreError) as err:
-                _log.warning("data volume %s (%s) is left, blank: %s", volume.spec.name, volume.id, err)
+                _log.warning("data volume %s (%s) is left, unused: %s", volume.spec.name, volume.id, err)
 
 
 def _as_it_is(spec: VolumeSpec, there: VolumeTypeDef | None) -> VolumeSpec:
@@ -158,7 +160,14 @@ def _as_it_is(spec: VolumeSpec, there: VolumeTypeDef | None) -> VolumeSpec:
         return spec
     is_gp3 = there["VolumeType"] == "gp3"
     iops, mibps = (there.get("Iops"), there.get("Throughput")) if is_gp3 else (None, None)
-    return replace(spec, size_gib=there["Size"], iops=iops or LEAST_IOPS, mibps=mibps or LEAST_MIBPS)
+    return replace(
+        spec,
+        size_gib=there["Size"],
+        iops=iops or LEAST_IOPS,
+        mibps=mibps or LEAST_MIBPS,
+        snapshot_id=None,
+        initialization_mibps=None,
+    )
 
 
 def _take_or_make(
@@ -184,6 +193,7 @@ def _take_or_make(
             Iops=disk.iops,
             Throughput=disk.mibps,
             Encrypted=True,
+            **from_snapshot(spec),
             # For the SDK's own retries: one that was made for an earlier order may have been deleted since.
             ClientToken=token(order.id, order.zone, spec.name, tags[CREATED]),
             TagSpecifications=tag_specifications(tags, "volume"),
@@ -194,7 +204,8 @@ def _take_or_make(
             raise translate_refusal(err, offer_of(order), what) from err
         raise translate(err, what) from err
     _log.info("made data volume %s (%s, %d GiB)", spec.name, made["VolumeId"], spec.size_gib)
-    return DataVolume(id=made["VolumeId"], spec=spec, ours=True, number=number, is_new=True, run_id=order.run_id)
+    origin = Origin.RESTORED if spec.snapshot_id else Origin.MADE
+    return DataVolume(id=made["VolumeId"], spec=spec, origin=origin, number=number, is_new=True, run_id=order.run_id)
 
 
 def _data_volume(there: VolumeTypeDef, spec: VolumeSpec, number: int) -> DataVolume:
@@ -202,11 +213,18 @@ def _data_volume(there: VolumeTypeDef, spec: VolumeSpec, number: int) -> DataVol
     return DataVolume(
         id=there["VolumeId"],
         spec=spec,
-        ours=CREATED in tags,
+        origin=_origin(there, tags),
         number=number,
         run_id=tags.get(RUN, ""),
         holder=next((each["InstanceId"] for each in there.get("Attachments", ())), ""),
     )
+
+
+def _origin(there: VolumeTypeDef, tags: Mapping[str, str]) -> Origin:
+    if CREATED not in tags:
+        return Origin.FOUND
+    # fact: ebs-volume-snapshot
+    return Origin.RESTORED if there.get("SnapshotId") else Origin.MADE
 
 
 def _refuse_elsewhere(there: VolumeTypeDef, order: MachineOrder, spec: VolumeSpec) -> None:

@@ -65,6 +65,7 @@ def _refuse_unknown(catalog: Catalog, resources: Resources, provider: str, elsew
                 fix="choose one of those with --region",
             )
     _refuse_speed(resources, provider)
+    _refuse_snapshots(resources, provider)
     gpus = {size.gpu for size in catalog.sizes if size.gpus}
     wish = resources.accelerators
     if wish is not None and wish.name.lower() not in gpus:
@@ -82,6 +83,16 @@ def _refuse_speed(resources: Resources, provider: str) -> None:
             f"{provider} sells no IOPS and no throughput apart from disks",
             why=f"the job asks for them{f' for {wished[0]}' if wished else ' for the root disk'}",
             fix="leave `iops`, `throughput`, `disk_iops` and `disk_throughput` out, or choose AWS with --provider aws",
+        )
+
+
+def _refuse_snapshots(resources: Resources, provider: str) -> None:
+    wished = next((volume for volume in resources.volumes if volume.snapshot_id), None)
+    if wished is not None:
+        raise BadRequestError(
+            f"{provider} has no snapshot {wished.snapshot_id}",
+            why=f"the volume {wished.name} is to be filled from a snapshot of Amazon EBS",
+            fix="leave `snapshot` and `initialization_rate` out, or choose AWS with --provider aws",
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.boot import BootVolume
+from orchestrator.adapters.boot import BootVolume, Origin
 from orchestrator.adapters.ids import fit
 from orchestrator.adapters.patience import wait_until
 from orchestrator.adapters.providers.digitalocean.failures import ApiError, UnclearError
@@ -65,7 +65,8 @@ class DataVolume:
     @property
     def boot(self) -> BootVolume:
         """What the machine must know of it."""
-        return BootVolume(serial=self.name, target=self.spec.target, ours=self.ours)
+        origin = Origin.MADE if self.ours else Origin.FOUND
+        return BootVolume(serial=self.name, target=self.spec.target, origin=origin)
 
 
 def volume_name(name: str) -> str:
