@@ -19,6 +19,7 @@ import pytest
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.settings import read_settings
+from orchestrator.app.acting import stop_plan
 from orchestrator.app.root import App
 from orchestrator.app.selftest import Selftest, selftest_spec
 from orchestrator.app.selftest_probes import check_results, compare_code, give_notice, read_guard, try_pins
@@ -190,16 +191,21 @@ def put_off(machine: str) -> str:
     return json.dumps({**config, "deadline": config["deadline"] + 3600})
 
 
+def stop(app: App, record: RunRecord) -> None:
+    app.apply(record.spec, stop_plan(app, record), lambda _event: None)
+
+
 def try_probes(stage: Stage) -> None:
     """Let each probe of a machine that runs find its own fault; after that everything is as it was."""
     (record,) = stage.app.ledger.runs()
     (agent,), (machine,) = stage.files("*/bin/kedge-agent"), stage.files("*/machine.json")
     dead = "#!/bin/sh\necho broken >&2\nexit 9\n"
-    faults: tuple[tuple[Path, Callable[[str], str], Callable[[App, RunRecord], str], str], ...] = (
+    faults: tuple[tuple[Path, Callable[[str], str], Callable[[App, RunRecord], object], str], ...] = (
         (agent, lambda _text: dead, try_pins, "doesn't answer"),
         (machine, put_off, read_guard, "later than its deadline"),
         (stage.home / "train.py", lambda text: f"{text}\n", compare_code, "the machine has code"),
         (agent, lambda _text: dead, give_notice, "doesn't take the notice"),
+        (agent, lambda _text: dead, stop, "could not stop"),
     )
     for path, change, probe, said in faults:
         with stage.changed(path, change), pytest.raises(KedgeError, match=said):
@@ -233,9 +239,9 @@ def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
 def test_each_probe_of_a_machine_finds_its_own_fault_and_a_training_that_fails_is_one(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys, deadline, code and notice, on one machine that goes on between them; then its training fails at its end."""
+    """Keys, deadline, code, notice and stop, on one machine that goes on; then its training fails at its end."""
     monkeypatch.chdir(laptop.home)
-    test = play(laptop, {("stop", 1): try_probes, ("start", 2): damage_end})
+    test = play(laptop, {("first steps", 1): try_probes, ("start", 2): damage_end})
     _assert_failed(test, "training", laptop)
 
 
@@ -250,23 +256,32 @@ def _assert_failed(test: Selftest, failing: str, laptop: Laptop) -> None:
     assert laptop.processes() == []
 
 
+def lose_agent(stage: Stage) -> None:
+    stage.wrap_provider(Undying)
+    stage.break_agent()
+
+
+def sell_nothing(stage: Stage) -> None:
+    stage.wrap_provider(Unwilling)
+    stage.wrap_provider(Blind)
+
+
 @pytest.mark.parametrize(
-    ("wrapper", "moment", "also"), [(Undying, "start", "teardown"), (Blind, "stop", "sweep")], ids=["undying", "blind"]
+    ("moment", "harm", "failing"),
+    [("start", lose_agent, ["start", "teardown", "sweep"]), ("offer", sell_nothing, ["creation", "sweep"])],
+    ids=["undying", "blind"],
 )
 def test_what_may_still_bill_is_said_with_exit_code_5(
-    wrapper: type[_Port], moment: str, also: str, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    moment: str,
+    harm: Callable[[Stage], object],
+    failing: list[str],
+    laptop: Laptop,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A machine that can't be ended, an account that can't be swept: the last word is what to do about it."""
-
-    def harm(stage: Stage) -> None:
-        stage.wrap_provider(wrapper)
-        stage.break_agent()
-
     monkeypatch.chdir(laptop.home)
     test = play(laptop, {(moment, 1): harm})
-    failed = [line.name for line in test.tried if line.verdict is Verdict.FAILED]
-    assert failed[0] == moment
-    assert also in failed
+    assert [line.name for line in test.tried if line.verdict is Verdict.FAILED] == failing
     assert isinstance(test.error, StillBillingError)
     assert "kedge reap" in test.error.fix
 
