@@ -27,7 +27,7 @@ _ATTEMPTS = 20
 
 
 class Disk:
-    """A loop device, held until `close`; `by_id` is its name in /dev/disk/by-id."""
+    """A loop device, held until `close`; `by_id` is its name in /dev/disk/by-id, or a path such as /dev/nvme0n1."""
 
     def __init__(self, image: Path, by_id: str) -> None:
         self.by_id = by_id
@@ -38,10 +38,10 @@ class Disk:
         node = root / f"dev/loop{self.number}"
         if not node.exists():
             os.mknod(node, stat.S_IFBLK | 0o660, os.makedev(_LOOP_MAJOR, self.number))
-        link = root / "dev/disk/by-id" / self.by_id
+        link = root / (Path("/dev/disk/by-id") / self.by_id).relative_to("/")
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
-            link.symlink_to(f"../../loop{self.number}")
+            link.symlink_to(f"/dev/loop{self.number}")
 
     def close(self, *, timeout: float = 5.0) -> None:
         """Let go of the device, and wait for up to `timeout` seconds until the kernel has let go of the file."""

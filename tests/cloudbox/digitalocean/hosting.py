@@ -56,7 +56,8 @@ class Hosting:
                 self._boot(name, droplet)
         for snapshot in self._account.volume_snapshots.values():
             self._files.keep(snapshot.id, snapshot.volume_id)
-        self._files.keep_only({*self._account.volumes, *self._account.volume_snapshots})
+        scratch = {_scratch_of(name) for name in wanted}
+        self._files.keep_only({*self._account.volumes, *self._account.volume_snapshots, *scratch})
 
     def console(self, droplet: Droplet) -> str:
         """Return what a droplet's console showed."""
@@ -90,7 +91,7 @@ class Hosting:
             zone=droplet.region,
             environment={},
             base=droplet.image.base,
-            disks=tuple(disks.values()),
+            disks=(*disks.values(), *self._scratch(name, droplet)),
             files=files,
             services=(*image.services, *(("droplet-ready.service",) if early else ())),
             hidden=image.hidden,
@@ -105,11 +106,20 @@ class Hosting:
             found[volume.id] = (str(file), f"scsi-0DO_Volume_{volume.name}")
         return found
 
+    def _scratch(self, name: str, droplet: Droplet) -> tuple[tuple[str, str], ...]:
+        """Return the file and the path of a GPU droplet's own blank disk, if any. fact: do-scratch-disk."""
+        gib = self.images.local_disk_gib if droplet.size.gpus else 0
+        return ((str(self._files.file(_scratch_of(name), gib)), "/dev/nvme0n1"),) if gib else ()
+
     def _powered_off(self, name: str) -> None:
         for droplet in self._account.present():
             if name_of(droplet) == name:
                 droplet.powered = False
         self.settle()
+
+
+def _scratch_of(name: str) -> str:
+    return f"scratch-{name}"
 
 
 def name_of(droplet: Droplet) -> str:

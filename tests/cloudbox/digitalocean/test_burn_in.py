@@ -15,7 +15,8 @@ from tests.laptop import TRAIN, Laptop
 JOB = """
     name: toy
     workdir: .
-    run: python3 train.py
+    run: df --output=target data/set | tail -n 1 >results/disk && python3 train.py
+    data: {data/set: pictures}
     outputs: [results]
     envs: {STEPS: 3, PAUSE: 0.1}
     deadline: 10m
@@ -31,6 +32,8 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
     laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     restock_mi300x(do_box)
     shutil.copy(TRAIN, laptop.home / "train.py")
+    (laptop.home / "pictures").mkdir()
+    (laptop.home / "pictures" / "cat.png").write_bytes(b"a cat")
     laptop.write_job(JOB)
     yield laptop
     assert do_box.meter.billing() == [], "something is left billing"
@@ -42,8 +45,9 @@ def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
     """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left.
 
     Their GPUs' nodes come 12 s after services have started, and are waited for. fact: gpu-nodes-come-late
+    Each droplet has a scratch disk with more room than its root disk, which is where the data lies.
     """
-    do_box.change_first_boot(nodes_seconds=12)
+    do_box.change_first_boot(nodes_seconds=12, local_disk_gib=(shutil.disk_usage("/").free >> 30) + 50)
     do_box.break_gpu("memory:0")
     launch = laptop.start("launch", "--yes")
     said, errors = launch.communicate(timeout=300)
@@ -51,6 +55,7 @@ def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
     assert "cuda:0: memory block 0 of 95 doesn't hold what was written" in said
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
+    assert (results / "output" / "results" / "disk").read_text() == "/opt/kedge/data\n"
     orders = [call.body for call in do_box.calls.find("POST", "/v2/droplets")]
     assert len({order["region"] for order in orders}) == len(orders) == 2
     assert do_box.droplets() == []
