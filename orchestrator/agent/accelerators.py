@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .vendortools import ask_tool
+from .vendortools import ask_tool, find_newest_first
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _ROCM_VERSION_FILES = ("opt/rocm/.info/version", "opt/rocm/core*/.info/version", "opt/rocm-*/.info/version")
@@ -71,14 +71,13 @@ def _pairs(lines: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def _read_rocm_version(root: Path) -> str:
-    for pattern in _ROCM_VERSION_FILES:
-        for path in sorted(root.glob(pattern), reverse=True):
-            try:
-                found = _VERSION.match(path.read_text().strip())
-            except OSError:
-                continue
-            if found:
-                return found.group()
+    for path in find_newest_first(root, _ROCM_VERSION_FILES):
+        try:
+            found = _VERSION.match(path.read_text().strip())
+        except OSError:
+            continue
+        if found:
+            return found.group()
     return ""
 
 

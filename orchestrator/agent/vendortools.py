@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _TIMEOUT_SECONDS = 20.0
@@ -16,7 +17,7 @@ _FOLDERS = ("opt/rocm/bin", "opt/rocm/core*/bin", "opt/rocm-*/bin")
 
 def find_tool(name: str, root: Path = Path("/")) -> str | None:
     """Return the path of a vendor's program; None where it isn't installed."""
-    folders = [str(path) for pattern in _FOLDERS for path in sorted(root.glob(pattern), reverse=True)]
+    folders = map(str, find_newest_first(root, _FOLDERS))
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
@@ -32,3 +33,13 @@ def ask_tool(argv: Sequence[str], root: Path = Path("/"), *, timeout: float = _T
     except (OSError, subprocess.SubprocessError):
         return ""
     return answer.stdout.decode(errors="replace")
+
+
+def find_newest_first(root: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """Yield what is there of each pattern in turn, the highest version first: core-7.12 comes before core-7.9."""
+
+    def version_of(path: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", str(path.relative_to(root)))]
+
+    for pattern in patterns:
+        yield from sorted(root.glob(pattern), key=version_of, reverse=True)

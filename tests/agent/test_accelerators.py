@@ -80,6 +80,16 @@ def test_rocms_version_is_read_from_its_file_or_asked_for(tmp_path: Path, tools:
     assert find_accelerators(tmp_path) == Accelerators(archs=("gfx942",), rocm="7.0.2")
 
 
+def test_of_several_rocms_the_newest_counts(tmp_path: Path) -> None:
+    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder"""
+    add_node(tmp_path, 1, 90402, 1216)
+    for version in ("7.9.0", "7.12.0", "7.11.0"):
+        folder = tmp_path / f"opt/rocm/core-{version[:-2]}/.info"
+        folder.mkdir(parents=True)
+        (folder / "version").write_text(f"{version}\n")
+    assert find_accelerators(tmp_path) == Accelerators(archs=("gfx942",), rocm="7.12.0")
+
+
 def test_what_nvidias_driver_runs_is_read_from_its_table(tmp_path: Path, tools: Callable[[str, str], None]) -> None:
     """Not what is installed: a wheel brings its own."""
     tools("nvidia-smi", "| NVIDIA-SMI 570.195.03    Driver Version: 570.195.03    CUDA Version: 12.8     |")

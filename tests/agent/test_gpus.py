@@ -202,6 +202,14 @@ def test_a_vendors_tool_is_found_where_rocm_is(tmp_path: Path, monkeypatch: pyte
     assert ask_tool(["rocm-smi"], tmp_path) == ""
 
 
+def test_the_newest_rocms_tool_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder"""
+    for version in ("7.9", "7.12", "7.11"):
+        make_tools(tmp_path / f"opt/rocm/core-{version}/bin", amd_smi="true")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert find_tool("amd-smi", tmp_path) == str(tmp_path / "opt/rocm/core-7.12/bin/amd-smi")
+
+
 def test_the_older_tool_is_asked_where_the_newer_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An amd-smi that ends with an error, as on a machine without its driver, is as good as none."""
     make_tools(tmp_path, amd_smi="exit 1", rocm_smi=f"cat '{SAMPLES}/rocm-smi.json'")
