@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 # A path may be too long for `#!`, or hold spaces: for sh the first lines start the interpreter, for Python they are a
-# text.
+# text. A child of multiprocessing's `spawn` imports the file once more, by another name: it must not start again.
 _SCRIPT = """#!/bin/sh
 ''''exec {python} "$0" "$@"
 '''
@@ -33,7 +33,8 @@ import sys
 
 from {module} import {first}
 
-sys.exit({function}())
+if __name__ == "__main__":
+    sys.exit({function}())
 """
 _PIP = """#!/bin/sh
 exec {python} -m pip "$@"

@@ -13,9 +13,17 @@ from .layout import Layout
 from .torchenv import Torch, probe, read_torch
 
 # bash runs this before a script. Only times and numbers of lines are written down: a line may hold secrets. What a
-# command can see of the one before it (status and last argument) is as without it.
+# command can see of the one before it (status and last argument) is as without it; what `set -x` shows of the trap
+# goes nowhere. Loops don't fill the disk: a step is written where the line changes, the first hundred times.
 _TRACE = """unset BASH_ENV
-trap 'kedge_last=$_; printf "%s %s\\n" "${{EPOCHREALTIME:-0}}" "$LINENO" >>{file} || :; : "$kedge_last"' DEBUG
+kedge_trace() {
+  if [[ $1 != "${kedge_line-}" ]]; then
+    kedge_line=$1 kedge_times[$1]=$((${kedge_times[$1]:-0} + 1))
+    ((kedge_times[$1] > 100)) || printf "%s %s\\n" "${EPOCHREALTIME:-0}" "$1" >>@FILE@ || :
+  fi
+  : "$2"
+}
+trap '{ kedge_trace "$LINENO" "$_"; } 2>/dev/null' DEBUG
 """
 # Between a line's start and a file of its making, by two clocks of one kernel.
 _SLACK_SECONDS = 0.02
@@ -29,9 +37,7 @@ def trace(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
     if made is None or not made.torches or "BASH_ENV" in env:
         return dict(env)
     script = layout.root / "trace.sh"
-    # Twice: it is within a text in quotes.
-    place = shlex.quote(str(file)).replace("'", "'\\''")
-    write_atomically(script, _TRACE.format(file=place).encode(errors="surrogateescape"))
+    write_atomically(script, _TRACE.replace("@FILE@", shlex.quote(str(file))).encode(errors="surrogateescape"))
     return {**env, "BASH_ENV": str(script)}
 
 

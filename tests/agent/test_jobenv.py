@@ -83,6 +83,27 @@ def test_programs_of_the_images_packages_see_what_setup_installs(
     assert f" torchrun of {box.root}/env\n" in box.log()
 
 
+POOL = b"""import multiprocessing
+
+def main():
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print("pool of", pool.map_async(abs, [-1, -2]).get(timeout=30))
+"""
+
+
+def test_programs_of_the_images_packages_may_start_pools(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """A child of multiprocessing's `spawn` imports the program that started it, and must not become another one."""
+    image = make_image(tmp_path / "opt/pytorch")
+    packages = next(image.parent.glob("lib/python*/site-packages"))
+    (packages / "pool-1.0.dist-info").mkdir()
+    (packages / "pool-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pool\nVersion: 1.0\n")
+    (packages / "pool-1.0.dist-info/entry_points.txt").write_text("[console_scripts]\npool = pool:main\n")
+    (packages / "pool.py").write_bytes(POOL)
+    box = make_machine(tmp_path, image=image)
+    assert outcome(box, "pool") == "succeeded", box.log()
+    assert " pool of [1, 2]\n" in box.log()
+
+
 @pytest.mark.parametrize(
     ("managed", "hides"),
     [(True, ()), (False, ("ensurepip",)), (False, ("venv", "ensurepip"))],
@@ -318,3 +339,24 @@ echo own
     trace = (box.root / "setup.trace").read_text()
     assert trace.splitlines()[-1].endswith(" 9")
     assert "s3cr3t" not in trace
+
+
+def test_what_a_setup_traces_of_itself_is_its_own(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """`set -x` shows the lines of `setup` alone, and a failing one ends it as ever."""
+    box = make_gpu_machine(make_machine, tmp_path)
+    setup = "set -euxo pipefail\ntrue a b\n: ${#_}\nfalse | true || : ${PIPESTATUS[*]}\nfalse | true\necho never"
+    assert outcome(box, "true", setup=setup) == "failed"
+    plain = subprocess.run(["bash", "-c", setup], capture_output=True, text=True, check=False)
+    shown = [line[line.index(" +") + 1 :] for line in box.log().splitlines() if " +" in line]
+    # The two sides of a pipe are shown as they come.
+    assert sorted(shown) == sorted(plain.stderr.splitlines())
+
+
+def test_loops_of_a_setup_fill_no_disk(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """Of each line the first hundred times are written down; a line that comes later is found all the same."""
+    box = make_gpu_machine(make_machine, tmp_path)
+    setup = "for number in {1..500}; do\n  :\n  true\ndone\nfor number in {1..500}; do :; done\necho last"
+    assert outcome(box, "true", setup=setup) == "succeeded", box.log()
+    lines = [line.split()[1] for line in (box.root / "setup.trace").read_text().splitlines()]
+    assert lines.count("2") == lines.count("3") == 100
+    assert lines[-2:] == ["5", "6"]
