@@ -81,7 +81,7 @@ def test_rocms_version_is_read_from_its_file_or_asked_for(tmp_path: Path, tools:
 
 
 def test_of_several_rocms_the_newest_counts(tmp_path: Path) -> None:
-    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder"""
+    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
     add_node(tmp_path, 1, 90402, 1216)
     for version in ("7.9.0", "7.12.0", "7.11.0"):
         folder = tmp_path / f"opt/rocm/core-{version[:-2]}/.info"

@@ -203,7 +203,7 @@ def test_a_vendors_tool_is_found_where_rocm_is(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_newest_rocms_tool_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder"""
+    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
     for version in ("7.9", "7.12", "7.11"):
         make_tools(tmp_path / f"opt/rocm/core-{version}/bin", amd_smi="true")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
