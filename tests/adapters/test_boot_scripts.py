@@ -763,6 +763,19 @@ def test_a_reboot_finds_the_data_where_it_was(disks: Disks) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("other_mib", [64, 128], ids=["as large", "larger"])
+def test_a_reboot_takes_the_disk_in_use_before_any_blank_one(disks: Disks, other_mib: int) -> None:
+    """A disk beside it that is blank, and comes last by name or size, stays blank: names change from boot to boot."""
+    no_image(disks)
+    disks.add_local(disks.make("first", mib=64), "a")
+    disks.boot_local(then="echo mine >data/set; umount data scratch")
+    other = disks.make("other", mib=other_mib)
+    disks.add_local(other, "b")
+    assert "mine" in disks.boot_local(then="cat data/set")
+    assert other.read_bytes() == bytes(other_mib * MIB)
+
+
+@needs_root
 @pytest.mark.parametrize("what", ["a file system", "not zero", "partitions"])
 def test_a_local_disk_that_holds_something_is_left_alone(disks: Disks, what: str) -> None:
     """Not a byte changes; the data stays on the root disk, and the boot goes on."""
