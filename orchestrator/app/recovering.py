@@ -26,7 +26,7 @@ from orchestrator.core.plan import Plan, usable_machine
 from orchestrator.core.ports import Clock
 from orchestrator.core.recovery import describe_end, is_loss
 from orchestrator.core.report import RunState
-from orchestrator.engine.observe import ask, latest_command, why_ended
+from orchestrator.engine.observe import ask_one, latest_command, why_ended
 from orchestrator.engine.performing import Progress
 
 _FIRST_PAUSE = timedelta(seconds=15)
@@ -160,7 +160,7 @@ def is_lost(app: App, record: RunRecord, say: Say) -> bool:
         return False
     world = app.world(record.spec.provider)
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == record.run_id)
-    report = next((seen for machine in machines if (seen := ask(world, machine))), None)
+    report = ask_one(world, machines)
     if usable_machine(machines, report) is not None:
         # Whoever made it has died before the command was started.
         return report is not None and report.command.state is RunState.IDLE and not report.command.started

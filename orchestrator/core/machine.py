@@ -128,6 +128,11 @@ class Machine:
         """Some command has seen its boot to the end: only that replaces its first host key."""
         return self.address is not None and not self.address.provisional
 
+    @property
+    def may_answer(self) -> bool:
+        """It may be asked, and its results fetched; also where it is of no use for a new command any more."""
+        return self.address is not None and self.state in (MachineState.READY, MachineState.UNKNOWN)
+
     def require_address(self) -> SshAddress:
         """Return its address.
 

@@ -23,7 +23,8 @@ class Observed:
         offers_basis: where the prices come from: `live`, or a snapshot's date.
         machines: of this run, not gone, found at the provider.
         machines_before: how many this run has had, those that are gone included.
-        report: of the run's ready machine; None where there is none or it doesn't answer.
+        report: of the run's usable machine, or else of one that nobody can use and that still answers; None where none
+            answers.
         code: the laptop's; None where the job sends none.
         spent_usd: by this run's machines until now.
         usual_duration: of successful runs of this job and mode; None without any.
@@ -50,6 +51,10 @@ class Observed:
     results: bool = False
     outcome: RunState | None = None
     mark: int = 0
+
+    def report_of(self, machine: Machine) -> MachineReport | None:
+        """Return the report where it is this machine's."""
+        return self.report if self.report is not None and self.report.machine == machine.id else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

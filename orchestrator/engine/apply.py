@@ -62,7 +62,7 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
                 held.enter_context(world.ledger.lock(spec.run_id, wait=_OTHERS))
             else:
                 with _closing_unborn(spec, world, events, applies=is_new and isinstance(action, _Preparation)):
-                    note = performer.perform(action, ends=_ends(plan))
+                    note = performer.perform(action, ends=_destroys(plan, action.machine_id))
             events(ActionEnded(number=number, action=action, note=note))
             if isinstance(action, FollowCommand) and _stays(performer.progress.command):
                 return performer.progress
@@ -119,6 +119,10 @@ def _ends(plan: Plan) -> bool:
     """Tell whether nothing is to be left of the run; a machine that is replaced, or is of no use, ends no run."""
     acting = [action for action in plan.actions if not isinstance(action, FetchResults)]
     return bool(acting) and isinstance(acting[-1], DestroyMachine)
+
+
+def _destroys(plan: Plan, machine_id: str) -> bool:
+    return any(isinstance(action, DestroyMachine) and action.machine_id == machine_id for action in plan.actions)
 
 
 def _refuse_stale(plan: Plan, world: World) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import KedgeError, UnreachableError
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Progress
-from orchestrator.core.report import ResultFile
+from orchestrator.core.report import Command, ResultFile
 from orchestrator.core.units import format_bytes
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
@@ -25,11 +25,11 @@ class Fetched:
 
     Attributes:
         note: for a person.
-        is_final: a verified copy of all that is on the machine, whose command was over before it was made.
+        final: how the command ended, where this is a verified copy of all that is on the machine, made after that.
     """
 
     note: str
-    is_final: bool = False
+    final: Command | None = None
 
 
 def fetch_results(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
@@ -65,16 +65,16 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
 
 def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
     there = world.provider.describe(machine.id)
-    if there is None or there.state is not MachineState.READY or there.address is None:
+    if there is None or not there.may_answer:
         raise UnreachableError(f"machine {machine.id} can't be reached")
-    remote = world.connector.connect(there.address)
-    was_over = agent_client.report(remote, there).command.state.is_over
+    remote = world.connector.connect(there.require_address())
+    command = agent_client.report(remote, there).command
     for _ in range(_TRIES):
         files = agent_client.manifest(remote, there)
         world.data.fetch(there, f"{there.root}/results", destination, progress)
         different = find_differences(files, Path(destination))
         if not different:
-            return Fetched(note=_describe(files), is_final=was_over)
+            return Fetched(note=_describe(files), final=command if command.state.is_over else None)
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
             f"the copy of {different[0]} differs from the machine's",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from orchestrator.core.actions import CreateMachine
@@ -28,7 +30,7 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     now = world.clock.now()
     mark = world.ledger.mark(spec.run_id)
     machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
-    report = next((seen for machine in machines if (seen := ask(world, machine))), None)
+    report = ask_one(world, machines)
     usable = usable_machine(machines, report)
     source = world.code(spec.job) if code else None
     return Observed(
@@ -50,12 +52,18 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     )
 
 
+def ask_one(world: World, machines: Sequence[Machine]) -> MachineReport | None:
+    """Ask a run's machines how they are, usable ones first; return the first answer, None where none answers."""
+    in_turn = sorted(machines, key=lambda machine: machine.state is MachineState.UNKNOWN)
+    return next((seen for machine in in_turn if (seen := ask(world, machine))), None)
+
+
 def ask(world: World, machine: Machine) -> MachineReport | None:
     """Ask a machine how it is; None where it doesn't answer."""
-    if machine.state is not MachineState.READY or machine.address is None:
+    if not machine.may_answer:
         return None
     try:
-        return agent_client.report(world.connector.connect(machine.address), machine)
+        return agent_client.report(world.connector.connect(machine.require_address()), machine)
     except (UnreachableError, KedgeError):
         return None
 

@@ -74,7 +74,7 @@ class Performer:
 
         Args:
             action: any but to follow a command, which changes nothing.
-            ends: its plan ends machines: a command that can't be stopped must not keep its machine from that, nor
+            ends: its plan ends its machine: a command that can't be stopped must not keep the machine from that, nor
                 results that can't be fetched any more at its deadline.
 
         Raises:
@@ -198,9 +198,16 @@ class Performer:
         with suppress(UnreachableError):
             machine = self._reach(action.machine_id, at_most=_FETCHED_FROM)
         fetched = fetch_results(self._world, machine, action.destination, self._moved)
-        if fetched.is_final:
+        if fetched.final is not None:
             self._fetched.add(action.machine_id)
+            self._note_unseen(fetched.final)
         return fetched.note
+
+    def _note_unseen(self, command: Command) -> None:
+        """Record how a command ended that nobody has followed: its machine may never have uploaded that."""
+        record = self._world.ledger.run(self._spec.run_id)
+        if record is not None and record.outcome != command.state:
+            note_outcome(self._world, self._spec.run_id, command)
 
     def _note(self, command: Command) -> str:
         self.progress.command = command

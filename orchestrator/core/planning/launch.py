@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.core.actions import Action, DestroyMachine, FetchResults, FollowCommand
+from orchestrator.core.actions import Action, DestroyMachine, FetchResults, FollowCommand, StopCommand
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Ending, Observed, Plan, usable_machine
@@ -24,7 +24,8 @@ from orchestrator.core.report import RunState
 def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
     """Plan what is missing between what was observed and a run that is done.
 
-    A machine that nobody can use, such as one whose creation is unclear, is ended before another is made.
+    A machine that nobody can use, such as one whose creation is unclear, is ended before another is made; where it
+    still answers, its command is stopped and its results are fetched first.
 
     Raises:
         BadRequestError: the job can't end before its deadline.
@@ -32,12 +33,12 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
         OverBudgetError: the worst case costs more than the budget.
     """
     machine = usable_machine(observed.machines, observed.report)
-    unclear = tuple(DestroyMachine(machine_id=m.id) for m in observed.machines if m is not machine)
-    if machine is None and observed.outcome is RunState.SUCCEEDED:
-        return _plan_late_fetch(spec, observed, unclear, ending)
+    useless = tuple(m for m in observed.machines if m is not machine)
+    if machine is None and _has_succeeded(observed):
+        return _plan_late_fetch(spec, observed, ending)
     start = _start_anew(spec, within_budget(spec, observed)) if machine is None else _go_on(spec, observed, machine)
-    actions = (*unclear, *start.actions, *_plan_ending(spec, start.machine_id, ending))
-    plan = price_plan(spec, observed, actions, start.terms)
+    before, after = _plan_ends(spec, observed, useless, ending), _plan_ending(spec, start.machine_id, ending)
+    plan = price_plan(spec, observed, (*before, *start.actions, *after), start.terms)
     refuse_over_budget(plan)
     return replace(plan, notes=launch_notes(spec, observed, ending))
 
@@ -70,13 +71,38 @@ def _go_on(spec: LaunchSpec, observed: Observed, machine: Machine) -> _Start:
     return _Start(machine_id=machine.id, actions=plan_on_machine(spec.job, observed, machine), terms=terms)
 
 
-def _plan_late_fetch(spec: LaunchSpec, observed: Observed, unclear: tuple[Action, ...], ending: Ending) -> Plan:
-    """A run that has succeeded needs no machine: its results are in the store."""
-    source = f"{spec.run_id}-m{observed.machines_before}"
-    fetch = (FetchResults(machine_id=source, destination=ending.destination),) if ending.destination else ()
+def _plan_ends(
+    spec: LaunchSpec, observed: Observed, useless: tuple[Machine, ...], ending: Ending
+) -> tuple[Action, ...]:
+    """End machines that nobody can use, once what the one that still answers has made is at home and in the store.
+
+    One that is being reclaimed stops its command and uploads by itself, and has no time for a copy.
+    """
+    report = observed.report
+    actions: list[Action] = []
+    if spec.job.run and report is not None and not report.notice and report.machine in {m.id for m in useless}:
+        if report.command.state.is_live:
+            actions.append(StopCommand(machine_id=report.machine, restarts=True))
+        if ending.destination is not None:
+            actions.append(FetchResults(machine_id=report.machine, destination=ending.destination))
+    return (*actions, *(DestroyMachine(machine_id=m.id) for m in useless))
+
+
+def _has_succeeded(observed: Observed) -> bool:
+    """The machine may know of it, and the object store not yet."""
+    seen = observed.report.command.state if observed.report else None
+    return RunState.SUCCEEDED in (seen, observed.outcome)
+
+
+def _plan_late_fetch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
+    """A run that has succeeded needs no machine: its results are on the one that still answers, or in the store."""
+    actions = list(_plan_ends(spec, observed, observed.machines, ending))
+    if ending.destination is not None and not any(isinstance(action, FetchResults) for action in actions):
+        source = f"{spec.run_id}-m{observed.machines_before}"
+        actions.append(FetchResults(machine_id=source, destination=ending.destination))
     return Plan(
         run_id=spec.run_id,
-        actions=(*unclear, *fetch),
+        actions=tuple(actions),
         worst_usd=observed.spent_usd,
         notes=("the run has succeeded already; nothing is rented for it",),
         mark=observed.mark,

@@ -19,7 +19,8 @@ def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) 
             fix=f"give it one with `kedge resume {run_id}`, which also starts it",
         )
     actions: list[Action] = [*plan_code(job, observed.code, machine.id)] if send_code else []
-    state = observed.report.command.state if observed.report else RunState.IDLE
+    report = observed.report_of(machine)
+    state = report.command.state if report else RunState.IDLE
     if state.is_live:
         actions.append(StopCommand(machine_id=machine.id, restarts=True))
     actions.append(

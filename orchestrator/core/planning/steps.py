@@ -55,7 +55,7 @@ def plan_new_machine(spec: LaunchSpec, observed: Observed, machine_id: str) -> t
 
 def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Action, ...]:
     """Plan what a machine lacks until the command is at work; nothing where it is, or has succeeded."""
-    report = observed.report
+    report = observed.report_of(machine)
     actions: list[Action] = []
     if report is None or _is_newborn(machine):
         actions.append(AwaitMachine(machine_id=machine.id))

@@ -1,7 +1,8 @@
 """What a local machine looks like from outside.
 
 UNKNOWN is a machine half made, or a lost one: its init is dead, which arms the deadline and starts sshd and the agent
-again when they die. Only its destruction settles it; until then its agent and the next sweep know the deadline.
+again when they die. Only its destruction settles it; until then its agent and the next sweep know the deadline, and
+its command can be stopped and its results fetched for as long as sshd lives.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""A machine whose init died still trains and still answers: what it has made is saved before it is ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.adapters.providers.local.folder import MachineFolder
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+TRAIN = """
+import pathlib, signal, sys, time
+
+saved, results = pathlib.Path("ckpt/saved"), pathlib.Path("results")
+saved.parent.mkdir(exist_ok=True)
+results.mkdir(exist_ok=True)
+
+def checkpoint(*_):
+    saved.write_text(str(step))
+    (results / "stopped.txt").write_text(str(step))
+    sys.exit()
+
+step = int(saved.read_text()) if saved.exists() else 0
+print(f"going on from step {step}" if step else "a fresh start", flush=True)
+signal.signal(signal.SIGTERM, checkpoint)
+while not pathlib.Path(sys.argv[1]).exists():
+    step += 1
+    print(f"step {step}", flush=True)
+    time.sleep(0.05)
+(results / "final.txt").write_text("trained")
+"""
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py %s
+    outputs: [results]
+    checkpoints: ckpt
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 20s}
+"""
+
+
+def launch(laptop: Laptop) -> str:
+    """Start a command that goes on until there is a file, and that saves only when it is stopped or done."""
+    (laptop.home / "train.py").write_text(TRAIN)
+    laptop.write_job(JOB % (laptop.home / "enough"))
+    run = str(laptop.json("launch", "--yes", "--detach")["run"])
+    wait_until(lambda: "step 3" in laptop.kedge("logs"))
+    return run
+
+
+def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
+    """Kill the machine's init, and its agent's watch, which uploads, where that is wanted."""
+    init = MachineFolder(laptop.state / "machines" / f"{run}-m1").init()
+    assert init is not None
+    watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
+    assert len(watches) == 1
+    for process in (psutil.Process(init.pid), *(watches if watch else [])):
+        process.kill()
+        process.wait(timeout=10)
+
+
+def finish(laptop: Laptop, run: str) -> None:
+    (laptop.home / "enough").touch()
+    state = laptop.state / "machines" / f"{run}-m1" / "state.json"
+    wait_until(lambda: "succeeded" in state.read_text())
+
+
+def home(laptop: Laptop, run: str) -> Path:
+    return laptop.home / "kedge-results" / run / "output" / "results"
+
+
+def test_a_teardown_stops_the_command_and_brings_home_what_it_saves_then(laptop: Laptop) -> None:
+    """The copy is the machine's, not an older one of the object store's."""
+    run = launch(laptop)
+    lose_init(laptop, run)
+    laptop.kedge("teardown", "--yes")
+    assert int((home(laptop, run) / "stopped.txt").read_text()) >= 3
+    assert laptop.processes() == []
+    assert not list((laptop.state / "machines").iterdir())
+
+
+def test_a_replacement_goes_on_from_what_the_lost_machine_saved_at_the_end(laptop: Laptop) -> None:
+    """It has no other checkpoint: without the stop, the new machine would begin again."""
+    run = launch(laptop)
+    lose_init(laptop, run)
+    laptop.kedge("resume", run, "--yes", "--detach")
+    saved = (home(laptop, run) / "stopped.txt").read_text()
+    assert [machine["id"] for machine in laptop.json("status", run)[0]["machines"]] == [f"{run}-m2"]
+    wait_until(lambda: f"going on from step {saved}" in laptop.kedge("logs", "--lines", "100000"))
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+
+
+@pytest.mark.parametrize("words", [("teardown",), ("resume",)], ids=["teardown", "resume"])
+def test_finished_results_that_nothing_uploaded_come_home(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Its watch is dead as well: they are on its disk only. No other machine is made, and the run has succeeded."""
+    run = launch(laptop)
+    lose_init(laptop, run, watch=True)
+    finish(laptop, run)
+    laptop.kedge(*words, run, "--yes")
+    assert (home(laptop, run) / "final.txt").read_text() == "trained"
+    ledger = laptop.ledger()
+    record = ledger.run(run)
+    assert record is not None
+    assert (record.stage, record.outcome) == ("ended", "succeeded")
+    assert [machine.id for machine in ledger.machines(run)] == [f"{run}-m1"]
+    ledger.close()
+    assert laptop.processes() == []
+
+
+def test_a_lost_machine_that_does_not_answer_is_ended_all_the_same(laptop: Laptop) -> None:
+    """Its sshd is dead as well: nothing waits for it."""
+    run = launch(laptop)
+    wait_until((laptop.state / "store" / run).exists)
+    lose_init(laptop, run)
+    sshd = MachineFolder(laptop.state / "machines" / f"{run}-m1").sshd_pid
+    psutil.Process(int(sshd.read_text())).kill()
+    laptop.kedge("teardown", "--yes")
+    assert laptop.processes() == []
