@@ -78,6 +78,11 @@ def message_of(err: ClientError) -> str:
     return " ".join(str(err.response.get("Error", {}).get("Message", "")).split())
 
 
+def is_denied(err: KedgeError) -> bool:
+    """Tell whether an error was made of an answer that speaks of a missing permission."""
+    return isinstance(err.__cause__, ClientError) and code_of(err.__cause__) in FORBIDDEN
+
+
 def translate(err: ClientError | BotoCoreError, what: str) -> KedgeError:
     """Make one of kedge's errors of one of the SDK's.
 

@@ -17,6 +17,7 @@ from orchestrator.adapters.providers.aws.account_plan import (
 from orchestrator.adapters.providers.aws.account_removal import AccountRemoval, plan_removal, remove_account
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes
 from orchestrator.adapters.providers.aws.home import cache_name, forget_account
+from orchestrator.adapters.providers.aws.record import Records
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.settings import Settings
@@ -46,7 +47,8 @@ class AccountLevel:
             )
         self._session = AwsSession(region=region, environ=settings.environ)
         self._clock = SystemClock()
-        self._cache_dir = settings.state_dir / provider / cache_name(settings.environ)
+        self._folder = settings.state_dir / provider
+        self._cache_dir = self._folder / cache_name(settings.environ)
 
     @contextmanager
     def planned(self, wishes: AccountWishes) -> Iterator[AccountChange]:
@@ -83,7 +85,7 @@ class AccountLevel:
         home = home_region(self._session)
         if home and home != self._session.region:
             raise BadRequestError(f"the account level is in {home}", fix=f"say --region {home}")
-        return plan_removal(self._session)
+        return plan_removal(self._session, Records(self._folder).regions())
 
     def remove(self, removal: AccountRemoval, *, delete_data: bool) -> None:
         """Take it away.

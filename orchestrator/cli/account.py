@@ -102,13 +102,16 @@ def _remove(level: AccountLevel, *, delete_data: bool, dry_run: bool, yes: bool,
 
     removal = level.plan_removal()
     changes = removal.changes(delete_data=delete_data) if removal is not None else ()
+    notes = removal.notes if removal is not None else ()
     _show(removal, changes, as_json=as_json)
+    for note in notes:
+        _say(f"! {note}", as_json=as_json)
     wanted = removal is not None and any(change.sign == "-" for change in changes)
     if removal is not None and wanted and not dry_run:
         confirm("Take it away?", yes=yes)
         level.remove(removal, delete_data=delete_data)
         _say("Gone.", as_json=as_json)
-    _conclude(removal, changes, done=wanted and not dry_run, as_json=as_json)
+    _conclude(removal, changes, done=wanted and not dry_run, as_json=as_json, notes=notes)
 
 
 def _show(planned: AccountChange | AccountRemoval | None, changes: Sequence[Change], *, as_json: bool) -> None:
@@ -136,10 +139,10 @@ def _conclude(
     *,
     done: bool,
     as_json: bool,
-    **made: str,
+    **more: object,
 ) -> None:
     from orchestrator.cli.render import print_json
 
     if as_json:
         where = {} if planned is None else {"account": planned.account_id, "region": planned.region}
-        print_json({"provider": "aws", **where, "actions": list(changes), "done": done, **made})
+        print_json({"provider": "aws", **where, "actions": list(changes), "done": done, **more})

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.providers.aws.account_removal import AccountRemoval, plan_removal
+from orchestrator.adapters.providers.aws.record import Records
+from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, VolumeSpec
-from tests.adapters.aws.world import RUN, AwsWorld
+from tests.adapters.aws.world import RUN, AwsWorld, set_up
 from tests.cloudbox.leftovers import leftovers
 
 AWAY = "eu-west-1"
@@ -17,8 +21,8 @@ SCRATCH = VolumeSpec(name="scratch", target="data/scratch", size_gib=20, at_end=
 SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=10)
 
 
-def rent(aws: AwsWorld, *volumes: VolumeSpec) -> None:
-    aws.provider().create(aws.order(region=AWAY, zone=f"{AWAY}a", volumes=volumes))
+def rent(aws: AwsWorld, *volumes: VolumeSpec, region: str = AWAY) -> None:
+    aws.provider().create(aws.order(region=region, zone=f"{region}a", volumes=volumes))
 
 
 def stranger(aws: AwsWorld) -> AwsWorld:
@@ -117,3 +121,73 @@ def test_a_kind_of_thing_that_may_not_be_listed_hides_no_other(
     assert found.unseen
     assert {part.may_bill for part in found.unseen} == {may_bill}
     assert all(action in part.what for part in found.unseen)
+
+
+@pytest.mark.parametrize("how", ["scp", "not-enabled", "opt-in"])
+def test_a_closed_region_that_nobody_here_has_used_may_not_bill(aws: AwsWorld, how: str) -> None:
+    """An organization denies most regions, and EC2 lists them all the same: each is named once, and worries nobody.
+
+    fact: aws-scp-deny; fact: aws-region-not-enabled
+    """
+    for region in (AWAY, "us-west-2"):
+        aws.api.close_region(region, how)
+    rent(aws, region="us-east-2")
+    found = aws.provider().sweep()
+    assert [machine.id for machine in found.machines] == [M1]
+    assert [part.what.partition(" ")[0] for part in found.unseen] == [AWAY, "us-west-2"]
+    assert not any(part.may_bill for part in found.unseen)
+
+
+def test_a_closed_region_with_something_of_this_computer_s_may_bill(aws: AwsWorld) -> None:
+    """The organization closed it afterwards: the machine there runs on."""
+    rent(aws)
+    aws.api.close_region(AWAY)
+    assert any(AWAY in part.what for part in aws.provider().sweep().unseen if part.may_bill)
+    assert not any(part.may_bill for part in stranger(aws).provider().sweep().unseen)
+
+
+def test_a_denial_that_names_no_organization_may_hide_what_bills(aws: AwsWorld) -> None:
+    """It may as well be the user's own policy, which says nothing about what others have there."""
+    aws.api.close_region(AWAY, "scp-unsaid")
+    assert any(part.may_bill for part in aws.provider().sweep().unseen)
+
+
+def removal(aws: AwsWorld) -> AccountRemoval | None:
+    """Plan what `kedge bootstrap --remove` would take away."""
+    return plan_removal(AwsSession(), Records(aws.folder / "aws").regions())
+
+
+def test_regions_that_an_organization_denies_keep_no_account_level(aws: AwsWorld) -> None:
+    """With the role of all runs, machines are looked for everywhere: a closed region is said, and may have none.
+
+    fact: aws-scp-deny
+    """
+    aws.api.client("cloudformation").delete_stack(StackName="kedge-account")
+    set_up(aws.api, RunRole="true")
+    aws.api.close_region(AWAY)
+    planned = removal(aws)
+    assert planned is not None
+    assert [note.partition(" ")[0] for note in planned.notes] == [AWAY]
+
+
+def test_a_record_in_a_region_that_is_closed_now_keeps_the_account_level(aws: AwsWorld) -> None:
+    """Its machine may still have the role."""
+    aws.api.client("cloudformation").delete_stack(StackName="kedge-account")
+    set_up(aws.api, RunRole="true")
+    rent(aws)
+    with pytest.raises(ConflictError, match="runs still need"):
+        removal(aws)
+    aws.api.close_region(AWAY)
+    with pytest.raises(KedgeError, match="may still have the role") as refused:
+        removal(aws)
+    assert AWAY in refused.value.why
+
+
+def test_a_budget_that_may_not_be_read_keeps_no_account_level(aws: AwsWorld) -> None:
+    """A role without budgets:ViewBudget removes the rest, and is told that an alarm may stay."""
+    aws.api.fail_next("DescribeBudget", "AccessDeniedException", status=400, times=None)
+    planned = removal(aws)
+    assert planned is not None
+    assert planned.budget is None
+    (note,) = planned.notes
+    assert "budget alarm stays" in note

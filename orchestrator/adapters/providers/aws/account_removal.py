@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.aws_sdk import is_denied, translate
 from orchestrator.adapters.providers.aws.account_bucket import (
     bucket_versions,
     default_bucket,
@@ -18,9 +18,9 @@ from orchestrator.adapters.providers.aws.account_bucket import (
 from orchestrator.adapters.providers.aws.account_budget import Budget, read_budget, remove_budget
 from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
 from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
+from orchestrator.adapters.providers.aws.everywhere import find_machines
 from orchestrator.adapters.providers.aws.naming import SHARED_ROLE
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
-from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, find_instances
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.units import format_bytes
 
@@ -42,6 +42,7 @@ class AccountRemoval:
         bytes: in those objects.
         resources: in words, without the bucket.
         budget: None where there is none, or where AWS doesn't say so to the user.
+        notes: what couldn't be looked at, one line each.
     """
 
     account_id: str
@@ -52,6 +53,7 @@ class AccountRemoval:
     bytes: int
     resources: tuple[str, ...]
     budget: Budget | None = None
+    notes: tuple[str, ...] = ()
 
     def changes(self, *, delete_data: bool) -> tuple[Change, ...]:
         """List what goes, and say what becomes of the bucket."""
@@ -69,26 +71,30 @@ class AccountRemoval:
         return (*gone, Change(sign="~", says=f"{name} stays, and costs money: {holds}; --delete-data deletes it"))
 
 
-def plan_removal(session: AwsSession) -> AccountRemoval | None:
+def plan_removal(session: AwsSession, recorded: Collection[str] = ()) -> AccountRemoval | None:
     """Look at what the account level holds; None where there is none in the session's region. Changes nothing.
 
     A bucket that an earlier removal left is found by its name, where kedge chose that.
 
+    Args:
+        session: of the region in which it is.
+        recorded: regions in which this computer has made something.
+
     Raises:
-        ConflictError: roles of runs need it.
+        ConflictError: roles of runs, or machines, need it.
         KedgeError: AWS doesn't tell.
     """
     client = session.client("cloudformation")
     try:
         stack = find_stack(client)
         found = _resources(client, stack) if stack is not None else {"Bucket": default_bucket(session)}
-        _refuse_while_needed(session, found)
+        notes = _refuse_while_needed(session, found, recorded)
         bucket = _existing(session, found.pop("Bucket", ""), surely_ours=stack is not None)
         sizes = [size for _, size in bucket_versions(own_s3(session, session.account_id()), bucket)] if bucket else []
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the account level of AWS can't be looked at") from err
-    budget = read_budget(session)
-    if stack is None and not bucket and budget is None:
+    budget, unread = _look_at_budget(session)
+    if stack is None and not bucket and budget is None and not unread:
         return None
     return AccountRemoval(
         account_id=session.account_id(),
@@ -99,6 +105,7 @@ def plan_removal(session: AwsSession) -> AccountRemoval | None:
         bytes=sum(sizes),
         resources=tuple(describe_resource(logical_id) for logical_id in found),
         budget=budget,
+        notes=(*notes, *unread),
     )
 
 
@@ -127,6 +134,16 @@ def remove_account(session: AwsSession, removal: AccountRemoval, clock: Clock, *
         raise translate(err, "the account level of AWS can't be taken away") from err
 
 
+def _look_at_budget(session: AwsSession) -> tuple[Budget | None, tuple[str, ...]]:
+    """Return the budget; who may not read it removes the rest all the same, and is told so."""
+    try:
+        return read_budget(session), ()
+    except KedgeError as err:
+        if not is_denied(err):
+            raise
+        return None, (f"the budget alarm stays, where there is one: {err.why}",)
+
+
 def _resources(client: CloudFormationClient, stack: Stack) -> dict[str, str]:
     """Return the physical ids of what the stack has, by their names in account.yaml."""
     pages = client.get_paginator("list_stack_resources").paginate(StackName=stack.id)
@@ -149,19 +166,31 @@ def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> 
         )
 
 
-def _refuse_while_needed(session: AwsSession, found: Mapping[str, str]) -> None:
+def _refuse_while_needed(session: AwsSession, found: Mapping[str, str], recorded: Collection[str]) -> tuple[str, ...]:
     """Refuse while runs have roles under the boundary, or machines with the role of all runs.
 
     IAM would refuse too, but only when half of the account level is gone.
+
+    Returns:
+        The regions that are closed to the account, in which there can be no such machine.
     """
     if not found.get("RunBoundary"):
-        return
+        return ()
     pages = session.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=found["RunBoundary"])
     roles = {role["RoleName"] for page in pages for role in page["PolicyRoles"]} - {SHARED_ROLE}
     _refuse_needed("their roles are there", roles)
-    if "SharedRunRole" in found:
-        machines = find_instances(session, session.regions(), EVERY_MACHINE)
-        _refuse_needed("their machines have its role", {each.machine_id for each in machines if not each.is_gone})
+    if "SharedRunRole" not in found:
+        return ()
+    seen = find_machines(session, recorded)
+    _refuse_needed("their machines have its role", {each.machine_id for each in seen.instances if not each.is_gone})
+    unseen = [part.what for part in seen.unseen if part.may_bill]
+    if unseen:
+        raise KedgeError(
+            "machines may still have the role of all runs",
+            why="; ".join(unseen),
+            fix="have an administrator allow ec2:DescribeInstances in every region, or use another profile",
+        )
+    return tuple(part.what for part in seen.unseen)
 
 
 def _refuse_needed(why: str, names: Collection[str]) -> None:

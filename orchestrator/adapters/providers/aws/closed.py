@@ -34,9 +34,18 @@ def why_left_out(err: ClientError | KedgeError) -> str:
 
 def is_closed(err: ClientError | KedgeError) -> bool:
     """Tell whether nothing can be rented in the region that has answered so."""
+    return bool(why_closed(err))
+
+
+def why_closed(err: ClientError | KedgeError) -> str:
+    """Say why nothing can be rented in the region that has answered so; empty where that isn't said."""
     # fact: aws-scp-deny; fact: aws-region-not-enabled
     cause = _answer(err)
-    return cause is not None and (code_of(cause) in _NOT_ENABLED or is_denied_by_scp(cause))
+    if cause is None:
+        return ""
+    if is_denied_by_scp(cause):
+        return f"is closed to this account by a {SCP}"
+    return "is not enabled for this account" if code_of(cause) in _NOT_ENABLED else ""
 
 
 def is_denied_by_scp(err: ClientError) -> bool:

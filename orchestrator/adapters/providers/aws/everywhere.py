@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws import schedule
+from orchestrator.adapters.providers.aws.closed import why_closed
 from orchestrator.adapters.providers.aws.identity import list_roles
 from orchestrator.adapters.providers.aws.prices import HOURS_PER_MONTH
 from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_in
@@ -47,41 +48,78 @@ class Everything:
     unseen: tuple[UnseenPart, ...] = ()
 
 
-def find_everything(session: AwsSession, regions: Sequence[str]) -> Everything:
-    """Look through these regions at once, and through what belongs to none.
+def find_everything(session: AwsSession, known: Collection[str]) -> Everything:
+    """Look through all enabled regions at once, and through what belongs to none.
 
     Each kind of thing is looked for by itself: one that can't be listed hides none of the others.
+
+    Args:
+        session: the way to AWS.
+        known: regions in which there may be something: these are looked at too, and one of them that is closed to the
+            account may bill. Any other closed region can't.
+
+    Raises:
+        KedgeError: AWS doesn't list its regions.
     """
     # The SDK's clients may be shared by threads, its session may not: they are made here.
     looks = [_Look(partial(_see_roles, session.client("iam")), may_bill=False)]
-    for region in regions:
+    for region in _all_regions(session, known):
         ec2, scheduler = session.client("ec2", region), session.client("scheduler", region)
+        unknown = "" if region in known else region
         looks += [
-            _Look(partial(_see_instances, ec2)),
-            _Look(partial(_see_volumes, ec2)),
-            _Look(partial(_see_groups, ec2), may_bill=False),
-            _Look(partial(_see_schedules, scheduler), may_bill=False),
+            _Look(partial(_see_instances, ec2), unknown),
+            _Look(partial(_see_volumes, ec2), unknown),
+            _Look(partial(_see_groups, ec2), unknown, may_bill=False),
+            _Look(partial(_see_schedules, scheduler), unknown, may_bill=False),
         ]
+    return _look_at_once(looks)
+
+
+def find_machines(session: AwsSession, known: Collection[str]) -> Everything:
+    """Look for machines only; the arguments and errors are those of `find_everything`."""
+    return _look_at_once(
+        [
+            _Look(partial(_see_instances, session.client("ec2", region)), "" if region in known else region)
+            for region in _all_regions(session, known)
+        ]
+    )
+
+
+def _all_regions(session: AwsSession, known: Collection[str]) -> Sequence[str]:
+    return sorted({*session.regions(), *known})
+
+
+def _look_at_once(looks: Sequence[_Look]) -> Everything:
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         found = list(pool.map(lambda look: look(), looks))
     return Everything(
         instances=tuple(each for part in found for each in part.instances),
         leftovers=tuple(each for part in found for each in part.leftovers),
-        unseen=tuple(line for part in found for line in part.unseen),
+        # A region that is closed says so once.
+        unseen=tuple(dict.fromkeys(line for part in found for line in part.unseen)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look at one kind of thing in one place; `may_bill` says whether such things cost money."""
+    """A look at one kind of thing in one place.
+
+    Attributes:
+        unknown: the region, where nothing is known to be in it; else empty.
+        may_bill: such things cost money.
+    """
 
     see: Callable[[], Everything]
+    unknown: str = ""
     may_bill: bool = True
 
     def __call__(self) -> Everything:
         try:
             return self.see()
         except KedgeError as err:
+            if self.unknown and (closed := why_closed(err)):
+                what = f"{self.unknown} {closed}, and this computer has no record of anything there"
+                return Everything(unseen=(UnseenPart(what=what, may_bill=False),))
             return Everything(unseen=(UnseenPart(what=f"{err.what}: {err.why}", may_bill=self.may_bill),))
 
 

@@ -129,7 +129,7 @@ class AwsProvider:
             KedgeError: AWS doesn't list its regions.
         """
         tools = self._tools
-        found = find_everything(tools.session, sorted({*tools.session.regions(), *tools.known_regions()}))
+        found = find_everything(tools.session, tools.known_regions())
         for instance in found.instances:
             tools.swept.setdefault(instance.tags.get(RUN, ""), set()).add(instance.region)
         for leftover in found.leftovers:

@@ -100,3 +100,8 @@ class Records(RecordFolder[MachineRecord, RunRecord]):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, MachineRecord, RunRecord)
+
+    def regions(self) -> set[str]:
+        """List the regions in which there may be something that was made here."""
+        found = {record.region for record in self.machines()}
+        return found.union(*({*run.groups, *run.volumes} for run in self.runs()))

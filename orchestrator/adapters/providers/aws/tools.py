@@ -57,7 +57,4 @@ class Tools:
 
     def known_regions(self) -> set[str]:
         """List the regions in which this laptop, or its user, says that there may be something."""
-        recorded = {record.region for record in self.records.machines()}
-        for run in self.records.runs():
-            recorded |= {*run.groups, *run.volumes}
-        return {self.session.region, *self.regions, *recorded}.union(*self.swept.values())
+        return {self.session.region, *self.regions, *self.records.regions()}.union(*self.swept.values())
