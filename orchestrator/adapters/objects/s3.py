@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # One connection carries 50 to 100 MB/s (Amazon S3 User Guide, "Performance guidelines", 2026-11); the SDK keeps ten.
 _WORKERS = 8
-_OF_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+_OF_AMAZON = ".amazonaws.com"
 
 
 class S3Store(Results):

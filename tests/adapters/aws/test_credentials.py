@@ -18,9 +18,14 @@ import pytest
 from botocore.exceptions import RefreshWithMFAUnsupportedError
 
 from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.providers.aws.offers import list_offers
 from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import Resources
+from orchestrator.core.offer import Accelerators
 from tests.cloudbox.box import Box
+from tests.laptop import Laptop
 
 CODE = "654098"
 WHO = "from orchestrator.adapters.providers.aws.session import AwsSession; print(AwsSession().account_id())"
@@ -119,6 +124,50 @@ def test_an_expired_sso_login_names_the_command_that_renews_it(home: Path, monke
     with pytest.raises(BadRequestError) as refused:
         AwsSession().client("ec2")
     assert refused.value.fix == "run `aws sso login --profile sso`"
+
+
+def test_an_expired_sso_login_leaves_the_snapshot_to_plan_with(
+    home: Path, laptop: Laptop, api: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without credentials; its basis says why. A launch is refused, and names the command that signs in."""
+    monkeypatch.setenv("AWS_PROFILE", "sso")
+    laptop.extra_env |= {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("AWS_") and not name.startswith(("AWS_ACCESS", "AWS_SECRET"))
+    }
+    laptop.extra_env |= {"HOME": str(home), "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    shown = " ".join(laptop.kedge("offers", "--provider", "aws", "--gpu", "t4").split())
+    assert "a snapshot of" in shown
+    assert "run `aws sso login --profile sso`" in shown
+    laptop.kedge("launch", "--provider", "aws", "--gpu", "t4", "--ttl", "1h", "--yes", code=2)
+    assert "fix: run `aws sso login --profile sso`" in laptop.errors
+
+
+def test_a_role_that_can_not_be_assumed_without_a_network_leaves_the_snapshot(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The credentials are asked for before the first call, and that is what fails."""
+    config = home / ".aws" / "config"
+    config.write_text(config.read_text().replace("mfa_serial = arn:aws:iam::123456789012:mfa/ada\n", ""))
+    monkeypatch.setenv("AWS_PROFILE", "admin")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    wish = Resources(accelerators=Accelerators(name="t4"))
+    listing = list_offers(wish, AwsSession(), SystemClock(), tmp_path / "cache")
+    assert not any(offer.live for offer in listing.offers)
+    assert "could not be asked" in listing.notes[0]
+
+
+def test_a_role_that_may_not_be_assumed_is_an_error(
+    home: Path, api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS has answered: prices of a snapshot would hide what to mend."""
+    config = home / ".aws" / "config"
+    config.write_text(config.read_text().replace("mfa_serial = arn:aws:iam::123456789012:mfa/ada\n", ""))
+    monkeypatch.setenv("AWS_PROFILE", "admin")
+    api.fail_next("AssumeRole", "AccessDenied", status=403, times=None)
+    with pytest.raises(KedgeError, match="the AWS account can't be used"):
+        list_offers(Resources(accelerators=Accelerators(name="t4")), AwsSession(), SystemClock(), tmp_path / "cache")
 
 
 class Portal(BaseHTTPRequestHandler):

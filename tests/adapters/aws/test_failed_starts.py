@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,39 @@ def test_the_disks_of_a_machine_that_never_ran_do_not_stay(aws: AwsWorld) -> Non
     ]
     assert volume["AvailabilityZone"] == f"{REGION}b"
     assert len(aws.schedules()) == 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    [{}, {"zone": f"{REGION}b"}, {"region": "us-west-2", "zone": "us-west-2a"}],
+    ids=["same", "zone", "region"],
+)
+def test_an_instance_that_is_still_ending_is_not_the_next_offer_s_machine(aws: AwsWorld, place: dict[str, Any]) -> None:
+    """It shuts down for minutes under the id that the next offer has too: that one is asked for all the same.
+
+    fact: aws-failed-starts; fact: aws-slow-ends
+    """
+    aws.api.set_states(pending_seconds=0, ending_seconds=3600)
+    aws.api.fail_start("Server.InternalError")
+    provider = aws.provider()
+    with pytest.raises(NoCapacityError, match="could not be started"):
+        provider.create(aws.order(volumes=(SCRATCH,)))
+    (dying,) = aws.instances()
+    assert (dying["State"]["Name"], aws.schedules()) == ("shutting-down", [])
+    order = aws.order(**place, volumes=(SCRATCH,))
+    machine = provider.create(order)
+    assert machine.provider_id != dying["InstanceId"]
+    described = provider.describe(M1)
+    assert described is not None
+    assert [each.provider_id for each in (described, *provider.machines())][:2] == [machine.provider_id] * 2
+    (alive,) = (each for each in aws.instances(order.region) if each["State"]["Name"] == "running")
+    assert alive["InstanceId"] == machine.provider_id
+    (guarded,) = aws.api.client("scheduler", order.region).list_schedules()["Schedules"]
+    assert guarded["Name"] == M1
+    aws.api.finish_states()
+    again = aws.provider().create(order)
+    assert again.provider_id == machine.provider_id
+    aws.api.set_states(pending_seconds=0, ending_seconds=0)
+    aws.provider().destroy(M1)
+    aws.provider().release(RUN)
+    assert leftovers(aws.api) == leftovers(aws.api, order.region) == []

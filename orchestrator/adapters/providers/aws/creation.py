@@ -7,6 +7,7 @@ Nothing stays without a deadline out of band: a machine whose schedule can't be 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -68,18 +69,20 @@ def create_instance(tools: Tools, order: MachineOrder) -> tuple[InstanceTypeDef,
     """
     refuse_other_account(tools, order.run_id)
     earlier = tools.records.machine(order.id)
-    instance = _find_earlier(tools, earlier) if earlier else None
+    found = _find_earlier(tools, earlier) if earlier else []
+    instance = next((each.instance for each in found if not each.is_ending), None)
     if instance is None:
         _refuse_unclear(tools, order.run_id)
-        instance, volumes = _Creation(tools, order, earlier).launch()
+        ended = tuple(sorted(each.instance["InstanceId"] for each in found))
+        instance, volumes = _Creation(tools, order, earlier, ended).launch()
     else:
         volumes = known_volumes(tools.session.client("ec2", order.region), order.volumes)
     _complete(tools, order, instance, volumes)
     return instance, tools.records.machine(order.id)
 
 
-def _find_earlier(tools: Tools, earlier: MachineRecord) -> InstanceTypeDef | None:
-    """Find what an earlier command asked for: AWS may list it only a while after the request."""
+def _find_earlier(tools: Tools, earlier: MachineRecord) -> Sequence[Found]:
+    """Find what was asked for before under this id: AWS may list it only a while after the request."""
     found: list[Found] = []
 
     def is_settled() -> bool:
@@ -87,7 +90,7 @@ def _find_earlier(tools: Tools, earlier: MachineRecord) -> InstanceTypeDef | Non
         return bool(found) or tools.clock.now() - earlier.asked_at > SETTLES_IN
 
     wait_until(tools.clock, SETTLES_IN, is_settled)
-    return next((each.instance for each in found if not each.is_gone), None)
+    return found
 
 
 def _refuse_unclear(tools: Tools, run_id: str) -> None:
@@ -102,10 +105,13 @@ def _refuse_unclear(tools: Tools, run_id: str) -> None:
 class _Creation:
     """One attempt at one order."""
 
-    def __init__(self, tools: Tools, order: MachineOrder, earlier: MachineRecord | None) -> None:
+    def __init__(
+        self, tools: Tools, order: MachineOrder, earlier: MachineRecord | None, ended: tuple[str, ...]
+    ) -> None:
         self._tools = tools
         self._order = order
         self._earlier = earlier
+        self._ended = ended
         self._ec2 = tools.session.client("ec2", order.region)
         self._is_new = False
 
@@ -179,8 +185,9 @@ class _Creation:
 
     def _record(self, key: HostKey, gpus: int, group_id: str, subnet_id: str) -> MachineRecord:
         order = self._order
-        # Each offer is a request of its own: AWS refuses a token that comes back with other parameters.
-        place = (order.region, order.zone, order.instance_type, "spot" if order.spot else "on-demand")
+        # Each offer is a request of its own, and so is one after an instance that has ended: AWS refuses a token that
+        # comes back with other parameters.
+        place = (order.region, order.zone, order.instance_type, "spot" if order.spot else "on-demand", *self._ended)
         now = self._tools.clock.now()
         return MachineRecord(
             id=order.id,
@@ -207,7 +214,7 @@ class _Creation:
 
         def is_listed() -> bool:
             listed = find_instances(self._tools.session, [record.region], of_machine(record.id))
-            found[:] = [each for each in listed if not each.is_gone]
+            found[:] = [each for each in listed if not each.is_gone and each.instance["InstanceId"] not in self._ended]
             return bool(found)
 
         try:
@@ -267,8 +274,18 @@ def _complete(tools: Tools, order: MachineOrder, instance: InstanceTypeDef, volu
         _end_again(ec2, order, instance_id, err)
         if failed is not None:
             drop_new(ec2, volumes, tools.clock)
+            _disarm(tools, order)
             raise failed from err
         raise
+
+
+def _disarm(tools: Tools, order: MachineOrder) -> None:
+    """Take the schedule away: the next offer may be in another region, and the record is that machine's then."""
+    try:
+        schedule.disarm(tools.session.client("scheduler", order.region), order.id)
+    except KedgeError as err:
+        # It would only end what has ended, and then remove itself.
+        _log.warning("%s", err.what)
 
 
 def _failed_start(tools: Tools, order: MachineOrder) -> NoCapacityError | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.attaching import attach_volumes
-from orchestrator.adapters.providers.aws.sweep import Found
+from orchestrator.adapters.providers.aws.sweep import Found, present
 from orchestrator.adapters.providers.aws.view import see_machine, see_unlisted
 from orchestrator.adapters.providers.aws.volumes import known_volumes
 from orchestrator.core.errors import KedgeError
@@ -36,7 +36,7 @@ def guard_machine(tools: Tools, machine_id: str, found: Sequence[Found]) -> None
     Raises:
         KedgeError: AWS doesn't list it yet, doesn't take the schedule, or doesn't attach a volume.
     """
-    living = next((each for each in found if not each.is_gone), None)
+    living = next(iter(present(found)), None)
     record = tools.records.machine(machine_id)
     if living is not None:
         machine = see_machine(living.instance, None, tools.key_file)

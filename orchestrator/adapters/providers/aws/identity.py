@@ -28,6 +28,11 @@ _log = logging.getLogger(__name__)
 
 _PATH = "/kedge/"
 _POLICY = "own-objects"
+_TRUST: Document = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+"""Machines of EC2 may have the role; China's, whose service has another name, are refused (partitions.py)."""
 
 
 def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Account, clock: Clock, site: Site) -> None:
@@ -51,7 +56,7 @@ def make_identity(iam: IAMClient, run_id: str, policy: Document, account: Accoun
             RoleName=name,
             Path=_PATH,
             Description=f"kedge: the machines of run {run_id}",
-            AssumeRolePolicyDocument=json.dumps(_trust(account.partition)),
+            AssumeRolePolicyDocument=json.dumps(_TRUST),
             PermissionsBoundary=account.boundary_arn,
             Tags=tags,
         ),
@@ -165,9 +170,3 @@ def _take(steps: tuple[Callable[[], object], ...], *fine: str, what: str) -> boo
 def _is_unknown(err: BaseException) -> bool:
     """Tell whether IAM says that there is no such role or profile: it has made it a moment ago."""
     return isinstance(err, ClientError) and code_of(err) == "NoSuchEntity"
-
-
-def _trust(partition: str) -> Document:
-    service = "ec2.amazonaws.com.cn" if partition == "aws-cn" else "ec2.amazonaws.com"
-    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
-    return {"Version": "2012-10-17", "Statement": [statement]}

@@ -95,19 +95,29 @@ def list_offers(
     cache = Cache(cache_dir, clock)
     try:
         return _ask(resources, [RegionReader(session, each, cache, clock) for each in regions], cache, volume_zone)
-    except _OFFLINE as err:
-        said = " ".join(str(err).split())
-        _LOG.warning("AWS can't be asked, so the snapshot of its prices is taken: %s", said)
-        kept = read_snapshot(snapshot or snapshot_path())
-        zone = resources.zone or volume_zone
-        offers = plan_offers(kept.markets(resources, regions, zone), resources, zone=zone)
-        note = (
-            f"AWS could not be asked ({said}): this is for planning only, and nothing is launched from it; zones are"
-            " named by their ids, quotas and images are not checked"
-        )
-        return Listing(offers=offers, basis=kept.basis, notes=(note,))
-    except (ClientError, BotoCoreError) as err:
-        raise translate(err, "the offers of AWS can't be listed") from err
+    except (ClientError, BotoCoreError, KedgeError) as err:
+        said = _why_offline(err)
+        if not said:
+            raise err if isinstance(err, KedgeError) else translate(err, "the offers of AWS can't be listed") from err
+    _LOG.warning("AWS can't be asked, so the snapshot of its prices is taken: %s", said)
+    kept = read_snapshot(snapshot or snapshot_path())
+    zone = resources.zone or volume_zone
+    offers = plan_offers(kept.markets(resources, regions, zone), resources, zone=zone)
+    note = (
+        f"AWS could not be asked ({said}): this is for planning only, and nothing is launched from it; zones are"
+        " named by their ids, quotas and images are not checked"
+    )
+    return Listing(offers=offers, basis=kept.basis, notes=(note,))
+
+
+def _why_offline(err: Exception) -> str:
+    """Say why AWS can't be asked, and what to do about it; empty where it has answered.
+
+    Signing in comes before the first call, and translates what it meets by itself.
+    """
+    if isinstance(err, KedgeError):
+        return "; ".join(filter(None, (err.why, err.fix))) if isinstance(err.__cause__, _OFFLINE) else ""
+    return " ".join(str(err).split()) if isinstance(err, _OFFLINE) else ""
 
 
 def _ask(resources: Resources, readers: Sequence[RegionReader], cache: Cache, volume_zone: str | None) -> Listing:

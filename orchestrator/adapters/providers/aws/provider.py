@@ -28,7 +28,7 @@ from orchestrator.adapters.providers.aws.refresh import refresh_snapshot
 from orchestrator.adapters.providers.aws.release import remove_belongings
 from orchestrator.adapters.providers.aws.restoring import place_snapshots
 from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_instances, of_machine, of_run
+from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_instances, of_machine, of_run, present
 from orchestrator.adapters.providers.aws.tags import RUN
 from orchestrator.adapters.providers.aws.tools import Tools
 from orchestrator.adapters.providers.aws.view import NAME, see_machine, see_unlisted
@@ -158,7 +158,7 @@ class AwsProvider:
         """
         record = self._tools.records.machine(machine_id)
         found = self._find(machine_id)
-        living = [each for each in found if not each.is_gone]
+        living = present(found)
         if living:
             return self._see(living[0])
         if record is None or found:
@@ -261,7 +261,7 @@ class AwsProvider:
     def _see_all(self, found: Sequence[Found]) -> list[Machine]:
         """Describe instances, and machines that were asked for and aren't among them."""
         listed = {each.machine_id for each in found}
-        living = [self._see(each) for each in found if not each.is_gone]
+        living = [self._see(each) for each in present(found)]
         unlisted = (see_unlisted(record, self._tools.clock.now()) for record in self._tools.records.machines())
         return [*living, *(machine for machine in unlisted if machine and machine.id not in listed)]
 

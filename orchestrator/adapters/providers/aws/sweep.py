@@ -41,6 +41,17 @@ class Found:
         """Whether AWS confirms its end; it goes on listing it for about an hour."""
         return self.instance["State"]["Name"] == "terminated"
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is gone or on its way out: nothing can run on it any more, and its disks may still be held."""
+        return self.is_gone or self.instance["State"]["Name"] == "shutting-down"
+
+
+def present(found: Sequence[Found]) -> list[Found]:
+    """Leave out what is gone, and what is still ending where another instance has become its machine."""
+    taken = {each.machine_id for each in found if not each.is_ending}
+    return [each for each in found if not each.is_gone and not (each.is_ending and each.machine_id in taken)]
+
 
 EVERY_MACHINE: FilterTypeDef = {"Name": "tag-key", "Values": [MACHINE]}
 
