@@ -10,6 +10,7 @@ from orchestrator.core.network import parse_address_range
 
 _ASK = "https://checkip.amazonaws.com"
 _ASK_SECONDS = 5
+_ONE_ADDRESS = ("/32", "/128")
 
 
 def ask_own_network() -> str:
@@ -20,10 +21,22 @@ def ask_own_network() -> str:
     """
     try:
         with urllib.request.urlopen(_ASK, timeout=_ASK_SECONDS) as answer:
-            return parse_address_range(answer.read(64).decode("ascii", "replace"))
+            return parse_own_address(answer.read(64).decode("ascii", "replace"))
     except (urllib.error.URLError, OSError, BadRequestError) as err:
         raise UnreachableError(
             "the address from which machines are reached can't be found out",
             why=f"{_ASK}: {err}",
             fix="say it with --ssh-from 203.0.113.7/32",
         ) from err
+
+
+def parse_own_address(answer: str) -> str:
+    """Parse what such a service answers, and return it as CIDR.
+
+    Raises:
+        BadRequestError: it is not one address.
+    """
+    network = parse_address_range(answer)
+    if not network.endswith(_ONE_ADDRESS):
+        raise BadRequestError(f"{answer!r} is not one address")
+    return network

@@ -67,7 +67,6 @@ def new_launch(
     provider = job.resources.provider or app.settings.provider
     refuse_unsupported(provider, job.resources)
     ssh_from = app.settings.ssh_from
-    _refuse_everybody(job, provider, ssh_from)
     now = app.clock.now()
     run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(
@@ -82,12 +81,6 @@ def new_launch(
         until=now + job.deadline if recover else None,
         ssh_from=ssh_from,
     )
-
-
-def _refuse_everybody(job: Job, provider: str, ssh_from: str) -> None:
-    """Only of a security group of the user's own may somebody say that it lets everybody in: kedge opens none so."""
-    if not job.resources_at(provider).site.security_group:
-        refuse_everybody(ssh_from)
 
 
 def job_digest(job: Job) -> str:
@@ -155,10 +148,12 @@ def launch_plan(
         avoided: what isn't to be rented, since it turned out to be unfit; only their places and types count.
 
     Raises:
-        BadRequestError: a new deadline for a machine that is there: it keeps the one that it was born with.
+        BadRequestError: everybody is to reach its machines, or a new deadline for a machine that is there: it keeps
+            the one that it was born with.
         NoCapacityError: there is no offer, or none but what is to be avoided.
         OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
     """
+    _refuse_everybody(spec)
     read_secrets(spec.job.secrets, app.settings.environ)
     world = app.world(spec.provider)
     observed = observe_run(world, spec)
@@ -173,6 +168,12 @@ def launch_plan(
         )
     ending = Ending(follow=follow, destination=spec.results)
     return plan_launch(spec, observed, ending)
+
+
+def _refuse_everybody(spec: LaunchSpec) -> None:
+    """Only of a security group of the user's own may somebody say that it lets everybody in: kedge opens none so."""
+    if not spec.resources.site.security_group:
+        refuse_everybody(spec.ssh_from)
 
 
 def _put_last(offers: tuple[Offer, ...], failed: Offer | None) -> tuple[Offer, ...]:
@@ -202,7 +203,6 @@ def resumed_spec(record: RunRecord, changes: Changes, now: datetime) -> LaunchSp
     """Take a run up again, with what flags change; all else stays as it is."""
     job = record.spec.job
     ssh_from = changes.ssh_from or record.spec.ssh_from
-    _refuse_everybody(job, record.spec.provider, ssh_from)
     recover = record.spec.recover if changes.recover is None else changes.recover
     return replace(
         record.spec,

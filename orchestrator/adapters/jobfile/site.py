@@ -30,10 +30,6 @@ def parse_tags(value: object) -> dict[str, str]:
     """
     if not isinstance(value, Mapping):
         raise BadRequestError(f"{quoted(value)} is not a mapping of tags", fix="write for example {team: vision}")
-    if len(value) > _MOST_TAGS:
-        raise BadRequestError(
-            f"these are more than {_MOST_TAGS} tags", why="AWS allows 50, and kedge needs some", fix="leave some out"
-        )
     return {_tag_key(key): _tag_value(key, said) for key, said in value.items()}
 
 
@@ -77,7 +73,11 @@ def parse_proxy_command(text: str) -> str:
 
 
 def lay_site(base: Site, said: Mapping[str, Any], said_at: Mapping[str, str]) -> Site:
-    """Lay what one layer says over what is there: key by key, tags tag by tag."""
+    """Lay what one layer says over what is there: key by key, tags tag by tag.
+
+    Raises:
+        BadRequestError: AWS wouldn't take all these tags together.
+    """
     changes = {key: value for key, value in said.items() if value is not None and key != "tags"}
     if "jump_host" in changes:
         changes.setdefault("proxy_command", "")
@@ -85,11 +85,32 @@ def lay_site(base: Site, said: Mapping[str, Any], said_at: Mapping[str, str]) ->
         changes["jump_host"] = ""
     tags = dict(base.tags) | (said.get("tags") or {})
     places = dict(base.said_at) | dict(said_at)
-    return replace(base, **changes, tags=tuple(tags.items()), said_at=tuple(places.items()))
+    site = replace(base, **changes, tags=tuple(tags.items()), said_at=tuple(places.items()))
+    _refuse_tags_together(site)
+    return site
+
+
+def _refuse_tags_together(site: Site) -> None:
+    """Refuse what only shows where all layers' tags are together."""
+    if len(site.tags) > _MOST_TAGS:
+        raise BadRequestError(
+            f"{site.where('tags')}with the settings' these are more than {_MOST_TAGS} tags",
+            why="AWS allows 50, and kedge needs some",
+            fix="leave some out",
+        )
+    seen: dict[str, str] = {}
+    for key, _ in site.tags:
+        other = seen.setdefault(key.lower(), key)
+        if other != key:
+            raise BadRequestError(
+                f"{site.where('tags')}the tags {quoted(other)} and {quoted(key)} differ only in case",
+                why="IAM takes them for one, and refuses the run's role",
+                fix="write it the same way in the job and in the settings",
+            )
 
 
 def _tag_key(key: str) -> str:
-    if key == "Name" or key.lower().startswith(_OURS):
+    if key.lower() == "name" or key.lower().startswith(_OURS):
         raise BadRequestError(
             f"the tag {quoted(key)} is taken",
             why="kedge finds what is its own by its tags; `aws:` belongs to AWS",

@@ -301,6 +301,7 @@ def test_machines_are_never_opened_to_everybody(aws: AwsWorld, address: str) -> 
     with pytest.raises(BadRequestError, match=address):
         aws.provider().create(aws.order())
     assert aws.instances() == []
+    assert aws.api.calls("iam", "CreateRole") == []
 
 
 def test_what_somebody_has_removed_is_made_anew(aws: AwsWorld) -> None:

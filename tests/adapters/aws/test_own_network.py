@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orchestrator.adapters.providers.aws.naming import role_name
+from orchestrator.adapters.providers.aws.own_network import find_own_network
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources, VolumeSpec
 from orchestrator.core.site import Site
@@ -20,13 +22,15 @@ TAGS = (("cost-center", "42"), ("team", "vision"))
 
 
 def make_network(api: Box, *zones: str, region: str = REGION) -> tuple[str, list[str], str]:
-    """Make a network with a subnet in each zone, and a group that lets one address in."""
+    """Make a network with a public subnet in each zone, and a group that lets one address in."""
     ec2 = api.client("ec2", region)
     vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
     subnets = [
         ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.7.{number}.0/24", AvailabilityZone=zone)["Subnet"]["SubnetId"]
         for number, zone in enumerate(zones)
     ]
+    for subnet in subnets:
+        ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
     group = ec2.create_security_group(GroupName="mine", Description="mine", VpcId=vpc)["GroupId"]
     open_group(api, group, "198.51.100.7/32", region=region)
     return vpc, subnets, group
@@ -37,6 +41,27 @@ def open_group(api: Box, group: str, network: str, *, region: str = REGION, **ru
     port = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **rule}
     kind = {"Ipv6Ranges": [{"CidrIpv6": network}]} if ":" in network else {"IpRanges": [{"CidrIp": network}]}
     api.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[{**port, **kind}])
+
+
+def open_group_to_list(api: Box, group: str, *networks: str) -> None:
+    """Let all networks of a new prefix list into a group."""
+    ec2 = api.client("ec2")
+    made = ec2.create_managed_prefix_list(
+        PrefixListName="offices",
+        Entries=[{"Cidr": each} for each in networks],
+        MaxEntries=5,
+        AddressFamily="IPv6" if ":" in networks[0] else "IPv4",
+    )
+    rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    lists = [{"PrefixListId": made["PrefixList"]["PrefixListId"]}]
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[{**rule, "PrefixListIds": lists}])
+
+
+def find_subnets(aws: AwsWorld, site: Site) -> Mapping[str, str]:
+    """Return the subnets that a site's machines would be put into, by zone."""
+    found = find_own_network(aws.api.client("ec2"), site)
+    assert found is not None
+    return found.subnets
 
 
 def zones_offered(aws: AwsWorld, site: Site, **wishes: Any) -> set[str]:
@@ -61,7 +86,7 @@ def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> N
     [
         ({"subnets": ("subnet-0a1b2c3d4e5f60718",)}, 7, "subnet-0a1b2c3d4e5f60718"),
         ({"security_group": "sg-0a1b2c3d4e5f60718"}, 8, "security group sg-0a1b2c3d4e5f60718"),
-        ({"vpc": "vpc-0a1b2c3d4e5f60718"}, 6, "subnet of vpc-0a1b2c3d4e5f60718"),
+        ({"vpc": "vpc-0a1b2c3d4e5f60718"}, 6, "vpc-0a1b2c3d4e5f60718"),
     ],
 )
 def test_an_unknown_id_is_refused_while_planning_with_its_line(
@@ -115,6 +140,69 @@ def test_a_group_that_lets_everybody_in_is_refused_unless_it_is_meant(
         zones_offered(aws, site)
     assert f"--ssh-from {network}" in refused.value.fix
     assert zones_offered(aws, replace(site, ssh_from=network)) == {"us-east-1a"}
+    with pytest.raises(BadRequestError, match="lets everybody reach"):
+        zones_offered(aws, replace(site, ssh_from="0.0.0.0/0" if network == "::/0" else "::/0"))
+
+
+@pytest.mark.parametrize("halves", [("0.0.0.0/1", "128.0.0.0/1"), ("::/1", "8000::/1")])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_group_that_lets_everybody_in_by_parts_is_refused(
+    aws: AwsWorld, halves: tuple[str, ...], listed: bool
+) -> None:
+    """Also where they stand in a prefix list.
+
+    fact: aws-prefix-list-entries
+    """
+    _, _, group = make_network(aws.api, "us-east-1a")
+    site = replace(SAID, security_group=group)
+    if listed:
+        open_group_to_list(aws.api, group, "198.51.100.0/24")
+        assert zones_offered(aws, site) == {"us-east-1a"}
+        open_group_to_list(aws.api, group, *halves)
+    else:
+        for half in halves:
+            open_group(aws.api, group, half)
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* lets everybody reach port 22"):
+        zones_offered(aws, site)
+
+
+def test_a_public_machine_never_goes_into_a_private_subnet_that_nobody_named(aws: AwsWorld) -> None:
+    """There it would start, bill, and never be reached; a private machine may be in either.
+
+    fact: aws-public-subnets
+    """
+    vpc, (public,), group = make_network(aws.api, "us-east-1a")
+    ec2 = aws.api.client("ec2")
+    wider = ec2.create_subnet(VpcId=vpc, CidrBlock="10.7.16.0/20", AvailabilityZone="us-east-1a")
+    private = wider["Subnet"]["SubnetId"]
+    for site in (Site(vpc=vpc), Site(security_group=group)):
+        assert set(find_subnets(aws, site).values()) == {public}
+    assert set(find_subnets(aws, Site(vpc=vpc, private=True)).values()) == {private}
+    assert set(find_subnets(aws, Site(subnets=(private,))).values()) == {private}
+    ec2.modify_subnet_attribute(SubnetId=public, MapPublicIpOnLaunch={"Value": False})
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:6: no subnet of .* public address") as refused:
+        zones_offered(aws, replace(SAID, vpc=vpc))
+    assert "`subnet:`" in refused.value.fix
+
+
+def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: AwsWorld) -> None:
+    """Not to the laptop, whose address the machine never sees."""
+    (cidr,) = (each["CidrBlock"] for each in aws.api.client("ec2").describe_vpcs()["Vpcs"] if each["IsDefault"])
+    aws.provider().create(aws.order(site=Site(jump_host="me@bastion"), ssh_from=""))
+    (run,) = aws.api.calls("ec2", "RunInstances")
+    (rules,) = group_rules(aws.api, run.params["NetworkInterface.1.SecurityGroupId.1"])
+    assert [each["CidrIp"] for rule in rules for each in rule["IpRanges"]] == [cidr]
+
+
+@pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
+def test_who_reaches_a_public_machine_through_a_host_has_to_be_said(aws: AwsWorld, way: dict[str, Any]) -> None:
+    """It is neither the laptop nor an address of the network."""
+    _, _, group = make_network(aws.api, "us-east-1a")
+    site = Site(private=False, **way)
+    with pytest.raises(BadRequestError, match="nobody says from which address"):
+        zones_offered(aws, site)
+    assert zones_offered(aws, replace(site, ssh_from="198.51.100.7/32"))
+    assert zones_offered(aws, replace(site, security_group=group))
 
 
 def test_a_machine_goes_into_the_subnet_with_the_user_s_own_group_which_stays_as_it_is(aws: AwsWorld) -> None:

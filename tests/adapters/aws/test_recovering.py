@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from orchestrator.adapters.settings import read_settings
-from orchestrator.app.recovering import apply_until_done, is_lost, recoverable_runs
+from orchestrator.app.recovering import apply_until_done, is_lost, recoverable_runs, recovered_spec, recovery_plan
 from orchestrator.app.root import App
-from orchestrator.core.errors import NoCapacityError, UnreachableError
+from orchestrator.core.errors import BadRequestError, NoCapacityError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.plan import Plan
@@ -111,6 +111,19 @@ def test_where_nothing_is_to_be_had_recovery_waits_longer_each_time(desk: Desk) 
         "sold out; looking again in 15 s",
         "sold out; looking again in 30 s",
     ]
+
+
+@pytest.mark.parametrize("ssh_from", ["0.0.0.0/0", "::/0"])
+def test_a_recovered_machine_is_not_planned_open_to_everybody(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, ssh_from: str
+) -> None:
+    """Whoever recovers may say another range, as whoever launches; nothing is asked of AWS then."""
+    monkeypatch.setenv("KEDGE_SSH_FROM", ssh_from)
+    desk.app.settings = read_settings()
+    desk.aws.api.reset_calls()
+    with pytest.raises(BadRequestError, match="is everybody"):
+        recovery_plan(desk.app, recovered_spec(desk.app, desk.app.named_run(RUN)))
+    assert desk.aws.actions().total() == 0
 
 
 def test_a_run_whose_time_is_over_is_no_candidate(desk: Desk) -> None:

@@ -88,6 +88,9 @@ def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
         ("jump_host: -oProxyCommand=evil", "is not an SSH host"),
         ("tags: {kedge-run: mine}", "is taken"),
         ("tags: {Name: mine}", "is taken"),
+        ("tags: {name: mine}", "is taken"),
+        ("tags: {Team: a, team: b}", "differ only in case"),
+        ("tags: {" + ", ".join(f"t{number}: x" for number in range(41)) + "}", "more than 40 tags"),
         ("tags: {'aws:x': y}", "is taken"),
         ("tags: {team: 'a;b'}", "can't be a tag"),
         ("tags: [team]", "is not a mapping of tags"),
@@ -103,6 +106,25 @@ def test_what_aws_or_kedge_could_not_take_is_refused_with_its_line(tmp_path: Pat
         read(tmp_path, f"\nprovider:\n  aws:\n    {said}\n")
     assert f"{tmp_path}/kedge.yaml:4: " in refused.value.what
     assert refusal in f"{refused.value.what} {refused.value.fix}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "job", "refusal"),
+    [
+        ("Team: a", "team: b", "differ only in case"),
+        (", ".join(f"s{number}: x" for number in range(30)), ", ".join(f"j{n}: x" for n in range(11)), "more than 40"),
+    ],
+)
+def test_the_tags_of_the_settings_and_of_the_job_are_checked_together(
+    tmp_path: Path, settings: str, job: str, refusal: str
+) -> None:
+    """Each by itself may be all right.
+
+    fact: aws-tag-rules
+    """
+    with pytest.raises(BadRequestError, match=refusal) as refused:
+        read(tmp_path, f"provider: {{aws: {{tags: {{{job}}}}}}}\n", f"provider: {{aws: {{tags: {{{settings}}}}}}}\n")
+    assert f"{tmp_path}/kedge.yaml:1: " in refused.value.what
 
 
 def test_mistakes_in_the_settings_name_that_file(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ _EC2_GROUPS = (
     _no_rules("ec2.*SecurityGroupIngressRequest.IpPermissions", "", _RULES_OF_GROUPS),
 )
 _EC2_VOLUMES = (
+    Decision(members="ec2.AttributeBooleanValue.Value", says="", rules=(OneOf(("true", "false")),)),
+    Decision(
+        members="ec2.CreateManagedPrefixListRequest.PrefixListName",
+        says="cannot start with",
+        rules=(Matching("(?!com\\.amazonaws).*", "it may not begin with com.amazonaws"),),
+    ),
+    Decision(members="ec2.CreateManagedPrefixListRequest.ClientToken", says="255", rules=(Length(255),)),
     Decision(members="ec2.CreateVolumeRequest.KmsKeyId", says="must be `true`", rules=(Checked(_is_encrypted),)),
     Decision(members="ec2.*.VolumeInitializationRate", says="only for volumes", rules=(OnlyWith("SnapshotId"),)),
     Decision(members="ec2.EbsBlockDevice.Throughput", says="valid only for", rules=(OnlyWith("VolumeType", ("gp3",)),)),

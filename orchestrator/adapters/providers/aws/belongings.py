@@ -52,6 +52,8 @@ def ensure_belongings(
     run_id, region = order.run_id, order.region
     record = tools.records.run(run_id)
     is_new = not record.role or (region not in record.groups and not order.site.security_group)
+    # Before the role is made: a range that is refused, or an address that can't be found out, leaves nothing behind.
+    ssh_from = "" if order.site.security_group else _ssh_from(order, own)
     if not record.role:
         shared = _take_or_make_role(tools, order, account)
         record = replace(record, role=True, shared_role=shared, account=tools.account_id())
@@ -63,9 +65,9 @@ def ensure_belongings(
     if known is None:
         ec2 = tools.session.client("ec2", region)
         vpc_id = own.vpc_id if own else ""
-        group = make_group(ec2, run_id, _ssh_from(order, own), tools.clock, site=order.site, vpc_id=vpc_id)
+        group = make_group(ec2, run_id, ssh_from, tools.clock, site=order.site, vpc_id=vpc_id)
     else:
-        group = _opened(tools, run_id, region, known, _ssh_from(order, own))
+        group = _opened(tools, run_id, region, known, ssh_from)
     if known != group:
         tools.records.keep_run(replace(record, groups={**record.groups, region: group}, account=tools.account_id()))
     return group, is_new

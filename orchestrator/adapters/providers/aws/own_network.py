@@ -13,13 +13,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.network import is_everybody
+from orchestrator.core.network import EVERYBODY, open_families
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_ec2.type_defs import IpPermissionOutputTypeDef, SecurityGroupTypeDef, SubnetTypeDef
+    from mypy_boto3_ec2.type_defs import IpPermissionOutputTypeDef, SecurityGroupTypeDef, SubnetTypeDef, VpcTypeDef
 
     from orchestrator.core.site import Site
 
@@ -43,25 +43,29 @@ class OwnNetwork:
 
 
 def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
-    """Look a network up; None where the account's default one is to be taken.
+    """Look a network up; None where nothing of the account's default one has to be known.
+
+    Of a private site its addresses have to be: whoever goes through a host in the network comes from one of them.
 
     Raises:
-        NotInRegionError: something that was named isn't there.
-        BadRequestError: what was named doesn't belong together, or lets everybody in.
+        NotInRegionError: something that was named isn't there, or no subnet suits.
+        BadRequestError: what was named doesn't belong together, lets everybody in, or nobody.
         KedgeError: AWS doesn't tell.
     """
-    if not site.names_network:
+    _refuse_unreachable(site)
+    if not site.names_network and not site.is_private:
         return None
     try:
         group = _find_group(ec2, site)
-        subnets = _find_subnets(ec2, site, site.vpc or (group or {}).get("VpcId", ""))
-        vpc_id = site.vpc or (group or {}).get("VpcId", "") or subnets[0]["VpcId"]
-        cidr = _find_vpc(ec2, site, vpc_id)
+        named = _named_subnets(ec2, site)
+        vpc = _find_vpc(ec2, site, site.vpc or (group or {}).get("VpcId", "") or (named[0]["VpcId"] if named else ""))
+        subnets = named or _usable_subnets(ec2, site, vpc["VpcId"])
+        ssh_ranges = _ssh_ranges(ec2, group) if group else []
     except (ClientError, BotoCoreError) as err:
         raise translate(err, f"your network in {ec2.meta.region_name} can't be looked up") from err
+    vpc_id, cidr = vpc["VpcId"], vpc["CidrBlock"]
     _refuse_strangers(site, vpc_id, group, subnets)
-    if group is not None:
-        _refuse_open(site, group)
+    _refuse_open(site, ssh_ranges)
     by_room = sorted(subnets, key=lambda subnet: subnet["AvailableIpAddressCount"])
     by_zone = {
         zone: each["SubnetId"] for each in by_room for zone in (each["AvailabilityZone"], each["AvailabilityZoneId"])
@@ -94,23 +98,65 @@ def _find_group(ec2: EC2Client, site: Site) -> SecurityGroupTypeDef | None:
     return found["SecurityGroups"][0]
 
 
-def _find_subnets(ec2: EC2Client, site: Site, vpc_id: str) -> Sequence[SubnetTypeDef]:
-    named = {"Name": "subnet-id", "Values": list(site.subnets)} if site.subnets else None
-    pages = ec2.get_paginator("describe_subnets").paginate(
-        Filters=[named or {"Name": "vpc-id", "Values": [vpc_id]}]  # type: ignore[list-item]  # both have this shape
-    )
-    found = [subnet for page in pages for subnet in page["Subnets"]]
+def _named_subnets(ec2: EC2Client, site: Site) -> list[SubnetTypeDef]:
+    if not site.subnets:
+        return []
+    found = _ask_subnets(ec2, "subnet-id", site.subnets)
     if not found:
-        key = "subnet" if site.subnets else "vpc" if site.vpc else "security_group"
-        raise _not_there(ec2, site, key, " or ".join(site.subnets) or f"subnet of {vpc_id}")
+        raise _not_there(ec2, site, "subnet", " or ".join(site.subnets))
     return found
 
 
-def _find_vpc(ec2: EC2Client, site: Site, vpc_id: str) -> str:
-    found = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [vpc_id]}])["Vpcs"]
-    if not found:
+def _find_vpc(ec2: EC2Client, site: Site, vpc_id: str) -> VpcTypeDef:
+    """Find a VPC; without an id the account's default one."""
+    wanted = ("vpc-id", vpc_id) if vpc_id else ("is-default", "true")
+    found = ec2.describe_vpcs(Filters=[{"Name": wanted[0], "Values": [wanted[1]]}])["Vpcs"]
+    if found:
+        return found[0]
+    if vpc_id:
         raise _not_there(ec2, site, "vpc", vpc_id)
-    return found[0]["CidrBlock"]
+    raise NotInRegionError(
+        f"there is no default VPC in {ec2.meta.region_name}",
+        why="the `provider:` block names no other network",
+        fix="name a subnet of yours: `provider: {aws: {subnet: subnet-...}}`",
+    )
+
+
+def _usable_subnets(ec2: EC2Client, site: Site, vpc_id: str) -> list[SubnetTypeDef]:
+    """Find those of a VPC's subnets in which machines can be reached."""
+    key = "vpc" if site.vpc else "security_group"
+    found = _ask_subnets(ec2, "vpc-id", [vpc_id])
+    if not found:
+        raise _not_there(ec2, site, key, f"subnet of {vpc_id}")
+    if site.is_private:
+        return found
+    # A machine in a subnet without a way to the internet starts, bills, and is never reached.
+    public = [subnet for subnet in found if subnet["MapPublicIpOnLaunch"]]
+    if not public:
+        raise NotInRegionError(
+            f"{site.where(key)}no subnet of {vpc_id} in {ec2.meta.region_name} is "
+            "set to give machines a public address",
+            why="machines have one unless they are reached through a jump host, and not every subnet lets them use it",
+            fix="name the subnet with `subnet:`, or set `jump_host`, `proxy_command` or `private_ip: true`",
+        )
+    return public
+
+
+def _ask_subnets(ec2: EC2Client, name: str, values: Sequence[str]) -> list[SubnetTypeDef]:
+    pages = ec2.get_paginator("describe_subnets").paginate(Filters=[{"Name": name, "Values": values}])
+    return [subnet for page in pages for subnet in page["Subnets"]]
+
+
+def _refuse_unreachable(site: Site) -> None:
+    """Refuse machines that have a public address, are reached through a host, and open to whoever knows."""
+    key = "jump_host" if site.jump_host else "proxy_command" if site.proxy_command else ""
+    if not key or site.is_private or site.ssh_from or site.security_group:
+        return
+    raise BadRequestError(
+        f"{site.where(key)}nobody says from which address `{key}` reaches the machines",
+        why="they have a public address (`private_ip: false`), so that it isn't one of their VPC's",
+        fix="say it with --ssh-from, name a `security_group`, or leave `private_ip` out",
+    )
 
 
 def _refuse_strangers(
@@ -132,20 +178,29 @@ def _refuse_strangers(
         )
 
 
-def _refuse_open(site: Site, group: SecurityGroupTypeDef) -> None:
-    """Refuse a group that lets everybody in, unless that is what the launch asks for."""
-    if is_everybody(site.ssh_from):
-        return
-    for rule in group.get("IpPermissions", []):
-        ranges = [each.get("CidrIp", "") for each in rule.get("IpRanges", [])]
-        ranges += [each.get("CidrIpv6", "") for each in rule.get("Ipv6Ranges", [])]
-        for network in ranges:
-            if is_everybody(network) and _covers_ssh(rule):
-                raise BadRequestError(
-                    f"{site.where('security_group')}{site.security_group} lets everybody reach port {_SSH}",
-                    why=f"one of its rules opens it to {network}; machines are closed by default",
-                    fix=f"narrow that rule, leave the group out, or say that it is meant with --ssh-from {network}",
-                )
+def _ssh_ranges(ec2: EC2Client, group: SecurityGroupTypeDef) -> list[str]:
+    """List whom a group lets reach port 22, as CIDR; what is in other groups is in the user's own networks."""
+    rules = [rule for rule in group.get("IpPermissions", []) if _covers_ssh(rule)]
+    ranges = [each["CidrIp"] for rule in rules for each in rule.get("IpRanges", [])]
+    ranges += [each["CidrIpv6"] for rule in rules for each in rule.get("Ipv6Ranges", [])]
+    for listed in {each["PrefixListId"] for rule in rules for each in rule.get("PrefixListIds", [])}:
+        pages = ec2.get_paginator("get_managed_prefix_list_entries").paginate(PrefixListId=listed)
+        ranges += [entry["Cidr"] for page in pages for entry in page["Entries"]]
+    return ranges
+
+
+def _refuse_open(site: Site, ssh_ranges: Sequence[str]) -> None:
+    """Refuse a group that lets everybody in, unless that is what the launch asks for: with IPv4 or with IPv6."""
+    families = [EVERYBODY[version] for version in open_families(ssh_ranges)]
+    for everybody in families:
+        if everybody == site.ssh_from:
+            continue
+        meant = f", or say that it is meant with --ssh-from {everybody}" if len(families) == 1 else ""
+        raise BadRequestError(
+            f"{site.where('security_group')}{site.security_group} lets everybody reach port {_SSH}",
+            why=f"its rules open it to nearly all of {everybody}; machines are closed by default",
+            fix=f"narrow those rules, or leave the group out{meant}",
+        )
 
 
 def _covers_ssh(rule: IpPermissionOutputTypeDef) -> bool:
