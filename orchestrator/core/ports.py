@@ -259,6 +259,13 @@ class DataStage(Protocol):
             BadRequestError: there is no such source, or something in it can't be sent.
         """
 
+    def remove_data(self, mount: DataMount) -> None:
+        """Remove the copy of a mount's source, if there is one.
+
+        Raises:
+            KedgeError: the store can't be used.
+        """
+
 
 class DataMover(Protocol):
     """Moves data folders and results between the laptop and a machine."""
@@ -297,4 +304,11 @@ class ResultStore(Protocol):
 
         Raises:
             KedgeError: a file is missing or damaged.
+        """
+
+    def remove(self, run_id: str) -> None:
+        """Remove all that the store holds of a run; nobody can resume or fetch it after that.
+
+        Raises:
+            KedgeError: the store can't be used.
         """

@@ -65,3 +65,7 @@ class Memory:
         """Keep all of it."""
         long = {"index": base64.b64encode(index).decode(), "signatures": signatures}
         write_atomically(self._path, json.dumps(asdict(seen)).encode() + b"\n" + json.dumps(long).encode())
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._path.unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
@@ -14,11 +13,7 @@ from orchestrator.adapters.datasets.index import INDEX, SHARDS
 from orchestrator.adapters.objects.s3_folder import S3Folder, explained
 from orchestrator.core.errors import ConflictError
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
-
 _OVERTAKEN = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict", "404", "NoSuchKey"})
-_DELETED_AT_ONCE = 1000  # DeleteObjects, Amazon S3 API Reference, 2026-11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +98,7 @@ class Place:
         Raises:
             KedgeError: the bucket can't be used.
         """
-        keys: list[ObjectIdentifierTypeDef] = [{"Key": self._folder.key(SHARDS + name)} for name in names]
-        for start in range(0, len(keys), _DELETED_AT_ONCE):
-            with explained(f"{self._folder.where(SHARDS)} can't be tidied"):
-                self._folder.client.delete_objects(
-                    Bucket=self._folder.bucket, Delete={"Objects": keys[start : start + _DELETED_AT_ONCE]}
-                )
+        self._folder.delete([SHARDS + name for name in names])
 
     def _etag(self) -> str:
         # Not a conditional GET: the SDK fails to read a "304 Not Modified" that carries a checksum (botocore 1.44).

@@ -100,8 +100,7 @@ class BucketData:
         """
         name = _checked(name or data_name(source))
         found = scan(Path(source), self._clock)
-        folder = S3Folder(client=self._client, bucket=self._bucket, prefix=f"{self._prefix}/{name}")
-        memory = Memory(self._state / f"{self._bucket}-{name}")
+        folder, memory = self._folder(name), self._memory(name)
         seen = memory.seen()
         place = Place(folder)
         stored = place.read_index(seen.etag)
@@ -109,6 +108,22 @@ class BucketData:
             return StagedData(name=name, index=seen.index)
         update = _Update(place, memory, found, self._clock.now(), self._shard_bytes)
         return StagedData(name=name, index=update.carry_out(stored, seen, progress, delete=delete))
+
+    def remove_data(self, mount: DataMount) -> None:
+        """Remove the copy of a mount's source, if there is one.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        name = data_name(mount.source, mount.target)
+        self._folder(name).remove("")
+        self._memory(name).forget()
+
+    def _folder(self, name: str) -> S3Folder:
+        return S3Folder(client=self._client, bucket=self._bucket, prefix=f"{self._prefix}/{name}")
+
+    def _memory(self, name: str) -> Memory:
+        return Memory(self._state / f"{self._bucket}-{name}")
 
 
 def _checked(name: str) -> str:

@@ -24,5 +24,12 @@ class Bucket(Protocol):
             KedgeError: the store can't be used.
         """
 
+    def remove(self, prefix: str) -> None:
+        """Remove every object whose key begins so; where there is none it is no error.
+
+        Raises:
+            KedgeError: the store can't be used.
+        """
+
     def where(self, key: str) -> str:
         """Say where an object lies, for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,9 @@ class _Folder:
             content.seek(start)
             while chunk := content.read(_CHUNK):
                 yield chunk
+
+    def remove(self, prefix: str) -> None:
+        shutil.rmtree(self._root / prefix, ignore_errors=True)
 
     def where(self, key: str) -> str:
         return str(self._root / key)

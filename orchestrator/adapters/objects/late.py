@@ -54,6 +54,10 @@ class LateStore:
         """Copy the shipped results into a folder, and verify them."""
         self._store.fetch(run_id, destination, progress)
 
+    def remove(self, run_id: str) -> None:
+        """Remove all that the store holds of a run."""
+        self._store.remove(run_id)
+
 
 class LateStage:
     """Implements `core.ports.Stage` likewise."""
@@ -79,3 +83,7 @@ class LateData:
     def put_data(self, mount: DataMount, progress: Progress, *, delete: bool = False) -> StagedData:
         """Bring the copy of a mount's source to the source's state."""
         return self._open().put_data(mount, progress, delete=delete)
+
+    def remove_data(self, mount: DataMount) -> None:
+        """Remove the copy of a mount's source."""
+        self._open().remove_data(mount)

@@ -86,6 +86,14 @@ class Results:
         if fetching.problems:
             raise _incomplete(fetching.problems, len(files))
 
+    def remove(self, run_id: str) -> None:
+        """Remove all that the store holds of a run: results, code, agent.
+
+        Raises:
+            KedgeError: the store can't be used.
+        """
+        self._bucket.remove(run_key(run_id, ""))
+
     def _files(self, run_id: str) -> tuple[ShippedFile, ...]:
         manifest = self._read(run_id)
         return manifest.files if manifest else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from orchestrator.core.errors import KedgeError, UnreachableError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 _CHUNK = 1 << 20
 _CUTS = 4
@@ -27,6 +28,7 @@ _FORBIDDEN = frozenset({"403", "AccessDenied"})
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _MAKE = "make it with `kedge bootstrap --provider aws`; for Spaces see KEDGE_SPACES_BUCKET"
 _OPEN = f"{SIGN_IN}; for Spaces set SPACES_ACCESS_KEY_ID and SPACES_SECRET_ACCESS_KEY"
+_DELETED_AT_ONCE = 1000  # DeleteObjects, Amazon S3 API Reference, 2026-11
 _PAST_THE_END = frozenset({"416", "InvalidRange"})
 # The `crt` client would silently go to Amazon whatever endpoint is set.
 _TRANSFER = TransferConfig(preferred_transfer_client="classic", multipart_chunksize=16 << 20)
@@ -116,6 +118,32 @@ class S3Folder:
                 Callback=tally.add,
                 Config=_TRANSFER,
             )
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; one that is gone is no error.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            named: list[ObjectIdentifierTypeDef] = [
+                {"Key": self.key(key)} for key in keys[start : start + _DELETED_AT_ONCE]
+            ]
+            with explained(f"objects of {self.where('')} can't be deleted"):
+                answer = self.client.delete_objects(Bucket=self.bucket, Delete={"Objects": named, "Quiet": True})
+            if kept := answer.get("Errors"):
+                raise KedgeError(f"{self.where('')} still has {len(kept)} objects", why=kept[0].get("Message", ""))
+
+    def remove(self, prefix: str) -> None:
+        """Remove every object whose key begins so; where there is none it is no error.
+
+        Raises:
+            KedgeError: the bucket can't be used.
+        """
+        with explained(f"{self.where(prefix)} can't be listed"):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.key(prefix))
+            keys = [row["Key"].removeprefix(self.key("")) for page in pages for row in page.get("Contents", ())]
+        self.delete(keys)
 
     def where(self, key: str) -> str:
         """Say where an object lies, for a person."""
