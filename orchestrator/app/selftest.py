@@ -41,6 +41,9 @@ from orchestrator.engine.events import ActionBegan, ActionEnded, Event
 _STOPPED_AFTER = 2
 """Steps of the training; of twelve."""
 
+CUT_OFF = "teardown, cut off"
+"""The check that ends a machine whose life was cut off, by a failure or by somebody."""
+
 Found = Callable[[str], None]
 
 
@@ -86,7 +89,8 @@ class Selftest:
 
         Raises:
             BadRequestError: nobody agreed; nothing was done.
-            KeyboardInterrupt: somebody interrupted it; what it had made was ended, as far as `tried` says so.
+            KeyboardInterrupt: somebody interrupted it; what it had made was ended.
+            StillBillingError: somebody interrupted that, too.
         """
         plan = self._plan()
         if plan is None:
@@ -96,10 +100,7 @@ class Selftest:
             with suppress(KedgeError):
                 self._live(plan)
         finally:
-            with suppress(KedgeError):
-                self._tear_down()
-            with suppress(KedgeError), self._trying("sweep") as found:
-                found(self._sweep())
+            self._end()
 
     def _plan(self) -> Plan | None:
         """Look at the account and plan the launch; None where either fails."""
@@ -139,17 +140,50 @@ class Selftest:
             found(check_results(Path(self.spec.results)))
         self.completed = True
 
+    def _end(self) -> None:
+        """End what is left, and look for it in the whole account, whatever has failed.
+
+        Raises:
+            StillBillingError: somebody interrupted it.
+        """
+        try:
+            with suppress(KedgeError):
+                self._tear_down()
+            with suppress(KedgeError), self._trying("store") as found:
+                found(self._empty_store())
+            with suppress(KedgeError), self._trying("sweep") as found:
+                found(self._sweep())
+        except KeyboardInterrupt as err:
+            self.error = StillBillingError(
+                "something may still be billing", why="the end of the self-test was interrupted", fix=self._way_out
+            )
+            raise self.error from err
+
+    def _empty_store(self) -> str:
+        """Remove the run's objects and its data from the object store."""
+        world = self.app.world(self.spec.provider)
+        if world.store is not None:
+            world.store.remove(self.spec.run_id)
+        for mount in self.spec.job.data:
+            if world.data_stage is not None:
+                world.data_stage.remove_data(mount)
+        return "nothing of it is left there" if world.store else "there is none"
+
+    @property
+    def _way_out(self) -> str:
+        return f"`kedge teardown {self.spec.run_id}`, then `kedge reap --provider {self.spec.provider}`"
+
     def _tear_down(self) -> None:
         """End what a life that was cut off has left."""
         if self.app.ledger.run(self.spec.run_id) is None or self._record.stage is RunStage.ENDED:
             return
-        with self._trying("teardown") as found:
+        with self._trying(CUT_OFF) as found:
             self.app.settle(self._record)
             plan = teardown_plan(self.app, self._record, fetch=False)
             if plan.actions:
                 self.app.apply(ended_spec(self._record), plan, lambda _event: None)
             self.app.end(self.spec.run_id)
-            found("by itself, after the failure")
+            found("gone")
 
     def _carry_out(self, plan: Plan) -> None:
         """Carry out a plan; each of its actions is a check of its own.
@@ -197,7 +231,7 @@ class Selftest:
             raise StillBillingError(
                 "something may still be billing",
                 why=", ".join(dict.fromkeys((*mine, *live, *unseen))),
-                fix=f"`kedge teardown {self.spec.run_id}`, then `kedge reap --provider {self.spec.provider}`",
+                fix=self._way_out,
             )
         return "nothing of it is left"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import platform
 import re
@@ -19,11 +20,13 @@ _SECRET_NAME = re.compile(r"TOKEN|SECRET|KEY|PASSWORD|CREDENTIAL", re.IGNORECASE
 _SHORTEST_SECRET = 6
 """Shorter values are words that may stand anywhere."""
 _PRIVATE = (
-    (re.compile(r"\b\d{12}\b"), "ACCOUNT"),
+    (re.compile(r"(?<!\d)\d{12}(?!\d)"), "ACCOUNT"),
     (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+"), "MAIL"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b"), "ADDRESS"),
     (re.compile(r"arn:[\w-]+:(?:sts|iam)::\S+"), "ARN"),
 )
+
+_MAYBE_IPV6 = re.compile(r"[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*")
 
 
 def write_report(
@@ -61,5 +64,14 @@ def redact(text: str, environ: Mapping[str, str]) -> str:
             text = text.replace(value, "SECRET")
     for pattern, name in _PRIVATE:
         text = pattern.sub(name, text)
+    text = _MAYBE_IPV6.sub(_hide_ipv6, text)
     home = environ.get("HOME", "")
     return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _hide_ipv6(found: re.Match[str]) -> str:
+    try:
+        ipaddress.IPv6Address(found.group())
+    except ValueError:
+        return found.group()
+    return "ADDRESS"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.tasks import task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.app.selftest import Selftest
     from orchestrator.core.plan import Plan
     from orchestrator.core.selftest import Tried
@@ -47,7 +50,7 @@ def selftest(
     """
     from orchestrator.adapters.jobfile.flags import Overrides
     from orchestrator.app.root import App
-    from orchestrator.app.selftest import Selftest, selftest_spec
+    from orchestrator.app.selftest import CUT_OFF, Selftest, selftest_spec
     from orchestrator.cli import plans
     from orchestrator.cli.ask import confirm
     from orchestrator.cli.carry_out import make_console
@@ -63,9 +66,22 @@ def selftest(
         envs=tuple(f"TRAINING_SECONDS={seconds}" for seconds in filter(None, (app.settings.selftest_seconds,))),
     )
 
+    report = _report_path()
+    status = console.status("")
+
+    # Whoever reads this may leave in the middle; that must not keep the test from ending its machine.
+    def began(name: str) -> None:
+        with suppress(BrokenPipeError):
+            if name == CUT_OFF:
+                console.print("Ending the machine; whoever interrupts that leaves it billing.")
+            status.update(f"{name} ...")
+            status.start()
+
     def ended(line: Tried) -> None:
         mark = {"ok": "ok", "failed": "!!"}[line.verdict]
-        console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
+        with suppress(BrokenPipeError):
+            status.stop()
+            console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
 
     with selftest_spec(app, overrides) as spec:
 
@@ -73,29 +89,49 @@ def selftest(
             plans.plan(console, spec, plan)
             confirm("Go ahead?", yes=yes)
 
-        test = Selftest(app=app, spec=spec, agree=agree, began=lambda _name: None, ended=ended)
+        test = Selftest(app=app, spec=spec, agree=agree, began=began, ended=ended)
         try:
             test.run()
         finally:
+            status.stop()
             if test.tried:
-                _conclude(test, as_json=json)
+                _conclude(test, report, as_json=json)
     if test.error is not None:
         raise test.error
 
 
-def _conclude(test: Selftest, *, as_json: bool) -> None:
-    """Write the report, and say what the test has cost."""
+def _report_path() -> Path:
+    """Name the report, while nothing has been rented that its absence could hide.
+
+    Raises:
+        BadRequestError: it can't be written.
+    """
+    import os
     from pathlib import Path
 
-    from orchestrator.app.selftest_report import REPORT, write_report
+    from orchestrator.app.selftest_report import REPORT
+    from orchestrator.core.errors import BadRequestError
+
+    path = Path.cwd() / REPORT
+    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
+        raise BadRequestError(f"{path} can't be written", fix="run the self-test in a folder of your own")
+    return path
+
+
+def _conclude(test: Selftest, path: Path, *, as_json: bool) -> None:
+    """Write the report, and say what the test has cost; a report that can't be written changes no verdict."""
+    from orchestrator.app.selftest_report import write_report
     from orchestrator.cli.carry_out import make_console
     from orchestrator.core.cost import spent_usd
     from orchestrator.core.units import format_usd
 
     ledger, run_id = test.app.ledger, test.spec.run_id
     cost = spent_usd(ledger.rentals(run_id), test.app.clock.now())
-    path = Path.cwd() / REPORT
-    write_report(path, test, ledger.machines(run_id), cost, test.app.settings.environ)
-    make_console(stderr=as_json).print(f"Cost: {format_usd(cost)}. Report: {path.name}", markup=False)
-    if as_json:
-        print(path.read_text(encoding="utf-8"), end="")
+    try:
+        write_report(path, test, ledger.machines(run_id), cost, test.app.settings.environ)
+        make_console(stderr=as_json).print(f"Cost: {format_usd(cost)}. Report: {path.name}", markup=False)
+        if as_json:
+            print(path.read_text(encoding="utf-8"), end="")
+    except OSError as err:
+        with suppress(OSError):
+            make_console(stderr=True).print(f"Cost: {format_usd(cost)}. There is no report: {err}", markup=False)

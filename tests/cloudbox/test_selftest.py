@@ -33,6 +33,7 @@ def test_a_selftest_passes_at_aws(box: Box, laptop: Laptop) -> None:
     assert checks["sweep"]["found"] == "nothing of it is left"
     assert box.billing() == []
     assert leftovers(box) == []
+    assert box.client("s3").list_objects_v2(Bucket="kedge-test").get("Contents", []) == []
     text = (laptop.home / "kedge-selftest.json").read_text()
     assert "123456789012" not in text
     assert box.env["AWS_SECRET_ACCESS_KEY"] not in text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -36,7 +36,7 @@ from tests.laptop import Laptop
 LIFE = [
     *("permissions", "offer", "creation", "boot", "code", "data", "start", "SSH with pinned keys", "deadline guard"),
     *("code on the machine", "first steps", "stop", "data", "start", "resume", "notice"),
-    *("training", "results", "teardown", "right results", "sweep"),
+    *("training", "results", "teardown", "right results", "store", "sweep"),
 ]
 
 
@@ -45,6 +45,11 @@ def laptop(laptop: Laptop) -> Laptop:
     """A laptop whose self-test takes seconds."""
     laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
     return laptop
+
+
+def read_to(stream: IO[str], words: str) -> None:
+    while not (line := stream.readline()).startswith(words):
+        assert line
 
 
 def read_report(laptop: Laptop) -> dict[str, Any]:
@@ -63,6 +68,7 @@ def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop)
     assert report["passed"]
     assert laptop.processes() == []
     assert list((laptop.state / "machines").iterdir()) == []
+    assert not list(laptop.state.glob("store/*"))
     assert not (laptop.home / "kedge-results").exists()
     assert [record.stage for record in laptop.ledger().runs()] == [RunStage.ENDED]
 
@@ -71,8 +77,7 @@ def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     """The machine is ended and the sweep made before the command leaves; the report says where it broke off."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
-    while "ok  boot" not in (line := test.stdout.readline()):
-        assert line
+    read_to(test.stdout, "ok  creation")
     test.send_signal(signal.SIGINT)
     test.communicate(timeout=60)
     assert test.returncode == 130
@@ -80,6 +85,40 @@ def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     assert checks["sweep"]["found"] == "nothing of it is left"
     assert not read_report(laptop)["passed"]
     assert laptop.processes() == []
+
+
+def test_interrupting_the_end_as_well_says_what_may_bill(laptop: Laptop) -> None:
+    """Nobody is left in the belief that all is well: exit code 5, and the commands that end it."""
+    test = laptop.start("selftest", "--yes")
+    assert test.stdout is not None
+    read_to(test.stdout, "ok  creation")
+    test.send_signal(signal.SIGINT)
+    read_to(test.stdout, "Ending the machine")
+    test.send_signal(signal.SIGINT)
+    _, errors = test.communicate(timeout=60)
+    assert test.returncode == 5, errors
+    (record,) = laptop.ledger().runs()
+    assert f"kedge teardown {record.run_id}" in errors
+    laptop.kedge("teardown", record.run_id, "--yes", "--no-fetch")
+
+
+def test_a_reader_who_leaves_does_not_keep_the_machine(laptop: Laptop) -> None:
+    """As in `kedge selftest | head`: the rest of what is printed goes nowhere, and everything is ended."""
+    test = laptop.start("selftest", "--yes")
+    assert test.stdout is not None
+    read_to(test.stdout, "ok  creation")
+    test.stdout.close()
+    assert test.wait(timeout=60) in (0, 1, 141)
+    assert laptop.processes() == []
+    assert [record.stage for record in laptop.ledger().runs()] == [RunStage.ENDED]
+
+
+def test_a_report_that_can_t_be_written_is_told_before_anything_is_made(laptop: Laptop) -> None:
+    """A report that fails at the end would hide what the test has found."""
+    (laptop.home / "kedge-selftest.json").mkdir()
+    laptop.kedge("selftest", "--yes", code=2)
+    assert "can't be written" in laptop.errors
+    assert list(laptop.ledger().runs()) == []
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--gpu", "mi300x:8"], 3), (["--provider", "gcp"], 2)])
@@ -336,3 +375,6 @@ def test_a_report_holds_nothing_secret() -> None:
     environ = {"MY_API_TOKEN": "tok-123456", "AWS_SECRET_ACCESS_KEY": "s3cr3t/x", "HOME": "/home/ada", "LANG": "sweep"}
     text = "tok-123456 s3cr3t/x 123456789012 arn:aws:iam::123456789012:user/ada ada@example.org /home/ada/x"
     assert redact(text, environ) == "SECRET SECRET ACCOUNT ARN MAIL ~/x"
+    assert redact("from 2001:db8::7/128 of kedge_123456789012_x at 07:15:33", environ) == (
+        "from ADDRESS/128 of kedge_ACCOUNT_x at 07:15:33"
+    )

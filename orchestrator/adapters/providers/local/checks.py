@@ -29,6 +29,7 @@ _PROGRAMS = (
     ("screen", "screen", "supervise commands on this computer, another way"),
     ("zstd", "zstd", "unpack code quicker on this computer"),
 )
+_OPTIONAL = ("screen", "zstd")
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where sshd is: often not on an ordinary user's PATH."""
 
@@ -66,6 +67,8 @@ def _program(name: str, package: str, purpose: str, path: str) -> _Look:
     found = shutil.which(name, path=path)
     install = f"brew install {package}" if sys.platform == "darwin" else f"sudo apt-get install {package}"
     if found is None:
+        if name in _OPTIONAL:
+            return Verdict.WARNING, f"missing; with it kedge could {purpose}", install
         return Verdict.FAILED, f"missing; it is needed to {purpose}", install
     return Verdict.OK, found, ""
 
