@@ -230,12 +230,10 @@ def _is_modelled(shape: StructureShape, header: str) -> bool:
 
 def _read_body(sent: Sent, shape: StructureShape, body: bytes) -> None:
     payload = shape.serialization.get("payload")
-    if payload and shape.members[payload].type_name in ("blob", "string"):
-        return
     if not body.strip():
         return
     if payload:
-        sent.params[payload] = _from_xml(shape.members[payload], ElementTree.fromstring(body), payload, sent.unknown)
+        _read_payload(sent, shape.members[payload], payload, body)
     elif sent.operation.service_model.protocol == "rest-json":
         sent.of_text = False
         own = {wire_name(each, member): (member, each) for member, each in shape.members.items() if _is_in_body(each)}
@@ -245,6 +243,14 @@ def _read_body(sent: Sent, shape: StructureShape, body: bytes) -> None:
             elif value is not None:
                 member, each = own[key]
                 sent.params[member] = _from_json(each, value, key, sent.unknown)
+
+
+def _read_payload(sent: Sent, shape: Shape, name: str, body: bytes) -> None:
+    """Read the one member that is the whole body; the content of objects is nobody's to check."""
+    if shape.type_name == "string":
+        sent.params[name] = body.decode()
+    elif shape.type_name != "blob":
+        sent.params[name] = _from_xml(shape, ElementTree.fromstring(body), name, sent.unknown)
 
 
 def _is_in_body(shape: Shape) -> bool:

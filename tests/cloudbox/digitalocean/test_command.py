@@ -11,8 +11,11 @@ from typing import Any
 
 import pydo
 
-from tests.cloudbox.digitalocean.orders import order, status_of
+from tests.cloudbox.digitalocean.catalogue import DIGITALOCEAN
+from tests.cloudbox.digitalocean.orders import SIZE, order, status_of
 from tests.cloudbox.nspawn_order import REPOSITORY
+
+PRICE = next(float(size.usd_per_hour) for size in DIGITALOCEAN.sizes if size.slug == SIZE)
 
 
 def test_the_box_runs_as_a_program_and_takes_orders(tmp_path: Path) -> None:
@@ -33,7 +36,7 @@ def test_the_box_runs_as_a_program_and_takes_orders(tmp_path: Path) -> None:
             assert status_of(client.droplets.create, order()) == 500
             assert len(_order(control, "droplets")) == len(client.droplets.list(type="gpus")["droplets"]) == 1
             _order(control, "advance", {"seconds": 3600})
-            assert 1.98 < float(_order(control, "meter")["usd"]) < 2
+            assert PRICE * 0.995 < float(_order(control, "meter")["usd"]) < PRICE * 1.005
             _order(control, "settings", {"droplet_limit": 7})
             assert client.account.get()["account"]["droplet_limit"] == 7
         box.stdin.close()
