@@ -21,7 +21,7 @@ from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.acting import stop_plan
 from orchestrator.app.root import App
-from orchestrator.app.selftest import Selftest, selftest_spec
+from orchestrator.app.selftest import CUT_OFF, Selftest, selftest_spec
 from orchestrator.app.selftest_probes import check_results, compare_code, give_notice, read_guard, try_pins
 from orchestrator.app.selftest_report import redact
 from orchestrator.core.checkup import Verdict
@@ -307,7 +307,7 @@ def sell_nothing(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("moment", "harm", "failing"),
-    [("start", lose_agent, ["start", "teardown", "sweep"]), ("offer", sell_nothing, ["creation", "sweep"])],
+    [("start", lose_agent, ["start", CUT_OFF, "sweep"]), ("offer", sell_nothing, ["creation", "sweep"])],
     ids=["undying", "blind"],
 )
 def test_what_may_still_bill_is_said_with_exit_code_5(
