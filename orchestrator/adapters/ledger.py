@@ -290,4 +290,5 @@ def _rental(row: sqlite3.Row, once: PaidOnce) -> Rental:
         since=machine.created_at,
         until=datetime.fromisoformat(row["ended_at"]) if row["ended_at"] else None,
         once_usd=once.usd,
+        at_least=machine.billed_for_at_least,
     )

@@ -17,6 +17,7 @@ class Rental:
     Attributes:
         until: when it was confirmed to be gone; None while it may bill.
         once_usd: what was paid for its volumes, however long it lived.
+        at_least: what is paid for, however soon it is gone.
     """
 
     machine_id: str
@@ -24,14 +25,17 @@ class Rental:
     since: datetime
     until: datetime | None
     once_usd: Decimal = Decimal(0)
+    at_least: timedelta = timedelta(0)
 
     def duration(self, now: datetime) -> timedelta:
-        """Return how long it has been billed."""
+        """Return how long it was there."""
         return max(timedelta(0), (self.until or now) - self.since)
 
     def usd(self, now: datetime) -> Decimal:
-        """Return what it has cost."""
-        return self.usd_per_hour * hours(self.duration(now)) + self.once_usd
+        """Return what it has cost; the minimum counts once it is gone: before, it may yet be used up."""
+        duration = self.duration(now)
+        billed = duration if self.until is None else max(duration, self.at_least)
+        return price_usd(self.usd_per_hour, billed) + self.once_usd
 
 
 def spent_usd(rentals: Iterable[Rental], now: datetime) -> Decimal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
@@ -99,6 +99,7 @@ class Machine:
         usd_per_hour: of the machine and its disks.
         region: where it is, as the provider calls it; empty where there are none.
         gpus: how many.
+        billed_for_at_least: what is paid for, however soon it is gone.
         zstd: it can unpack zstd; else gzip is sent.
         end: how it ended, where it did so without a command of kedge's and its provider remembers.
     """
@@ -115,6 +116,7 @@ class Machine:
     address: SshAddress | None = None
     region: str = ""
     gpus: int = 0
+    billed_for_at_least: timedelta = timedelta(0)
     zstd: bool = False
     end: MachineEnd | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 
@@ -36,6 +37,7 @@ class Offer:
         once_usd: what the data volumes cost once, when they are made, besides.
         disk_gib: what comes with the machine.
         local_disk_gib: of quick disks that come with it besides, and are lost with it; 0 for none.
+        billed_for_at_least: what is paid for, however soon the machine is gone.
         live: False for one out of a dated snapshot: it serves to plan, and is never rented.
     """
 
@@ -54,6 +56,7 @@ class Offer:
     once_usd: Decimal = Decimal(0)
     spot: bool = False
     local_disk_gib: int = 0
+    billed_for_at_least: timedelta = timedelta(0)
     live: bool = True
 
     @property

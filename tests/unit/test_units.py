@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -69,6 +70,18 @@ def test_a_machine_that_is_gone_costs_no_more() -> None:
     gone = Rental(machine_id="a", usd_per_hour=Decimal(2), since=start, until=start + timedelta(hours=1))
     live = Rental(machine_id="b", usd_per_hour=Decimal(3), since=start + timedelta(hours=1), until=None)
     assert spent_usd([gone, live], start + timedelta(hours=3)) == Decimal(8)
+
+
+def test_a_machine_that_is_gone_costs_its_minimum() -> None:
+    """However soon it went; of one that lives the minimum may yet be used up, and isn't counted twice."""
+    from datetime import UTC, datetime
+
+    start, minimum = datetime(2026, 1, 1, tzinfo=UTC), timedelta(minutes=5)
+    minute = start + timedelta(minutes=1)
+    gone = Rental(machine_id="a", usd_per_hour=Decimal(12), since=start, until=minute, at_least=minimum)
+    assert spent_usd([gone], start + timedelta(hours=1)) == Decimal(1)
+    assert gone.duration(minute) == timedelta(minutes=1)
+    assert spent_usd([replace(gone, until=None)], minute) == Decimal("0.2")
 
 
 def test_money_in_json_has_every_digit_and_no_exponent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,13 +61,15 @@ def _start_anew(spec: LaunchSpec, observed: Observed) -> _Start:
         once_usd=observed.offers[0].once_usd,
         most_once_usd=most_once_usd(observed.offers),
         deadline_at=observed.now + lifetime_of(spec, observed.now),
+        at_least=max(offer.billed_for_at_least for offer in observed.offers),
     )
     return _Start(machine_id=machine_id, actions=actions, terms=terms)
 
 
 def _go_on(spec: LaunchSpec, observed: Observed, machine: Machine) -> _Start:
     rate = machine.usd_per_hour
-    terms = Terms(usd_per_hour=rate, most_usd_per_hour=rate, deadline_at=machine.deadline_at)
+    at_least = machine.created_at + machine.billed_for_at_least - observed.now
+    terms = Terms(usd_per_hour=rate, most_usd_per_hour=rate, deadline_at=machine.deadline_at, at_least=at_least)
     return _Start(machine_id=machine.id, actions=plan_on_machine(spec.job, observed, machine), terms=terms)
 
 

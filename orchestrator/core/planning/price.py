@@ -27,6 +27,7 @@ class Terms:
         most_usd_per_hour: of the dearest of its offers.
         once_usd: what the first of them costs once.
         most_once_usd: what all of them do.
+        at_least: what is paid for from now on, however soon the machine is gone.
     """
 
     usd_per_hour: Decimal
@@ -34,6 +35,7 @@ class Terms:
     deadline_at: datetime
     once_usd: Decimal = Decimal(0)
     most_once_usd: Decimal = Decimal(0)
+    at_least: timedelta = timedelta(0)
 
 
 def most_once_usd(offers: Iterable[Offer]) -> Decimal:
@@ -67,7 +69,8 @@ def within_budget(spec: LaunchSpec, observed: Observed) -> Observed:
 
     def worst_usd(*offers: Offer) -> Decimal:
         rate = max(offer.worst_usd_per_hour for offer in offers)
-        return observed.spent_usd + price_usd(rate, lifetime) + most_once_usd(offers)
+        billed = max(lifetime, *(offer.billed_for_at_least for offer in offers))
+        return observed.spent_usd + price_usd(rate, billed) + most_once_usd(offers)
 
     budget = cents(spec.job.budget_usd)
     within: list[Offer] = []
@@ -94,9 +97,13 @@ def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...]
         usd_per_hour=terms.usd_per_hour,
         most_usd_per_hour=terms.most_usd_per_hour,
         once_usd=terms.most_once_usd,
-        worst_usd=observed.spent_usd + price_usd(terms.most_usd_per_hour, left) + terms.most_once_usd,
+        worst_usd=observed.spent_usd
+        + price_usd(terms.most_usd_per_hour, max(left, terms.at_least))
+        + terms.most_once_usd,
         expected=expected,
-        expected_usd=None if expected is None else price_usd(terms.usd_per_hour, expected) + terms.once_usd,
+        expected_usd=None
+        if expected is None
+        else price_usd(terms.usd_per_hour, max(expected, terms.at_least)) + terms.once_usd,
         budget_usd=spec.job.budget_usd,
         deadline_at=terms.deadline_at,
         basis=f"prices: {observed.offers_basis}; time: {basis}",

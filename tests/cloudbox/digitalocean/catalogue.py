@@ -1,8 +1,8 @@
 """What the box sells: regions, sizes with prices, and public images; as DigitalOcean, or as the AMD Developer Cloud.
 
-Slugs of GPU sizes, and prices where a comment says so: facts gathered from third parties, November 2026 (dollars an
-hour; a size of eight GPUs at eight times the price of one). All other figures are plausible, no more. DigitalOcean's
-regions are those that the OpenAPI description knows.
+Slugs and prices of GPU sizes are those of infra/digitalocean/offers.json, whose `source` names where they were read
+(fact: do-gpu-prices; a size of eight GPUs costs eight times as much as one). All other figures are plausible, no more.
+DigitalOcean's regions are those that the OpenAPI description knows; what is sold where is the box's own choice.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ _SIZES = (
     _basic("s-2vcpu-4gb", 2, 4096, 80, "0.03571"),
     _basic("s-4vcpu-8gb", 4, 8192, 160, "0.07143"),
     _basic("c-8", 8, 16384, 100, "0.25"),
-    # Prices of the facts: MI300X 1.99 to 2.59, MI325X, H100, H200, L40S, RTX 4000 Ada.
-    # Listed as available, and offered nowhere. fact: do-listed-not-offered
-    _gpu("gpu-mi300x1-192gb", "amd_mi300x", 192, "1.99", ""),
-    _gpu("gpu-mi300x8-1536gb", "amd_mi300x", 192, "1.99", "", gpus=8),
+    # fact: do-gpu-prices
+    # MI300X is listed as available, and offered nowhere. fact: do-listed-not-offered
+    _gpu("gpu-mi300x1-192gb", "amd_mi300x", 192, "2.59", ""),
+    _gpu("gpu-mi300x8-1536gb", "amd_mi300x", 192, "2.59", "", gpus=8),
     _gpu("gpu-mi325x1-256gb", "amd_mi325x", 256, "3.80", ""),
     _gpu("gpu-mi325x8-2048gb", "amd_mi325x", 256, "3.80", "nyc2", gpus=8),
     _gpu("gpu-h100x1-80gb", "nvidia_h100", 80, "4.41", "nyc2 tor1 ams3"),
@@ -139,8 +139,8 @@ _SIZES = (
     _gpu("gpu-l40sx1-48gb", "nvidia_l40s", 48, "1.57", "tor1"),
     _gpu("gpu-4000adax1-20gb", "nvidia_rtx4000_ada", 20, "0.76", "tor1"),
     _gpu("gpu-6000adax1-48gb", "nvidia_rtx6000_ada", 48, "1.57", "tor1"),
-    _gpu("gpu-mi350x1-288gb-spot", "amd_mi350x", 288, "2.19", "tor1"),
-    _gpu("gpu-mi355x1-288gb-spot", "amd_mi355x", 288, "2.39", "tor1"),
+    _gpu("gpu-mi350x1-288gb-spot", "amd_mi350x", 288, "2.46", "tor1"),
+    _gpu("gpu-mi355x1-288gb-spot", "amd_mi355x", 288, "2.97", "tor1"),
 )
 
 _IMAGES = (

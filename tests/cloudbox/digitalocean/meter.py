@@ -1,9 +1,8 @@
 """The meter: simulated dollars by the second, for all that exists.
 
-Droplets bill from creation to their end, powered off or not, for at least 60 seconds (docs.digitalocean.com/products/
-droplets/details/pricing, 2026-11; fact: do-off-bills). Storage and addresses by the hour of a month of 730: volumes
-0.10 $/GiB a month, snapshots 0.06 $/GB a month, reserved IPs that no droplet has 5 $ a month (same site, volumes,
-snapshots and reserved IPs; from memory).
+Droplets bill from creation to their end, powered off or not (fact: do-off-bills), for at least 60 seconds
+(fact: do-plain-minimum), with GPUs for at least five minutes (fact: do-gpu-minimum). Storage and addresses by the hour
+of a month of 730 (fact: do-storage-prices).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _HOURS_PER_MONTH = 730
 _VOLUME_USD_PER_GIB_MONTH = Decimal("0.10")
 _SNAPSHOT_USD_PER_GB_MONTH = Decimal("0.06")
 _RESERVED_IP_USD_PER_MONTH = Decimal(5)
-_DROPLET_MINIMUM_SECONDS = 60
+_PLAIN_MINIMUM_SECONDS, _GPU_MINIMUM_SECONDS = 60, 300
 _SECONDS_PER_HOUR = 3600
 
 
@@ -93,7 +92,7 @@ class Meter:
                 what=droplet.size.slug,
                 usd_per_hour=droplet.size.usd_per_hour,
                 since=droplet.created_at,
-                minimum_seconds=_DROPLET_MINIMUM_SECONDS,
+                minimum_seconds=_GPU_MINIMUM_SECONDS if droplet.size.gpus else _PLAIN_MINIMUM_SECONDS,
             )
         for name, kind, region, what, usd_per_month in self._by_the_month():
             rate = usd_per_month / _HOURS_PER_MONTH

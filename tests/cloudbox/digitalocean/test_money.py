@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.digitalocean.orders import create, create_volume
 
@@ -15,11 +17,17 @@ def _about(usd: Decimal, expected: Decimal) -> bool:
     return abs(usd - expected) < Decimal("0.005")
 
 
-def test_a_droplet_that_lived_for_a_moment_costs_a_minute(do_api: DigitalOceanBox) -> None:
-    """The minimum is 60 seconds."""
-    do_api.client().droplets.destroy(create(do_api))
+@pytest.mark.parametrize(
+    ("size", "image", "usd"),
+    [("gpu-h100x1-80gb", "gpu-h100x1-base", _PRICE / 12), ("s-2vcpu-4gb", "ubuntu-24-04-x64", Decimal("0.03571") / 60)],
+)
+def test_a_droplet_that_lived_for_a_moment_costs_its_minimum(
+    do_api: DigitalOceanBox, size: str, image: str, usd: Decimal
+) -> None:
+    """Five minutes with GPUs, else one. fact: do-gpu-minimum, fact: do-plain-minimum."""
+    do_api.client().droplets.destroy(create(do_api, size=size, image=image))
     (bill,) = do_api.meter.bills()
-    assert do_api.meter.usd() == bill.usd(0) == _PRICE / 60
+    assert do_api.meter.usd() == bill.usd(0) == usd
     assert not do_api.meter.billing()
 
 

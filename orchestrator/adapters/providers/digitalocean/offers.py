@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.providers.digitalocean.sizes import SPOT, Size, choose_plain
+from orchestrator.adapters.providers.digitalocean.sizes import SPOT, Size, billed_for_at_least, choose_plain
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
 from orchestrator.core.offer import Offer
 
@@ -135,6 +135,7 @@ def _offer(size: Size, region: str, resources: Resources, provider: str, limits:
         cap_usd_per_hour=limits.get(size.slug.removesuffix(SPOT), Decimal(0)) if size.is_spot else Decimal(0),
         disk_usd_per_hour=volumes_gib * USD_PER_GIB_HOUR,
         spot=size.is_spot,
+        billed_for_at_least=billed_for_at_least(size.gpus),
     )
 
 

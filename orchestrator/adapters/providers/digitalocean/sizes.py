@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 SPOT = "-spot"
 """Ends the slug of a size that may be taken away."""
+
+_PLAIN_MINIMUM, _GPU_MINIMUM = timedelta(seconds=60), timedelta(minutes=5)
 
 # In gpu-mi300x8 the x is the model's own as well; in gpu-h100x8 it isn't.
 _SLUG = re.compile(r"gpu-(?P<model>mi\d+x(?=\d)|[a-z0-9]+?(?=x\d))x?(?P<count>\d+)-(?P<vram>\d+)gb(?:-[a-z0-9]+)*")
@@ -54,6 +57,11 @@ class Size:
     def accelerators(self) -> Accelerators | None:
         """Its GPUs as an offer names them."""
         return Accelerators(name=self.gpu, count=self.gpus) if self.gpus else None
+
+
+def billed_for_at_least(gpus: int) -> timedelta:
+    """Return what is paid for a droplet, however soon it is deleted (inferred: do-gpu-minimum)."""
+    return _GPU_MINIMUM if gpus else _PLAIN_MINIMUM
 
 
 def parse_size(fields: Json) -> Size:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.adapters.providers.digitalocean.sizes import billed_for_at_least
 from orchestrator.core.machine import CLOUD_ROOT, CLOUD_USER, Machine, MachineState, SshAddress
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def see_machine(droplet: Droplet, record: MachineRecord | None, provider: str, k
         address=_address(droplet, own, key_file),
         region=droplet.region,
         gpus=own.gpus if own else 0,
+        billed_for_at_least=billed_for_at_least(own.gpus if own else 0),
     )
 
 
@@ -74,6 +76,7 @@ def see_unlisted(record: MachineRecord, provider: str, now: datetime) -> Machine
         usd_per_hour=record.usd_per_hour,
         region=record.region,
         gpus=record.gpus,
+        billed_for_at_least=billed_for_at_least(record.gpus),
     )
 
 
