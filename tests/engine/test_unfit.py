@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.adapters.settings import read_settings
 from orchestrator.app.launching import launch_plan
-from orchestrator.app.recovering import apply_past_unfit, apply_until_done
+from orchestrator.app.recovering import apply_past_unfit, apply_until_done, is_lost
 from orchestrator.app.root import App
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
 from orchestrator.core.errors import KedgeError, NoCapacityError, OverBudgetError, StillBillingError, UnfitMachineError
@@ -124,6 +124,19 @@ def test_what_could_not_be_started_for_a_killed_launch_is_tried_last(desk: Desk)
     _, create, *_ = launch_plan(desk, SPEC, follow=False).actions
     assert isinstance(create, CreateMachine)
     assert create.offers == (make_offer(DEAD),)
+
+
+def test_a_machine_that_could_not_be_started_for_a_killed_launch_is_a_loss(desk: Desk) -> None:
+    """`kedge recover` replaces it, as it does one that was taken away."""
+    spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
+    desk.cloud.zones = (DEAD, FINE)
+    create, *_ = launch_plan(desk, spec, follow=False).actions
+    desk.apply(spec, Plan(run_id=RUN, actions=(create,)), ignore)
+    (machine,) = desk.ledger.machines(RUN)
+    desk.cloud.there = (machine,)
+    assert not is_lost(desk, desk.named_run(RUN), desk.said.append)
+    desk.cloud.there = (replace(machine, state=MachineState.ENDING),)
+    assert is_lost(desk, desk.named_run(RUN), desk.said.append)
 
 
 def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:
