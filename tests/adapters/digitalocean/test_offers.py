@@ -163,7 +163,7 @@ def test_data_volumes_are_part_of_the_price(do: DoWorld) -> None:
     scans = replace(volume(), size_gib=100)
     (offer,) = offers(do, "mi300x", regions=("tor1",), volumes=(scans,))
     assert offer.disk_usd_per_hour == Decimal("0.015")
-    assert offer.total_usd_per_hour == Decimal("2.005")
+    assert offer.total_usd_per_hour == Decimal("2.605")
 
 
 def test_a_snapshot_of_amazon_s_is_refused(do: DoWorld) -> None:
