@@ -57,7 +57,7 @@ def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: L
     box.change_first_boot(torch_seconds=20)
     laptop.kedge("launch", "--yes", "--detach", "--keep")
     phases = [phase["phase"] for phase in read(laptop, "boot.jsonl") if phase["ok"]]
-    assert phases[-5:] == ["agent", "torch", "burn-in", "code", "start"]
+    assert phases[-6:] == ["agent", "scratch", "torch", "burn-in", "code", "start"]
     ((torch,), (verdict,)) = read(laptop, "torch.json"), read(laptop, "burn-in.json")
     assert (torch["python"], torch["archs"], torch["made"]) == ("/usr/bin/python3", ["sm_75"], False)
     assert [device["name"] for device in verdict["devices"]] == ["Tesla T4"]
