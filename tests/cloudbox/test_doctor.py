@@ -200,7 +200,7 @@ def test_the_users_own_network_is_looked_at_instead_of_the_default_one(
     missing = network("vpc-0123456789abcdef0", 1)
     assert missing["verdict"] == "failed"
     assert "settings.yaml:1" in missing["found"]
-    assert "there is no subnet of vpc-0123456789abcdef0" in missing["found"]
+    assert "there is no vpc-0123456789abcdef0 in eu-west-1" in missing["found"]
 
 
 @pytest.mark.parametrize(("without", "verdict"), [("", "warning"), ("MakeWithRunTag", "failed")])

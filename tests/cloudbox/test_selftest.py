@@ -84,7 +84,7 @@ def test_a_selftest_where_nothing_is_sold_says_so(do_api: DigitalOceanBox, lapto
     laptop.extra_env |= {**do_api.environ, **SHORT}
     do_api.sell_out("gpu-h100x1-80gb")
     laptop.kedge("selftest", "--provider", "do", "--gpu", "h100", "--budget", "9", "--yes", code=3)
-    assert list(read_checks(laptop)) == ["permissions", "offer", "creation", "sweep"]
+    assert list(read_checks(laptop)) == ["permissions", "offer", "creation", "store", "sweep"]
     assert do_api.droplets() == []
 
 
