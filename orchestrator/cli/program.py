@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
@@ -23,19 +21,13 @@ from invoke.program import Program
 
 from orchestrator import __version__
 from orchestrator.cli import account, acting, launching, looking, reaping, recovering, selftest
+from orchestrator.cli.signals import exit_code, take_signals
 from orchestrator.core.errors import BadRequestError, KedgeError
-
-_INTERRUPTED = 130
-_TERMINATED = 143
 
 namespace = Collection()
 for _topic in (launching, looking, acting, recovering, reaping, account, selftest):
     for _task in Collection.from_module(_topic).tasks.values():
         namespace.add_task(_task)
-
-
-class TerminatedError(KeyboardInterrupt):
-    """SIGTERM: what Ctrl-C leaves clean, it leaves clean too."""
 
 
 class KedgeProgram(Program):
@@ -53,7 +45,7 @@ class KedgeProgram(Program):
         words = list(sys.argv if argv is None else argv)
         cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
-        signal.signal(signal.SIGTERM, _terminate)
+        take_signals()
         code = self._run(words[:cut])
         if exit:
             # On its way out the interpreter would look for garbage, too: a fifth of a short command's time.
@@ -102,7 +94,7 @@ class KedgeProgram(Program):
                 print(err.message, file=sys.stderr)
             return int(err.code)
         except KeyboardInterrupt as err:
-            return _TERMINATED if isinstance(err, TerminatedError) else _INTERRUPTED
+            return exit_code(err)
         except BrokenPipeError:
             # `kedge logs | head`: the reader has enough, and the interpreter would complain when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -203,7 +195,3 @@ def _complain(err: KedgeError) -> int:
     sys.stdout.flush()
     print(f"error: {err}", file=sys.stderr)
     return err.exit_code
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise TerminatedError

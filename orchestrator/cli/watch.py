@@ -13,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, Te
 from rich.text import Text
 
 from orchestrator.cli.plans import signed
+from orchestrator.cli.signals import end
 from orchestrator.cli.standing_line import harmless, standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
@@ -134,8 +135,8 @@ class _PatientInterrupt:
             signal.signal(signal.SIGINT, self._before)
             self._before = None
 
-    def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
-            raise KeyboardInterrupt
+            end(number, frame)
         self._asked = True
         self._console.print(_LEAVE)

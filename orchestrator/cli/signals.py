@@ -1,0 +1,62 @@
+"""What ends a command from outside: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is closed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STREAMS = (0, 1, 2)
+
+
+class EndedBySignalError(KeyboardInterrupt):
+    """One of these signals: what Ctrl-C leaves clean, the others leave clean too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def take_signals() -> None:
+    """Let each of these signals end the command in the same way; one that is ignored, as by `nohup`, stays ignored."""
+    for number in _ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+
+
+def exit_code(interrupt: KeyboardInterrupt) -> int:
+    """Tell the exit code as shells do: 128 and the signal's number."""
+    return 128 + (interrupt.number if isinstance(interrupt, EndedBySignalError) else signal.SIGINT)
+
+
+def end(number: int, _frame: FrameType | None) -> None:
+    """Interrupt the command.
+
+    Raises:
+        EndedBySignalError: always.
+    """
+    # A closed terminal sends SIGHUP, its shell another one, a logout SIGTERM as well, and somebody may close it after
+    # Ctrl-C. None of them may cut short what the first one cleans up; only Ctrl-C, pressed again, does.
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _go_on)
+    _let_go_of_closed_streams()
+    raise EndedBySignalError(number)
+
+
+def _go_on(_number: int, _frame: FrameType | None) -> None:
+    """Go on cleaning up; a handler, because children would inherit SIG_IGN."""
+    _let_go_of_closed_streams()
+
+
+def _let_go_of_closed_streams() -> None:
+    """Let what is printed from now on go nowhere if nobody can read it: writing to a closed terminal fails."""
+    poll = select.poll()
+    for stream in _STREAMS:
+        poll.register(stream, 0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream, event in poll.poll(0):
+        if event & (select.POLLERR | select.POLLHUP):
+            os.dup2(nowhere, stream)
+    os.close(nowhere)

@@ -1,0 +1,121 @@
+"""A terminal that is closed, and SIGTERM: they end a command as Ctrl-C does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.core.ledger import RunStage
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {STEPS: 100000}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 10s}
+"""
+
+
+class Terminal:
+    """A terminal in which one command runs."""
+
+    def __init__(self, laptop: Laptop, *words: str) -> None:
+        self._master, ours = os.openpty()
+        self.process = subprocess.Popen(
+            [*laptop.program, *words],
+            cwd=laptop.home,
+            env=laptop.env,
+            preexec_fn=lambda: os.login_tty(ours),  # noqa: PLW1509 - no thread runs here
+        )
+        os.close(ours)
+
+    def read_to(self, words: str) -> None:
+        """Read what the command prints until it has printed this."""
+        said = ""
+        while words not in said:
+            said += os.read(self._master, 4096).decode(errors="replace")
+
+    def close(self) -> None:
+        """Close it, as a window is closed."""
+        os.close(self._master)
+
+    def await_departure(self) -> None:
+        """Wait until the command has noticed that it is closed."""
+        output = Path(f"/proc/{self.process.pid}/fd/1")
+        wait_until(lambda: output.readlink() == Path(os.devnull))
+
+    def wait(self) -> int:
+        """Wait for the command's exit code."""
+        return self.process.wait(timeout=60)
+
+
+def left_behind(laptop: Laptop) -> list[object]:
+    """List what is left of all runs: processes and folders of machines, runs that aren't over."""
+    return [
+        *laptop.processes(),
+        *(laptop.state / "machines").iterdir(),
+        *(run for run in laptop.ledger().runs() if run.stage is not RunStage.ENDED),
+    ]
+
+
+def test_a_selftest_whose_terminal_is_closed_leaves_nothing(laptop: Laptop) -> None:
+    """The machine is ended and the sweep made, though nobody reads it; the report says where it broke off."""
+    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
+    terminal = Terminal(laptop, "selftest", "--yes")
+    terminal.read_to("ok  creation")
+    terminal.close()
+    terminal.await_departure()
+    terminal.process.send_signal(signal.SIGHUP)  # a shell passes it on
+    assert terminal.wait() == 128 + signal.SIGHUP
+    checks = {line["check"]: line for line in json.loads((laptop.home / "kedge-selftest.json").read_text())["checks"]}
+    assert checks["sweep"]["found"] == "nothing of it is left"
+    assert left_behind(laptop) == []
+
+
+def test_sigterm_ends_a_selftest_once(laptop: Laptop) -> None:
+    """Whoever sends it twice, as a logout does with SIGHUP, doesn't keep the machine."""
+    laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
+    terminal = Terminal(laptop, "selftest", "--yes")
+    terminal.read_to("ok  creation")
+    terminal.process.send_signal(signal.SIGTERM)
+    terminal.read_to("Ending the machine")
+    terminal.process.send_signal(signal.SIGTERM)
+    terminal.read_to("Report:")
+    assert terminal.wait() == 128 + signal.SIGTERM
+    assert left_behind(laptop) == []
+
+
+@pytest.mark.parametrize("after", ["-m1 (local)", "step 1 of"])
+def test_a_launch_whose_terminal_is_closed_leaves_what_the_next_command_finds(laptop: Laptop, after: str) -> None:
+    """Neither the run nor its machine is lost: `resume` goes on with them, `teardown` ends them."""
+    laptop.write_job(JOB)
+    terminal = Terminal(laptop, "launch", "--yes")
+    terminal.read_to(after)
+    terminal.close()
+    assert terminal.wait() == 128 + signal.SIGHUP
+    (run,) = laptop.ledger().runs(live_only=True)
+    laptop.kedge("resume", "--yes", "--detach")
+    assert laptop.json("status")[0]["run"] == run.run_id
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+    assert left_behind(laptop) == []
+
+
+def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
+    """It follows the run to its end, and ends the machine."""
+    laptop.write_job(JOB.replace("100000", "3"))
+    laptop.program[:0] = ["nohup"]
+    terminal = Terminal(laptop, "launch", "--yes")
+    wait_until(lambda: (laptop.home / "nohup.out").exists() and "create" in (laptop.home / "nohup.out").read_text())
+    terminal.close()
+    assert terminal.wait() == 0
+    assert left_behind(laptop) == []
