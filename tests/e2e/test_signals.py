@@ -35,8 +35,10 @@ class Terminal:
             [*laptop.program, *words],
             cwd=laptop.home,
             env=laptop.env,
+            text=True,
             preexec_fn=lambda: os.login_tty(ours),  # noqa: PLW1509 - no thread runs here
         )
+        laptop.started.append(self.process)
         os.close(ours)
 
     def read_to(self, words: str) -> None:
