@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .accelerators import find_architectures
+from .activation import Activation, write_activation
 from .gpuenv import CACHES, render_gpu_environment
-from .jobenv import activate, read_job_environment
+from .jobenv import activation_of, read_job_environment
 from .layout import Layout
 from .processes import MARK
 from .torchenv import Torch, read_torch
@@ -26,14 +28,10 @@ def make_environment(
     """Return the command's whole environment on this machine, and what the log should tell of how it was made."""
     torch = read_torch(layout)
     env = render_environment(os.environ, layout, machine, config, mark)
-    made = read_job_environment(layout)
-    if made is not None:
-        env = activate(env, layout, made)
-    elif torch is not None and shutil.which("python3", path=env["PATH"]) != f"{torch.folder}/python3":
-        # Another Python comes first, whose torch was not what drives the GPUs.
-        env["PATH"] = _prefixed([torch.folder], env["PATH"])
+    activation = plan_activation(layout, machine, torch, env["PATH"])
+    write_activation(layout, activation)
     env, remarks = render_gpu_environment(
-        env,
+        activation.apply(env),
         _architectures(torch),
         own={**config.envs, **config.secrets},
         cache=cache_folder(layout, torch),
@@ -47,6 +45,19 @@ def make_environment(
     return env, remarks
 
 
+def plan_activation(layout: Layout, machine: MachineConfig, torch: Torch | None, path: str) -> Activation:
+    """Return what makes a command find this machine's programs and Python, given its PATH."""
+    programs = (*machine.path, str(layout.root / "bin"))
+    made = read_job_environment(layout)
+    if made is not None:
+        activation = activation_of(layout, made)
+        return replace(activation, path=(*activation.path, *programs))
+    if torch is not None and shutil.which("python3", path=_prefixed(programs, path)) != f"{torch.folder}/python3":
+        # Another Python comes first, whose torch was not what drives the GPUs.
+        return Activation((torch.folder, *programs))
+    return Activation(programs)
+
+
 def cache_folder(layout: Layout, torch: Torch | None) -> Path:
     """Return where compiled kernels are kept that are of use to this architecture and this torch."""
     return layout.cache / (torch.key if torch else "any")
@@ -55,12 +66,12 @@ def cache_folder(layout: Layout, torch: Torch | None) -> Path:
 def render_environment(
     inherited: Mapping[str, str], layout: Layout, machine: MachineConfig, config: RunConfig, mark: str
 ) -> dict[str, str]:
-    """Return the command's environment but for GPUs; the contract wins over the job's own variables."""
+    """Return the environment but for GPUs and programs; the contract wins over the job's own variables."""
     env = {name: text for name, text in inherited.items() if not _is_internal(name)}
     env.update(config.envs)
     env.update(config.secrets)
     env.update(_contract(layout, machine, config))
-    env["PATH"] = _prefixed([*machine.path, str(layout.root / "bin")], env.get("PATH") or _DEFAULT_PATH)
+    env["PATH"] = env.get("PATH") or _DEFAULT_PATH
     if config.python_path:
         folders = [str(layout.code.resolve() / folder) for folder in config.python_path]
         env["PYTHONPATH"] = _prefixed(folders, env.get("PYTHONPATH", ""))
@@ -92,5 +103,5 @@ def _is_internal(name: str) -> bool:
     return name in _INTERNALS or name.startswith("KEDGE_AGENT_")
 
 
-def _prefixed(folders: list[str], rest: str) -> str:
+def _prefixed(folders: Sequence[str], rest: str) -> str:
     return os.pathsep.join([*folders, rest] if rest else folders)

@@ -12,10 +12,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .activation import Activation, Default
 from .errors import AgentError
 from .files import read_json, write_json
 from .layout import Layout
@@ -98,6 +98,7 @@ def _make(layout: Layout, base: str, torch: Torch | None) -> JobEnvironment:
 
 def discard_job_environment(layout: Layout) -> None:
     """Take away what can't be trusted any longer; the next attempt makes it anew."""
+    layout.activation_file.unlink(missing_ok=True)
     layout.note("env").unlink(missing_ok=True)
     shutil.rmtree(folder_of(layout), ignore_errors=True)
 
@@ -108,23 +109,23 @@ def find_python(machine: MachineConfig) -> str:
     return shutil.which("python3", path=path) or "python3"
 
 
-def activate(env: Mapping[str, str], layout: Layout, made: JobEnvironment) -> dict[str, str]:
-    """Return an environment in which installers and Python use it; what is there already stays.
+def activation_of(layout: Layout, made: JobEnvironment) -> Activation:
+    """Return what makes installers and Python use it; what is there already stays.
 
     Where GPUs depend on torch, installers keep its version, and take what is built for it from its own index.
     """
     folder = folder_of(layout)
-    env = {**env, "VIRTUAL_ENV": str(folder), "PATH": os.pathsep.join([str(folder / "bin"), env["PATH"]])}
+    defaults: list[Default] = []
     if made.torches:
         # As an address: in these two variables a space ends a path.
         constraints = (folder / _CONSTRAINTS).as_uri()
-        env.setdefault("PIP_CONSTRAINT", constraints)
-        env.setdefault("UV_CONSTRAINT", constraints)
-        if made.index and not any(name in env for name in _UV_INDEXES):
-            env["UV_INDEX"] = made.index
+        defaults += [Default(name, constraints, (name,)) for name in ("PIP_CONSTRAINT", "UV_CONSTRAINT")]
+        if made.index:
             # As pip does: torch's index has a few old versions of much else.
-            env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    return env
+            strategy = "UV_INDEX_STRATEGY"
+            defaults.append(Default(strategy, "unsafe-best-match", (strategy, *_UV_INDEXES)))
+            defaults.append(Default("UV_INDEX", made.index, _UV_INDEXES))
+    return Activation((str(folder / "bin"),), {"VIRTUAL_ENV": str(folder)}, tuple(defaults))
 
 
 def render_constraints(made: JobEnvironment) -> str:

@@ -41,6 +41,11 @@ class Layout(NamedTuple):
         return self.root / "bin" / "kedge-agent"
 
     @property
+    def activation_file(self) -> Path:
+        """What shells read to find the run's Python; `kedge ssh` and `kedge exec` know its place, too."""
+        return self.root / "activate.sh"
+
+    @property
     def releases(self) -> Path:
         """One folder for each content of the code that is kept."""
         return self.root / "releases"

@@ -9,9 +9,28 @@ from collections.abc import Sequence
 from orchestrator.app.root import App
 from orchestrator.core.machine import Machine
 
+# `$0` is the machine's folder. The agent writes activate.sh when it starts a run: with it, the same Python, pip and uv
+# are found as by `setup` and `run`.
+_ENTER = """\
+cd "$0/code" 2>/dev/null
+activate=$0/activate.sh
+"""
+_COMMAND = """\
+[ ! -r "$activate" ] || . "$activate"
+exec "$@"
+"""
+# A login shell's own files may set PATH, and are read first. A shell that isn't of sh's family can't read activate.sh.
+_SHELL = """\
+shell=${SHELL:-sh}
+case "${shell##*/}" in
+sh | bash | dash | ksh | zsh) [ ! -r "$activate" ] || exec "$shell" -l -c '. "$1"; exec "$0"' "$shell" "$activate" ;;
+esac
+exec "$shell" -l
+"""
+
 
 def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bool) -> int:
-    """Run a command in the machine's working folder, with this terminal's input and output.
+    """Run a command in the machine's working folder, with this terminal's input and output and the run's Python.
 
     Args:
         app: for the way in.
@@ -23,7 +42,5 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         The command's exit code; 255 where the connection failed.
     """
     argv = app.connector.terminal_argv(machine.require_address(), *(["-t"] if tty else []))
-    script = 'cd "$0" 2>/dev/null; ' + ('exec "$@"' if words else 'exec "${SHELL:-sh}" -l')
-    return subprocess.run(
-        [*argv, shlex.join(["sh", "-c", script, f"{machine.root}/code", *words])], check=False
-    ).returncode
+    script = _ENTER + (_COMMAND if words else _SHELL)
+    return subprocess.run([*argv, shlex.join(["sh", "-c", script, machine.root, *words])], check=False).returncode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shutil
 import subprocess
 import zipapp
@@ -13,6 +14,7 @@ from typing import Any
 
 import pip
 import pytest
+from uv import find_uv_bin
 
 from orchestrator.agent.pips import ensure_pip
 from orchestrator.agent.pythonenv import ask_python, make_virtual_environment
@@ -188,9 +190,27 @@ def test_a_machine_at_home_has_no_environment_of_its_own(make_box: MakeBox) -> N
     assert not (box.root / "trace.sh").exists()
 
 
-def uv_wheel(folder: Path) -> Path:
+def test_a_shell_on_the_machine_finds_what_the_run_does(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """`kedge ssh` and `kedge exec` read the same changes from a file; what the user has set stays, as it does there."""
+    box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"), archs=("gfx942",))
+    box.env |= {"UV_CONSTRAINT": "mine"}
+    show = "for name in python pip uv; do command -v $name; done; env | grep -E '^(PATH|VIRTUAL_ENV|PIP_|UV_)' | sort"
+    assert outcome(box, f'{{ {show}; }} >"$KEDGE_OUTPUT_DIR/shown"') == "succeeded", box.log()
+    there = {**box.env, "ROOT": str(box.root)}
+    for shell in ("sh", "bash"):
+        script = f'. "$ROOT/activate.sh"; {show}'
+        said = subprocess.run([shell, "-euc", script], capture_output=True, text=True, env=there, check=True).stdout
+        assert said == (box.root / "results/output/shown").read_text()
+    assert said.startswith(f"{box.root}/env/bin/python\n{box.root}/env/bin/pip\n{box.root}/env/bin/uv\n")
+    assert "UV_CONSTRAINT=mine\n" in said
+    assert "UV_INDEX=https://download.pytorch.org/whl/rocm6.4\n" in said
+
+
+UV = b'#!/bin/sh\necho uv of $VIRTUAL_ENV: "$@"\n'
+
+
+def uv_wheel(folder: Path, script: bytes = UV) -> Path:
     """Make a package as uv's is: nothing but a program."""
-    script = b'#!/bin/sh\necho uv of $VIRTUAL_ENV: "$@"\n'
     return write_wheel(folder, "uv", "1.0", {"uv-1.0.data/scripts/uv": script}).parent
 
 
@@ -201,6 +221,21 @@ def test_uv_comes_with_its_first_use(make_machine: Callable[..., Box], tmp_path:
     assert outcome(box, "uv pip list; uv version") == "succeeded", box.log()
     assert f" uv of {box.root}/env: pip list\n" in box.log()
     assert f" uv of {box.root}/env: version\n" in box.log()
+
+
+def test_the_real_uv_installs_beside_the_images_torch(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """Pip brings it at its first use. It takes a package that needs torch, keeps the torch, and refuses another one."""
+    write_wheel(tmp_path / "pypi", "torch", "99.0", {"torch/__init__.py": b"__version__ = '99.0'\n"})
+    write_wheel(tmp_path / "pypi", "toy", "1.0", requires="torch>=2")
+    box = make_gpu_machine(make_machine, tmp_path, index=make_index(tmp_path / "rocm"))
+    box.env["PIP_FIND_LINKS"] = str(uv_wheel(tmp_path / "index", Path(find_uv_bin()).read_bytes()))
+    box.env |= {"UV_DEFAULT_INDEX": (tmp_path / "pypi").as_uri(), "UV_NO_CONFIG": "1", "UV_OFFLINE": "1"}
+    setup = "uv pip install toy && ! uv pip install --upgrade torch==99.0 && uv --version"
+    assert outcome(box, f"{SEES}; uv pip list", setup=setup) == "succeeded", box.log()
+    assert f" {box.root}/env 2.9.1+rocm6.4 1.0\n" in box.log()
+    assert "you require torch==99.0" in box.log()
+    assert re.search(r" uv \d+\.\d+", box.log())
+    assert re.search(r" torch +2\.9\.1\+rocm6\.4\n", box.log())
 
 
 def test_a_network_without_uv_is_said(make_machine: Callable[..., Box], tmp_path: Path) -> None:
@@ -315,6 +350,7 @@ def test_a_setup_that_takes_torch_from_the_gpus_fails_with_its_line(
     assert outcome(box, "true", setup=setup) == "failed"
     assert f"setup took torch from the GPUs: line 3 of setup ({install}) {told}" in box.log(), box.log()
     assert "started" not in box.log()
+    assert not (box.root / "activate.sh").exists(), "of an environment that is gone"
     assert outcome(box, VERSION, setup="echo mended") == "succeeded", box.log()
     assert " 2.9.1+rocm6.4\n" in box.log()
 

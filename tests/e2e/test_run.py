@@ -71,6 +71,28 @@ def test_what_follows_two_dashes_reaches_the_machine_as_it_is(laptop: Laptop, ru
     laptop.kedge("exec", "--", "sh", "-c", "exit 9", code=9)
 
 
+def test_shells_on_the_machine_find_the_python_of_the_run(laptop: Laptop) -> None:
+    """`exec` and `ssh` as `setup` and `run` do, though a login shell's own files set another PATH."""
+    show = "command -v python && command -v kedge-cost"
+    laptop.write_job((JOB % "nohup").replace("python train.py", f"{show} && exec python train.py"))
+    laptop.kedge("launch", "--yes", "--detach")
+    wait_until(lambda: "step 1" in laptop.kedge("logs"))
+    found = [line.split()[-1] for line in laptop.kedge("logs", "--lines", "1000").splitlines() if "/bin/" in line]
+    assert len(found) == 2
+    assert laptop.kedge("exec", "--", "sh", "-c", show).split() == found
+    shell = subprocess.run(
+        [*laptop.program, "ssh"],
+        input=f"echo shown; {show}\n",
+        env=laptop.env,
+        cwd=laptop.home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout.partition("shown\n")[2].split() == found
+    laptop.kedge("teardown", "--yes")
+
+
 def test_plain_ssh_reaches_a_run_by_its_name(laptop: Laptop, run: str) -> None:
     """After `ssh-config --install`, the OpenSSH client needs nothing but the run's name."""
     laptop.kedge("ssh-config", "--install")
