@@ -26,4 +26,4 @@ def confirm(question: str, *, yes: bool) -> None:
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise BadRequestError("not confirmed: nothing was done")
+        raise BadRequestError("not confirmed: nothing of this plan was done")

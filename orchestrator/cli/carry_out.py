@@ -49,7 +49,7 @@ def carry_out(
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
             confirm("Go ahead?", yes=yes)
-        progress = _apply(app, spec, plan, console)
+        progress = _apply(app, spec, plan, console, yes=yes)
     except BadRequestError:
         raise
     except (KedgeError, KeyboardInterrupt):
@@ -58,8 +58,17 @@ def carry_out(
     _conclude(app, spec, plan, progress, console, as_json=as_json)
 
 
-def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console) -> Progress:
+def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bool) -> Progress:
+    """Carry out a plan, and new ones where its machine is unfit or lost; a machine is rented only with the user's yes.
+
+    Raises:
+        BadRequestError: the first plan rents none, and the user doesn't want another one.
+    """
     from orchestrator.app.recovering import apply_past_unfit, apply_until_done
+
+    # Only who follows a run is there to see that it loses its machine.
+    recovers = spec.recover and _follows(first)
+    agreed = recovers or any(isinstance(action, CreateMachine) for action in first.actions)
 
     def say(text: str) -> None:
         console.print(text, markup=False)
@@ -67,14 +76,15 @@ def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console) -> Progres
     def carry_out_one(plan: Plan) -> Progress:
         if plan is not first:
             plans.plan(console, spec, plan)
+            if not agreed:
+                confirm("Rent another machine?", yes=yes)
         with Watcher(console, spec, plan) as watcher:
             return app.apply(spec, plan, watcher)
 
     def carry_out_with_next(plan: Plan) -> Progress:
         return apply_past_unfit(app, spec, plan, carry_out_one, follow=_follows(first), say=say)
 
-    # Only who follows a run is there to see that it loses its machine.
-    if not (spec.recover and _follows(first)):
+    if not recovers:
         return carry_out_with_next(first)
     return apply_until_done(app, spec, first, carry_out_with_next, say)
 

@@ -14,8 +14,16 @@ from orchestrator.adapters.settings import read_settings
 from orchestrator.app.launching import launch_plan
 from orchestrator.app.recovering import apply_past_unfit, apply_until_done, is_lost
 from orchestrator.app.root import App
+from orchestrator.cli.carry_out import carry_out
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
-from orchestrator.core.errors import KedgeError, NoCapacityError, OverBudgetError, StillBillingError, UnfitMachineError
+from orchestrator.core.errors import (
+    BadRequestError,
+    KedgeError,
+    NoCapacityError,
+    OverBudgetError,
+    StillBillingError,
+    UnfitMachineError,
+)
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import MachineState
@@ -207,6 +215,34 @@ def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(de
     assert desk.zones() == [SORRY, FINE]
     assert desk.live() == [f"{RUN}-m2"]
     assert desk.stage() is RunStage.LIVE
+
+
+def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(desk: Desk) -> None:
+    """`resume` waits for a machine that turns out unfit: it is ended, and the plan for another one is asked about."""
+    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
+    plan = launch_plan(desk, SPEC, follow=False)
+    assert not any(isinstance(action, CreateMachine) for action in plan.actions)
+    with pytest.raises(BadRequestError, match="needs your yes"):
+        carry_out(desk, SPEC, plan)
+    assert desk.zones() == [SORRY]
+    assert desk.cloud.there == ()
+    assert desk.live() == []
+    assert desk.stage() is RunStage.LIVE
+    carry_out(desk, SPEC, launch_plan(desk, SPEC, follow=False, avoided=[make_offer(SORRY)]), yes=True)
+    assert desk.zones() == [SORRY, FINE]
+
+
+def test_a_plan_says_that_the_next_offer_is_taken_without_asking(desk: Desk) -> None:
+    """What was agreed to is what happens, its cost included."""
+    told = [note for note in launch_plan(desk, SPEC, follow=False).notes if "without asking" in note]
+    assert told[0].endswith(
+        "is ended, and another offer is taken without asking; what it has cost counts in the budget"
+    )
+    free = replace(SPEC, job=replace(JOB, budget_usd=None))
+    assert any(note.endswith("on top of the worst case") for note in launch_plan(desk, free, follow=False).notes)
+    desk.cloud.zones = (FINE,)
+    assert not any("without asking" in note for note in launch_plan(desk, SPEC, follow=False).notes)
 
 
 @pytest.mark.parametrize(("envs", "wheel"), [((), ""), (((TORCH_WHEEL, "rocm6.4"),), "rocm6.4")], ids=["none", "one"])

@@ -38,9 +38,10 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
         return _plan_late_fetch(spec, observed, ending)
     start = _start_anew(spec, within_budget(spec, observed)) if machine is None else _go_on(spec, observed, machine)
     before, after = _plan_ends(spec, observed, useless, ending), _plan_ending(spec, start.machine_id, ending)
-    plan = price_plan(spec, observed, (*before, *start.actions, *after), start.terms)
+    actions = (*before, *start.actions, *after)
+    plan = price_plan(spec, observed, actions, start.terms)
     refuse_over_budget(plan)
-    return replace(plan, notes=launch_notes(spec, observed, ending))
+    return replace(plan, notes=launch_notes(spec, observed, ending, actions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.job import AtEnd, Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
 
 
-def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[str, ...]:
+def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: tuple[Action, ...]) -> tuple[str, ...]:
     """Say what becomes of results, machines and volumes, and what bounds the cost."""
     job = spec.job
     notes = [
@@ -20,6 +21,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending) -> tuple[
         notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")
     if job.budget_usd is None:
         notes.append("no budget is set (--budget refuses what may cost more)")
+    notes.extend(_next_offer_notes(job, actions))
     if job.run and observed.keeps_results:
         notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
     elif job.run:
@@ -45,6 +47,16 @@ def _recovery_note(spec: LaunchSpec, ending: Ending) -> str:
         return "nothing relaunches a lost machine by itself: `kedge resume` does, from the last checkpoint"
     by = "while this command runs" if ending.follow else "by `kedge recover`, which `kedge recover --install` repeats"
     return f"a machine that is lost is replaced {by}; the deadline is that of all together"
+
+
+def _next_offer_notes(job: Job, actions: tuple[Action, ...]) -> list[str]:
+    if not any(isinstance(action, CreateMachine) and len(action.offers) > 1 for action in actions):
+        return []
+    cost = "comes on top of the worst case" if job.budget_usd is None else "counts in the budget"
+    return [
+        "a machine that can't be started, or fails its burn-in, is ended, and another offer is taken without asking; "
+        f"what it has cost {cost}"
+    ]
 
 
 def _local_disk_notes(job: Job, observed: Observed) -> list[str]:
