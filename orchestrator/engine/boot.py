@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
 from orchestrator.core.machine import EndedBy, Machine, MachineState
@@ -25,8 +25,18 @@ BOOT = timedelta(minutes=30)
 
 _ASKING = timedelta(seconds=30)
 _SUPPLYING = timedelta(minutes=5)
-_READY = ("sh", "-c", 'if [ -e "$0" ]; then cat "$0"; else echo "not yet"; fi')
+_LOST = timedelta(minutes=1)
+"""How long a machine may have an address and be of no known state: its provider may only be slow to say more."""
+
+# systemd starts a boot that was cut short again, a few times; where it has given up, no sentinel will come any more.
+_READY = (
+    "sh",
+    "-c",
+    'if [ -e "$0" ]; then cat "$0"; elif systemctl --quiet is-failed kedge-boot.service 2>/dev/null; '
+    'then echo "given up"; else echo "not yet"; fi',
+)
 _NOT_YET = b"not yet\n"
+_GIVEN_UP = b"given up\n"
 
 
 def await_boot(
@@ -61,6 +71,7 @@ class _Boot:
         self._run_id = run_id
         self._id = machine_id
         self._supplied = False
+        self._lost_since: datetime | None = None
         self.last_seen = "nothing"
 
     def look(self) -> tuple[Machine, MachineReport] | None:
@@ -74,6 +85,7 @@ class _Boot:
                 fix=f"try again with `kedge resume {self._run_id}`",
             )
         if machine.state is not MachineState.READY or machine.address is None:
+            self._refuse_lost(machine)
             self.last_seen = f"{machine.state} at {machine.provider}"
             return None
         try:
@@ -92,6 +104,18 @@ class _Boot:
                 fix=f"rent another one with `kedge resume {self._run_id}`",
             )
 
+    def _refuse_lost(self, machine: Machine) -> None:
+        """Say so where a machine that had come up has lost what keeps it, as a local one whose init was killed."""
+        if not machine.may_answer:
+            self._lost_since = None
+            return
+        self._lost_since = self._lost_since or self._world.clock.now()
+        if self._world.clock.now() - self._lost_since > _LOST:
+            raise UnreachableError(
+                f"machine {self._id} is {machine.state} at {machine.provider}, and nobody completes its boot",
+                fix=f"give the run another with `kedge resume {self._run_id}`",
+            )
+
     def _greet(self, machine: Machine) -> tuple[Machine, MachineReport]:
         assert machine.address is not None  # noqa: S101 - as look has seen
         remote = self._world.connector.connect(machine.address)
@@ -106,6 +130,12 @@ class _Boot:
         if seen.stdout == _NOT_YET:
             self._supply(remote, machine)
             raise UnreachableError(f"machine {machine.id} answers, and is still booting")
+        if seen.stdout == _GIVEN_UP:
+            raise KedgeError(
+                f"the boot of machine {machine.id} went wrong",
+                why="its kedge-boot.service has failed, more often than systemd starts it again",
+                fix="see `kedge exec -- sudo journalctl -u kedge-boot`, or end the machine with `kedge teardown`",
+            )
         if seen.exit_code != 0 or not seen.stdout.startswith(b"{"):
             raise self._not_itself(machine, seen)
         ready = parse_ready(seen.stdout)

@@ -17,7 +17,7 @@ from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.places import SshPlaces
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote, Supplies
@@ -28,6 +28,7 @@ from orchestrator.engine.world import World
 from tests.adapters.remote.sshd import Wire, short_folder, wait_until
 from tests.agent.box import RUN, Box
 from tests.engine.fakes import FakeProvider, make_world
+from tests.engine.gpu_cloud import FakeClock
 from tests.newborn import NewbornSshd
 
 ID = f"{RUN}-m1"
@@ -233,6 +234,42 @@ def test_a_boot_that_went_wrong_is_told_with_its_reason(newborn: Newborn) -> Non
         newborn.boot()
     assert caught.value.why == "agent: disk full"
     assert newborn.provider.pinned == ""
+
+
+def test_a_boot_that_systemd_has_given_up_is_not_waited_for(newborn: Newborn, tmp_path: Path) -> None:
+    """Whatever has killed it each time: no sentinel will come, and each minute is paid for."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    asked = tmp_path / "asked"
+    # The first look finds a boot at work.
+    (programs / "systemctl").write_text(f'#!/bin/sh\n[ -e "{asked}" ] || {{ echo "$@" >"{asked}"; exit 1; }}\n')
+    (programs / "systemctl").chmod(0o755)
+    newborn.sshd.force(f'PATH="{programs}:$PATH"; export PATH; eval "$SSH_ORIGINAL_COMMAND"')
+    newborn.provider.brings = None
+    with pytest.raises(KedgeError, match="went wrong") as caught:
+        newborn.boot()
+    assert "kedge-boot.service has failed" in caught.value.why
+    assert asked.read_text() == "--quiet is-failed kedge-boot.service\n"
+
+
+def test_a_machine_that_is_lost_while_it_boots_is_waited_for_a_minute(newborn: Newborn) -> None:
+    """As a local one whose init was killed; one whose provider is only slow to say more is waited for."""
+    ready, looks = newborn.provider.machine, itertools.count()
+    lost = replace(ready, state=MachineState.UNKNOWN)
+    clock = FakeClock()
+    world = replace(newborn.world(), clock=clock)
+    newborn.provider.machine = lost
+    began = clock.now()
+    with pytest.raises(UnreachableError, match="nobody completes its boot"):
+        await_boot(world, RUN, ID)
+    assert timedelta(minutes=1) < clock.now() - began < timedelta(minutes=2)
+
+    def come() -> None:
+        if next(looks) == 2:
+            newborn.provider.machine = ready
+
+    newborn.provider.on_look = come
+    await_boot(world, RUN, ID)
 
 
 STEPS = ("connect", "ready", "supply", "connect again", "ready again", "rekey", "connect anew", "retire", "report")
