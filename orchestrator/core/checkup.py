@@ -11,6 +11,9 @@ from orchestrator.core.errors import KedgeError
 OFFERS, QUOTA = "offers", "quota"
 """The lines on what is for sale and allowed: a launch that comes upon them has an exit code of its own for it."""
 
+_UNEXPLAINED = "try again in a minute; report it if it stays so"
+"""The fix where a provider refuses in words that kedge has no answer to."""
+
 
 class Verdict(StrEnum):
     """How bad it is."""
@@ -28,7 +31,7 @@ class Check:
 
     Attributes:
         found: what there is.
-        fix: what to do about it; empty where nothing is wrong.
+        fix: what to do about it; empty where nothing is wrong, and only there.
     """
 
     name: str
@@ -71,7 +74,7 @@ def run_probe(probe: Probe) -> Check:
     try:
         verdict, found, fix = probe.look()
     except KedgeError as err:
-        verdict, found, fix = Verdict.FAILED, f"{err.what}: {err.why}" if err.why else err.what, err.fix
+        verdict, found, fix = Verdict.FAILED, f"{err.what}: {err.why}" if err.why else err.what, err.fix or _UNEXPLAINED
     return Check(name=probe.name, verdict=verdict, found=found, fix="" if verdict is Verdict.OK else fix)
 
 

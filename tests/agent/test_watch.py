@@ -306,3 +306,15 @@ def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:
     assert report["progress"] == {"step": 3, "loss": None, "name": "?", "best": [None, 0.5]}
     status.write_text('{"step": ')
     assert box.ask("report")["progress"] is None
+
+
+def test_a_report_says_when_the_command_last_went_on(box: Box) -> None:
+    """By the newest of its log, its status.json and its checkpoint: a stall counts from there."""
+    box.root.mkdir(exist_ok=True)
+    log, status = box.root / "results/run.log", box.root / "results/output/status.json"
+    for step, file in enumerate((log, status), start=1):
+        file.write_text("{}")
+        os.utime(file, (step * 1000, step * 1000))
+        assert box.ask("report")["advanced"] == step * 1000
+    (box.root / "checkpoint.json").write_text('{"name": "last.pt", "bytes": 5, "written": 3000}')
+    assert box.ask("report")["advanced"] == 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.probing import look_at_clock
 from orchestrator.adapters.providers import Context, open_probes
 from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.core.checkup import Check, Verdict, run_probes
+from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import Resources
 from orchestrator.core.offer import Accelerators
 from tests.adapters.aws.world import set_up, share_role
@@ -27,23 +30,28 @@ H100 = Resources(accelerators=Accelerators(name="H100"))
 MI300X = Resources(accelerators=Accelerators(name="MI300X"))
 
 
-class FastClock(SystemClock):
-    """A computer's clock that is ten minutes ahead."""
+class WrongClock(SystemClock):
+    """A computer's clock that is ahead."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + timedelta(minutes=10)
+        return datetime.now(UTC) + self._ahead
 
 
 Checks = Mapping[str, Check]
 
 
 def check_up(folder: Path, provider: str, environ: Mapping[str, str], wish: Resources, **changes: object) -> Checks:
-    """Look at an account, as a fresh laptop does."""
+    """Look at an account, as a fresh laptop does; each line on which something isn't right has its fix."""
     context = Context(
         state_dir=folder, runtime_dir=folder, clock=SystemClock(), key_file=folder / "key", environ=dict(environ)
     )
     probes = open_probes(provider, replace(context, **changes), wish)  # type: ignore[arg-type]
-    return {check.name: check for check in run_probes(probes)}
+    checks = {check.name: check for check in run_probes(probes)}
+    assert [name for name, check in checks.items() if check.verdict is not Verdict.OK and not check.fix] == []
+    return checks
 
 
 def verdicts(checks: Checks) -> dict[str, str]:
@@ -99,6 +107,21 @@ def no_default_network(api: Box) -> None:
         ec2.delete_vpc(VpcId=vpc["VpcId"])
 
 
+def no_subnets(api: Box) -> None:
+    ec2 = api.client("ec2")
+    for subnet in ec2.describe_subnets()["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+
+
+def no_trust(api: Box) -> None:
+    no_scheduler_role(api)
+    ec2 = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    api.client("iam").create_role(
+        RoleName="kedge-scheduler",
+        AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [ec2]}),
+    )
+
+
 def no_quota(api: Box) -> None:
     api.set_quota("L-DB2E81BA", 0)
 
@@ -107,12 +130,16 @@ def no_quota(api: Box) -> None:
     ("harm", "line", "fix"),
     [
         (lambda api: api.client("s3").delete_bucket(Bucket="kedge-test"), "bucket", "kedge bootstrap"),
+        (lambda api: api.give_bucket_away("kedge-test"), "bucket", "docs/aws-permissions.md"),
         (no_scheduler_role, "guards", "kedge bootstrap"),
+        (no_trust, "guards", "kedge bootstrap"),
         (no_default_network, "network", "create-default-vpc"),
+        (no_subnets, "network", "create-default-subnet"),
+        (lambda api: api.fail_next("DescribeVpcs", "InternalFailure", times=None), "network", "again in a minute"),
         (no_quota, "offers", "servicequotas"),
         (no_quota, "quota", "servicequotas"),
     ],
-    ids=["bucket", "guards", "network", "offers", "quota"],
+    ids=["bucket", "other's", "guards", "distrusted", "network", "no subnet", "unexplained", "offers", "quota"],
 )
 def test_each_thing_that_an_aws_account_lacks_is_named_with_its_fix(
     harm: Callable[[Box], object],
@@ -233,6 +260,35 @@ def test_an_aws_account_before_its_bootstrap_is_told_to_have_one(
     assert checks["network"].verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    ("without", "line", "fix"),
+    [
+        ("FirstSpotMachine", "permissions", "docs/aws-permissions.md"),
+        ("servicequotas:GetServiceQuota", "quota", "servicequotas"),
+        ("ec2:DescribeInstanceTypes", "quota", "mend the line 'offers' first"),
+    ],
+)
+def test_what_aws_does_not_tell_or_what_is_needed_sometimes_is_a_warning(
+    without: str, line: str, fix: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A launch may work all the same; how to know, or to be safe, is said."""
+    work_as(enforced, monkeypatch, without=without)
+    warned = check_up(tmp_path, "aws", {}, T4)[line]
+    assert warned.verdict is Verdict.WARNING
+    assert fix in warned.fix
+
+
+def test_remembered_prices_are_good_for_planning_only(
+    enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody told what is for sale now: the network to EC2 is gone."""
+    for name, value in {**enforced.env, "AWS_ENDPOINT_URL_EC2": "http://127.0.0.1:9"}.items():
+        monkeypatch.setenv(name, value)
+    warned = check_up(tmp_path, "aws", {}, T4)["offers"]
+    assert warned.verdict is Verdict.WARNING
+    assert "planning only" in warned.fix
+
+
 def test_without_credentials_nothing_else_is_asked(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -253,10 +309,24 @@ def test_a_wrong_clock_is_found_at_both_clouds(
     for name, value in enforced.env.items():
         monkeypatch.setenv(name, value)
     for provider, environ, wish in (("aws", {}, T4), ("do", do_api.environ, H100)):
-        failed = check_up(tmp_path, provider, environ, wish, clock=FastClock())["clock"]
+        failed = check_up(tmp_path, provider, environ, wish, clock=WrongClock(timedelta(minutes=10)))["clock"]
         assert failed.verdict is Verdict.FAILED
         assert "ahead" in failed.found
         assert "timedatectl" in failed.fix
+
+
+def test_a_clock_that_is_a_little_wrong_or_can_t_be_compared_is_told(do_api: DigitalOceanBox) -> None:
+    """Signatures are taken then, but deadlines are a little off; where nobody answers, the network is the fault."""
+    url, ca_file = f"{do_api.endpoint}/v2/account", str(do_api.ca_file)
+    for minutes, said in ((2, "ahead"), (-2, "behind")):
+        verdict, found, fix = look_at_clock(url, WrongClock(timedelta(minutes=minutes)), ca_file=ca_file)
+        assert verdict is Verdict.WARNING
+        assert said in found
+        assert "timedatectl" in fix
+    assert look_at_clock(url, WrongClock(timedelta(minutes=-6)), ca_file=ca_file)[0] is Verdict.FAILED
+    with pytest.raises(UnreachableError) as nobody:
+        look_at_clock("http://127.0.0.1:9", SystemClock())
+    assert nobody.value.fix == "check the network"
 
 
 DO_SCOPES = (
@@ -322,24 +392,33 @@ def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOcean
         check = check_up(tmp_path, "do", {**good, **environ}, H100)[name]
         return str(check.verdict), check.fix
 
-    assert line("credentials", DIGITALOCEAN_ACCESS_TOKEN="dop_v1_nobody")[0] == "failed"
-    assert line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN="")[0] == "warning"
-    assert (
-        line(
-            "guards",
-            KEDGE_DIGITALOCEAN_DELETE_TOKEN=do_api.make_token(
-                *(scope for scope in SCOPES if scope != "droplet:delete")
-            ),
-        )[0]
-        == "failed"
-    )
+    verdict, fix = line("credentials", DIGITALOCEAN_ACCESS_TOKEN="dop_v1_nobody")
+    assert verdict == "failed"
+    assert "docs/digitalocean.md" in fix
+    verdict, fix = line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN="")
+    assert verdict == "warning"
+    assert fix.startswith("set KEDGE_DIGITALOCEAN_DELETE_TOKEN")
+    token = do_api.make_token(*(scope for scope in SCOPES if scope != "droplet:delete"))
+    verdict, fix = line("guards", KEDGE_DIGITALOCEAN_DELETE_TOKEN=token)
+    assert verdict == "failed"
+    assert "droplet:delete" in fix
     spaces = {"KEDGE_SPACES_BUCKET": "b", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
     assert "KEDGE_SPACES_BUCKET" in line("bucket", **spaces, SPACES_ACCESS_KEY_ID="k", SPACES_SECRET_ACCESS_KEY="s")[1]
     assert check_up(tmp_path, "do", good, replace(T4, regions=()))["offers"].verdict is Verdict.FAILED
     do_api.faults.fail_next("GET", "/v2/vpcs", status=422, times=None)
-    assert line("network")[0] == "failed"
+    verdict, fix = line("network")
+    assert verdict == "failed"
+    assert "again in a minute" in fix
     do_api.settings.droplet_limit = 0
-    assert line("quota")[0] == "failed"
+    assert line("quota") == ("failed", "ask for more in the control panel, under Settings, Resource Limits")
+    do_api.settings.account_status = "locked"
+    assert line("credentials") == ("failed", "see the control panel, or ask support")
+
+
+def test_a_token_that_may_not_read_networks_launches_all_the_same(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """The API makes a default VPC where there is none: nothing is wrong."""
+    do_api.faults.fail_next("GET", "/v2/vpcs", status=403, times=None)
+    assert check_up(tmp_path, "do", do_environ(do_api), H100)["network"].verdict is Verdict.OK
 
 
 def test_the_command_prints_a_table_or_json_and_exits_with_1_where_a_launch_would_fail(
@@ -350,8 +429,8 @@ def test_the_command_prints_a_table_or_json_and_exits_with_1_where_a_launch_woul
     assert "the token has the scopes" in laptop.kedge("doctor", "--provider", "do", "--gpu", "h100")
     laptop.extra_env |= do_environ(do_api, without="droplet:create")
     said = laptop.kedge("doctor", "--provider", "do", code=1)
-    assert "!!  permissions" in said
-    assert "docs/digitalocean.md" in said
+    (line,) = (line for line in said.splitlines() if line.startswith("!!  permissions"))
+    assert line.endswith("make a token with the scopes that docs/digitalocean.md lists")
     found = {check["name"]: check["verdict"] for check in laptop.json("doctor", "--provider", "do", code=1)}
     assert (found["permissions"], found["credentials"]) == ("failed", "ok")
     laptop.kedge("doctor", "--provider", "gcp", code=2)

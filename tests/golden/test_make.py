@@ -32,6 +32,16 @@ def test_the_demo_installs_the_trainer_and_no_development_tools(checkout: Path) 
     assert not any("dev" in command or "system.sh tests" in command for command in commands)
 
 
+def test_only_the_extras_that_make_names_are_installed(checkout: Path) -> None:
+    """The script takes them from the Makefile's line."""
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$@" >"{checkout}/called"\n')
+    python.chmod(0o755)
+    subprocess.run(["bash", _ROOT / "infra/setup/python.sh", ".venv", "trainer"], cwd=checkout, check=True)
+    assert (checkout / "called").read_text().endswith(" -e .[trainer]\n")
+
+
 def test_an_environment_for_tests_does_for_the_demo(checkout: Path) -> None:
     """`make demo` after `make test` installs nothing."""
     assert "bash infra/setup/python.sh .venv trainer,dev" in plan(checkout, "test")

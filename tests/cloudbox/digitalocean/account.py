@@ -33,6 +33,7 @@ class Settings:
     tier: int = 3
     """Of the account: 1 has no GPUs, 2 those of single-GPU sizes, 3 all."""
     refused_tier_status: Literal[403, 422] = 403
+    account_status: Literal["active", "warning", "locked"] = "active"
     droplet_limit: int = 25
     gpu_limit: int = 16
     """Of GPUs in droplets, apart from the limit of droplets; the API tells it nowhere."""

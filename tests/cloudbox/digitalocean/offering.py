@@ -36,7 +36,7 @@ def get_account(cloud: Cloud, call: Call) -> Answer:
         "name": "Operator",
         "uuid": "00000000-0000-4000-8000-000000000001",
         "email_verified": True,
-        "status": "active",
+        "status": cloud.account.settings.account_status,
         "status_message": "",
         "team": {"uuid": "00000000-0000-4000-8000-000000000002", "name": "My Team"},
     }
