@@ -81,8 +81,11 @@ def _await_shipment(world: World, machine: Machine, events: Events, *, fetched: 
 
 
 def _describe_silence(report: MachineReport, limit: timedelta) -> str:
-    """Say that the agent's watch is dead; empty where it isn't. Both times are the machine's own."""
-    quiet = timedelta(seconds=report.now - (report.heartbeat or report.command.since))
+    """Say that the agent's watch is dead; empty where it isn't. Both times are the machine's own.
+
+    One that has never beaten counts from the machine's birth: of a command whose runner died `since` is always now.
+    """
+    quiet = timedelta(seconds=report.now - (report.heartbeat or report.created))
     return f"its agent has had no heartbeat for {format_duration(quiet)}" if quiet > limit else ""
 
 

@@ -40,6 +40,7 @@ UNITS = (
     "ssh.service",
 )
 HOLD = "import fcntl, time; lock = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(lock, 2); time.sleep(4)"
+SESSIONS = "SCREENDIR=/opt/kedge/sockets/screen screen -ls || true"
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q --reinstall ./toy.deb 2>&1"
 
 
@@ -84,6 +85,8 @@ class Machine:
 def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     """The same process goes on stepping, in a scope of its own; and a watch that was killed is started again.
 
+    Under tmux, and likewise under nohup and screen.
+
     The image's own upgrade would hold dpkg's lock for 180 s: it is masked before it begins. Where somebody else holds
     it, apt waits. needrestart then restarts what runs, but nothing of kedge's.
     fact: first-boot-apt-holds-the-lock; fact: first-boot-needrestart; fact: apt-lock-timeout;
@@ -122,12 +125,18 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     assert machine.pid == pid
     machine.await_steps()
 
-    machine.sh("/opt/kedge/bin/kedge-agent stop >/dev/null")
-    other = 'sed \'s/"tmux"/"nohup"/\' /opt/kedge/run.json | /opt/kedge/bin/kedge-agent start'
-    assert json.loads(machine.sh(other))["supervisor"] == "nohup"
-    wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=30)
-    assert machine.scope.startswith("kedge-run-")
-    machine.await_steps()
+    for supervisor in ("nohup", "screen"):
+        machine.sh("/opt/kedge/bin/kedge-agent stop >/dev/null")
+        other = f's/"(tmux|nohup)"/"{supervisor}"/'
+        started = machine.sh(f"sed -E '{other}' /opt/kedge/run.json | /opt/kedge/bin/kedge-agent start")
+        assert json.loads(started)["supervisor"] == supervisor
+        wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=30)
+        assert machine.scope.startswith("kedge-run-")
+        pid = machine.pid
+        machine.sh("sudo systemctl restart kedge-watch.service kedge-boot.service ssh.service")
+        assert machine.pid == pid
+        machine.await_steps()
+        assert ("(Detached)" in machine.sh(SESSIONS)) is (supervisor == "screen")
 
     machine.sh("sudo systemctl stop kedge-watch; echo '{\"time\": 1}' >/opt/kedge/heartbeat.json")
     began = time.monotonic()

@@ -41,10 +41,14 @@ class QuickClock:
 
 @dataclass
 class Agent:
-    """An agent whose command ended just now; it beats until `dies`, and has uploaded all at `ships`, seconds later."""
+    """An agent whose command ended just now; it beats until `dies`, and has uploaded all at `ships`, seconds later.
+
+    Where it never `beats`, nobody has written down that the command's runner is dead: each report finds that anew.
+    """
 
     clock: QuickClock
     dies: float = float("inf")
+    beats: bool = True
     ships: float = float("inf")
     began: float = field(init=False)
 
@@ -66,8 +70,8 @@ class Agent:
             "created": self.began - MINUTE,
             "deadline": self.began + 60 * MINUTE,
             "usd_per_hour": "1",
-            "heartbeat": min(now, self.began + self.dies),
-            "command": {"state": "stopped", "since": self.began},
+            "heartbeat": min(now, self.began + self.dies) if self.beats else 0,
+            "command": {"state": "stopped", "since": self.began} if self.beats else {"state": "failed", "since": now},
             "shipped": {"time": now if now >= self.began + self.ships else self.began - MINUTE},
         }
         return Completed(exit_code=0, stdout=json.dumps(report).encode(), stderr=b"")
@@ -122,6 +126,13 @@ def test_an_agent_whose_heartbeat_is_older_than_a_minute_is_not_waited_for(
     took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=-2 * MINUTE))
     assert took < 1
     assert said == ["the object store lacks the end of the run: its agent has had no heartbeat for 2m"]
+
+
+def test_an_agent_that_never_had_a_heartbeat_is_not_waited_for(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Nor is one whose command died with it, whenever the machine says that this was."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock(), beats=False))
+    assert took < 2
+    assert "no heartbeat for 1m" in said[0]
 
 
 def test_an_agent_that_dies_meanwhile_is_waited_for_a_minute_more(ledger: SqliteLedger, tmp_path: Path) -> None:
