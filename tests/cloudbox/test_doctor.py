@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.probing import look_at_clock
-from orchestrator.adapters.providers import Context, open_probes
+from orchestrator.adapters.providers import Context, look_at_guard, open_probes
 from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.core.checkup import Check, Verdict, run_probes
 from orchestrator.core.errors import UnreachableError
@@ -23,6 +23,7 @@ from tests.adapters.aws.world import set_up, share_role
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.operators import POWER_USER, make_operator, operator_policy, power_user_policy
+from tests.engine.fakes import MACHINE
 from tests.laptop import Laptop
 
 T4 = Resources(accelerators=Accelerators(name="T4"), regions=(REGION,))
@@ -413,6 +414,19 @@ def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOcean
     assert line("quota") == ("failed", "ask for more in the control panel, under Settings, Resource Limits")
     do_api.settings.account_status = "locked"
     assert line("credentials") == ("failed", "see the control panel, or ask support")
+
+
+def test_a_droplet_that_does_not_delete_itself_is_told_by_the_self_test(tmp_path: Path) -> None:
+    """Its own timer powers it off, which doesn't end its bill."""
+    token = {"KEDGE_DIGITALOCEAN_DELETE_TOKEN": "dop_v1_0"}
+    for environ, expected in (({}, Verdict.WARNING), (token, Verdict.OK)):
+        context = Context(
+            state_dir=tmp_path, runtime_dir=tmp_path, clock=SystemClock(), key_file=tmp_path / "key", environ=environ
+        )
+        verdict, found, fix = look_at_guard("do", context, MACHINE)
+        assert verdict is expected
+        assert "kedge reap" in found
+        assert bool(fix) == (expected is Verdict.WARNING)
 
 
 def test_a_token_that_may_not_read_networks_launches_all_the_same(do_api: DigitalOceanBox, tmp_path: Path) -> None:

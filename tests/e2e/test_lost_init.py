@@ -100,7 +100,9 @@ def test_finished_results_that_nothing_uploaded_come_home(laptop: Laptop, words:
     run = launch(laptop)
     lose_init(laptop, run, watch=True)
     finish(laptop, run)
-    laptop.kedge(*words, run, "--yes")
+    said = laptop.kedge(*words, run, "--yes")
+    assert "no heartbeat for" in said
+    assert "a verified copy of the results is at home" in said
     assert (home(laptop, run) / "final.txt").read_text() == "trained"
     ledger = laptop.ledger()
     record = ledger.run(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -10,7 +11,9 @@ import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.providers import Context, look_at_guard
 from orchestrator.core.actions import CreateMachine
+from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ports import Connector, DataMover
@@ -97,6 +100,25 @@ def test_another_laptop_guards_what_it_finds(aws: AwsWorld) -> None:
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")
     other.provider().guard(M1)
     assert timedelta(0) < fires_at(aws) - machine.deadline_at <= timedelta(minutes=10)
+
+
+def test_a_guard_that_is_read_back_is_of_this_machine_and_in_time(aws: AwsWorld) -> None:
+    """The self-test fails where the schedule is another instance's, comes hours late, or is gone."""
+    context = Context(
+        state_dir=aws.folder, runtime_dir=aws.folder, clock=aws.clock, key_file=aws.folder / "key", environ={}
+    )
+    machine = aws.provider().create(aws.order())
+    assert look_at_guard("aws", context, machine)[0] is Verdict.OK
+    for other, said in (
+        (replace(machine, provider_id="i-0123456789abcdef0"), "no schedule at AWS ends this machine"),
+        (replace(machine, deadline_at=machine.deadline_at - timedelta(hours=1)), "its schedule comes at"),
+    ):
+        verdict, found, fix = look_at_guard("aws", context, other)
+        assert verdict is Verdict.FAILED
+        assert said in found
+        assert fix
+    aws.api.client("scheduler").delete_schedule(Name=M1)
+    assert look_at_guard("aws", context, machine)[0] is Verdict.FAILED
 
 
 def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
