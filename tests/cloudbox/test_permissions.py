@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.providers import Context
 from orchestrator.adapters.providers.aws.account_plan import apply_account, discard_account, plan_account
 from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes
-from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import ConflictError, KedgeError
@@ -104,15 +102,12 @@ def _push_data(aws: AwsWorld, source: Path) -> None:
     source.mkdir()
     (source / "a.txt").write_text("1")
     (source / "b.txt").write_text("2")
-    context = Context(
-        state_dir=aws.folder, runtime_dir=aws.folder, clock=aws.clock, key_file=aws.folder / "key", environ={}
-    )
-    backing = make(context)
+    data = aws.backing().data
     mount = DataMount(source=str(source), target="scans")
-    assert backing.data is not None
-    backing.data.put_data(mount, lambda _done, _total: None)
+    assert data is not None
+    data.put_data(mount, lambda _done, _total: None)
     (source / "b.txt").unlink()
-    backing.data.put_data(mount, lambda _done, _total: None, delete=True)
+    data.put_data(mount, lambda _done, _total: None, delete=True)
 
 
 def needs_of(api: Box) -> list[Need]:

@@ -14,7 +14,8 @@ from orchestrator.adapters.datasets.push import data_name
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
 from orchestrator.core.job import DataMount
-from tests.adapters.aws.world import RUN, AwsWorld
+from tests.adapters.aws.world import RUN, AwsWorld, set_up
+from tests.cloudbox.box import Box
 from tests.cloudbox.leftovers import leftovers
 
 BUCKET = "kedge-test"
@@ -128,6 +129,17 @@ def test_of_other_buckets_a_run_reads_those_that_both_its_job_and_the_account_na
     assert allows(policy, "s3:ListBucket", "mine", {"s3:prefix": "maps/"})
     assert not allows(policy, "s3:PutObject", "mine/maps/a", {})
     assert not allows(policy, "s3:GetObject", "other/a", {})
+
+
+def test_a_run_s_role_reads_another_bucket_that_its_job_names(api: Box, aws: AwsWorld) -> None:
+    """Of those that `bootstrap --read-bucket` has named; the order says which of them the job names."""
+    api.client("cloudformation").delete_stack(StackName="kedge-account")
+    set_up(api, ReadBuckets="mine,other")
+    aws.provider().create(aws.order(data=(DataMount(source="s3://mine/maps/", target="maps"),)))
+    iam, name = api.client("iam"), role_name(RUN)
+    (policy,) = iam.list_role_policies(RoleName=name)["PolicyNames"]
+    written = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
+    assert json.dumps(written, sort_keys=True) == json.dumps(write_policy(BUCKET, RUN, others=["mine"]), sort_keys=True)
 
 
 def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> None:

@@ -13,10 +13,15 @@ from orchestrator.adapters.objects.s3 import S3Store
 from orchestrator.adapters.objects.s3_folder import S3Folder
 from orchestrator.adapters.objects.tally import Tally
 from orchestrator.adapters.providers.aws.account_bucket import bucket_versions, delete_bucket, look_at_bucket
+from orchestrator.adapters.providers.aws.account_plan import plan_account
+from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import DataMount
+from tests.adapters.aws.world import RUN, AwsWorld
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.moto_state import ACCOUNT
 
@@ -82,6 +87,50 @@ def test_every_operation_on_a_bucket_that_can_name_the_owner_does(api: Box, sess
     for ask in asks:
         with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
             ask()
+
+
+def test_a_provider_s_own_ways_to_its_bucket_say_it(aws: AwsWorld) -> None:
+    """For results, for the agent that a machine starts from and for data; the address that machines get does, too."""
+    (aws.folder / "set").mkdir()
+    (aws.folder / "set" / "a.txt").write_bytes(b"a")
+    backing = aws.backing()
+    store, data = backing.store, backing.data
+    assert store is not None
+    assert data is not None
+    assert f"owner={ACCOUNT}" in store.url
+    aws.api.give_bucket_away("kedge-test")
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: store.manifest(RUN),
+        lambda: backing.provider.create(aws.order()),
+        lambda: data.put_data(DataMount(source=str(aws.folder / "set"), target="set"), lambda _done, _total: None),
+    )
+    for ask in asks:
+        with pytest.raises(KedgeError) as caught:
+            ask()
+        assert "isn't this account's (any more)" in caught.value.why
+
+
+def test_a_bootstrap_takes_no_bucket_into_which_a_stranger_lets_everybody(api: Box, session: AwsSession) -> None:
+    """That it may be looked into doesn't make it this account's."""
+    api.give_bucket_away(BUCKET)
+    template = resource("infra", "aws", "account.yaml").read_text()
+    with pytest.raises(BadRequestError, match=f"{BUCKET} is taken"):
+        plan_account(session, template, AccountWishes(bucket=BUCKET), SystemClock())
+
+
+def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
+    """Neither where the name was lost before it was planned, nor since."""
+    aws.api.client("s3").put_object(Bucket="kedge-test", Key="runs/x", Body=b"x")
+    session = AwsSession()
+    planned = plan_removal(session)
+    assert planned is not None
+    aws.api.give_bucket_away("kedge-test")
+    aws.api.reset_calls()
+    with pytest.raises(KedgeError, match="can't be looked into"):
+        plan_removal(session)
+    with pytest.raises(KedgeError, match="can't be taken away"):
+        remove_account(session, planned, SystemClock(), delete_data=True)
+    assert {call.status for call in aws.api.calls("s3")} == {403}
 
 
 def test_the_machine_is_told_whose_the_bucket_must_be(session: AwsSession) -> None:

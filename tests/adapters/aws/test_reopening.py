@@ -40,6 +40,17 @@ def test_a_machine_is_opened_to_the_present_address_alone(aws: AwsWorld) -> None
     assert open_to(aws) == [AWAY]
 
 
+def test_a_machine_is_opened_to_an_address_of_ipv6(aws: AwsWorld) -> None:
+    """EC2 keeps such ranges apart, and reads their descriptions as strictly."""
+    aws.provider().create(aws.order())
+    assert aws.provider().reopen(M1, "2001:db8::7/128")
+    (group,) = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])[
+        "SecurityGroups"
+    ]
+    assert [each["CidrIpv6"] for rule in group["IpPermissions"] for each in rule["Ipv6Ranges"]] == ["2001:db8::7/128"]
+    assert open_to(aws) == []
+
+
 def test_an_address_that_has_not_changed_costs_no_call(aws: AwsWorld) -> None:
     """A machine that doesn't answer isn't always the firewall's fault."""
     aws.provider().create(aws.order())

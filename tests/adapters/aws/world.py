@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.providers import Context
+from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.aws.provider import AwsProvider, make
 from orchestrator.adapters.resources import resource
 from orchestrator.core.machine import MachineOrder
@@ -71,8 +71,8 @@ class AwsWorld:
     ssh_from: str = HOME
     environ: dict[str, str] = field(default_factory=dict)
 
-    def provider(self) -> AwsProvider:
-        """Open the provider, as the next command does."""
+    def backing(self) -> Backing:
+        """Open the provider and its bucket, as the next command does."""
         context = Context(
             state_dir=self.folder,
             runtime_dir=self.folder,
@@ -80,7 +80,11 @@ class AwsWorld:
             key_file=self.folder / "key",
             environ=self.environ,
         )
-        provider = make(context).provider
+        return make(context)
+
+    def provider(self) -> AwsProvider:
+        """Open the provider alone."""
+        provider = self.backing().provider
         assert isinstance(provider, AwsProvider)
         return provider
 

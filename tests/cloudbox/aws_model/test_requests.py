@@ -58,13 +58,15 @@ def test_an_apostrophe_in_a_description_is_refused(api: Box) -> None:
             "InvalidParameterValue",
             "SecurityGroupId",
         ),
+        ({"MinCount": None}, "MissingParameter", "MinCount"),
         ({"MinCount": "many"}, "InvalidParameterValue", "MinCount"),
         ({"Colour": "blue"}, "UnknownParameter", "Colour"),
     ],
 )
 def test_a_launch_is_compared_with_its_model(changes: dict[str, Any], code: str, names: str) -> None:
-    """Kinds, lengths, enumerations, what excludes what, and names that the model doesn't have."""
-    form = _flat({"ImageId": "ami-1", "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1, **changes})
+    """What is required, kinds, lengths, enumerations, what excludes what, and names that the model doesn't have."""
+    launch = {"ImageId": "ami-1", "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1, **changes}
+    form = _flat({name: value for name, value in launch.items() if value is not None})
     sent = rebuild("ec2", "RunInstances", form, query="", headers={}, body=b"")
     assert sent
     wrong = check(sent)[0]
@@ -151,7 +153,13 @@ def test_services_that_speak_json_say_validation_exception(api: Box) -> None:
     role = {**target, "RoleArn": "arn:aws:iam::123456789012:role/kedge"}
     assert code_of(refusal(create, Name="a b", Target=role, **plain)) == "ValidationException"
     assert code_of(refusal(create, Name="a", Target={**role, "Input": "{"}, **plain)) == "ValidationException"
-    assert code_of(refusal(api.client("ssm").get_parameter, Name="a" * 3000)) == "ValidationException"
+    wide = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 1441}
+    assert code_of(refusal(create, Name="a", Target=role, **{**plain, "FlexibleTimeWindow": wide})) == (
+        "ValidationException"
+    )
+    ssm = api.client("ssm")
+    assert code_of(refusal(ssm.get_parameter, Name="a" * 3000)) == "ValidationException"
+    assert code_of(refusal(ssm.get_parameters, Names=["a"] * 11)) == "ValidationException"
 
 
 def test_whoever_signs_requests_by_hand_is_checked_too(api: Box) -> None:
