@@ -121,15 +121,14 @@ def test_a_bootstrap_takes_no_bucket_into_which_a_stranger_lets_everybody(api: B
 def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
     """Neither where the name was lost before it was planned, nor since."""
     aws.api.client("s3").put_object(Bucket="kedge-test", Key="runs/x", Body=b"x")
-    session = AwsSession()
-    planned = plan_removal(session)
+    planned = plan_removal(AwsSession())
     assert planned is not None
     aws.api.give_bucket_away("kedge-test")
     aws.api.reset_calls()
     with pytest.raises(KedgeError, match="can't be looked into"):
-        plan_removal(session)
+        plan_removal(AwsSession())
     with pytest.raises(KedgeError, match="can't be taken away"):
-        remove_account(session, planned, SystemClock(), delete_data=True)
+        remove_account(AwsSession(), planned, SystemClock(), delete_data=True)
     assert {call.status for call in aws.api.calls("s3")} == {403}
 
 

@@ -103,6 +103,16 @@ def test_what_nobody_has_taught_the_box_is_refused(api: Box) -> None:
     assert "decided.py" in str(caught)
 
 
+def test_words_that_nobody_has_decided_are_refused_when_they_are_sent() -> None:
+    """Of calls that kedge doesn't make itself, so that no list of them is kept."""
+    form = {"InstanceId": "i-0a1b2c3d4e5f60718"}
+    sent = rebuild("ec2", "AssociateAddress", form, query="", headers={}, body=b"")
+    assert sent
+    (wrong, *_) = check(sent)
+    assert (wrong.kind, wrong.name) == (Kind.INVALID, "InstanceId")
+    assert "nobody has told the box what this means" in wrong.why
+
+
 def test_the_rules_of_a_group_are_rules(api: Box) -> None:
     """Ports in order, an address that is one, a source, nothing twice."""
     ec2 = api.client("ec2")
@@ -121,7 +131,7 @@ def test_the_rules_of_a_group_are_rules(api: Box) -> None:
 
 
 def test_iam_names_and_policies_have_a_grammar(api: Box) -> None:
-    """Patterns and lengths as IAM says them; a policy that isn't one, or is too long, is refused."""
+    """Patterns, lengths and limits as IAM says them; a policy that isn't one, or is too long, is refused."""
     iam = api.client("iam")
     trust = json.dumps({"Version": "2012-10-17", "Statement": [TRUST]})
     caught = refusal(iam.create_role, RoleName="a b", AssumeRolePolicyDocument=trust)
@@ -129,6 +139,9 @@ def test_iam_names_and_policies_have_a_grammar(api: Box) -> None:
     assert "regular expression pattern" in str(caught)
     caught = refusal(iam.create_role, RoleName="a" * 65, AssumeRolePolicyDocument=trust)
     assert code_of(caught) == "ValidationError"
+    caught = refusal(iam.list_roles, MaxItems=1001)
+    assert code_of(caught) == "ValidationError"
+    assert "not between 1 and 1000" in str(caught)
     caught = refusal(iam.create_role, RoleName="run", AssumeRolePolicyDocument="{}")
     assert code_of(caught) == "MalformedPolicyDocument"
     iam.create_role(RoleName="run", AssumeRolePolicyDocument=trust)
@@ -153,10 +166,6 @@ def test_services_that_speak_json_say_validation_exception(api: Box) -> None:
     role = {**target, "RoleArn": "arn:aws:iam::123456789012:role/kedge"}
     assert code_of(refusal(create, Name="a b", Target=role, **plain)) == "ValidationException"
     assert code_of(refusal(create, Name="a", Target={**role, "Input": "{"}, **plain)) == "ValidationException"
-    wide = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 1441}
-    assert code_of(refusal(create, Name="a", Target=role, **{**plain, "FlexibleTimeWindow": wide})) == (
-        "ValidationException"
-    )
     ssm = api.client("ssm")
     assert code_of(refusal(ssm.get_parameter, Name="a" * 3000)) == "ValidationException"
     assert code_of(refusal(ssm.get_parameters, Names=["a"] * 11)) == "ValidationException"
