@@ -149,6 +149,7 @@ def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> N
     role = iam.get_role(RoleName=role_name(RUN))["Role"]
     assert role["PermissionsBoundary"]["PermissionsBoundaryArn"].endswith(":policy/kedge-run-boundary")
     assert role["Path"] == "/kedge/"
+    assert iam.get_instance_profile(InstanceProfileName=role_name(RUN))["InstanceProfile"]["Path"] == "/kedge/"
     assert {"Key": "kedge-run", "Value": RUN} in role["Tags"]
     (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
