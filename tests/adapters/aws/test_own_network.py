@@ -112,10 +112,12 @@ def test_what_belongs_to_different_networks_is_refused(aws: AwsWorld) -> None:
 
     fact: aws-one-network
     """
-    _, subnets, _ = make_network(aws.api, "us-east-1a")
+    vpc, subnets, _ = make_network(aws.api, "us-east-1a")
     group = aws.api.client("ec2").create_security_group(GroupName="other", Description="other")["GroupId"]
     with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is no subnet of"):
         zones_offered(aws, replace(SAID, subnets=tuple(subnets), security_group=group))
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* is no security group of"):
+        zones_offered(aws, replace(SAID, vpc=vpc, security_group=group))
 
 
 @pytest.mark.parametrize(
@@ -185,13 +187,23 @@ def test_a_public_machine_never_goes_into_a_private_subnet_that_nobody_named(aws
     assert "`subnet:`" in refused.value.fix
 
 
-def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: AwsWorld) -> None:
-    """Not to the laptop, whose address the machine never sees."""
+@pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
+def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: AwsWorld, way: dict[str, Any]) -> None:
+    """Not to the laptop, whose address the machine never sees; the next command knows the way to it."""
     (cidr,) = (each["CidrBlock"] for each in aws.api.client("ec2").describe_vpcs()["Vpcs"] if each["IsDefault"])
-    aws.provider().create(aws.order(site=Site(jump_host="me@bastion"), ssh_from=""))
+    machine = aws.provider().create(aws.order(site=Site(**way), ssh_from=""))
     (run,) = aws.api.calls("ec2", "RunInstances")
     (rules,) = group_rules(aws.api, run.params["NetworkInterface.1.SecurityGroupId.1"])
     assert [each["CidrIp"] for rule in rules for each in rule["IpRanges"]] == [cidr]
+    aws.api.finish_states()
+    seen = aws.provider().describe(machine.id)
+    assert seen is not None
+    assert seen.address is not None
+    assert {"jump_host": seen.address.jump_host, "proxy_command": seen.address.proxy_command} == {
+        "jump_host": "",
+        "proxy_command": "",
+        **way,
+    }
 
 
 @pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
