@@ -170,6 +170,7 @@ def test_a_power_user_needs_no_right_to_make_roles_where_all_runs_have_one(
     set_up(enforced, RunRole="true")
     aws = sign_in(enforced, monkeypatch, tmp_path, make_operator(enforced, power_user_policy(), POWER_USER))
     live(aws, tmp_path)
+    assert [call for call in enforced.calls() if call.status in (401, 403)] == []
     asked = {need.action for need in needs_of(enforced) if need.action.startswith("iam:")}
     # The first spot machine's role is AWS's own; PowerUserAccess lets it be made.
     assert asked == {"iam:GetRole", "iam:ListRoles", "iam:ListRoleTags", "iam:PassRole", "iam:CreateServiceLinkedRole"}

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.core.actions import Action, CreateMachine, StageCode
-from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine, MachineState
@@ -97,6 +97,15 @@ def test_a_run_that_gets_no_machine_is_closed(ledger: SqliteLedger, refusal: Ked
     assert stage(ledger) is RunStage.ENDED
     assert said[-1] == f"nothing was rented, and run {RUN} is closed"
     assert ledger.open_intents(RUN) == ()
+
+
+def test_nothing_is_rented_at_the_prices_of_a_snapshot(ledger: SqliteLedger) -> None:
+    """Whoever carries the plan out, a recovery too: nothing is asked for, and nothing written down."""
+    provider = FakeProvider()
+    error, _ = carry_out(ledger, provider, replace(CREATE, offers=(OFFER, replace(OFFER, live=False))))
+    assert isinstance(error, UnreachableError)
+    assert provider.orders == []
+    assert ledger.run(RUN) is None
 
 
 def test_a_run_whose_code_can_not_be_staged_is_closed(ledger: SqliteLedger) -> None:

@@ -28,17 +28,22 @@ def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: s
     assert provider.create(elsewhere).region == "us-west-2"
 
 
-def test_iam_that_the_organization_denies_is_denied_in_every_region(aws: AwsWorld) -> None:
-    """No other region is asked: the error names what has to be allowed."""
-    aws.api.fail_next(
-        "CreateRole",
-        "AccessDenied",
-        message="User is not authorized to perform: iam:CreateRole with an explicit deny in a service control policy",
-        status=403,
-    )
+@pytest.mark.parametrize(
+    ("call", "denied"),
+    [("GetRole", "iam:GetRole"), ("CreateRole", "iam:CreateRole"), ("RunInstances", "iam:PassRole")],
+)
+def test_iam_that_the_organization_denies_is_denied_in_every_region(aws: AwsWorld, call: str, denied: str) -> None:
+    """No other region is asked: the error names what has to be allowed.
+
+    fact: aws-scp-deny
+    """
+    said = f"User is not authorized to perform: {denied} with an explicit deny in a service control policy"
+    code = "UnauthorizedOperation" if call == "RunInstances" else "AccessDenied"
+    aws.api.fail_next(call, code, message=said, status=403)
     with pytest.raises(KedgeError) as refused:
         aws.provider().create(aws.order())
     assert not isinstance(refused.value, NoCapacityError)
+    assert denied in refused.value.why
 
 
 def test_a_zone_by_its_id_is_sent_as_an_id(aws: AwsWorld) -> None:

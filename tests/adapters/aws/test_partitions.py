@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.errors import BadRequestError
-from tests.adapters.aws.world import set_up
+from tests.adapters.aws.world import AwsWorld, set_up
 from tests.cloudbox.box import Box
 from tests.laptop import Laptop
 
@@ -31,6 +31,16 @@ def test_a_session_in_another_part_of_aws_is_refused(region: str) -> None:
     assert "--region eu-west-1" in caught.value.fix
     with pytest.raises(BadRequestError, match="not supported"):
         AwsSession(region="us-east-1").client("ec2", region)
+
+
+def test_the_region_that_a_shell_means_is_looked_at(aws: AwsWorld) -> None:
+    """AWS_REGION, which the SDK doesn't read, counts for the provider too.
+
+    fact: aws-region-variable
+    """
+    aws.environ["AWS_REGION"] = "cn-north-1"
+    with pytest.raises(BadRequestError, match="cn-north-1 is not supported"):
+        aws.provider()
 
 
 def test_a_job_in_another_part_of_aws_is_refused_before_anything_is_contacted(api: Box, laptop: Laptop) -> None:

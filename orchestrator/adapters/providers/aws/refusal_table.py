@@ -148,6 +148,14 @@ REFUSALS = (
     ),
     Refusal(
         codes=("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        says="perform: iam:",
+        about="of a call of IAM",
+        meaning="this user may not hand the run's role to a machine, in whatever region",
+        reaction=Reaction.STOP,
+        remedy="have an administrator allow the call, or use another AWS_PROFILE",
+    ),
+    Refusal(
+        codes=("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
         says=SCP,
         about="by a service control policy",
         meaning="the account's organization forbids it in this region",
