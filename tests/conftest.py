@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 # A background job of a shell ignores SIGINT, and so does all that it starts: the programs under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As on a user's computer, also in a container that switches bytecode off: else each of the thousands of programs under
+# test compiles kedge anew, which is a quarter of what a short command costs.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], *, seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], *, seconds: float = 60) -> None:
     """Return when the condition holds; fail when it doesn't in time."""
     give_up_at = time.monotonic() + seconds
     while not condition():

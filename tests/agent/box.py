@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.adapters.agent_archive import agent_archive
 
 RUN = "digits-1a2b"
-LONG = 30.0
+LONG = 60.0
 
 
 def wait_for(condition: Callable[[], Any], *, timeout: float = LONG) -> Any:

@@ -58,7 +58,7 @@ def test_a_reader_that_left_ends_the_stream(box: Box) -> None:
     assert reader.stdout is not None
     reader.stdout.readline()
     reader.stdout.close()
-    assert reader.wait(timeout=10) == 0
+    assert reader.wait(timeout=60) == 0
     reader.stdout = None
 
 

@@ -34,7 +34,7 @@ def test_a_command_whose_scope_is_refused_starts_all_the_same(refusing: Path) ->
     """With its words as they are; it was asked for a scope around the very process that becomes it."""
     argv = in_own_scope(machine("aws"), COMMAND, systemd=refusing)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert process.communicate(timeout=10)[0] == "a word\nit's\n"
+    assert process.communicate(timeout=60)[0] == "a word\nit's\n"
     asked = (refusing / "asked").read_text()
     assert "StartTransientUnit" in asked
     assert f"PIDs au 1 {process.pid} " in asked

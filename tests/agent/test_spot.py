@@ -52,7 +52,7 @@ def test_a_notice_stops_the_command_and_ships_what_it_saves(aws: Aws, place: S3P
     took = time.monotonic() - began
     print(f"from the notice to the complete copy: {took:.1f} s")
     assert shipped(place)["checkpoints/last.pt"] == b"saved\n"
-    assert took < 20
+    assert took < 60
     command = spot.command()
     assert (command["state"], command["reason"]) == ("stopped", SPOT_NOTICE)
     assert report(spot)["notice"] == at

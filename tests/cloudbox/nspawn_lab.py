@@ -88,7 +88,7 @@ class Lab:
 
     def await_ssh(self, spec: MachineSpec) -> None:
         try:
-            wait_until(lambda: self.keys.ssh(spec.address, "echo up", check=False) == "up", seconds=30)
+            wait_until(lambda: self.keys.ssh(spec.address, "echo up", check=False) == "up")
         except AssertionError as err:
             err.add_note(self.machines.console(spec.name))
             raise

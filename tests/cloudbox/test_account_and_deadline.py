@@ -97,7 +97,7 @@ def test_at_its_deadline_a_machine_saves_and_ends_by_itself(box: Box, laptop: La
     no_torch = ("--env", "KEDGE_TORCH_WHEEL=none")
     run = laptop.json("launch", "--ttl", f"{TTL}s", *no_torch, "--detach", "--yes")["run"]
     ends_at = deadline(laptop).timestamp()
-    wait_until(lambda: state(box) == "terminated", seconds=TTL + 30)
+    wait_until(lambda: state(box) == "terminated", seconds=TTL + 60)
     (instance,) = instances(box)
     assert instance["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
     laptop.kedge("fetch", run, "--to", "home")
@@ -121,7 +121,7 @@ def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> 
     laptop.kedge("exec", "--", "true")
     assert state(box) == "running"
     box.advance_schedules(left + 1)
-    wait_until(lambda: state(box) == "terminated", seconds=5)
+    wait_until(lambda: state(box) == "terminated")
     assert box.billing() == []
     laptop.kedge("teardown", run, "--yes", "--no-fetch")
 

@@ -145,7 +145,7 @@ def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
     """`sync-data` sends what has changed and no more, deletes where asked, and asks one question of each data set."""
     write_job(laptop, "ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: "cat,dog" in laptop.kedge("exec", "--", "sh", "-c", "cat results/labels || true"), seconds=30)
+    wait_until(lambda: "cat,dog" in laptop.kedge("exec", "--", "sh", "-c", "cat results/labels || true"))
     assert json.loads(laptop.kedge("exec", "--", "cat", "results/seen.json")) == lies_here(laptop)
 
     before = stored(box)
@@ -161,7 +161,7 @@ def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
     assert lies_there(laptop) == lies_here(laptop)
 
     # The first one after the youngest file has come of age notes what can be relied on.
-    wait_until(lambda: _settled(pictures), seconds=10)
+    wait_until(lambda: _settled(pictures))
     laptop.kedge("sync-data")
     box.reset_calls()
     laptop.kedge("sync-data")

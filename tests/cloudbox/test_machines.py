@@ -103,7 +103,7 @@ def test_poweroff_ends_a_machine_as_powered_off(lab: Lab) -> None:
     """Its owner hears that it ended by itself, once, and its address is free again."""
     spec = lab.boot_up()
     lab.keys.ssh(spec.address, "sudo systemctl poweroff", check=False)
-    assert lab.exits.get(timeout=15) == (spec.name, True)
+    assert lab.exits.get(timeout=60) == (spec.name, True)
     assert not traces(lab.machines.folder)
     lab.machines.end(spec.name)
     assert lab.exits.empty()
@@ -115,7 +115,7 @@ def test_a_timer_that_is_due_powers_a_machine_off(lab: Lab) -> None:
     settings = "--timer-property=AccuracySec=100ms --timer-property=DefaultDependencies=no"
     deadline = f"systemd-run --no-block --on-active=1s {settings} systemctl poweroff"
     spec = lab.boot(user_data=lab.keys.user_data(bootcmd=[deadline]))
-    assert lab.exits.get(timeout=25) == (spec.name, True)
+    assert lab.exits.get(timeout=60) == (spec.name, True)
 
 
 def test_a_machine_that_reboots_comes_back_as_itself(lab: Lab) -> None:
@@ -138,7 +138,7 @@ def test_pulling_the_plug_of_one_machine_leaves_the_other_alone(lab: Lab) -> Non
         lab.await_ssh(spec)
         lab.run(spec, "cloud-init status --wait >/dev/null; sudo systemd-run --quiet --unit=train sleep 600")
     lab.machines.end(first.name)
-    assert lab.exits.get(timeout=10) == (first.name, False)
+    assert lab.exits.get(timeout=60) == (first.name, False)
     assert lab.run(second, "systemctl is-active train") == "active"
     assert lab.run(second, "systemctl is-system-running") == "running"
 
@@ -172,7 +172,7 @@ def test_a_disk_is_found_by_its_name_and_keeps_its_data_for_the_next_machine(lab
     format_and_write = "mkfs.ext4 -q $D && mount $D /mnt && echo weights > /mnt/file && blkid -o value -s UUID $D"
     uuid = lab.run(first, f"sudo sh -ec 'D={device}; {format_and_write}'")
     lab.machines.end(first.name)
-    lab.exits.get(timeout=10)
+    lab.exits.get(timeout=60)
     second = lab.boot_up(disks=((str(image), by_id("vol-0abc")),))
     assert lab.run(second, f"sudo sh -ec 'mount UUID={uuid} /mnt; cat /mnt/file'") == "weights"
     assert lab.run(second, "findmnt -n -o SOURCE /mnt") == lab.run(second, f"readlink -f {device}")
@@ -207,7 +207,7 @@ def test_a_killed_keeper_takes_its_machine_with_it(lab: Lab) -> None:
     spec = lab.boot_up()
     keeper = int(subprocess.check_output(["pgrep", "--full", f"tests.cloudbox.nspawn .*{spec.name}"]).split()[0])
     os.kill(keeper, signal.SIGKILL)
-    assert lab.exits.get(timeout=10) == (spec.name, False)
+    assert lab.exits.get(timeout=60) == (spec.name, False)
     wait_until(lambda: not traces(lab.machines.folder))
     assert not _accepts(spec.address)
 

@@ -39,7 +39,11 @@ UNITS = (
     "cloud-final.service",
     "ssh.service",
 )
-HOLD = "import fcntl, time; lock = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(lock, 2); time.sleep(4)"
+HOLD = (
+    "import fcntl, time; lock = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(lock, 2); "
+    "open('/run/held', 'w'); time.sleep(4)"
+)
+GROUP = 'python3 -c \'import json; print(json.load(open("/opt/kedge/state.json"))["group"])\''
 SESSIONS = "SCREENDIR=/opt/kedge/sockets/screen screen -ls || true"
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q --reinstall ./toy.deb 2>&1"
 
@@ -68,7 +72,7 @@ class Machine:
     @property
     def pid(self) -> int:
         """The command's process."""
-        return int(json.loads(self.sh("cat /opt/kedge/state.json"))["group"])
+        return int(self.sh(GROUP))
 
     @property
     def scope(self) -> str:
@@ -79,7 +83,7 @@ class Machine:
         """Wait until the command has done some steps more."""
         count = "wc -l </opt/kedge/results/output/results/steps.log"
         done = int(self.sh(count))
-        wait_until(lambda: int(self.sh(count)) > done + 2, seconds=20)
+        wait_until(lambda: int(self.sh(count)) > done + 2)
 
 
 def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
@@ -98,17 +102,16 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     machine.await_steps()
     pid = machine.pid
     assert machine.scope.startswith("kedge-run-")
-    for unit in UNITS:
-        machine.sh(f"sudo systemctl restart {unit}")
-        assert machine.pid == pid, unit
+    restart = f"for unit in {' '.join(UNITS)}; do sudo systemctl restart $unit; echo $unit $({GROUP}); done"
+    assert machine.sh(restart).splitlines() == [f"{unit} {pid}" for unit in UNITS]
     machine.await_steps()
 
     watch = "systemctl show kedge-watch.service -P MainPID"
     killed = machine.sh(watch)
     machine.sh(f"sudo kill -9 {killed}")
-    wait_until(lambda: machine.sh(watch) not in ("0", killed), seconds=20)
+    wait_until(lambda: machine.sh(watch) not in ("0", killed))
     beat = "cat /opt/kedge/heartbeat.json"
-    wait_until(lambda: time.time() - json.loads(machine.sh(beat))["time"] < 2, seconds=20)
+    wait_until(lambda: time.time() - json.loads(machine.sh(beat))["time"] < 2)
 
     masked = machine.sh(
         "systemctl is-enabled apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service || true"
@@ -118,8 +121,8 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     began = time.monotonic()
     assert "restart innocent.service" in machine.sh(INSTALL)
     assert time.monotonic() - began < 60, "nobody held the lock"
-    machine.sh(f'sudo systemd-run --quiet --unit=kedge-lock python3 -c "{HOLD}"; sleep 1')
-    said = machine.sh(INSTALL)
+    hold = f'sudo systemd-run --quiet --unit=kedge-lock python3 -c "{HOLD}"; until [ -e /run/held ]; do sleep 0.1; done'
+    said = machine.sh(f"{hold}; {INSTALL}")
     assert "Waiting for cache lock" in said
     assert "restart kedge-" not in said
     assert machine.pid == pid
@@ -130,7 +133,7 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
         other = f's/"(tmux|nohup)"/"{supervisor}"/'
         started = machine.sh(f"sed -E '{other}' /opt/kedge/run.json | /opt/kedge/bin/kedge-agent start")
         assert json.loads(started)["supervisor"] == supervisor
-        wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=30)
+        wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"))
         assert machine.scope.startswith("kedge-run-")
         pid = machine.pid
         machine.sh("sudo systemctl restart kedge-watch.service kedge-boot.service ssh.service")

@@ -147,7 +147,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
     account.run(address, "echo kept >/opt/kedge/data/imagenet/file; rm /opt/kedge/ready; sync")
     before = account.run(address, look).splitlines()
     account.run(address, "sudo systemctl reboot")
-    wait_until(lambda: account.run(address, look).splitlines()[:1] not in ([], before[:1]), seconds=30)
+    wait_until(lambda: account.run(address, look).splitlines()[:1] not in ([], before[:1]))
     assert account.await_ready(address).ok
     assert account.run(address, look).splitlines()[1:] == before[1:]
     assert account.run(address, "systemctl is-active kedge-deadline.timer") == "active"
@@ -163,8 +163,8 @@ def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) ->
     address = account.describe(instance)["PublicIpAddress"]
     ready = account.await_ready(address)
     assert (ready.ok, ready.phases[-1].phase) == (False, "agent")
-    wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated", seconds=40)
-    assert time.time() - began < 40
+    wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated")
+    assert time.time() - began < 90
     assert account.describe(instance)["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 
 

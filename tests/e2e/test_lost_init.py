@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import psutil
@@ -53,14 +55,17 @@ def launch(laptop: Laptop) -> str:
 
 
 def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
-    """Kill the machine's init, and its agent's watch, which uploads, where that is wanted."""
-    init = MachineFolder(laptop.state / "machines" / f"{run}-m1").init()
+    """Kill the machine's init, and its agent's watch, which uploads, where that is wanted: as if it were a day ago."""
+    folder = laptop.state / "machines" / f"{run}-m1"
+    init = MachineFolder(folder).init()
     assert init is not None
     watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
     assert len(watches) == 1
     for process in (psutil.Process(init.pid), *(watches if watch else [])):
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
+    if watch:
+        (folder / "heartbeat.json").write_text(json.dumps({"time": time.time() - 86400}))
 
 
 def finish(laptop: Laptop, run: str) -> None:

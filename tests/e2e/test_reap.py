@@ -69,7 +69,7 @@ def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: L
     done = drive(laptop, "reaping_later.py", "3600")
     assert done.returncode == 0, done.stderr
     assert "past its deadline by 50m" in done.stdout
-    wait_until(lambda: laptop.processes() == [], seconds=10)
+    wait_until(lambda: laptop.processes() == [])
     assert laptop.json("status") == []
 
 

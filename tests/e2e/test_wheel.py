@@ -13,23 +13,30 @@ from tests.laptop import Laptop
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def installed(laptop: Laptop, tmp_path: Path) -> Laptop:
-    """A laptop on which the built wheel is installed, in front of everything else."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the built wheel is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(CHECKOUT)],
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(CHECKOUT)],
         check=True,
         capture_output=True,
     )
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)], check=True)
-    laptop.extra_env["PYTHONPATH"] = str(tmp_path / "site")
-    laptop.program = [sys.executable, str(tmp_path / "site" / "bin" / "kedge")]
+    (wheel,) = (folder / "dist").glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
+    return folder / "site"
+
+
+@pytest.fixture
+def installed(laptop: Laptop, site: Path) -> Laptop:
+    """A laptop on which the built wheel is installed, in front of everything else."""
+    laptop.extra_env["PYTHONPATH"] = str(site)
+    laptop.program = [sys.executable, str(site / "bin" / "kedge")]
     return laptop
 
 
-def test_an_installed_kedge_runs_a_plain_script_from_any_folder(installed: Laptop, tmp_path: Path) -> None:
+def test_an_installed_kedge_runs_a_plain_script_from_any_folder(installed: Laptop, site: Path) -> None:
     """A user's own training script that imports nothing of ours, from job file to results."""
     where = subprocess.run(
         [sys.executable, "-c", "import orchestrator, trainer; print(orchestrator.__file__, trainer.__file__)"],
@@ -39,7 +46,7 @@ def test_an_installed_kedge_runs_a_plain_script_from_any_folder(installed: Lapto
         text=True,
         check=True,
     ).stdout
-    assert where.count(str(tmp_path / "site")) == 2
+    assert where.count(str(site)) == 2
     installed.write_job("""
         workdir: .
         run: python train.py

@@ -146,7 +146,7 @@ def test_a_command_past_its_timeout_is_given_up(remote: Remote) -> None:
     begun = time.monotonic()
     with pytest.raises(UnreachableError, match=r"didn't finish `sleep 60` within 1s"):
         remote.run(["sleep", "60"], timeout=timedelta(seconds=1))
-    assert time.monotonic() - begun < 6
+    assert time.monotonic() - begun < 30
     assert remote.run(["true"]).exit_code == 0
 
 
@@ -166,7 +166,7 @@ def test_lines_can_be_left_early(remote: Remote) -> None:
     assert next(lines) == b"one"
     begun = time.monotonic()
     lines.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
     assert remote.run(["true"]).exit_code == 0
 
 

@@ -104,7 +104,7 @@ def test_a_server_that_is_busy_is_asked_again_for_a_while(machine: Machine, site
     began = time.monotonic()
     error = machine.refuse(f"{site.url}/other")
     assert "HTTP 503" in error.why
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(("status", "says"), [(404, "there is no"), (403, "is refused"), (401, "is refused")])
@@ -125,9 +125,10 @@ def test_an_unknown_certificate_is_refused_and_a_known_one_is_not(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     site = serve(Site({"/x": b"x"}), host="localhost", tls=context)
+    machine.patience = 60
     began = time.monotonic()
     assert "CERTIFICATE_VERIFY_FAILED" in machine.refuse(f"{site.url}/x").why
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     assert machine.fetch(f"{site.url}/x").read_bytes() == b"x"

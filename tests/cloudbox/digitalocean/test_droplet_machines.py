@@ -45,7 +45,7 @@ def boot(do: DigitalOceanBox, keys: Keys, *, volumes: tuple[str, ...] = (), **mo
 
 def await_answer(do: DigitalOceanBox, keys: Keys, droplet: Droplet, answer: str) -> None:
     try:
-        wait_until(lambda: keys.ssh(droplet.address, "echo up", check=False) == answer, seconds=40)
+        wait_until(lambda: keys.ssh(droplet.address, "echo up", check=False) == answer)
     except AssertionError as err:
         err.add_note(do.console(droplet))
         raise
@@ -76,7 +76,7 @@ def test_a_droplet_that_powers_itself_off_is_off_and_bills(do_box: DigitalOceanB
     """Unlike AWS's instances it is still there: only a deletion ends it. Switched on, it boots again."""
     droplet = boot(do_box, keys)
     keys.ssh(droplet.address, "sudo systemctl poweroff", check=False)
-    wait_until(lambda: status(do_box, droplet) == "off", seconds=20)
+    wait_until(lambda: status(do_box, droplet) == "off")
     assert [bill.id for bill in do_box.meter.billing()] == [str(droplet.id)]
     do_box.client().droplet_actions.post(droplet.id, {"type": "power_on"})
     await_answer(do_box, keys, droplet, "up")
@@ -103,7 +103,7 @@ def test_a_key_of_the_account_lets_root_in(do_box: DigitalOceanBox, keys: Keys) 
     (droplet,) = do_box.droplets()
     options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oBatchMode=yes", "-oLogLevel=ERROR"]
     argv = ["ssh", "-F", "none", *options, "-i", str(keys.folder / "user"), f"root@{droplet.address}", "id -un"]
-    wait_until(lambda: subprocess.run(argv, capture_output=True, text=True, check=False).stdout == "root\n", seconds=40)
+    wait_until(lambda: subprocess.run(argv, capture_output=True, text=True, check=False).stdout == "root\n")
 
 
 def test_a_volume_is_a_disk_that_outlives_its_droplet(do_box: DigitalOceanBox, keys: Keys) -> None:

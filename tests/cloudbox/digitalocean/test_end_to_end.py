@@ -133,13 +133,13 @@ def test_a_killed_launch_whose_creation_fails_goes_on_with_the_next_offer(
     do_box.faults.give_up_next(7 if waits else 3)
     write_job(laptop, steps=3)
     launch = laptop.start("launch", "--yes")
-    wait_until(lambda: any(call.path.startswith("/v2/actions/") for call in do_box.calls.find("GET")), seconds=30)
+    wait_until(lambda: any(call.path.startswith("/v2/actions/") for call in do_box.calls.find("GET")))
     launch.kill()
     launch.wait()
     (droplet,) = do_box.droplets()
     run = next(tag.removeprefix("kedge-run:") for tag in droplet.tags if tag.startswith("kedge-run:"))
     if not waits:
-        wait_until(lambda: "ending" in laptop.kedge("status", run), seconds=20)
+        wait_until(lambda: "ending" in laptop.kedge("status", run))
     said = " ".join(laptop.kedge("resume", run, "--yes").split())
     assert "succeeded" in said
     failed, trained = sorted((bill for bill in do_box.meter.bills() if bill.kind == "droplet"), key=_since)
