@@ -11,6 +11,8 @@ from invoke.tasks import task
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
+
     from orchestrator.app.selftest import Selftest
     from orchestrator.core.plan import Plan
     from orchestrator.core.selftest import Tried
@@ -50,7 +52,7 @@ def selftest(
     """
     from orchestrator.adapters.jobfile.flags import Overrides
     from orchestrator.app.root import App
-    from orchestrator.app.selftest import CUT_OFF, Selftest, selftest_spec
+    from orchestrator.app.selftest import Selftest, selftest_spec
     from orchestrator.cli import plans
     from orchestrator.cli.ask import confirm
     from orchestrator.cli.carry_out import make_console
@@ -67,37 +69,52 @@ def selftest(
     )
 
     report = _report_path()
-    status = console.status("")
-
-    # Whoever reads this may leave in the middle; that must not keep the test from ending its machine.
-    def began(name: str) -> None:
-        with suppress(BrokenPipeError):
-            if name == CUT_OFF:
-                console.print("Ending the machine; whoever interrupts that leaves it billing.")
-            status.update(f"{name} ...")
-            status.start()
-
-    def ended(line: Tried) -> None:
-        mark = {"ok": "ok", "failed": "!!"}[line.verdict]
-        with suppress(BrokenPipeError):
-            status.stop()
-            console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
-
+    screen = _Screen(console)
     with selftest_spec(app, overrides) as spec:
 
         def agree(plan: Plan) -> None:
             plans.plan(console, spec, plan)
             confirm("Go ahead?", yes=yes)
 
-        test = Selftest(app=app, spec=spec, agree=agree, began=began, ended=ended)
+        test = Selftest(app=app, spec=spec, agree=agree, began=screen.began, ended=screen.ended)
         try:
             test.run()
         finally:
-            status.stop()
+            screen.rest()
             if test.tried:
                 _conclude(test, report, as_json=json)
     if test.error is not None:
         raise test.error
+
+
+class _Screen:
+    """Shows each check while it is made, and then what it has found.
+
+    Whoever reads this may leave in the middle; that must not keep the test from ending its machine.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("")
+
+    def began(self, name: str) -> None:
+        from orchestrator.app.selftest import CUT_OFF
+
+        with suppress(BrokenPipeError):
+            if name == CUT_OFF:
+                self._console.print("Ending the machine; whoever interrupts that leaves it billing.")
+            self._status.update(f"{name} ...")
+            self._status.start()
+
+    def ended(self, line: Tried) -> None:
+        mark = {"ok": "ok", "failed": "!!"}[line.verdict]
+        with suppress(BrokenPipeError):
+            self._status.stop()
+            self._console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
+
+    def rest(self) -> None:
+        """Show nothing more of what is being done."""
+        self._status.stop()
 
 
 def _report_path() -> Path:

@@ -1,7 +1,6 @@
 """Makes a machine, once: whatever breaks in between, the same order never has two.
 
 The record is on the disk before the request leaves. The request carries a token; what it made is found by its tags.
-Nothing stays without a deadline out of band: a machine whose schedule can't be made is ended again.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import translate
 from orchestrator.adapters.host_key import HostKey, make_host_key
 from orchestrator.adapters.patience import wait_until
-from orchestrator.adapters.providers.aws import schedule
-from orchestrator.adapters.providers.aws.attaching import DataVolume, attach_volumes
+from orchestrator.adapters.providers.aws.attaching import DataVolume
 from orchestrator.adapters.providers.aws.belongings import ensure_belongings, note_volumes, profile_name
 from orchestrator.adapters.providers.aws.closed import is_closed
-from orchestrator.adapters.providers.aws.endings import why_ended
+from orchestrator.adapters.providers.aws.completing import complete_instance
 from orchestrator.adapters.providers.aws.images import find_image
 from orchestrator.adapters.providers.aws.launch import (
     LaunchParts,
@@ -44,10 +42,8 @@ from orchestrator.adapters.providers.aws.view import SETTLES_IN, UNCLEAR_FOR, ma
 from orchestrator.adapters.providers.aws.volumes import drop_new, known_volumes, ready_volumes
 from orchestrator.core.disk import plan_disk
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
-from orchestrator.core.machine import EndedBy
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
     from orchestrator.adapters.providers.aws.catalog import InstanceType
@@ -77,7 +73,7 @@ def create_instance(tools: Tools, order: MachineOrder) -> tuple[InstanceTypeDef,
         instance, volumes = _Creation(tools, order, earlier, ended).launch()
     else:
         volumes = known_volumes(tools.session.client("ec2", order.region), order.volumes)
-    _complete(tools, order, instance, volumes)
+    complete_instance(tools, order, instance, volumes)
     return instance, tools.records.machine(order.id)
 
 
@@ -252,67 +248,11 @@ class _Creation:
         return found[0]
 
 
-def _complete(tools: Tools, order: MachineOrder, instance: InstanceTypeDef, volumes: tuple[DataVolume, ...]) -> None:
-    """See that an instance has its record, its schedule and its disks; else it is ended again."""
-    instance_id = instance["InstanceId"]
-    record = tools.records.machine(order.id)
-    if record is not None:
-        tools.records.keep_machine(replace(record, instance_id=instance_id, unclear_since=None))
-    ec2 = tools.session.client("ec2", order.region)
-    deadline = instance["LaunchTime"] + timedelta(seconds=order.lifetime_seconds)
-    try:
-        schedule.arm(
-            tools.session.client("scheduler", order.region),
-            order.id,
-            instance_id,
-            deadline,
-            tools.account().scheduler_role_arn,
-        )
-        attach_volumes(ec2, instance_id, order.run_id, volumes, tools.clock)
-    except KedgeError as err:
-        failed = _failed_start(tools, order)
-        _end_again(ec2, order, instance_id, err)
-        if failed is not None:
-            drop_new(ec2, volumes, tools.clock)
-            _disarm(tools, order)
-            raise failed from err
-        raise
-
-
-def _disarm(tools: Tools, order: MachineOrder) -> None:
-    """Take the schedule away: the next offer may be in another region, and the record is that machine's then."""
-    try:
-        schedule.disarm(tools.session.client("scheduler", order.region), order.id)
-    except KedgeError as err:
-        # It would only end what has ended, and then remove itself.
-        _log.warning("%s", err.what)
-
-
-def _failed_start(tools: Tools, order: MachineOrder) -> NoCapacityError | None:
-    """Return what to raise where AWS ended the machine at its start: elsewhere it may start."""
-    end = why_ended(tools, order.id)
-    if end is None or end.by is not EndedBy.START:
-        return None
-    return NoCapacityError(f"machine {order.id} could not be started", why=end.says, fix="try again later")
-
-
 def _unless_closed(err: KedgeError, order: MachineOrder) -> KedgeError:
     """Return what to raise: where a region is closed, the next one may not be."""
     if isinstance(err, NoCapacityError) or not is_closed(err):
         return err
     return NoCapacityError(err.what, why=err.why, fix=err.fix, covers=lambda other: other.region == order.region)
-
-
-def _end_again(ec2: EC2Client, order: MachineOrder, instance_id: str, cause: KedgeError) -> None:
-    _log.warning("machine %s is ended again: %s", order.id, cause.what)
-    try:
-        ec2.terminate_instances(InstanceIds=[instance_id])
-    except (ClientError, BotoCoreError) as err:
-        raise StillBillingError(
-            f"machine {order.id} can't be completed, nor ended",
-            why=f"{cause.what}; then: {' '.join(str(err).split())}",
-            fix=f"run `kedge teardown {order.run_id}`; it ends itself at its deadline all the same",
-        ) from err
 
 
 def _unclear(record: MachineRecord, cause: str) -> StillBillingError:

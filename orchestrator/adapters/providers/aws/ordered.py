@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.providers.aws.userdata import BootSpec
+from orchestrator.adapters.first_boot import plan_first_boot
 from orchestrator.adapters.providers.aws.view import NAME
-from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.offer import Offer
-from orchestrator.core.wire import MachineConfig
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.boot import BootSpec
     from orchestrator.adapters.host_key import HostKey
     from orchestrator.adapters.providers.aws.attaching import DataVolume
     from orchestrator.core.machine import MachineOrder
@@ -38,26 +37,12 @@ def offer_of(order: MachineOrder) -> Offer:
 
 def boot_spec(order: MachineOrder, key: HostKey, volumes: tuple[DataVolume, ...]) -> BootSpec:
     """Say what the machine must know at its first boot."""
-    machine = MachineConfig(
-        machine=order.id,
-        run=order.run_id,
+    return plan_first_boot(
+        order,
+        key,
+        (volume.boot for volume in volumes),
         provider=NAME,
-        root=CLOUD_ROOT,
-        # Both are filled in on the machine, at its first boot.
-        created=0.0,
-        deadline=0.0,
-        usd_per_hour=str(order.usd_per_hour),
-        store_url=order.store_url,
         end_command=_POWER_OFF,
         metadata=NAME,
-    )
-    return BootSpec(
-        machine=machine,
-        lifetime_seconds=order.lifetime_seconds,
-        boot=order.boot,
-        authorized_key=order.authorized_key,
-        host_private_key=key.private,
-        host_public_key=key.public,
         agent_sha256=hashlib.sha256(order.agent_archive).hexdigest(),
-        volumes=tuple(volume.boot for volume in volumes),
     )

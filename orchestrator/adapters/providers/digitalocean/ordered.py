@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.boot import BootSpec
+from orchestrator.adapters.first_boot import plan_first_boot
 from orchestrator.adapters.ids import fit
 from orchestrator.adapters.providers.digitalocean.ending import render_end_script
 from orchestrator.adapters.providers.digitalocean.tags import droplet_tags
 from orchestrator.adapters.providers.digitalocean.userdata import render_user_data
 from orchestrator.core.job import AtEnd
-from orchestrator.core.machine import CLOUD_ROOT
-from orchestrator.core.wire import MachineConfig
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.boot import BootSpec
     from orchestrator.adapters.host_key import HostKey
     from orchestrator.adapters.providers.digitalocean.api import Json
     from orchestrator.adapters.providers.digitalocean.ending import SelfDelete
@@ -57,25 +56,11 @@ def boot_spec(
 ) -> BootSpec:
     """Say what the machine must know at its first boot; its agent and its secrets are brought to it."""
     ends = [volume.id for volume in volumes if volume.ours and volume.spec.at_end is AtEnd.DELETE]
-    machine = MachineConfig(
-        machine=order.id,
-        run=order.run_id,
+    return plan_first_boot(
+        order,
+        key,
+        (volume.boot for volume in volumes),
         provider=provider,
-        root=CLOUD_ROOT,
-        # Both are filled in on the machine, at its first boot.
-        created=0.0,
-        deadline=0.0,
-        usd_per_hour=str(order.usd_per_hour),
-        store_url=order.store_url,
         end_command=ending.command,
-    )
-    return BootSpec(
-        machine=machine,
-        lifetime_seconds=order.lifetime_seconds,
-        boot=order.boot,
-        authorized_key=order.authorized_key,
-        host_private_key=key.private,
-        host_public_key=key.public,
         end_script=render_end_script(ending, ends),
-        volumes=tuple(volume.boot for volume in volumes),
     )
