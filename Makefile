@@ -31,8 +31,9 @@ types:
 contracts:
 	$(BIN)/lint-imports
 
+# Tests of machines wait for half of their time: three workers keep two cores at work.
 unit:
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand (root, Linux)
 	$(BIN)/python -m tests.cloudbox $(ARGS)
