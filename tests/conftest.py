@@ -10,12 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
 from tests.laptop import TRAIN, Laptop
 
 if TYPE_CHECKING:
+    from tests.agent.aws import Aws
     from tests.cloudbox.box import Box
     from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
@@ -45,6 +47,24 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
 
 
 # The box is imported by the tests that use one: boto3 takes longer to load than most other tests take to run.
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """S3 alone, for all tests of a worker."""
+    from tests.cloudbox.strict_moto import serving_moto
+
+    with serving_moto() as url:
+        yield url
+
+
+@pytest.fixture
+def aws(moto: str) -> Iterator[Aws]:
+    """A bucket of the test's own, and a metadata service with a role."""
+    from tests.agent.aws import running_aws
+
+    with running_aws(moto, f"kedge-{uuid4().hex}") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,8 @@ from orchestrator.adapters.providers.local.provider import LocalProvider
 
 TRAIN = Path(__file__).parent / "e2e" / "train.py"
 """A user's training script."""
+CHAOS = Path(__file__).parent / "chaos"
+"""Programs that do what kedge does, and die, or have another clock."""
 
 
 @dataclass
@@ -85,6 +87,18 @@ class Laptop:
         for process in self.started:
             with process:
                 process.kill()
+
+    def drive(self, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the programs of tests/chaos as the user would run kedge."""
+        return subprocess.run(
+            [sys.executable, str(CHAOS / script), *words],
+            cwd=self.home,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
 
     def write_job(self, text: str) -> None:
         """Write the user's kedge.yaml."""

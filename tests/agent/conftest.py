@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from tests.agent.aws import Aws, running_aws
 from tests.agent.box import Box
 from tests.agent.places import FolderPlace, Place, S3Place
-from tests.cloudbox.strict_moto import serving_moto
 
 
 @pytest.fixture
@@ -33,20 +30,6 @@ def make_box(tmp_path: Path) -> Iterator[Callable[..., Box]]:
 def box(make_box: Callable[..., Box]) -> Box:
     """One machine."""
     return make_box()
-
-
-@pytest.fixture(scope="session")
-def moto() -> Iterator[str]:
-    """S3, for as long as the tests run."""
-    with serving_moto() as url:
-        yield url
-
-
-@pytest.fixture
-def aws(moto: str) -> Iterator[Aws]:
-    """A bucket of the test's own, and a metadata service with a role."""
-    with running_aws(moto, f"kedge-{uuid4().hex}") as running:
-        yield running
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.laptop import TRAIN, Laptop
 from tests.waiting import wait_until
 
-REAPING = Path(__file__).with_name("reaping_later.py")
 JOB = """
     name: toy
     workdir: .
@@ -159,15 +157,7 @@ def slow_down(do: DigitalOceanBox) -> None:
 
 def reap_once(laptop: Laptop, *words: str, seconds_later: float = 0) -> subprocess.CompletedProcess[str]:
     """Give `kedge reap --provider do --yes`, so much later; its waits take a twentieth of their time."""
-    return subprocess.run(
-        [sys.executable, str(REAPING), str(seconds_later), "do", *words],
-        cwd=laptop.home,
-        env=laptop.env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    return laptop.drive("reaping_later.py", str(seconds_later), "do", *words)
 
 
 def leftovers(do: DigitalOceanBox, laptop: Laptop) -> list[str]:

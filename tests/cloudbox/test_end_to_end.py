@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +17,6 @@ from tests.laptop import TRAIN, Laptop
 from tests.waiting import wait_until
 
 ELSEWHERE = "us-west-2"
-CRASHING = Path(__file__).parents[1] / "chaos" / "crashing_launch.py"
 JOB = """
     name: toy
     workdir: .
@@ -106,15 +103,8 @@ def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, l
     """It trains, ships, and ends its machine by itself; results are fetched although the machine is gone."""
     write_job(laptop, steps=3)
     # Writes: open_run, intend and settle the staging, intend the creation, then the machine that was made.
-    done = subprocess.run(
-        [sys.executable, str(CRASHING), "before", "5"],
-        cwd=laptop.home,
-        env=laptop.env,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == -9, done.stderr.decode()
+    done = laptop.drive("crashing_launch.py", "before", "5")
+    assert done.returncode == -9, done.stderr
     assert len(instances(box)) == 1
     wait_until(lambda: instances(box)[0]["State"]["Name"] == "terminated", seconds=240)
     assert instances(box)[0]["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,6 @@ from tests.cloudbox.box import Box
 from tests.cloudbox.leftovers import leftovers
 from tests.laptop import Laptop
 
-CHAOS = Path(__file__).parents[1] / "chaos"
 JOB = """
     name: toy
     workdir: .
@@ -39,24 +35,11 @@ def laptop(api: Box, laptop: Laptop) -> Iterator[Laptop]:
     assert api.billing() == [], "something is left billing"
 
 
-def drive(laptop: Laptop, script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs of tests/chaos as the user would run kedge."""
-    return subprocess.run(
-        [sys.executable, str(CHAOS / script), *words],
-        cwd=laptop.home,
-        env=laptop.env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
 @pytest.mark.parametrize("point", [("after", "2"), ("before", "3"), ("after", "4")])
 def test_one_reap_clears_up_after_a_launch_that_was_killed(api: Box, laptop: Laptop, point: tuple[str, str]) -> None:
     """Before AWS was asked, between its answer and the ledger, and with the machine in the ledger."""
-    assert drive(laptop, "crashing_launch.py", *point).returncode == -9
-    done = drive(laptop, "reaping_later.py", "0", "aws")
+    assert laptop.drive("crashing_launch.py", *point).returncode == -9
+    done = laptop.drive("reaping_later.py", "0", "aws")
     assert done.returncode == 0, done.stdout + done.stderr
     assert leftovers(api) == []
     assert unsettled(laptop) == []
@@ -65,11 +48,11 @@ def test_one_reap_clears_up_after_a_launch_that_was_killed(api: Box, laptop: Lap
 def test_a_lost_laptop_s_machine_is_ended_after_its_deadline(api: Box, laptop: Laptop) -> None:
     """Another computer finds it by its tags, in a region that it was never told of, and ends all that its run has."""
     laptop.write_job(JOB.replace("us-east-1", "eu-west-1"))
-    assert drive(laptop, "crashing_launch.py", "after", "4").returncode == -9
+    assert laptop.drive("crashing_launch.py", "after", "4").returncode == -9
     laptop.state = laptop.state.with_name("state-of-another-computer")
     assert "Nothing bills" in laptop.kedge("reap", "--all", "--yes", "--provider", "aws")
     assert [bill.kind for bill in api.billing()].count("instance") == 1
-    done = drive(laptop, "reaping_later.py", "3600", "--all", "aws")
+    done = laptop.drive("reaping_later.py", "3600", "--all", "aws")
     assert done.returncode == 0, done.stdout + done.stderr
     assert leftovers(api, "eu-west-1") == []
 

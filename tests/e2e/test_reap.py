@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 from tests.laptop import Laptop
 from tests.waiting import wait_until
 
-CHAOS = Path(__file__).parents[1] / "chaos"
 JOB = """
     name: toy
     workdir: .
@@ -23,23 +18,10 @@ CREATED = 4
 """By then a launch has written to the ledger that it has a machine; its next write is of another action."""
 
 
-def drive(laptop: Laptop, script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs of tests/chaos as the user would run kedge."""
-    return subprocess.run(
-        [sys.executable, str(CHAOS / script), *words],
-        cwd=laptop.home,
-        env=laptop.env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
 def launch_and_die(laptop: Laptop) -> str:
     """Leave a machine whose launch died, and return its run."""
     laptop.write_job(JOB)
-    assert drive(laptop, "crashing_launch.py", "after", str(CREATED)).returncode == -9
+    assert laptop.drive("crashing_launch.py", "after", str(CREATED)).returncode == -9
     (machine,) = laptop.provider().machines()
     return machine.run_id
 
@@ -66,7 +48,7 @@ def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: L
     run = laptop.json("launch", "--yes", "--detach")["run"]
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--all")
     assert laptop.json("status", run)[0]["state"] == "running"
-    done = drive(laptop, "reaping_later.py", "3600")
+    done = laptop.drive("reaping_later.py", "3600")
     assert done.returncode == 0, done.stderr
     assert "past its deadline by 50m" in done.stdout
     wait_until(lambda: laptop.processes() == [])

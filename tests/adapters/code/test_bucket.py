@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import msgspec
 import pytest
@@ -21,14 +19,7 @@ from tests.adapters.buckets import asked, laptop_client
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD, Spy
 from tests.adapters.code.trees import picture
-from tests.agent.aws import Aws, Fault, running_aws
-from tests.cloudbox.strict_moto import serving_moto
-
-
-@pytest.fixture
-def aws() -> Iterator[Aws]:
-    with serving_moto() as moto, running_aws(moto, f"kedge-{uuid4().hex}") as running:
-        yield running
+from tests.agent.aws import Aws, Fault
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -16,26 +14,18 @@ from orchestrator.adapters.providers.digitalocean.spaces import Spaces, open_spa
 from orchestrator.agent.s3client import parse_place
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import DataMount
-from tests.agent.aws import REGION, Aws, running_aws
+from tests.agent.aws import REGION, Aws
 from tests.agent.box import RUN, Box, wait_for
-from tests.cloudbox.strict_moto import serving_moto
 
 KEYS = {"SPACES_ACCESS_KEY_ID": "DO00KEY", "SPACES_SECRET_ACCESS_KEY": "very-secret"}
 NYC3 = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_REGION": "nyc3", **KEYS}
 
 
-@pytest.fixture(scope="session")
-def moto() -> Iterator[str]:
-    with serving_moto() as url:
-        yield url
-
-
 @pytest.fixture
-def aws(moto: str) -> Iterator[Aws]:
+def aws(aws: Aws) -> Aws:
     """A bucket behind a gate; its machines have no role."""
-    with running_aws(moto, f"kedge-{uuid4().hex}") as running:
-        running.imds.has_role = False
-        yield running
+    aws.imds.has_role = False
+    return aws
 
 
 @pytest.fixture
