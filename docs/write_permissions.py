@@ -81,6 +81,8 @@ There are two kinds of people:
 
 ## Operators
 
+In a checkout of kedge:
+
 ```
 aws iam create-policy --policy-name kedge-operator --policy-document file://infra/aws/operator-policy.json
 aws iam attach-user-policy --user-name ada --policy-arn arn:aws:iam::ACCOUNT:policy/kedge-operator

@@ -125,9 +125,9 @@ def _translate_failure(err: BotoCoreError, what: str) -> KedgeError:
 
 
 def no_region(what: str) -> BadRequestError:
-    """Make the error for a request that no region was said for."""
+    """Make the error for a request without a region."""
     return BadRequestError(
         what,
-        why="no AWS region was said",
+        why="no AWS region is set",
         fix="say --region eu-west-1, set AWS_REGION, or run `aws configure`",
     )

@@ -25,7 +25,7 @@ def ask_own_network() -> str:
     except (urllib.error.URLError, OSError, BadRequestError) as err:
         raise UnreachableError(
             "the address from which machines are reached can't be found out",
-            why=f"{_ASK}: {err}",
+            why=f"{_ASK}: {err.reason if isinstance(err, urllib.error.URLError) else err}",
             fix="say it with --ssh-from 203.0.113.7/32",
         ) from err
 

@@ -38,7 +38,11 @@ def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> tuple[Verdict
     except urllib.error.HTTPError as answer:
         said = answer.headers.get("Date", "")
     except OSError as err:
-        raise UnreachableError(f"{url} doesn't answer", why=str(err), fix="check the network") from err
+        raise UnreachableError(
+            f"{url} doesn't answer",
+            why=str(err.reason if isinstance(err, urllib.error.URLError) else err),
+            fix="check the network",
+        ) from err
     if not said:
         return Verdict.WARNING, "the API doesn't say what time it is", "compare the clock with another one"
     ahead = clock.now() - parsedate_to_datetime(said)

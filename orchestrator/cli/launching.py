@@ -249,8 +249,11 @@ def offers(  # noqa: PLR0913, PLR0917 - one parameter for each flag
 ) -> None:
     """List what is for sale now, in the order in which `launch` would try it.
 
+    Machines with a GPU are listed for --gpu; without it, the machines that a launch without --gpu takes.
+
     Examples:
       kedge offers
+      kedge offers --provider do --gpu h100
       kedge offers --provider aws --gpu a10g:4 --spot --region us-east-1,us-west-2
       kedge offers --provider aws --refresh
     """

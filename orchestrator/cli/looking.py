@@ -74,7 +74,7 @@ def doctor(
     spot: bool = False,
     json: bool = False,
 ) -> None:
-    """Check that this computer, or a cloud account, has what a launch needs, and say how to mend what hasn't.
+    """Check that this computer, or a cloud account, has what a launch needs, and say how to fix what is missing.
 
     Nothing is made or changed. Exits 1 where a launch would fail.
 

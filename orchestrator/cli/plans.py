@@ -121,7 +121,7 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
     for machine in machines:
         console.print(
             f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, {_end_of(app, machine)}; "
-            f"`kedge teardown {spec.run_id}` ends it, `ssh {spec.run_id}` or `kedge ssh` opens a shell.",
+            f"`kedge teardown {spec.run_id}` ends it, `kedge ssh {spec.run_id}` opens a shell.",
             markup=False,
         )
     _warn(console, app, machines)

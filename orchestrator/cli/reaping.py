@@ -125,7 +125,7 @@ def _conclude(found: Overview, done: list[Finding], failures: tuple[str, ...], *
         raise StillBillingError(
             "something may still be billing",
             why=", ".join(found.billing) or "; ".join(failures),
-            fix="`kedge reap` ends what can be ended; see to what it marks with !, then give it again",
+            fix="`kedge reap` ends what can be ended; mend what it marks with !, then run it again",
         )
 
 
@@ -138,8 +138,8 @@ def _say_clean(found: Overview) -> None:
     if found.findings:
         render.said("Nothing of this bills.")
     else:
-        where = " where it was looked" if found.unseen else ""
-        render.said(f"Nothing bills{where} that no live run accounts for.")
+        where = " at the providers that were looked at" if found.unseen else ""
+        render.said(f"Nothing bills but live runs{where}.")
 
 
 def _as_data(found: Overview, done: list[Finding], failures: tuple[str, ...]) -> dict[str, Any]:

@@ -79,4 +79,4 @@ def run_probe(probe: Probe) -> Check:
 
 
 def _unseen(probe: Probe, broken: str) -> Check:
-    return Check(name=probe.name, verdict=Verdict.WARNING, found="not looked at", fix=f"mend the line {broken!r} first")
+    return Check(name=probe.name, verdict=Verdict.WARNING, found="not looked at", fix=f"fix '{broken}' first")

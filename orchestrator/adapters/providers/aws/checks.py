@@ -178,7 +178,7 @@ class _Checkup:
         except QuotaTooSmallError:
             raise
         except (KedgeError, IndexError):
-            return Verdict.WARNING, "not looked at", "mend the line 'offers' first"
+            return Verdict.WARNING, "not looked at", "fix 'offers' first"
         quota = quota_of(offer.instance_type, spot=offer.spot)
         if quota is None:
             return Verdict.WARNING, f"kedge doesn't know the quota of {offer.instance_type}", "see Service Quotas"

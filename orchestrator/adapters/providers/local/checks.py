@@ -82,7 +82,5 @@ def _folder(path: Path) -> _Look:
 def _include(context: Context) -> _Look:
     """Plain `ssh RUN` is a convenience: without it nothing is broken."""
     included = is_included(context.ssh_config, context.state_dir / "ssh_config")
-    found = (
-        "plain `ssh RUN` works" if included else "plain `ssh RUN` doesn't work; `kedge ssh-config --install` does it"
-    )
+    found = "plain `ssh RUN` works" if included else "`kedge ssh-config --install` makes plain `ssh RUN` work, too"
     return Verdict.OK, found, ""
