@@ -85,6 +85,7 @@ class KedgeProgram(Program):
     def _run(self, words: list[str]) -> int:
         try:
             self._execute(words)
+            sys.stdout.flush()
         except ParseError as err:
             return _complain(_explain(err, self))
         except KedgeError as err:

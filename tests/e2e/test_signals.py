@@ -1,4 +1,4 @@
-"""A terminal that is closed, and SIGTERM: they end a command as Ctrl-C does."""
+"""A terminal that is closed, and SIGTERM, end a command as Ctrl-C does; a reader who leaves ends it quietly."""
 
 from __future__ import annotations
 
@@ -121,3 +121,13 @@ def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
     terminal.close()
     assert terminal.wait() == 0
     assert left_behind(laptop) == []
+
+
+def test_a_reader_who_leaves_ends_a_command_quietly(laptop: Laptop) -> None:
+    """As in `kedge jobs | true`: what is still in a buffer when the command ends is nobody's loss."""
+    jobs = laptop.start("jobs")
+    assert jobs.stdout is not None
+    assert jobs.stderr is not None
+    jobs.stdout.close()
+    assert jobs.stderr.read() == ""
+    assert jobs.wait() == 0

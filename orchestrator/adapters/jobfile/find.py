@@ -49,7 +49,7 @@ def named_jobs(cwd: Path) -> dict[str, Path]:
     """List the files that `--job NAME` can mean here; the nearest of a name wins."""
     found: dict[str, Path] = {}
     for folder in _folders(cwd):
-        for path in sorted(folder.glob("*.y*ml")):
+        for path in sorted(folder.glob("[!.]*.y*ml")):
             if path.suffix in _SUFFIXES and path.is_file():
                 found.setdefault(path.stem, path)
     return found

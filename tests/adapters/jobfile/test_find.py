@@ -21,6 +21,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "kedge.yaml").write_text("# The main job.\nrun: x\nmodes: {fast: {}, full: {}}\n")
     (tmp_path / "sweep.yml").write_text("resources: {infra: local}\nrun: x\n")
     (tmp_path / "deep" / "er" / "local.yaml").write_text("run: x\n")
+    (tmp_path / ".hooks.yaml").write_text("run: x\n")
     (tmp_path / "compose.yaml").write_text("services: {db: {image: postgres}}\n")
     return tmp_path
 
