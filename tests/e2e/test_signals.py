@@ -125,6 +125,7 @@ def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
 
 def test_a_reader_who_leaves_ends_a_command_quietly(laptop: Laptop) -> None:
     """As in `kedge jobs | true`: what is still in a buffer when the command ends is nobody's loss."""
+    laptop.extra_env["PYTHONUNBUFFERED"] = ""
     jobs = laptop.start("jobs")
     assert jobs.stdout is not None
     assert jobs.stderr is not None
