@@ -12,7 +12,7 @@ from tests.cloudbox.box import REGION
 from tests.cloudbox.launches import instances
 
 
-@pytest.mark.parametrize("how", ["scp", "scp-launches", "not-enabled"])
+@pytest.mark.parametrize("how", ["scp", "scp-launches", "not-enabled", "opt-in"])
 def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: str) -> None:
     """Whichever of the calls is the first to be denied, the refusal speaks for the region and for no other.
 
