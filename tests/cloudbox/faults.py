@@ -17,8 +17,10 @@ Effect = Literal["error", "delay", "drop", "drop_before"]
 _STATUS = {
     "InsufficientInstanceCapacity": 500,
     "InsufficientHostCapacity": 500,
+    "InsufficientVolumeCapacity": 500,
     "InternalError": 500,
     "InternalFailure": 500,
+    "ServerInternal": 500,
     "Unavailable": 503,
     "RequestLimitExceeded": 503,
     "ServiceUnavailable": 503,

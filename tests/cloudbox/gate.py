@@ -28,6 +28,7 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "CreateSchedule": schedules.check_schedule,
     "CreateVolume": restoring.check,
     "RunInstances": disk_speed.check,
+    "UpdateSchedule": schedules.check_schedule,
 }
 """What a call breaks, wherever it comes from."""
 

@@ -26,7 +26,7 @@ _CREDENTIALS = "meta-data/iam/security-credentials/"
 
 
 class MetadataService:
-    """Serves one instance until `close`, at `url`. fact: aws-spot-notice.
+    """Serves one instance until `close`, at `url`. fact: aws-spot-notice; fact: aws-metadata-tokens.
 
     Args:
         address: Where it listens, on a free port: the instance's address.

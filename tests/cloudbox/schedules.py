@@ -24,12 +24,14 @@ _log = logging.getLogger(__name__)
 _SERVICE = "scheduler.amazonaws.com"
 _EVERY_SECONDS = 0.1
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_PRECISION = timedelta(minutes=1)
+"""With which the scheduler works."""
 
 
 def check_schedule(call: Call) -> None:
-    """Refuse a schedule whose role the scheduler couldn't use.
+    """Refuse a schedule whose role the scheduler couldn't use, or whose time has passed.
 
-    fact: aws-one-shot-schedules
+    fact: aws-one-shot-schedules; fact: aws-past-schedules
 
     Raises:
         AwsError: ValidationException, as AWS words it.
@@ -41,6 +43,9 @@ def check_schedule(call: Call) -> None:
             "ValidationException",
             "The execution role you provide must allow AWS EventBridge Scheduler to assume the role.",
         )
+    due = _due(call.params["ScheduleExpression"], call.params.get("ScheduleExpressionTimezone", "UTC"))
+    if due < datetime.now(UTC) - _PRECISION:
+        raise AwsError("ValidationException", "Invalid Schedule Expression: its time has passed.")
 
 
 class Scheduler:
@@ -91,8 +96,11 @@ def _enabled(backend: EventBridgeSchedulerBackend) -> list[Schedule]:
 
 
 def _due_at(schedule: Schedule) -> datetime:
-    expression = schedule.schedule_expression
+    return _due(schedule.schedule_expression, schedule.schedule_expression_timezone)
+
+
+def _due(expression: str, timezone: str) -> datetime:
     if not expression.startswith("at("):
         return _NEVER
     moment = datetime.fromisoformat(expression.removeprefix("at(").removesuffix(")"))
-    return moment.replace(tzinfo=ZoneInfo(schedule.schedule_expression_timezone))
+    return moment.replace(tzinfo=ZoneInfo(timezone))

@@ -40,6 +40,20 @@ def test_token_of_another_launch_is_refused(api: Box) -> None:
     assert code_of(error) == "IdempotentParameterMismatch"
 
 
+def test_token_counts_in_its_zone_and_ends_with_its_machine(api: Box) -> None:
+    """In another zone the same token makes another machine; of a machine that has ended it is refused."""
+    first, second = (
+        launch(api, ClientToken="intent-1", Placement={"AvailabilityZone": zone})
+        for zone in ("us-east-1a", "us-east-1b")
+    )
+    assert first != second
+    api.client("ec2").terminate_instances(InstanceIds=[first])
+    api.finish_states()
+    placed = order(api, ClientToken="intent-1", Placement={"AvailabilityZone": "us-east-1a"})
+    error = refusal(api.client("ec2").run_instances, **placed)
+    assert code_of(error) == "IdempotentInstanceTerminated"
+
+
 def test_token_of_a_launch_that_failed_can_be_used_again(api: Box) -> None:
     """A refused launch leaves its token unused."""
     api.set_quota("L-DB2E81BA", 0)

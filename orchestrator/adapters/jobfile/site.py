@@ -12,9 +12,9 @@ from orchestrator.core.errors import BadRequestError
 from orchestrator.core.site import Site
 
 _MOST_TAGS = 40
-_LONGEST_KEY = 128
+_LONGEST_KEY = 127
 _LONGEST_VALUE = 256
-# What EC2 and IAM both take: https://docs.aws.amazon.com/IAM/latest/UserGuide/id_tags.html (November 2026).
+# What EC2 and IAM both take. fact: aws-tag-rules
 _TAG = re.compile(r"[\w\s.:/=+\-@]*")
 _OURS = ("kedge-", "kedge:", "aws:")
 _JUMP = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._-]*(?::\d{1,5})?", re.ASCII)

@@ -131,7 +131,7 @@ def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
 
 
 def test_a_machine_that_outlived_its_deadline_is_ended_in_minutes(aws: AwsWorld) -> None:
-    """A schedule in the past is refused by AWS."""
+    """A schedule in the past may be refused, or never come. fact: aws-past-schedules."""
     aws.provider().create(aws.order())
     aws.api.client("scheduler").delete_schedule(Name=M1)
     aws.clock.sleep(timedelta(hours=3))

@@ -24,7 +24,7 @@ def launches(aws: AwsWorld) -> int:
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [("RequestLimitExceeded", 503), ("InternalError", 500), ("Unavailable", 503)],
+    [("RequestLimitExceeded", 503), ("InternalError", 500), ("ServerInternal", 500), ("Unavailable", 503)],
 )
 def test_a_call_that_aws_could_not_take_is_repeated(aws: AwsWorld, code: str, status: int) -> None:
     """With the same token, so that it makes no difference whether the first one had an effect."""

@@ -49,7 +49,10 @@ def test_a_new_volume_is_made_in_the_machine_s_zone_and_attached(aws: AwsWorld) 
 
 
 def test_a_volume_outlives_its_run_and_serves_the_next(aws: AwsWorld) -> None:
-    """Kept is what the release says, with the warning that it bills; the next run gets the same one."""
+    """Kept is what the release says, with the warning that it bills; the next run gets the same one.
+
+    fact: aws-volumes-outlive-instances
+    """
     aws.provider().create(aws.order(volumes=(SCANS,)))
     (before,) = volumes(aws)
     aws.provider().destroy(M1)
@@ -118,7 +121,11 @@ def test_a_machine_that_can_not_be_had_leaves_no_volume(aws: AwsWorld) -> None:
 
 @pytest.mark.parametrize(
     ("code", "elsewhere"),
-    [("VolumeTypeNotAvailableInZone", (REGION, f"{REGION}b")), ("VolumeLimitExceeded", ("us-west-2", "us-west-2a"))],
+    [
+        ("VolumeTypeNotAvailableInZone", (REGION, f"{REGION}b")),
+        ("InsufficientVolumeCapacity", (REGION, f"{REGION}b")),
+        ("VolumeLimitExceeded", ("us-west-2", "us-west-2a")),
+    ],
 )
 def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
     aws: AwsWorld, code: str, elsewhere: tuple[str, str]
@@ -127,7 +134,7 @@ def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
 
     fact: aws-volume-refusals
     """
-    aws.api.fail_next("CreateVolume", code)
+    aws.api.fail_next("CreateVolume", code, times=None)
     with pytest.raises(NoCapacityError, match="scans can't be made") as refused:
         aws.provider().create(aws.order(volumes=(SCANS,)))
     assert aws.instances() == []

@@ -157,14 +157,15 @@ def test_an_id_with_dots_is_a_tag_all_the_same(do: DoWorld) -> None:
 
 
 def test_a_droplet_that_boots_has_no_address_yet(do: DoWorld) -> None:
-    """`new` is booting, `active` with an address is ready."""
+    """`new` is booting, and so is `active` without an address; `active` with one is ready."""
+    do.api.settings.address_seconds = 30
     do.provider().create(do.order())
     (droplet,) = do.api.droplets()
     droplet.active_at = do.clock.now().timestamp() + 30
-    young = do.provider().describe(M1)
-    assert young is not None
-    assert young.state is MachineState.BOOTING
-    do.api.advance(31)
+    for status in ("new", "active"):
+        young = do.provider().describe(M1)
+        assert (droplet.status(do.clock.now().timestamp()), young and young.state) == (status, MachineState.BOOTING)
+        do.api.advance(31)
     ready = do.provider().describe(M1)
     assert ready is not None
     assert ready.state is MachineState.READY

@@ -44,6 +44,8 @@ class Settings:
     """From an SSH key's entry, listed at once, until a creation accepts it."""
     activation_seconds: float = 0
     """From a droplet's creation until its status is active, and the creation's action is over."""
+    address_seconds: float = 0
+    """From then until it has its address: it is active without one."""
     deletes_new: bool = False
     """Whether a deletion has an effect on a droplet whose creation is in progress."""
     not_found_seconds: float = 0

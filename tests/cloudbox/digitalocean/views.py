@@ -95,8 +95,8 @@ def show_droplet(account: Account, droplet: Droplet) -> dict[str, Any]:
 
 
 def _networks(account: Account, droplet: Droplet) -> dict[str, Any]:
-    # A droplet has no address before it is active. fact: do-address-late
-    if droplet.status(account.clock.now()) == "new":
+    # It may be active for a while without an address. fact: do-address-late
+    if account.clock.now() < droplet.active_at + account.settings.address_seconds:
         return {"v4": [], "v6": []}
     public = {"ip_address": droplet.address, "netmask": "255.0.0.0", "gateway": "127.0.0.1", "type": "public"}
     return {"v4": [public], "v6": []}

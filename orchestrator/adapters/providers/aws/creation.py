@@ -34,6 +34,7 @@ from orchestrator.adapters.providers.aws.ordered import boot_spec, offer_of
 from orchestrator.adapters.providers.aws.own_network import find_own_network, subnet_for
 from orchestrator.adapters.providers.aws.ownership import refuse_other_account
 from orchestrator.adapters.providers.aws.record import MachineRecord
+from orchestrator.adapters.providers.aws.recorded import find_untagged
 from orchestrator.adapters.providers.aws.refusals import translate_refusal
 from orchestrator.adapters.providers.aws.sweep import Found, find_instances, of_machine
 from orchestrator.adapters.providers.aws.tags import CREATED, machine_tags
@@ -82,7 +83,8 @@ def _find_earlier(tools: Tools, earlier: MachineRecord) -> Sequence[Found]:
     found: list[Found] = []
 
     def is_settled() -> bool:
-        found[:] = find_instances(tools.session, [earlier.region], of_machine(earlier.id))
+        tagged = find_instances(tools.session, [earlier.region], of_machine(earlier.id))
+        found[:] = tagged or find_untagged(tools.session, [earlier], tagged)
         return bool(found) or tools.clock.now() - earlier.asked_at > SETTLES_IN
 
     wait_until(tools.clock, SETTLES_IN, is_settled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,6 +16,7 @@ from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.closed import why_closed
 from orchestrator.adapters.providers.aws.identity import list_roles
 from orchestrator.adapters.providers.aws.prices import HOURS_PER_MONTH
+from orchestrator.adapters.providers.aws.recorded import find_untagged
 from orchestrator.adapters.providers.aws.sweep import EVERY_MACHINE, Found, find_in
 from orchestrator.adapters.providers.aws.tags import AT_END, CREATED, RUN, VOLUME, read_tags
 from orchestrator.core.errors import KedgeError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_iam import IAMClient
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
 
+    from orchestrator.adapters.providers.aws.record import MachineRecord
     from orchestrator.adapters.providers.aws.session import AwsSession
 
 _AT_ONCE = 16
@@ -48,7 +50,7 @@ class Everything:
     unseen: tuple[UnseenPart, ...] = ()
 
 
-def find_everything(session: AwsSession, known: Collection[str]) -> Everything:
+def find_everything(session: AwsSession, known: Collection[str], records: Iterable[MachineRecord]) -> Everything:
     """Look through all enabled regions at once, and through what belongs to none.
 
     Each kind of thing is looked for by itself: one that can't be listed hides none of the others.
@@ -57,6 +59,7 @@ def find_everything(session: AwsSession, known: Collection[str]) -> Everything:
         session: the way to AWS.
         known: regions in which there may be something: these are looked at too, and one of them that is closed to the
             account may bill. Any other closed region can't.
+        records: of this laptop's machines, which are found by their ids where their tags are gone.
 
     Raises:
         KedgeError: AWS doesn't list its regions.
@@ -72,11 +75,13 @@ def find_everything(session: AwsSession, known: Collection[str]) -> Everything:
             _Look(partial(_see_groups, ec2), unknown, may_bill=False),
             _Look(partial(_see_schedules, scheduler), unknown, may_bill=False),
         ]
-    return _look_at_once(looks)
+    tagged = _look_at_once(looks)
+    untagged = _Look(lambda: Everything(instances=tuple(find_untagged(session, records, tagged.instances))))
+    return _join([tagged, untagged()])
 
 
 def find_machines(session: AwsSession, known: Collection[str]) -> Everything:
-    """Look for machines only; the arguments and errors are those of `find_everything`."""
+    """Look for machines only, by their tags; the arguments and errors are those of `find_everything`."""
     return _look_at_once(
         [
             _Look(partial(_see_instances, session.client("ec2", region)), "" if region in known else region)
@@ -91,7 +96,10 @@ def _all_regions(session: AwsSession, known: Collection[str]) -> Sequence[str]:
 
 def _look_at_once(looks: Sequence[_Look]) -> Everything:
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        found = list(pool.map(lambda look: look(), looks))
+        return _join(list(pool.map(lambda look: look(), looks)))
+
+
+def _join(found: Sequence[Everything]) -> Everything:
     return Everything(
         instances=tuple(each for part in found for each in part.instances),
         leftovers=tuple(each for part in found for each in part.leftovers),

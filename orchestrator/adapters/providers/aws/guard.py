@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _YOUNG = ("pending", "running")
 _SOONEST = timedelta(minutes=2)
-"""From now on, for a machine that should have ended already: AWS refuses a schedule whose time has passed."""
+"""From now on, for a machine that should have ended already: AWS may refuse a schedule whose time has passed, or never
+carry it out (inferred: aws-past-schedules)."""
 
 
 def guard_machine(tools: Tools, machine_id: str, found: Sequence[Found]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
 
 _PATIENCE = timedelta(seconds=60)
-_BROKEN = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
+_BROKEN = frozenset({"InternalError", "InternalFailure", "ServerInternal", "ServiceUnavailable", "Unavailable"})
 _MISMATCH = "IdempotentParameterMismatch"
 _BURSTABLE = re.compile(r"t[2-9]")
 

@@ -24,6 +24,7 @@ from orchestrator.adapters.providers.aws.home import Home, cache_name
 from orchestrator.adapters.providers.aws.offers import list_offers
 from orchestrator.adapters.providers.aws.ownership import refuse_other_account, refuse_other_account_of
 from orchestrator.adapters.providers.aws.record import Records
+from orchestrator.adapters.providers.aws.recorded import find_untagged
 from orchestrator.adapters.providers.aws.refresh import refresh_snapshot
 from orchestrator.adapters.providers.aws.release import remove_belongings
 from orchestrator.adapters.providers.aws.restoring import place_snapshots
@@ -119,7 +120,9 @@ class AwsProvider:
         Raises:
             KedgeError: a region doesn't answer.
         """
-        return self._see_all(find_instances(self._tools.session, self._tools.known_regions(), EVERY_MACHINE))
+        tools = self._tools
+        found = find_instances(tools.session, tools.known_regions(), EVERY_MACHINE)
+        return self._see_all([*found, *find_untagged(tools.session, tools.records.machines(), found)])
 
     def sweep(self) -> Sweep:
         """List all that carries kedge's tags, in every region that is enabled for the account.
@@ -129,7 +132,7 @@ class AwsProvider:
             KedgeError: AWS doesn't list its regions.
         """
         tools = self._tools
-        found = find_everything(tools.session, tools.known_regions())
+        found = find_everything(tools.session, tools.known_regions(), tools.records.machines())
         for instance in found.instances:
             tools.swept.setdefault(instance.tags.get(RUN, ""), set()).add(instance.region)
         for leftover in found.leftovers:
@@ -212,9 +215,8 @@ class AwsProvider:
             KedgeError: AWS doesn't allow it.
         """
         living = [each for each in self._find_own(machine_id) if not each.is_gone]
-        for each in living:
-            self._terminate(each)
-        for region in {each.region for each in living}:
+        alive = {each.region for each in living if not self._terminate(each)}
+        for region in {each.region for each in living} - alive:
             self._disarm(machine_id, region)
 
     def release(self, run_id: str) -> Sequence[str]:
@@ -233,7 +235,8 @@ class AwsProvider:
         mine = {*record.groups, *record.volumes}
         machines = [item for item in tools.records.machines() if item.run_id == run_id]
         regions = mine | {item.region for item in machines} | tools.swept.get(run_id, set()) or tools.known_regions()
-        left = [each for each in find_instances(tools.session, regions, of_run(run_id)) if not each.is_gone]
+        found = find_instances(tools.session, regions, of_run(run_id))
+        left = [each for each in (*found, *find_untagged(tools.session, machines, found)) if not each.is_gone]
         if left:
             names = ", ".join(sorted(each.machine_id for each in left))
             raise _unsettled(run_id, [f"it still has {names}"])
@@ -249,7 +252,8 @@ class AwsProvider:
     def _find(self, machine_id: str) -> Sequence[Found]:
         record = self._tools.records.machine(check_id(machine_id))
         regions: Collection[str] = [record.region] if record else self._tools.known_regions()
-        return find_instances(self._tools.session, regions, of_machine(machine_id))
+        found = find_instances(self._tools.session, regions, of_machine(machine_id))
+        return found or find_untagged(self._tools.session, [record] if record else [], found)
 
     def _find_own(self, machine_id: str) -> Sequence[Found]:
         """Find a machine; that there is none is true only in its own account."""
@@ -269,15 +273,17 @@ class AwsProvider:
         record = self._tools.records.machine(found.machine_id)
         return see_machine(found.instance, record, self._tools.key_file)
 
-    def _terminate(self, found: Found) -> None:
+    def _terminate(self, found: Found) -> bool:
+        """Ask for an instance's end; False where AWS doesn't know yet what it lists, and goes on running it."""
         try:
             self._tools.session.client("ec2", found.region).terminate_instances(
                 InstanceIds=[found.instance["InstanceId"]]
             )
         except (ClientError, BotoCoreError) as err:
             if isinstance(err, ClientError) and code_of(err) == "InvalidInstanceID.NotFound":
-                return
+                return False
             raise translate(err, f"machine {found.machine_id} can't be ended") from err
+        return True
 
     def _disarm(self, machine_id: str, region: str) -> None:
         try:

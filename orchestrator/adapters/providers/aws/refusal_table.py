@@ -85,8 +85,8 @@ REFUSALS = (
         remedy="make one with `aws ec2 create-default-subnet --availability-zone ZONE`, or choose another --zone",
     ),
     Refusal(
-        codes=("VolumeTypeNotAvailableInZone",),
-        meaning="this zone doesn't have gp3 volumes",
+        codes=("VolumeTypeNotAvailableInZone", "InsufficientVolumeCapacity"),
+        meaning="this zone doesn't have gp3 volumes, or none is free in it now",
         reaction=Reaction.NEXT_ZONE,
         remedy="choose another --zone",
     ),
@@ -133,7 +133,7 @@ REFUSALS = (
         remedy="try again in a minute",
     ),
     Refusal(
-        codes=("InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable"),
+        codes=("InternalError", "InternalFailure", "ServerInternal", "Unavailable", "ServiceUnavailable"),
         meaning="AWS itself failed; whether it had begun isn't known",
         reaction=Reaction.UNCLEAR,
         remedy="look with `kedge status`; https://health.aws.amazon.com says whether a region is ill",
@@ -213,6 +213,13 @@ REFUSALS = (
         meaning="something in the request isn't valid",
         reaction=Reaction.STOP,
         remedy="change what AWS names; if nothing in the job says so, report it as kedge's mistake",
+        our_fault=True,
+    ),
+    Refusal(
+        codes=("TagPolicyViolation",),
+        meaning="the account's organization has rules for tags, which these break",
+        reaction=Reaction.STOP,
+        remedy="change the tags in the job file, under `provider.aws.tags`, as AWS says",
         our_fault=True,
     ),
     Refusal(
