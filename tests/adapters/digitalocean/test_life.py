@@ -225,6 +225,7 @@ def test_guarding_completes_what_a_creation_left(do: DoWorld) -> None:
     ("message", "status", "covers_other_region", "covers_other_size"),
     [
         ("Size is not available in this region.", 422, False, False),
+        ("Region is not available", 422, False, False),
         ("creating this/these droplet(s) will exceed your droplet limit", 422, True, True),
         ("creating this/these droplet(s) will exceed your GPU limit", 422, True, False),
         ("This size is not available to your account: contact support for GPU access.", 403, True, False),

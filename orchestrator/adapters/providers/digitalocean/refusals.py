@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.core.machine import MachineOrder
     from orchestrator.core.offer import Offer
 
-_SOLD_OUT = ("not available in", "unavailable", "capacity", "sold out")
+_SOLD_OUT = ("not available in", "region is not available", "unavailable", "capacity", "sold out")
 """Lack of capacity has no code of its own: it looks like a size that isn't sold in the region."""
 _GPU_LIMIT = "gpu limit"
 _LIMIT = "limit"
