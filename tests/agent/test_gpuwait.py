@@ -50,7 +50,7 @@ def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Pat
 
 
 def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, programs: Path) -> None:
-    """They are of no use without /dev/kfd."""
+    """They are of no use without /dev/kfd. fact: amd-kfd-after-reboot."""
     (tmp_path / "dev/dri").mkdir(parents=True)
     (tmp_path / "dev/dri/card0").touch()
     (tmp_path / "dev/dri/renderD128").touch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.errors import StillBillingError
+from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.machine import MachineState
 from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld
 
@@ -67,3 +67,15 @@ def test_a_droplet_that_reappears_without_tags_is_seen_and_ended(do: DoWorld) ->
     assert back.state is MachineState.ENDING
     do.provider().destroy(M1)
     assert do.api.droplets() == []
+
+
+def test_a_sweep_that_may_not_read_tags_fails(do: DoWorld) -> None:
+    """To such a token the API shows droplets without their tags: that is no empty account.
+
+    fact: do-fields-need-scopes
+    """
+    do.provider().create(do.order())
+    reads = ("droplet", "actions", "image", "regions", "sizes", "block_storage", "firewall", "project", "account")
+    do.environ["DIGITALOCEAN_ACCESS_TOKEN"] = do.api.make_token(*(f"{what}:read" for what in reads))
+    with pytest.raises(KedgeError):
+        do.provider().sweep()
