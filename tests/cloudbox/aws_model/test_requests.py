@@ -193,6 +193,14 @@ def test_whoever_signs_requests_by_hand_is_checked_too(api: Box) -> None:
         assert said in caught.value.read().decode()
 
 
+def test_every_other_moto_of_the_tests_is_as_strict(moto: str) -> None:
+    """Those that serve no machines and no prices: what the box refuses, they refuse."""
+    session = boto3.session.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
+    ec2 = session.client("ec2", endpoint_url=moto)
+    with pytest.raises(ClientError, match="GroupDescription"):
+        ec2.create_security_group(GroupName="kedge-a", Description=APOSTROPHE)
+
+
 def _flat(params: Any, name: str = "") -> dict[str, str]:
     """Write parameters as EC2's protocol does, where its names are those of the model or lack the plural."""
     singular = {"SecurityGroupIds": "SecurityGroupId", "NetworkInterfaces": "NetworkInterface"}
