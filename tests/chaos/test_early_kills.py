@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_the_next_command_waits_for_a_machine_that_boots(
     ledger = laptop.ledger()
     assert (ledger.machines(live_only=True), ledger.runs(live_only=True)) == ((), ())
     ledger.close()
+
+
+def test_each_command_waits_for_a_machine_that_was_written_down_before_it_had_booted(laptop: Laptop) -> None:
+    """As a launch leaves it that is killed between the creation and the end of the boot, whenever that is."""
+    laptop.write_job(JOB)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    for words in COMMANDS:
+        ledger = laptop.ledger()
+        (machine,) = ledger.machines(run, live_only=True)
+        ledger.put_machine(replace(machine, state=MachineState.BOOTING, address=None))
+        ledger.close()
+        told = laptop.kedge(*words) + laptop.errors
+        # The others ask the provider before they plan, or the machine once they act.
+        assert words[0] not in ("exec", "logs") or "is still booting: waiting for it" in told
+    laptop.kedge("teardown", "--yes", "--no-fetch")
