@@ -33,8 +33,12 @@ CHECK = Path(__file__).with_name("torchcheck.py")
 NO_TORCH = "none"
 """Instead of a wheel's tag: the job needs no torch, so that none is looked for, and nothing is checked with it."""
 
-# The first import reads gigabytes of libraries from a disk that a snapshot may still be filling.
-_PROBE_SECONDS = 180.0
+IMPORT_SECONDS = 180.0
+"""How long importing torch may take: it reads gigabytes, and a snapshot may still be filling the disk.
+
+fact: cold-volume
+"""
+
 FABRIC_SECONDS = 120.0
 """How long torch may see none of the GPUs that nvidia-smi shows: CUDA answers 802 until the fabric manager is up."""
 
@@ -181,7 +185,7 @@ def probe(python: str, *, made: bool) -> Torch | None:
     argv = [python, "-IB", str(CHECK), "probe"]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_SECONDS, check=True, env=environment()
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=IMPORT_SECONDS, check=True, env=environment()
         )
         return _build({**json.loads(done.stdout.splitlines()[-1]), "python": python, "made": made})
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, KeyError, TypeError):

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.agent.gpuwait import PATIENCE_SECONDS, await_gpus, count_gpus
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.parse import read_machine_config
-from orchestrator.agent.torchenv import FABRIC_SECONDS, ensure_torch
+from orchestrator.agent.torchenv import FABRIC_SECONDS, IMPORT_SECONDS, ensure_torch
 from tests.agent.box import Box
 from tests.agent.standin import H100, make_environment, make_index
 from tests.agent.test_accelerators import add_node
@@ -37,8 +37,8 @@ def later(seconds: float, act: Callable[[], Any]) -> None:
 
 
 def test_the_waits_have_their_real_lengths() -> None:
-    """Two minutes each: for nodes of GPUs, and for the fabric manager."""
-    assert (PATIENCE_SECONDS, FABRIC_SECONDS) == (120.0, 120.0)
+    """Two minutes each for nodes of GPUs and for the fabric manager, three for an import from a cold volume."""
+    assert (PATIENCE_SECONDS, FABRIC_SECONDS, IMPORT_SECONDS) == (120.0, 120.0, 180.0)
 
 
 def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Path, programs: Path) -> None:
@@ -79,19 +79,52 @@ def test_nvidia_gpus_are_waited_for_until_nvidia_smi_shows_them(tmp_path: Path, 
     assert await_gpus(8, root=tmp_path, patience=60) == 8
 
 
+def test_a_boot_waits_for_all_gpus_that_were_ordered_before_it_asks_torch(
+    make_box: MakeBox, tmp_path: Path, programs: Path
+) -> None:
+    """One of eight is there at first. fact: gpu-nodes-come-late."""
+    asked, up = tmp_path / "asked", tmp_path / "up"
+    make_program(
+        programs / "nvidia-smi",
+        f"[ -e {asked} ] || {{ touch {asked}; echo 0; exit; }}\ntouch {up}\n{NVIDIA_SMI}",
+    )
+    image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=[str(up)])
+    box = make_box(path=[str(image)])
+    order(box, gpus=8, torch_wheel="file:///nowhere")
+    booted = box.call("boot", PATH=f"{programs}:/usr/bin:/bin")
+    assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
+    assert b"1 of 8 GPUs are there" in booted.stderr
+    assert b"sees no GPU" not in booted.stderr
+
+
 def test_a_torch_that_sees_no_gpu_yet_is_asked_again_before_anything_is_installed(
     make_box: MakeBox, tmp_path: Path, programs: Path
 ) -> None:
     """CUDA answers 802 until the fabric manager is up. fact: fabric-manager-802."""
-    make_program(programs / "nvidia-smi", NVIDIA_SMI)
-    image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=[str(tmp_path / "fabric")])
+    fabric = tmp_path / "fabric"
+    # Which CUDA there is, is asked once torch has seen no GPU.
+    make_program(programs / "nvidia-smi", f'case "$*" in *query*) ;; *) touch {fabric} ;; esac\n{NVIDIA_SMI}')
+    image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=[str(fabric)])
     box = make_box(path=[str(image)])
     order(box, gpus=8, torch_wheel="file:///nowhere")
-    later(2.0, (tmp_path / "fabric").touch)
     booted = box.call("boot", PATH=f"{programs}:/usr/bin:/bin")
     assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
     assert box.note("torch")["python"] == str(image / "python3")
     assert b"is the fabric manager not up yet?" in booted.stderr
+
+
+def test_a_first_import_that_takes_long_is_no_reason_to_install_another_torch(
+    make_box: MakeBox, tmp_path: Path, programs: Path
+) -> None:
+    """The disk is still being filled from a snapshot. fact: cold-volume."""
+    image = make_environment(tmp_path / "opt/pytorch", import_seconds=2)
+    box = make_box(path=[str(image)])
+    order(box, gpus=1, torch_wheel="file:///nowhere")
+    # Where the stand-in notes that it was imported.
+    box.call("boot", PATH=f"{programs}:/usr/bin:/bin", TMPDIR=str(tmp_path))
+    assert (tmp_path / "torch-stand-in-was-imported").exists()
+    assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
+    assert box.note("torch")["python"] == str(image / "python3")
 
 
 def test_when_the_fabric_manager_never_comes_a_torch_is_made_as_before(

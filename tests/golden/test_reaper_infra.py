@@ -68,6 +68,7 @@ def test_a_month_of_rounds_fits_into_githubs_free_minutes() -> None:
     assert f"take {minutes} of them" in page
     assert f"{FREE_MINUTES:,} free minutes" in page
     assert f"{4 * minutes:,}" in page
+    assert "the smallest droplet (`s-1vcpu-512mb-10gb`" in " ".join(page.split())
 
 
 def rounds_a_day() -> int:
