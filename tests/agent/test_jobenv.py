@@ -268,8 +268,8 @@ def test_an_images_uv_is_used(make_machine: Callable[..., Box], tmp_path: Path) 
 
 
 def make_gpu_machine(make_machine: Callable[..., Box], tmp_path: Path, **torch: Any) -> Box:
-    """Make a machine with an MI300X, whose image has its torch."""
-    return make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"), archs=("gfx942",), **torch)
+    """Make a machine with two MI300X, whose image has its torch."""
+    return make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch", gpus=2), archs=("gfx942",) * 2, **torch)
 
 
 VERSION = 'python3 -c "import torch; print(torch.__version__)"'
@@ -331,10 +331,11 @@ def test_a_machine_without_gpus_keeps_no_torch(make_machine: Callable[..., Box],
 @pytest.mark.parametrize(
     ("wheel", "told"),
     [
-        ({"version": "3.0+cpu", "gpus": 0}, "put torch 3.0+cpu in the place of 2.9.1+rocm6.4: it sees 0 of 1 GPUs"),
+        ({"version": "3.0+cpu", "gpus": 0}, "put torch 3.0+cpu in the place of 2.9.1+rocm6.4: it sees 0 of 2 GPUs"),
+        ({"version": "3.0", "gpus": 1}, "put torch 3.0 in the place of 2.9.1+rocm6.4: it sees 1 of 2 GPUs"),
         ({}, "put torch 3.0 in the place of 2.9.1+rocm6.4: it can't be imported"),
     ],
-    ids=["sees none", "can't be imported"],
+    ids=["sees none", "sees fewer", "can't be imported"],
 )
 def test_a_setup_that_takes_torch_from_the_gpus_fails_with_its_line(
     make_machine: Callable[..., Box], tmp_path: Path, wheel: dict[str, Any], told: str
