@@ -44,7 +44,7 @@ def test_the_images_own_upgrade_keeps_apt_out_of_the_way_and_needrestart_restart
 
     fact: first-boot-apt-holds-the-lock; fact: first-boot-needrestart.
     """
-    spec = boot(lab, FirstBoot(apt_seconds=8))
+    spec = boot(lab, FirstBoot(apt_seconds=3600))
     lab.run(spec, MAKE_PACKAGE)
     lab.run(spec, "sudo systemctl stop apt-daily-upgrade.timer apt-daily-upgrade.service")
     assert "Could not get lock" in lab.run(spec, f"{INSTALL} || true")
@@ -54,6 +54,7 @@ def test_the_images_own_upgrade_keeps_apt_out_of_the_way_and_needrestart_restart
     lab.run(spec, "sudo mkdir -p /etc/needrestart/conf.d")
     exclude = "$nrconf{override_rc}{qr(^kedge-)} = 0;"
     lab.run(spec, f"echo '{exclude}' | sudo tee /etc/needrestart/conf.d/kedge.conf")
+    lab.run(spec, "sudo systemd-run --quiet sh -c 'sleep 2; pkill -f [h]old-lock'")
     said = lab.run(spec, INSTALL.replace("install", "-o DPkg::Lock::Timeout=60 install"))
     assert "systemctl restart innocent.service" in said
     assert "kedge-x" not in said
@@ -62,6 +63,7 @@ def test_the_images_own_upgrade_keeps_apt_out_of_the_way_and_needrestart_restart
 def test_gpus_come_after_the_boot_and_cuda_after_its_fabric_manager(lab: Lab) -> None:
     """nvidia-smi and NVML show GPUs that torch can't use yet. fact: gpu-nodes-come-late; fact: fabric-manager-802."""
     spec = boot(lab, FirstBoot(nodes_seconds=3600, torch_seconds=3600), gpus=2)
+    lab.run(spec, "until systemctl -q is-active multi-user.target; do sleep 0.1; done")
     assert "couldn't communicate" in lab.run(spec, "nvidia-smi 2>&1 || true")
     lab.run(spec, "sudo ln -s /dev/null /dev/nvidia1; sudo touch /run/gpu-nodes.up")
     assert "CUDA Version: 12.8" in lab.run(spec, "nvidia-smi")

@@ -15,7 +15,7 @@ from tests.laptop import TRAIN, Laptop
 JOB = """
     name: toy
     workdir: .
-    run: df --output=target data/set | tail -n 1 >results/disk && python3 train.py
+    run: df --output=target data/set | tail -n 1 >results/disk && which python3 >results/python && python3 train.py
     data: {data/set: pictures}
     outputs: [results]
     envs: {STEPS: 3, PAUSE: 0.1}
@@ -45,9 +45,11 @@ def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
     """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left.
 
     Their GPUs' nodes come 12 s after services have started, and are waited for. fact: gpu-nodes-come-late
-    Each droplet has a scratch disk with more room than its root disk, which is where the data lies.
+    Each droplet has a scratch disk with more room than its root disk, which is where the data lies. Its Python can't
+    make virtual environments, and the command has one. fact: host-python-without-venv
     """
-    do_box.change_first_boot(nodes_seconds=12, local_disk_gib=(shutil.disk_usage("/").free >> 30) + 50)
+    scratch_gib = (shutil.disk_usage("/").free >> 30) + 50
+    do_box.change_first_boot(nodes_seconds=12, local_disk_gib=scratch_gib, no_venv=True)
     do_box.break_gpu("memory:0")
     launch = laptop.start("launch", "--yes")
     said, errors = launch.communicate(timeout=300)
@@ -56,6 +58,7 @@ def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
     assert (results / "output" / "results" / "disk").read_text() == "/opt/kedge/data\n"
+    assert (results / "output" / "results" / "python").read_text() == "/opt/kedge/env/bin/python3\n"
     made = [call for call in do_box.calls.find("POST", "/v2/droplets") if call.status == 202]
     assert len({call.body["region"] for call in made}) == len(made) == 2
     assert do_box.droplets() == []
