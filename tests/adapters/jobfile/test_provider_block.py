@@ -93,7 +93,7 @@ def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
         ("tags: {" + ", ".join(f"t{number}: x" for number in range(41)) + "}", "more than 40 tags"),
         ("tags: {'aws:x': y}", "is taken"),
         ("tags: {team: 'a;b'}", "can't be a tag"),
-        ("tags: {" + 128 * "k" + ": x}", "at most 127 characters"),
+        ("tags: {" + 128 * "k" + ": x}", "can't be a tag"),
         ("tags: [team]", "is not a mapping of tags"),
         ("subnets: [x]", "did you mean `subnet`"),
     ],
