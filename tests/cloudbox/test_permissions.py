@@ -32,7 +32,6 @@ OTHER_ADDRESS = "198.51.100.9/32"
 
 NOT_SEEN_HERE = {
     "ec2:DescribeSubnets": "a job that names a network of its own",
-    "ec2:DescribeVpcs": "a job that names a network of its own, and `kedge doctor`",
     "ec2:GetManagedPrefixListEntries": "a security group of the user's own with a prefix list in a rule for port 22",
     "iam:DetachRolePolicy": "a role to which somebody has attached a policy of their own",
     "iam:ListAttachedRolePolicies": "a role to which somebody has attached a policy of their own",

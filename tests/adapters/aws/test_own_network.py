@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.adapters.providers.aws.naming import role_name
 from orchestrator.adapters.providers.aws.own_network import find_own_network
-from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Resources, VolumeSpec
 from orchestrator.core.site import Site
 from tests.adapters.aws.world import RUN, AwsWorld
@@ -62,6 +62,15 @@ def find_subnets(aws: AwsWorld, site: Site) -> Mapping[str, str]:
     found = find_own_network(aws.api.client("ec2"), site)
     assert found is not None
     return found.subnets
+
+
+def delete_default_network(api: Box) -> None:
+    """Leave the region without its default VPC."""
+    ec2 = api.client("ec2")
+    (vpc,) = (each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"])
+    for subnet in ec2.describe_subnets()["Subnets"]:
+        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
+    ec2.delete_vpc(VpcId=vpc)
 
 
 def zones_offered(aws: AwsWorld, site: Site, **wishes: Any) -> set[str]:
@@ -287,19 +296,31 @@ def test_everything_that_is_made_carries_the_user_s_tags_and_kedge_s_own(aws: Aw
         assert {"Key": "team", "Value": "vision"} in tags
 
 
-def test_without_a_default_network_a_subnet_is_asked_for(aws: AwsWorld) -> None:
+def test_without_a_default_network_a_subnet_is_asked_for_while_planning(aws: AwsWorld) -> None:
     """Many accounts have none; with a subnet named nothing of it is missed.
 
     fact: aws-no-default-vpc
     """
-    ec2 = aws.api.client("ec2")
-    (vpc,) = (each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"])
-    for subnet in ec2.describe_subnets()["Subnets"]:
-        ec2.delete_subnet(SubnetId=subnet["SubnetId"])
-    ec2.delete_vpc(VpcId=vpc)
-    with pytest.raises(KedgeError) as refused:
-        aws.provider().create(aws.order())
-    assert "no default VPC" in refused.value.why
+    delete_default_network(aws.api)
+    with pytest.raises(BadRequestError, match="there is no default VPC in us-east-1") as refused:
+        zones_offered(aws, Site())
     assert "provider: {aws: {subnet: subnet-...}}" in refused.value.fix
+    assert "aws ec2 create-default-vpc --region us-east-1" in refused.value.fix
+    with pytest.raises(BadRequestError) as too_late:
+        aws.provider().create(aws.order())
+    assert (too_late.value.what, too_late.value.fix) == (refused.value.what, refused.value.fix)
+    assert aws.instances() == []
     _, subnets, _ = make_network(aws.api, "us-east-1a")
+    assert zones_offered(aws, Site(subnets=tuple(subnets))) == {"us-east-1a"}
     assert aws.provider().create(aws.order(site=Site(subnets=tuple(subnets)))).region == REGION
+
+
+def test_of_several_regions_those_without_a_default_network_are_left_out(aws: AwsWorld) -> None:
+    """With a note; one call for each region that is offered."""
+    delete_default_network(aws.api)
+    aws.api.reset_calls()
+    provider = aws.provider()
+    wish = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"))
+    assert {offer.region for offer in provider.offers(wish)} == {"us-west-2"}
+    assert "us-east-1 is left out: there is no default VPC in us-east-1" in provider.offers_basis
+    assert sorted(call.region for call in aws.api.calls("ec2", "DescribeVpcs")) == [REGION, "us-west-2"]

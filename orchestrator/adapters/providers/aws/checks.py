@@ -15,7 +15,7 @@ from orchestrator.adapters.providers.aws.account import SCHEDULER_ROLE, Account,
 from orchestrator.adapters.providers.aws.account_bucket import look_at_bucket
 from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
-from orchestrator.adapters.providers.aws.own_network import find_own_network
+from orchestrator.adapters.providers.aws.own_network import find_own_network, require_default_network
 from orchestrator.adapters.providers.aws.permissions import look_at_permissions
 from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.adapters.providers.aws.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
@@ -152,13 +152,10 @@ class _Checkup:
         region = self._session.region
         ec2 = self._session.client("ec2")
         try:
-            vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+            require_default_network(ec2)
             zones = ec2.describe_subnets(Filters=[{"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
         except (ClientError, BotoCoreError) as err:
             raise translate(err, f"the networks of {region} can't be listed") from err
-        fix = f"make one: `aws ec2 create-default-vpc --region {region}`, or name your own network (`provider: aws:`)"
-        if not vpcs:
-            return Verdict.FAILED, f"{region} has no default VPC", fix
         if not zones:
             make_subnet = f"aws ec2 create-default-subnet --region {region} --availability-zone {region}a"
             return Verdict.FAILED, f"the default VPC of {region} has no subnet", f"make one: `{make_subnet}`"

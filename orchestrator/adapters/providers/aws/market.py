@@ -12,7 +12,7 @@ from orchestrator.adapters.providers.aws import catalog, prices, quotas, zones
 from orchestrator.adapters.providers.aws.catalog import InstanceType
 from orchestrator.adapters.providers.aws.closed import NotInRegionError
 from orchestrator.adapters.providers.aws.images import find_image
-from orchestrator.adapters.providers.aws.own_network import OwnNetwork, find_own_network
+from orchestrator.adapters.providers.aws.own_network import OwnNetwork, find_own_network, require_default_network
 from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class RegionReader:
             root = pool.submit(self._root_gib, resources, types[0])
             disks = pool.submit(self.disk_prices)
             headroom = pool.submit(self._headroom, types, spot=resources.use_spot)
-            own = pool.submit(find_own_network, self._ec2, resources.site)
+            own = pool.submit(self._own_network, resources.site)
             sold = self.spot(types, pool) if resources.use_spot else self.on_demand(types, pool)
             sales = _in_subnets(sold, own.result(), resources.site, self.region)
             return RegionMarket(
@@ -192,6 +192,13 @@ class RegionReader:
                 fix="try again later, or choose another --region",
             )
         return prices.DiskPrices(**{name: Decimal(usd) for name, usd in kept.items()})
+
+    def _own_network(self, site: Site) -> OwnNetwork | None:
+        """Look up the network of the user's own; where none is named, see that there is the default one."""
+        own = find_own_network(self._ec2, site)
+        if own is None:
+            require_default_network(self._ec2)
+        return own
 
     def _root_gib(self, resources: Resources, kind: InstanceType) -> int:
         image = find_image(resources, self._session, self.region, kind.accelerators, cache=self._cache)

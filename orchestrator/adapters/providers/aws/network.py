@@ -11,9 +11,9 @@ from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.patience import ask_again
 from orchestrator.adapters.providers.aws.consistency import APPEARS_IN
 from orchestrator.adapters.providers.aws.naming import group_name
+from orchestrator.adapters.providers.aws.own_network import no_default_network
 from orchestrator.adapters.providers.aws.record import Group
 from orchestrator.adapters.providers.aws.tags import RUN, run_tags, tag_specifications
-from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def make_group(ec2: EC2Client, run_id: str, ssh_from: str, clock: Clock, *, site
         return ask_again(clock, APPEARS_IN, _is_unknown)(open_to, ec2, group, ssh_from)
     except ClientError as err:
         if code_of(err) in {"VPCIdNotSpecified", "DefaultVpcDoesNotExist"}:
-            raise _no_network(what, ec2.meta.region_name) from err
+            raise no_default_network(ec2.meta.region_name) from err
         raise translate(err, what) from err
     except BotoCoreError as err:
         raise translate(err, what) from err
@@ -149,12 +149,3 @@ def _permission(network: str) -> IpPermissionTypeDef:
         case IPv6Network():
             port["Ipv6Ranges"] = [{"CidrIpv6": network, "Description": "kedge: the address of its owner"}]
     return port
-
-
-def _no_network(what: str, region: str) -> BadRequestError:
-    return BadRequestError(
-        what,
-        why=f"region {region} of this account has no default VPC",
-        fix="name a subnet of yours as `provider: {aws: {subnet: subnet-...}}` in the job file, or make a default VPC"
-        f" with `aws ec2 create-default-vpc --region {region}`",
-    )

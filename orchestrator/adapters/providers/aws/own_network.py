@@ -1,6 +1,6 @@
-"""A network of the user's own: its subnets and its security group, looked up and never changed.
+"""The network that machines go into: the user's own subnets and security group, or the account's default VPC.
 
-What isn't found in a region is a reason to leave that region out: ids belong to one.
+It is looked up and never changed. What isn't found in a region is a reason to leave that region out: ids belong to one.
 """
 
 from __future__ import annotations
@@ -73,6 +73,30 @@ def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
     return OwnNetwork(vpc_id=vpc_id, cidr=cidr, group_id=site.security_group, subnets=by_zone)
 
 
+def require_default_network(ec2: EC2Client) -> VpcTypeDef:
+    """Return the account's default VPC in a region, into which machines go where no other network is named.
+
+    Raises:
+        NotInRegionError: it has been deleted there.
+        ClientError, BotoCoreError: AWS doesn't tell.
+    """
+    # fact: aws-no-default-vpc
+    found = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+    if not found:
+        raise no_default_network(ec2.meta.region_name)
+    return found[0]
+
+
+def no_default_network(region: str) -> NotInRegionError:
+    """Return what to raise where a region has no default VPC, and no other network is named."""
+    return NotInRegionError(
+        f"there is no default VPC in {region}",
+        why="machines go into it, since the `provider:` block names no other network",
+        fix="name a subnet of yours as `provider: {aws: {subnet: subnet-...}}` in the job file or in your settings, or"
+        f" make a default VPC with `aws ec2 create-default-vpc --region {region}`",
+    )
+
+
 def subnet_for(own: OwnNetwork | None, zone: str, region: str) -> str:
     """Return the subnet for a zone; empty for the zone's default one.
 
@@ -109,17 +133,12 @@ def _named_subnets(ec2: EC2Client, site: Site) -> list[SubnetTypeDef]:
 
 def _find_vpc(ec2: EC2Client, site: Site, vpc_id: str) -> VpcTypeDef:
     """Find a VPC; without an id the account's default one."""
-    wanted = ("vpc-id", vpc_id) if vpc_id else ("is-default", "true")
-    found = ec2.describe_vpcs(Filters=[{"Name": wanted[0], "Values": [wanted[1]]}])["Vpcs"]
-    if found:
-        return found[0]
-    if vpc_id:
+    if not vpc_id:
+        return require_default_network(ec2)
+    found = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [vpc_id]}])["Vpcs"]
+    if not found:
         raise _not_there(ec2, site, "vpc", vpc_id)
-    raise NotInRegionError(
-        f"there is no default VPC in {ec2.meta.region_name}",
-        why="the `provider:` block names no other network",
-        fix="name a subnet of yours: `provider: {aws: {subnet: subnet-...}}`",
-    )
+    return found[0]
 
 
 def _usable_subnets(ec2: EC2Client, site: Site, vpc_id: str) -> list[SubnetTypeDef]:
