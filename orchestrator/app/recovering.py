@@ -26,7 +26,7 @@ from orchestrator.core.plan import Plan, usable_machine
 from orchestrator.core.ports import Clock
 from orchestrator.core.recovery import describe_end, is_loss
 from orchestrator.core.report import RunState
-from orchestrator.engine.observe import ask_one, latest_command, why_ended
+from orchestrator.engine.observe import ask_one, find_machines, latest_command, why_ended
 from orchestrator.engine.performing import Progress
 
 _FIRST_PAUSE = timedelta(seconds=15)
@@ -159,7 +159,7 @@ def is_lost(app: App, record: RunRecord, say: Say) -> bool:
     if record.stage is not RunStage.LIVE or not record.spec.recover or not app.ledger.machines(record.run_id):
         return False
     world = app.world(record.spec.provider)
-    machines = tuple(machine for machine in world.provider.machines() if machine.run_id == record.run_id)
+    machines = find_machines(world, record.run_id)
     report = ask_one(world, machines)
     if usable_machine(machines, report) is not None:
         # Whoever made it has died before the command was started.

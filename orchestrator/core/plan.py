@@ -120,5 +120,5 @@ def refuse_snapshot(plan: Plan) -> None:
         raise UnreachableError(
             "nothing is rented at the prices of a snapshot",
             why=plan.basis,
-            fix="sign in, or check the network, and run it again; `kedge offers` shows the snapshot without both",
+            fix="sign in, or check the network, and run it again; `kedge plan` and `kedge offers` need neither",
         )

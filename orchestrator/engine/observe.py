@@ -21,6 +21,9 @@ from orchestrator.engine.world import World
 def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bool = True) -> Observed:
     """Look at a run's machines, the laptop's code, and what is for sale.
 
+    A run that hasn't begun has no machine and no results anywhere: its provider isn't asked for any, so that a plan
+    needs no account where offers come from a snapshot.
+
     Args:
         world: the run's ports.
         spec: the run.
@@ -29,7 +32,8 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
     """
     now = world.clock.now()
     mark = world.ledger.mark(spec.run_id)
-    machines = tuple(machine for machine in world.provider.machines() if machine.run_id == spec.run_id)
+    has_begun = world.ledger.run(spec.run_id) is not None
+    machines = find_machines(world, spec.run_id) if has_begun else ()
     report = ask_one(world, machines)
     usable = usable_machine(machines, report)
     source = world.code(spec.job) if code else None
@@ -46,10 +50,15 @@ def observe_run(world: World, spec: LaunchSpec, *, code: bool = True, offers: bo
         boots_alone=world.provider.boots_alone,
         keeps_results=world.store is not None,
         caveats=world.provider.caveats,
-        results=world.has_results(spec.run_id),
-        outcome=_last_outcome(world, spec.run_id),
+        results=has_begun and world.has_results(spec.run_id),
+        outcome=_last_outcome(world, spec.run_id) if has_begun else None,
         mark=mark,
     )
+
+
+def find_machines(world: World, run_id: str) -> tuple[Machine, ...]:
+    """Ask the provider for a run's machines."""
+    return tuple(machine for machine in world.provider.machines() if machine.run_id == run_id)
 
 
 def ask_one(world: World, machines: Sequence[Machine]) -> MachineReport | None:

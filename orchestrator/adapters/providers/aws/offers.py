@@ -115,9 +115,11 @@ def _why_offline(err: Exception) -> str:
 
     Signing in comes before the first call, and translates what it meets by itself.
     """
-    if isinstance(err, KedgeError):
-        return "; ".join(filter(None, (err.why, err.fix))) if isinstance(err.__cause__, _OFFLINE) else ""
-    return " ".join(str(err).split()) if isinstance(err, _OFFLINE) else ""
+    if isinstance(err, _OFFLINE):
+        err = translate(err, "the offers of AWS can't be listed")
+    elif not isinstance(err, KedgeError) or not isinstance(err.__cause__, _OFFLINE):
+        return ""
+    return "; ".join(filter(None, (err.why, err.fix)))
 
 
 def _ask(resources: Resources, readers: Sequence[RegionReader], cache: Cache, volume_zone: str | None) -> Listing:
