@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from moto.budgets.models import budgets_backends
 from moto.cloudformation.models import ChangeSet, Stack
 from moto.iam.models import ManagedPolicy, Role, iam_backends
 from moto.s3.models import FakeBucket, s3_backends
@@ -25,7 +26,7 @@ def complete(patch: Patch = setattr) -> None:
 
     An executed change set gives its stack the new template, outputs and parameters; a bucket that is there already is
     imported, as ImportExistingResources says; a managed policy gets a new version with its stack, and goes with it;
-    a role has the managed policies that its template names;
+    a role has the managed policies that its template names; a budget goes with the resource that was it;
     resources of kinds that moto has never heard of are left out of lists, instead of being listed without a name.
     """
     patch(ChangeSet, "apply", _apply)
@@ -38,11 +39,23 @@ def complete(patch: Patch = setattr) -> None:
 
 
 def _apply(change_set: ChangeSet) -> None:
-    _apply_resources(change_set)
     stack = change_set.stack
+    _delete_budgets(stack, change_set.template_dict)
+    # moto keeps parameters that the new template no longer has.
+    stack.resource_map.resolved_parameters.clear()
+    _apply_resources(change_set)
     stack.template_dict = change_set.template_dict
     stack.parameters = change_set.parameters
     stack.output_map = stack._create_output_map()
+
+
+def _delete_budgets(stack: Stack, wanted: Any) -> None:
+    """Delete the budgets that the new template no longer has; moto deletes no resource of a kind unknown to it."""
+    present = stack.resource_map._resource_json_map
+    for name in present.keys() - wanted["Resources"].keys():
+        if present[name]["Type"] == "AWS::Budgets::Budget":
+            budget = present.pop(name)["Properties"]["Budget"]["BudgetName"]
+            budgets_backends[stack.account_id][_PARTITION].delete_budget(stack.account_id, budget)
 
 
 def _import_bucket(name: str, template: Any, account_id: str, region: str, **about: Any) -> FakeBucket:

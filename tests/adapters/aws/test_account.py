@@ -231,6 +231,47 @@ def test_the_budget_needs_nothing_of_cloudformation(session: AwsSession) -> None
     ]
 
 
+def older_template() -> str:
+    """Return the template of a version whose stack had the budget."""
+    parameters = "  BudgetUsd: {Type: Number, Default: 0}\n  BudgetEmail: {Type: String, Default: ''}\n"
+    limit = "BudgetName: kedge, BudgetType: COST, TimeUnit: MONTHLY, BudgetLimit: {Amount: !Ref BudgetUsd, Unit: USD}"
+    budget = f"  Budget: {{Type: AWS::Budgets::Budget, Properties: {{Budget: {{{limit}}}}}}}\n"
+    text = TEMPLATE.read_text()
+    return text.replace("Parameters:\n", f"Parameters:\n{parameters}").replace("Resources:\n", f"Resources:\n{budget}")
+
+
+@pytest.mark.filterwarnings("ignore:No Moto CloudFormation support for AWS..Budgets..Budget:UserWarning")
+@pytest.mark.parametrize(
+    ("wishes", "left"),
+    [
+        (NOTHING, Budget(usd=Decimal(50), email="me@example.org")),
+        (AccountWishes(budget_usd=Decimal(60)), Budget(usd=Decimal(60), email="me@example.org")),
+        (AccountWishes(budget_usd=Decimal(0)), None),
+    ],
+    ids=["nothing wished", "another", "none"],
+)
+def test_the_budget_of_an_older_stack_outlives_the_update_that_takes_it_away(
+    session: AwsSession, wishes: AccountWishes, left: Budget | None
+) -> None:
+    """CloudFormation deletes what the new template no longer has; the plan says so, and that it is made anew."""
+    set_up(session, AccountWishes(budget_usd=Decimal(50), budget_email="me@example.org"))
+    session.client("cloudformation").update_stack(
+        StackName=STACK,
+        TemplateBody=older_template(),
+        Parameters=[
+            {"ParameterKey": name, "ParameterValue": value}
+            for name, value in {"BucketName": BUCKET, "BudgetUsd": "50", "BudgetEmail": "me@example.org"}.items()
+        ],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
+    change = plan(session, wishes)
+    apply_account(session, change, CLOCK)
+    assert read_budget(session) == left
+    remade = [f"+ budget alarm for the whole account: {left}"] if left else []
+    assert [f"{line.sign} {line.says}" for line in change.changes if "budget alarm for" in line.says] == remade
+    assert plan(session).changes == ()
+
+
 def test_a_removal_takes_the_budget_away(session: AwsSession) -> None:
     """Also where nothing else is left of the account level."""
     set_up(session, AccountWishes(budget_usd=Decimal(50), budget_email="me@example.org"))

@@ -1,6 +1,7 @@
 """The budget that sends mail when the whole account costs too much; made through the Budgets API.
 
-CloudFormation's AWS::Budgets::Budget is missing in 18 regions; the API has one endpoint for all of them.
+CloudFormation's AWS::Budgets::Budget is missing in 18 regions; the API has one endpoint for all of them. Stacks of
+earlier versions have one: it goes with their update, and is made anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.aws.account_settings import AccountWishes
+    from orchestrator.adapters.providers.aws.account_stack import Stack
     from orchestrator.adapters.providers.aws.session import AwsSession
 
 _NAME = "kedge"
@@ -60,14 +62,21 @@ class BudgetChange:
     change: Change
 
 
-def plan_budget(session: AwsSession, wishes: AccountWishes) -> BudgetChange | None:
-    """Compare what is wished with what is there; None where nothing changes. Asks AWS only where something is wished.
+def plan_budget(session: AwsSession, wishes: AccountWishes, *, in_stack: bool) -> BudgetChange | None:
+    """Compare what is wished with what will be there; None where nothing changes.
+
+    AWS is asked only where something is wished, or is about to go.
+
+    Args:
+        session: the way to AWS.
+        wishes: what is left out of them stays as it is.
+        in_stack: the budget is part of the stack, whose update takes it away.
 
     Raises:
         BadRequestError: nobody would read the alarm.
         KedgeError: AWS doesn't tell.
     """
-    if wishes.budget_usd is None and wishes.budget_email is None:
+    if wishes.budget_usd is None and wishes.budget_email is None and not in_stack:
         return None
     present = read_budget(session)
     usd = wishes.budget_usd if wishes.budget_usd is not None else present.usd if present else Decimal(0)
@@ -75,7 +84,13 @@ def plan_budget(session: AwsSession, wishes: AccountWishes) -> BudgetChange | No
     if usd and not email:
         raise BadRequestError("a budget alarm needs an address to write to", fix="say --email you@example.org")
     wanted = Budget(usd=usd, email=email) if usd else None
-    return BudgetChange(wanted=wanted, change=_describe(present, wanted)) if wanted != present else None
+    left = None if in_stack else present
+    return BudgetChange(wanted=wanted, change=_describe(left, wanted)) if wanted != left else None
+
+
+def is_in_stack(stack: Stack | None) -> bool:
+    """Tell whether a stack has a budget, as those of earlier versions may."""
+    return stack is not None and Decimal(stack.parameters.get("BudgetUsd", "0")) > 0
 
 
 def apply_budget(session: AwsSession, planned: BudgetChange) -> None:

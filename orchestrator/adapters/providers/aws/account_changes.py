@@ -18,6 +18,7 @@ _RESOURCES = {
     "RunBoundary": "policy kedge-run-boundary: the most that a machine of a run may do",
     "SchedulerRole": "role kedge-scheduler: ends machines that are past their deadline",
     "SharedRunRole": "role kedge-runs for all runs: each can read and change the results of every other run",
+    "Budget": "budget alarm, as a part of the stack",
     "SharedRunProfile": "instance profile kedge-runs, which gives machines that role",
 }
 _SETTINGS = {

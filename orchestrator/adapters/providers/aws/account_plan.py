@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.providers.aws.account import Account, account_of, home_region
 from orchestrator.adapters.providers.aws.account_bucket import default_bucket, look_at_bucket
-from orchestrator.adapters.providers.aws.account_budget import BudgetChange, apply_budget, plan_budget
+from orchestrator.adapters.providers.aws.account_budget import BudgetChange, apply_budget, is_in_stack, plan_budget
 from orchestrator.adapters.providers.aws.account_changes import Change, list_changes
 from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
 from orchestrator.adapters.providers.aws.account_stack import (
@@ -89,10 +89,10 @@ def plan_account(session: AwsSession, template: str, wishes: AccountWishes, cloc
     """
     _refuse_second_home(session)
     client = session.client("cloudformation")
-    budget = plan_budget(session, wishes)
     try:
         stack = _usable_stack(client, clock)
         settings = settle_settings(stack, wishes, default_bucket=default_bucket(session))
+        budget = plan_budget(session, wishes, in_stack=is_in_stack(stack))
         if stack is None:
             _refuse_foreign_bucket(session, settings["BucketName"])
         described = _make_change_set(client, stack, _name_bucket(template, settings["BucketName"]), settings, clock)
