@@ -216,8 +216,7 @@ def locate(place: Place) -> tuple[bool, str, str]:
     if place.endpoint:
         url = urlsplit(place.endpoint)
         return url.scheme == "http", url.netloc, path
-    domain = "amazonaws.com.cn" if place.region.startswith("cn-") else "amazonaws.com"
-    host = f"s3.{place.region}.{domain}"
+    host = f"s3.{place.region}.amazonaws.com"
     # The certificate of *.s3.REGION.amazonaws.com covers no name with dots.
     return (False, host, path) if "." in place.bucket else (False, f"{place.bucket}.{host}", "")
 
