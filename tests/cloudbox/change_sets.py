@@ -50,7 +50,10 @@ def _apply(change_set: ChangeSet) -> None:
 
 
 def _delete_budgets(stack: Stack, wanted: Any) -> None:
-    """Delete the budgets that the new template no longer has; moto deletes no resource of a kind unknown to it."""
+    """Delete the budgets that the new template no longer has; moto deletes no resource of a kind unknown to it.
+
+    fact: cloudformation-removals
+    """
     present = stack.resource_map._resource_json_map
     for name in present.keys() - wanted["Resources"].keys():
         if present[name]["Type"] == "AWS::Budgets::Budget":

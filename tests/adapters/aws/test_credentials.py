@@ -140,8 +140,9 @@ def test_an_expired_sso_login_leaves_the_snapshot_to_plan_with(
     shown = " ".join(laptop.kedge("offers", "--provider", "aws", "--gpu", "t4").split())
     assert "a snapshot of" in shown
     assert "run `aws sso login --profile sso`" in shown
-    laptop.kedge("launch", "--provider", "aws", "--gpu", "t4", "--ttl", "1h", "--yes", code=2)
-    assert "fix: run `aws sso login --profile sso`" in laptop.errors
+    laptop.kedge("launch", "--provider", "aws", "--gpu", "t4", "--ttl", "1h", "--yes", code=1)
+    assert "nothing is rented at the prices of a snapshot" in laptop.errors
+    assert "run `aws sso login --profile sso`" in laptop.errors
 
 
 def test_a_role_that_can_not_be_assumed_without_a_network_leaves_the_snapshot(

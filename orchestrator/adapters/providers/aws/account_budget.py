@@ -70,7 +70,7 @@ def plan_budget(session: AwsSession, wishes: AccountWishes, *, in_stack: bool) -
     Args:
         session: the way to AWS.
         wishes: what is left out of them stays as it is.
-        in_stack: the budget is part of the stack, whose update takes it away.
+        in_stack: the budget is part of the stack, whose update takes it away. fact: cloudformation-removals.
 
     Raises:
         BadRequestError: nobody would read the alarm.
