@@ -266,7 +266,7 @@ def test_an_aws_account_before_its_bootstrap_is_told_to_have_one(
     [
         ("FirstSpotMachine", "permissions", "docs/aws-permissions.md"),
         ("servicequotas:GetServiceQuota", "quota", "servicequotas"),
-        ("ec2:DescribeInstanceTypes", "quota", "mend the line 'offers' first"),
+        ("ec2:DescribeInstanceTypes", "quota", "fix 'offers' first"),
     ],
 )
 def test_what_aws_does_not_tell_or_what_is_needed_sometimes_is_a_warning(
