@@ -6,8 +6,10 @@ know, and drops what follows `--`.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +23,7 @@ from invoke.program import Program
 
 from orchestrator import __version__
 from orchestrator.cli import account, acting, launching, looking, reaping, recovering, selftest
-from orchestrator.cli.signals import exit_code, take_signals
+from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
 from orchestrator.core.errors import BadRequestError, KedgeError
 
 namespace = Collection()
@@ -46,7 +48,10 @@ class KedgeProgram(Program):
         cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
         take_signals()
-        code = self._run(words[:cut])
+        try:
+            code = self._run(words[:cut])
+        except KeyboardInterrupt as err:
+            code = exit_code(err)
         if exit:
             # On its way out the interpreter would look for garbage, too: a fifth of a short command's time.
             gc.freeze()
@@ -94,12 +99,13 @@ class KedgeProgram(Program):
             if err.message:
                 print(err.message, file=sys.stderr)
             return int(err.code)
-        except KeyboardInterrupt as err:
-            return exit_code(err)
         except BrokenPipeError:
             # `kedge logs | head`: the reader has enough, and the interpreter would complain when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as err:  # noqa: BLE001 - a traceback never reaches a user
+            if isinstance(err, OSError) and err.errno == errno.EIO and let_go_of_closed_streams():
+                # A write to a closed terminal may fail before its signal is seen.
+                return 128 + signal.SIGHUP
             return _complain(_unexpected(err))
         return 0
 

@@ -96,25 +96,31 @@ class _Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status = console.status("")
+        self._shown = False
 
     def began(self, name: str) -> None:
         from orchestrator.app.selftest import CUT_OFF
 
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             if name == CUT_OFF:
                 self._console.print("Ending the machine; whoever interrupts that leaves it billing.")
             self._status.update(f"{name} ...")
             self._status.start()
+            # Not before: one whose start was interrupted can't be stopped.
+            self._shown = True
 
     def ended(self, line: Tried) -> None:
         mark = {"ok": "ok", "failed": "!!"}[line.verdict]
-        with suppress(BrokenPipeError):
-            self._status.stop()
+        self.rest()
+        with suppress(OSError):
             self._console.print(f"{mark}  {line.name:<22} {line.seconds:6.1f} s  {line.found}", markup=False)
 
     def rest(self) -> None:
         """Show nothing more of what is being done."""
-        self._status.stop()
+        shown, self._shown = self._shown, False
+        with suppress(OSError):
+            if shown:
+                self._status.stop()
 
 
 def _report_path() -> Path:

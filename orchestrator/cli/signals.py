@@ -41,22 +41,27 @@ def end(number: int, _frame: FrameType | None) -> None:
     # Ctrl-C. None of them may cut short what the first one cleans up; only Ctrl-C, pressed again, does.
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _go_on)
-    _let_go_of_closed_streams()
+    let_go_of_closed_streams()
     raise EndedBySignalError(number)
 
 
 def _go_on(_number: int, _frame: FrameType | None) -> None:
     """Go on cleaning up; a handler, because children would inherit SIG_IGN."""
-    _let_go_of_closed_streams()
+    let_go_of_closed_streams()
 
 
-def _let_go_of_closed_streams() -> None:
-    """Let what is printed from now on go nowhere if nobody can read it: writing to a closed terminal fails."""
+def let_go_of_closed_streams() -> bool:
+    """Let what is printed from now on go nowhere if nobody can read it, since writing to a closed terminal fails.
+
+    Returns:
+        whether there was such a stream.
+    """
     poll = select.poll()
     for stream in _STREAMS:
         poll.register(stream, 0)
+    closed = [stream for stream, event in poll.poll(0) if event & (select.POLLERR | select.POLLHUP)]
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream, event in poll.poll(0):
-        if event & (select.POLLERR | select.POLLHUP):
-            os.dup2(nowhere, stream)
+    for stream in closed:
+        os.dup2(nowhere, stream)
     os.close(nowhere)
+    return bool(closed)

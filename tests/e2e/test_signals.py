@@ -26,6 +26,12 @@ JOB = """
 """
 
 
+def _sit_at(terminal: int) -> None:
+    """Make this process a terminal's; one that runs the tests under nohup has left it a SIGHUP that is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.login_tty(terminal)
+
+
 class Terminal:
     """A terminal in which one command runs."""
 
@@ -36,7 +42,7 @@ class Terminal:
             cwd=laptop.home,
             env=laptop.env,
             text=True,
-            preexec_fn=lambda: os.login_tty(ours),  # noqa: PLW1509 - no thread runs here
+            preexec_fn=lambda: _sit_at(ours),  # noqa: PLW1509 - no thread runs here
         )
         laptop.started.append(self.process)
         os.close(ours)

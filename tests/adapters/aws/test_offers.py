@@ -284,7 +284,7 @@ def test_whoever_may_not_read_quotas_still_gets_offers(ask: Ask, api: Box) -> No
 def test_what_rarely_changes_is_asked_once_a_day_and_the_plan_shows_its_age(
     ask: Ask, api: Box, clock: SetClock
 ) -> None:
-    """A second look asks for what moves: spot prices, placement scores and machines that run."""
+    """A second look asks for what moves: spot prices, placement scores, machines that run, and the default network."""
     assert ask(accelerators=A10G, use_spot=True).basis == "live"
     first, api_calls = clock.now(), len(api.calls())
     clock.sleep(timedelta(hours=3))
@@ -293,6 +293,7 @@ def test_what_rarely_changes_is_asked_once_a_day_and_the_plan_shows_its_age(
     assert sorted(call.action for call in api.calls()) == [
         "DescribeInstances",
         "DescribeSpotPriceHistory",
+        "DescribeVpcs",
         "GetSpotPlacementScores",
     ]
     assert again.basis == f"images, prices, quotas, types, zone ids of {first:%Y-%m-%d %H:%M} UTC, the rest live"
