@@ -41,7 +41,7 @@ STEPS_PER_EPOCH = 89
 # Standalone: a rendezvous of its own, at a free port. The default port would join whoever else tests on this machine.
 TORCHRUN_OF = ("torch.distributed.run", "--standalone", "--nproc-per-node")
 TORCHRUN = (*TORCHRUN_OF, "2")
-TIMEOUT_SECONDS = 90
+TIMEOUT_SECONDS = 240
 
 
 @dataclass(frozen=True)
