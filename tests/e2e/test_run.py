@@ -409,7 +409,7 @@ def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
 
 def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) -> None:
     """sync-code --restart from another terminal: the launch sees the new code to its end, fetches and destroys."""
-    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 60"))
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 200"))
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: step(laptop) > 2)
     script = (laptop.home / "train.py").read_text()
@@ -417,7 +417,7 @@ def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) ->
     laptop.kedge("sync-code", "--restart")
     said, errors = launch.communicate(timeout=60)
     assert launch.returncode == 0, errors
-    assert "new step 60 of 60" in said
+    assert "new step 200 of 200" in said
     assert "Results:" in said
     assert laptop.processes() == []
 
