@@ -81,7 +81,7 @@ def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal())
     """
     metered = box.meter()
     counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
-    slack = max(metered.usd / 100, 2 * sum(bill.usd_per_hour for bill in metered.bills) / 3600)
+    slack = max(metered.usd / 100, 2 * sum((bill.usd_per_hour for bill in metered.bills), Decimal()) / 3600)
     assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
 
 
