@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,12 +42,13 @@ class Shipper:
         self._known: dict[tuple[str, int, int, int], str] = {}
         self._told: set[str] = set()
 
-    def ship(self, command: Command, complete: frozenset[str], *, final: bool) -> Shipped:
+    def ship(self, command: Command, complete: frozenset[str], began: float, *, final: bool) -> Shipped:
         """Make one pass.
 
         Args:
             command: its state, for the manifest.
             complete: checkpoints that may be copied; what others held at the last pass is kept.
+            began: when this pass did, before the command's state was read; Unix seconds.
             final: the command is over, so everything stands still.
 
         Raises:
@@ -60,9 +60,8 @@ class Shipper:
         present = self._store.keys(BLOBS)
         self._refuse_if_superseded(read_manifest(self._store))
         checkpoint = newest_unit(entries)
-        now = time.time()
         manifest = {
-            "time": now,
+            "time": began,
             "machine": self._machine.machine,
             "created": self._machine.created,
             "checkpoint": checkpoint,
@@ -72,7 +71,7 @@ class Shipper:
         self._store.write(MANIFEST, json.dumps(manifest).encode())
         for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
             self._store.delete(blob)
-        return Shipped(time=now, checkpoint=checkpoint)
+        return Shipped(time=began, checkpoint=checkpoint)
 
     def _previous(self) -> dict[str, Entry]:
         manifest = read_manifest(self._store)

@@ -75,6 +75,8 @@ class ShipLoop:
     def step(self) -> None:
         """Look, and ship if it is time."""
         self._look()
+        # Whoever waits for the end of the run compares this with when it ended: a pass that began before is none of it.
+        began = time.time()
         command = state.observe(self._layout).command
         if not command.is_over:
             self._done_at = None
@@ -86,9 +88,9 @@ class ShipLoop:
             if is_just_over:
                 self._settle(command)
         elif is_just_over:
-            self._ship_end(command)
+            self._ship_end(command, began)
         elif self._is_due() or self._is_last():
-            self._ship(command, final=command.is_over)
+            self._ship(command, began, final=command.is_over)
         if time.monotonic() >= self._next_caches and not self._in_haste():
             self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
             ship_caches(self._layout, self._machine)
@@ -109,11 +111,11 @@ class ShipLoop:
     def _is_last(self) -> bool:
         return not self._last_is_shipped and time.time() >= self._last_ship()
 
-    def _ship_end(self, command: Command) -> None:
+    def _ship_end(self, command: Command, began: float) -> None:
         has_failed = bool(read_json(self._layout.note("shipped")).get("error"))
         if has_failed and not self._is_due() and not self._is_last():
             return
-        self._ship(command, final=True)
+        self._ship(command, began, final=True)
         self._settle(command)
 
     def _settle(self, command: Command) -> None:
@@ -122,14 +124,14 @@ class ShipLoop:
         if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
             self._done_at = time.time()
 
-    def _ship(self, command: Command, *, final: bool) -> None:
+    def _ship(self, command: Command, began: float, *, final: bool) -> None:
         self._last_is_shipped = self._is_last() or self._last_is_shipped
         self._tried_at = time.monotonic()
         try:
             shipper = self._open()
             if shipper is None:
                 return
-            shipped = shipper.ship(command, self._completeness.complete, final=final)
+            shipped = shipper.ship(command, self._completeness.complete, began, final=final)
         except (OSError, AgentError, ValueError, KeyError, TypeError) as err:
             before = read_json(self._layout.note("shipped"))
             error = f"{type(err).__name__}: {err}"
