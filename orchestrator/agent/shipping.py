@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ class Shipper:
         present = self._store.keys(BLOBS)
         self._refuse_if_superseded(read_manifest(self._store))
         checkpoint = newest_unit(entries)
+        # What ended meanwhile is none of a pass that began before: whoever waits for the end compares this with it.
+        shipped_at = time.time() if final else began
         manifest = {
-            "time": began,
+            "time": shipped_at,
             "machine": self._machine.machine,
             "created": self._machine.created,
             "checkpoint": checkpoint,
@@ -71,7 +74,7 @@ class Shipper:
         self._store.write(MANIFEST, json.dumps(manifest).encode())
         for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
             self._store.delete(blob)
-        return Shipped(time=began, checkpoint=checkpoint)
+        return Shipped(time=shipped_at, checkpoint=checkpoint)
 
     def _previous(self) -> dict[str, Entry]:
         manifest = read_manifest(self._store)

@@ -75,7 +75,6 @@ class ShipLoop:
     def step(self) -> None:
         """Look, and ship if it is time."""
         self._look()
-        # Whoever waits for the end of the run compares this with when it ended: a pass that began before is none of it.
         began = time.time()
         command = state.observe(self._layout).command
         if not command.is_over:
