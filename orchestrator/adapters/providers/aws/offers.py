@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from orchestrator.core.offer import Offer
     from orchestrator.core.ports import Clock
 
-_LOG = logging.getLogger(__name__)
 _OFFLINE = (
     ConnectionError,
     HTTPClientError,
@@ -99,7 +97,6 @@ def list_offers(
         said = _why_offline(err)
         if not said:
             raise err if isinstance(err, KedgeError) else translate(err, "the offers of AWS can't be listed") from err
-    _LOG.warning("AWS can't be asked, so the snapshot of its prices is taken: %s", said)
     kept = read_snapshot(snapshot or snapshot_path())
     zone = resources.zone or volume_zone
     offers = plan_offers(kept.markets(resources, regions, zone), resources, zone=zone)

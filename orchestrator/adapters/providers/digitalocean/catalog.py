@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -19,8 +18,6 @@ from orchestrator.core.errors import KedgeError
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api
     from orchestrator.core.ports import Clock
-
-_log = logging.getLogger(__name__)
 
 _STORAGE = "storage"
 """The feature of a region that has volumes. Whether AMD's has it isn't known (inferred: amd-no-storage)."""
@@ -56,15 +53,15 @@ def read_catalog(api: Api, path: Path | None = None) -> Catalog:
         KedgeError: the API refuses to tell.
     """
     if not api.site.token:
-        return _fall_back(api, f"there is no {api.site.token_names[0]}", path)
+        return _read_snapshot(api.site.name, path, f"there is no {api.site.token_names[0]}")
     try:
         return ask_catalog(api)
     except RefusedError as err:
         if err.status:
             raise
-        return _fall_back(api, err.why, path)
+        return _read_snapshot(api.site.name, path, err.why)
     except UnclearError as err:
-        return _fall_back(api, err.why, path)
+        return _read_snapshot(api.site.name, path, err.why)
 
 
 def ask_catalog(api: Api) -> Catalog:
@@ -113,11 +110,6 @@ def refresh_snapshot(api: Api, clock: Clock, path: Path | None = None) -> str:
 def snapshot_path() -> Path:
     """Return the file that travels with kedge."""
     return resource("infra", "digitalocean", "offers.json")
-
-
-def _fall_back(api: Api, why: str, path: Path | None) -> Catalog:
-    _log.warning("%s can't be asked, so the snapshot of its prices is taken: %s", api.site.name, why)
-    return _read_snapshot(api.site.name, path, why)
 
 
 def read_snapshot(name: str, path: Path | None = None) -> Catalog:
