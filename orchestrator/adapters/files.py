@@ -1,27 +1,189 @@
-"""Files that other commands may read at any instant."""
+"""How kedge writes its files on the laptop, and reads small ones that others wrote.
+
+Nothing is written through a link: a repository that was cloned could lead kedge to any file of the user's. All that
+writes on the laptop by a name that others can know goes through this module; `tests/golden/test_writers.py` reads the
+source for exceptions.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import tempfile
+import secrets
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+from orchestrator.core.errors import BadRequestError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_LINK_ERRORS = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False, within: Path | None = None
+) -> None:
     """Replace a file as a whole: a reader sees the old content or the new, never a part.
 
-    Missing folders are made for the user alone. It isn't synced to the disk: what is kept this way can be had
-    again.
+    Args:
+        path: missing folders are made for the user alone.
+        content: all of it.
+        mode: the permission bits.
+        durable: when this returns, content and name outlive a crash of the computer.
+        within: as for `opened_folder`.
+
+    Raises:
+        BadRequestError: the file, or the folder, is a link or something else that kedge doesn't replace.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.")
+    with opened_folder(path.parent, within=within) as folder:
+        _require_plain(path, folder)
+        aside = f".{path.name[:60]}.{secrets.token_hex(4)}"
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.write(content)
+                os.fchmod(file.fileno(), mode)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(aside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside, dir_fd=folder)
+            raise
+        if durable:
+            # The name is on the disk only when the folder is.
+            os.fsync(folder)
+
+
+def open_to_write(path: Path, *, append: bool = False, mode: int = 0o600) -> IO[bytes]:
+    """Open a file of kedge's own for logs, locks and streams; made for the user alone where it is missing.
+
+    Args:
+        path: in a folder that is there already, or is made.
+        append: keep what is in it.
+        mode: the permission bits of a new file.
+
+    Raises:
+        BadRequestError: the file, or its folder, is a link or no plain file.
+    """
+    with opened_folder(path.parent) as folder:
+        _require_plain(path, folder)
+        how = os.O_APPEND if append else os.O_TRUNC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | how
+        return os.fdopen(os.open(path.name, flags, mode, dir_fd=folder), "ab" if append else "wb")
+
+
+def make_folder(path: Path, *, within: Path | None = None) -> None:
+    """Make a folder for the user alone, unless it is there.
+
+    Args:
+        path: the folder.
+        within: as for `opened_folder`.
+
+    Raises:
+        BadRequestError: it is a link, or no folder.
+    """
+    with opened_folder(path, within=within):
+        pass
+
+
+def require_no_link(path: Path, *, within: Path) -> None:
+    """Refuse a path below a folder where it, or a folder on the way, is a link; nothing needs to be there yet.
+
+    Raises:
+        BadRequestError: it names the link.
+    """
+    place = within
+    for part in path.relative_to(within).parts:
+        place /= part
+        if place.is_symlink():
+            raise _link(place)
+
+
+@contextlib.contextmanager
+def opened_folder(path: Path, *, within: Path | None = None) -> Iterator[int]:
+    """Make a folder unless it is there, and yield a descriptor of it.
+
+    Args:
+        path: the folder.
+        within: a folder that may be reached through links, as a user's home may; below it no link is followed. Where
+            it is left out, that is the folder that `path` lies in.
+
+    Raises:
+        BadRequestError: a link, or something that is no folder, is in the way.
+    """
+    base = path.parent if within is None else within
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    here = os.open(base, _FOLDER)
+    place = base
     try:
-        with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-        Path(aside).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(aside).unlink()
+        for part in path.relative_to(base).parts:
+            place /= part
+            here = _enter(place, here)
+        yield here
+    finally:
+        os.close(here)
+
+
+def read_small(path: Path, *, limit: int) -> bytes:
+    """Read a file that somebody else may have put there: no pipe that never ends, no device.
+
+    Raises:
+        FileNotFoundError: there is none.
+        BadRequestError: it is no plain file, or larger than the limit, or can't be read.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadRequestError(f"{path} is no plain file", fix="remove it, or put a plain file there")
+        # Not blocking, should it have become a pipe since.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - as above
+            content = file.read(limit + 1)
+    except FileNotFoundError:
         raise
+    except OSError as err:
+        raise BadRequestError(
+            f"{path} can't be read", why=err.strerror or str(err), fix="remove it, or make it readable"
+        ) from err
+    if len(content) > limit:
+        raise BadRequestError(f"{path} is too large", why=f"it has more than {limit} bytes", fix="shorten it")
+    return content
+
+
+def _enter(place: Path, above: int) -> int:
+    """Open a folder in another, whose descriptor it takes the place of."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place.name, 0o700, dir_fd=above)
+    try:
+        below = os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+    except OSError as err:
+        if err.errno in _LINK_ERRORS:
+            raise _link(place) if place.is_symlink() else _no_folder(place) from err
+        raise
+    os.close(above)
+    return below
+
+
+def _require_plain(path: Path, folder: int) -> None:
+    try:
+        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found):
+        raise _link(path)
+    if not stat.S_ISREG(found):
+        raise BadRequestError(f"{path} is no plain file", why="kedge would write it", fix="name another, or remove it")
+
+
+def _link(place: Path) -> BadRequestError:
+    return BadRequestError(
+        f"{place} is a link",
+        why="kedge writes through no link: one in a repository could lead it to any file of yours",
+        fix="remove the link, or put a real file or folder in its place",
+    )
+
+
+def _no_folder(place: Path) -> BadRequestError:
+    return BadRequestError(f"{place} is no folder", why="kedge would write in it", fix="move it out of the way")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from orchestrator.adapters.code.git import NoGitError, list_work_tree
+from orchestrator.adapters.code.repository import Repository, find_repository, open_repository
+from orchestrator.adapters.files import read_small
 from orchestrator.core.errors import BadRequestError
 
 IGNORE_FILE = ".kedgeignore"
@@ -34,14 +38,9 @@ _LITTER_NAMES = frozenset(
     }
 )
 _LITTER_SUFFIXES = (".pyc", ".pyo", ".swp")
-
-# A git hook's environment would point git to another repository; messages are read below.
-_GIT = (
-    *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_PREFIX", "LC_ALL=C"),
-    *("git", "--no-optional-locks"),
-)
-_GIT_TIMEOUT_SECONDS = 120
-_NOT_FOUND = 127
+_IGNORE_BYTES = 1 << 18
+# Each costs a process; a project has dozens at most.
+_MOST_REPOSITORIES = 500
 
 
 def list_code(root: Path) -> list[str]:
@@ -49,10 +48,11 @@ def list_code(root: Path) -> list[str]:
 
     In a git work tree that is what is tracked, or untracked and not ignored, in submodules and nested repositories
     too; elsewhere everything but caches, environments and version control. A `.kedgeignore` (gitignore's syntax) at
-    the top narrows both.
+    the top narrows both. A repository's configuration is not trusted, and its index neither: nothing that they name
+    is run, and no path leaves the folder.
 
     Raises:
-        BadRequestError: git can't read its own repository.
+        BadRequestError: the repository can't be read.
     """
     paths = _list_git(root) or list(_walk(root))
     ignored = _ignored(root)
@@ -66,52 +66,77 @@ def list_package(root: Path) -> list[str]:
 
 def _list_git(root: Path) -> list[str]:
     """List a work tree's files; empty where git knows none, as in a folder that an outer repository ignores."""
-    argv = [*_GIT, "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_GIT_TIMEOUT_SECONDS
-        )
-    except subprocess.TimeoutExpired as err:
-        raise BadRequestError(
-            f"git didn't list {root} within {_GIT_TIMEOUT_SECONDS} seconds",
-            fix="see what `git ls-files` waits for there",
-        ) from err
-    if done.returncode != 0:
-        _explain(root, done.returncode, os.fsdecode(done.stderr).strip())
+    repository = find_repository(root)
+    if repository is None:
         return []
-    # A path in conflict is listed once for each of its versions.
-    listed = dict.fromkeys(os.fsdecode(done.stdout).split("\0"))
-    listed.pop("", None)
-    return list(_with_repositories(root, listed))
+    try:
+        return list(_list_repositories(root, repository))
+    except NoGitError:
+        _log.warning("git isn't installed: .gitignore doesn't count in %s", root)
+        return []
 
 
-def _explain(root: Path, exit_code: int, said: str) -> None:
-    if "not a git repository" in said:
-        return
-    if exit_code == _NOT_FOUND:
-        if (root / ".git").exists():
-            _log.warning("git isn't installed: .gitignore doesn't count in %s", root)
-        return
-    raise BadRequestError(
-        f"git can't list the code in {root}",
-        why=said.splitlines()[-1] if said else f"it exited with {exit_code}",
-        fix="run `git status` there and do what it says",
-    )
+def _list_repositories(root: Path, outermost: Repository) -> Iterator[str]:
+    inside = _Inside(root)
+    waiting = deque([("", outermost)])
+    found = 1
+    while waiting:
+        prefix, repository = waiting.popleft()
+        for path in list_work_tree(repository, root / prefix):
+            full = f"{prefix}{path}"
+            if not inside.has(full):
+                continue
+            if not inside.is_folder(full.rstrip("/")):
+                yield full
+            # A submodule is listed by name, a nested repository with a slash.
+            elif (nested := open_repository(root / full)) is not None:
+                waiting.append((f"{full.rstrip('/')}/", nested))
+                found += 1
+                _require_few(root, found)
+            else:
+                _log.warning("the submodule %s isn't checked out, and is left out", full)
 
 
-def _with_repositories(root: Path, listed: Iterable[str]) -> Iterator[str]:
-    for path in listed:
-        full = f"{root}/{path}"
-        # Paths rather than Path objects: this runs for every file of every command.
-        if os.path.islink(full) or not os.path.isdir(full):  # noqa: PTH112, PTH114
-            yield path
-            continue
-        # A submodule is listed by name, a nested repository with a slash; git looks into neither.
-        inner = Path(full)
-        if (inner / ".git").exists():
-            yield from (f"{path.rstrip('/')}/{below}" for below in _list_git(inner))
-        else:
-            _log.warning("the submodule %s isn't checked out, and is left out", path)
+def _require_few(root: Path, repositories: int) -> None:
+    if repositories > _MOST_REPOSITORIES:
+        raise BadRequestError(
+            f"{root} holds more than {_MOST_REPOSITORIES} git repositories", fix="name a smaller folder as `workdir`"
+        )
+
+
+class _Inside:
+    """Tells whether paths of an index are a folder's: an index that somebody has tampered with may name any file."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders = {"": True}
+
+    def has(self, path: str) -> bool:
+        """Tell whether a path stays in the folder and out of `.git`, and no folder on its way is a link."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return _is_name(name) and not path.startswith("/") and self._is_real(folder)
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether a path is a folder and no link."""
+        try:
+            return stat.S_ISDIR(os.lstat(f"{self._root}/{path}").st_mode)
+        except OSError:
+            return False
+
+    def _is_real(self, folder: str) -> bool:
+        if folder not in self._folders:
+            place, real = "", True
+            # From the top, since a path in an index may be deeper than Python can recurse.
+            for name in folder.split("/"):
+                place = f"{place}/{name}" if place else name
+                if place not in self._folders:
+                    self._folders[place] = real and _is_name(name) and self.is_folder(place)
+                real = self._folders[place]
+        return self._folders[folder]
+
+
+def _is_name(name: str) -> bool:
+    return name not in {"", ".", ".."} and name.lower() != ".git"
 
 
 def _walk(root: Path) -> Iterator[str]:
@@ -130,15 +155,10 @@ def _is_litter(name: str) -> bool:
 
 def _ignored(root: Path) -> Callable[[str], bool]:
     try:
-        lines = (root / IGNORE_FILE).read_text(errors="surrogateescape").splitlines()
+        text = read_small(root / IGNORE_FILE, limit=_IGNORE_BYTES)
     except FileNotFoundError:
         return lambda _: False
-    # Imported when there is such a file: it costs more than listing a thousand files.
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415
+    # Imported when there is such a file.
+    from orchestrator.adapters.code.ignoring import IgnoreRules  # noqa: PLC0415
 
-    try:
-        return GitIgnoreSpec.from_lines(lines).match_file
-    except ValueError as err:
-        raise BadRequestError(
-            f"{root / IGNORE_FILE} can't be read", why=str(err), fix="it has the syntax of a .gitignore"
-        ) from err
+    return IgnoreRules(text).ignores

@@ -80,7 +80,7 @@ def _read_folder(root: Path, paths: Iterable[str], caches: Path, clock: Clock) -
     cache = DigestCache(caches, root, clock)
     entries = [entry for path in paths if (entry := _read_entry(root, path, cache)) is not None]
     cache.save()
-    return _without_hidden(entries)
+    return entries
 
 
 def _read_entry(root: Path, path: str, cache: DigestCache) -> Entry | None:
@@ -126,14 +126,3 @@ def _checked_link(root: Path, path: str) -> str:
             fix="make it relative and inside the folder, name it in .kedgeignore, or send its target as data",
         )
     return target
-
-
-def _without_hidden(entries: list[Entry]) -> list[Entry]:
-    # A folder that became a link hides what git still tracks below it.
-    links = {entry.path for entry in entries if entry.type == LINK}
-    return [entry for entry in entries if links.isdisjoint(_parents(entry.path))] if links else entries
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]

@@ -1,0 +1,311 @@
+"""In any repository that git can make, kedge lists what git lists."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.code.listing import list_code
+from orchestrator.core.errors import BadRequestError
+from tests.adapters.code import hostile
+from tests.adapters.code.conftest import git
+
+
+def as_git_lists(root: Path) -> set[str]:
+    """Ask git itself, with the repository's own configuration."""
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(argv, cwd=root, capture_output=True, check=True)
+    listed = {os.fsdecode(path) for path in done.stdout.split(b"\0") if path}
+    return {path for path in listed if os.path.lexists(root / path)}
+
+
+def filled(root: Path) -> Path:
+    """Make a work tree with files of every kind."""
+    hostile.plain_repository(root)
+    for path in ("src/a.py", "src/deep/b.py", "src/deep/c.log", "docs/d.md", "data/e.bin", "name with\nline"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    git(root, "add", "src", "docs")
+    git(root, "add", "-f", "src/deep/c.log")
+    git(root, "commit", "-qm", "y")
+    (root / "src" / "deep" / ".gitignore").write_text("!junk.log\n/b.py\nnew?.py\n")
+    for path in ("src/new1.py", "src/deep/new1.py", "src/deep/junk.log", "src/deep/news.py", "build/x.o"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    return root
+
+
+def plain(root: Path) -> Path:
+    return filled(root)
+
+
+def a_subfolder(root: Path) -> Path:
+    return filled(root) / "src"
+
+
+def reached_through_a_link(root: Path) -> Path:
+    filled(root)
+    (root.parent / "short").symlink_to(root / "src")
+    return root.parent / "short"
+
+
+def info_exclude(root: Path) -> Path:
+    return exclude_here(filled(root), "data\n!junk.log\n")
+
+
+def exclude_here(root: Path, rules: str) -> Path:
+    (root / ".git" / "info").mkdir(exist_ok=True)
+    (root / ".git" / "info" / "exclude").write_text(rules)
+    return root
+
+
+def excludes_file(root: Path) -> Path:
+    filled(root)
+    (root.parent / "own ignores").write_text("build\ndocs\n")
+    git(root, "config", "core.excludesFile", str(root.parent / "own ignores"))
+    return exclude_here(root, "!build\n")
+
+
+def an_included_excludes_file(root: Path) -> Path:
+    filled(root)
+    (root / "team.config").write_text("[core]\n\texcludesFile = .teamignore\n")
+    (root / ".teamignore").write_text("data\n")
+    git(root, "config", "include.path", "../team.config")
+    return root
+
+
+def ignoring_case(root: Path) -> Path:
+    filled(root)
+    (root / "loud.LOG").write_text("x")
+    git(root, "config", "core.ignoreCase", "true")
+    return root
+
+
+def index_version_4(root: Path) -> Path:
+    git(filled(root), "update-index", "--index-version", "4")
+    return root
+
+
+def a_split_index(root: Path) -> Path:
+    git(filled(root), "update-index", "--split-index")
+    git(root, "add", "src/new1.py")
+    return root
+
+
+def an_untracked_cache(root: Path) -> Path:
+    git(filled(root), "update-index", "--force-untracked-cache")
+    git(root, "status")
+    return root
+
+
+def a_conflict(root: Path) -> Path:
+    filled(root)
+    git(root, "checkout", "-qb", "side")
+    (root / "train.py").write_text("side")
+    git(root, "commit", "-qam", "side")
+    git(root, "checkout", "-q", "-")
+    (root / "train.py").write_text("main")
+    git(root, "commit", "-qam", "main")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(root, "merge", "side")
+    return root
+
+
+def an_added_intent(root: Path) -> Path:
+    git(filled(root), "add", "-N", "src/new1.py")
+    return root
+
+
+def sha256(root: Path) -> Path:
+    root.mkdir(parents=True)
+    git(root, "init", "-q", "--object-format=sha256")
+    return filled(root)
+
+
+def a_sparse_checkout(root: Path) -> Path:
+    git(filled(root), "sparse-checkout", "set", "--no-cone", "/*", "!/src/deep/")
+    return root
+
+
+def a_sparse_index(root: Path) -> Path:
+    git(filled(root), "sparse-checkout", "set", "--cone", "--sparse-index", "docs")
+    return root
+
+
+def a_work_tree_of_its_own(root: Path) -> Path:
+    filled(root)
+    git(root, "worktree", "add", "-q", str(root.parent / "second"), "-b", "second")
+    (root.parent / "second" / "src" / "only here.py").write_text("x")
+    (root.parent / "second" / "only.log").write_text("x")
+    exclude_here(root, "data\n")
+    return root.parent / "second"
+
+
+def a_separate_git_folder(root: Path) -> Path:
+    filled(root)
+    git(root, "init", "-q", f"--separate-git-dir={root.parent / 'metadata'}")
+    return root
+
+
+def a_submodule(root: Path) -> Path:
+    library = filled(root.parent / "library")
+    git(filled(root), "submodule", "add", "-q", str(library), "vendor")
+    (root / "vendor" / "new.py").write_text("x")
+    return root / "vendor"
+
+
+def an_empty_repository(root: Path) -> Path:
+    root.mkdir(parents=True)
+    git(root, "init", "-q")
+    (root / "new.py").write_text("x")
+    return root
+
+
+def a_bare_repository_in_it(root: Path) -> Path:
+    filled(root)
+    git(root, "clone", "-q", "--bare", str(root), str(root / "mirror"))
+    return root
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        plain,
+        a_subfolder,
+        reached_through_a_link,
+        info_exclude,
+        excludes_file,
+        an_included_excludes_file,
+        ignoring_case,
+        index_version_4,
+        a_split_index,
+        an_untracked_cache,
+        a_conflict,
+        an_added_intent,
+        sha256,
+        a_sparse_checkout,
+        a_sparse_index,
+        a_work_tree_of_its_own,
+        a_separate_git_folder,
+        a_submodule,
+        an_empty_repository,
+        a_bare_repository_in_it,
+    ],
+)
+def test_what_git_lists_is_listed(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    """With kedge's own empty configuration git reads the same index, and heeds the same ignores."""
+    root = make(tmp_path / "work")
+    expected = as_git_lists(root)
+    assert expected
+    assert {path for path in list_code(root) if os.path.lexists(root / path)} == expected
+
+
+def test_the_users_own_ignores_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`core.excludesFile` of the configuration in the home folder is the user's, and is heeded."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignores\n")
+    (home / "ignores").write_text("data\n")
+    monkeypatch.setenv("HOME", str(home))
+    root = filled(tmp_path / "work")
+    assert set(list_code(root)) == as_git_lists(root)
+    assert not any(path.startswith("data/") for path in list_code(root))
+
+
+def test_listing_changes_nothing_in_the_repository(tmp_path: Path) -> None:
+    """Neither the index nor anything else is written, so that a command that looks only looks."""
+    root = a_split_index(tmp_path / "work")
+    before = {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()}
+    list_code(root)
+    assert {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()} == before
+
+
+def test_a_repository_that_is_damaged_is_a_bad_request(tmp_path: Path) -> None:
+    """Rather than send what git would have ignored, kedge refuses."""
+    root = hostile.plain_repository(tmp_path / "work")
+    (root / ".git" / "index").write_bytes(b"no index")
+    with pytest.raises(BadRequestError, match="git can't list"):
+        list_code(root)
+
+
+@pytest.mark.parametrize("name", ["index", "config", "HEAD", "commondir"])
+def test_a_pipe_in_a_repository_makes_nobody_wait(tmp_path: Path, name: str) -> None:
+    """A pipe instead of a file of the repository is refused, and named."""
+    root = hostile.plain_repository(tmp_path / "work")
+    (root / ".git" / name).unlink(missing_ok=True)
+    os.mkfifo(root / ".git" / name)
+    with pytest.raises(BadRequestError, match=name):
+        list_code(root)
+
+
+def test_a_pipe_as_gitignore_makes_nobody_wait_long(tmp_path: Path) -> None:
+    """Git itself waits for ever; kedge looks for the pipe after two seconds, and names it."""
+    root = hostile.plain_repository(tmp_path / "work")
+    (root / "deep").mkdir()
+    (root / "deep" / "x").write_text("x")
+    os.mkfifo(root / "deep" / ".gitignore")
+    began = time.monotonic()
+    with pytest.raises(BadRequestError, match=r"deep/\.gitignore"):
+        list_code(root)
+    assert time.monotonic() - began < 10
+
+
+def test_a_file_that_names_no_repository_is_a_bad_request(tmp_path: Path) -> None:
+    """As for git: what lies below it is nobody's to list."""
+    (tmp_path / ".git").write_text("gitdir: /nowhere\n")
+    with pytest.raises(BadRequestError, match="names no git repository"):
+        list_code(tmp_path)
+
+
+def test_more_repositories_than_a_project_has_are_refused(tmp_path: Path) -> None:
+    """Each costs a process: nobody can have kedge start them without end."""
+    root = hostile.plain_repository(tmp_path / "work")
+    for number in range(501):
+        nested = root / f"n{number}" / ".git"
+        for folder in ("objects", "refs"):
+            (nested / folder).mkdir(parents=True)
+        (nested / "HEAD").write_text("ref: refs/heads/main\n")
+    with pytest.raises(BadRequestError, match="more than 500"):
+        list_code(root)
+
+
+def test_a_deep_path_in_an_index_is_bounded(tmp_path: Path) -> None:
+    """Thousands of folders in one path end in no traceback."""
+    root = hostile.plain_repository(tmp_path / "work")
+    hostile.write_index(root, "a/" * 2_000 + "a", "train.py")
+    assert set(list_code(root)) == {"train.py", ".gitignore"}
+
+
+def test_the_attacks_fail_with_a_git_that_knows_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that ignores kedge's settings, as old ones do, finds nothing to run all the same."""
+    program, ran = hostile.alarm(tmp_path)
+    roots = [
+        make(tmp_path / make.__name__ / "work", program)
+        for make in (hostile.with_fsmonitor, hostile.with_bare_layout, hostile.with_promisor, hostile.with_gitfile)
+    ]
+    ran.unlink(missing_ok=True)
+    old_git(tmp_path / "bin", monkeypatch)
+    for root in roots:
+        assert "train.py" in list_code(root)
+    assert not ran.exists()
+
+
+def old_git(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a git before the real one that heeds neither `-c` nor the variables that came with later versions."""
+    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    folder.mkdir()
+    script = folder / "git"
+    script.write_text(
+        "#!/bin/sh\n"
+        "unset GIT_ALLOW_PROTOCOL GIT_NO_LAZY_FETCH GIT_OPTIONAL_LOCKS\n"
+        'while [ "$1" = -c ]; do shift 2; done\n'
+        f'exec {real} "$@"\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
