@@ -1,7 +1,7 @@
 """How kedge writes its files on the laptop, and reads small ones that others wrote.
 
 Nothing is written through a link: a repository that was cloned could lead kedge to any file of the user's. All that
-writes on the laptop by a name that others can know goes through this module; `tests/golden/test_writers.py` reads the
+writes on the laptop by a name that others can know goes through this module; `tests/unit/test_writers.py` reads the
 source for exceptions.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +38,7 @@ def write_atomically(
     """
     with opened_folder(path.parent, within=within) as folder:
         _require_plain(path, folder)
-        aside = f".{path.name[:60]}.{secrets.token_hex(4)}"
+        aside = f".{path.name[:60]}.{os.urandom(4).hex()}"
         handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path

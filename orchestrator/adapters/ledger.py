@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from orchestrator.adapters.files import make_folder, open_to_write, require_no_link
 from orchestrator.adapters.paid_once import PAID_ONCE, PaidOnce, add_up
 from orchestrator.core.cost import Rental
 from orchestrator.core.errors import ConflictError, KedgeError
@@ -57,8 +58,9 @@ class SqliteLedger:
     def __init__(self, state_dir: Path, clock: Clock) -> None:
         self._clock = clock
         self._locks = state_dir / "locks"
-        self._locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._locks)
         self._path = state_dir / "ledger.db"
+        require_no_link(self._path, within=state_dir)
         self._db = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
@@ -181,7 +183,7 @@ class SqliteLedger:
         Raises:
             ConflictError: another command holds it.
         """
-        with (self._locks / run_id).open("w") as file:
+        with open_to_write(self._locks / run_id) as file:
             give_up_at = self._clock.now() + wait
             while not _try_lock(file):
                 if self._clock.now() >= give_up_at:

@@ -7,13 +7,13 @@ machines are still found and ended.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.ids import check_id
 
 
@@ -95,16 +95,4 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
 
 
 def _write_through(path: Path, record: Record) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
-        file.write(msgspec.json.encode(record))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    # The name is on the disk only when the folder is.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_atomically(path, msgspec.json.encode(record), durable=True)

@@ -26,10 +26,10 @@ def install_timer(settings: Settings) -> str:
     """
     _systemctl("show-environment")
     folder = _units(settings)
-    folder.mkdir(parents=True, exist_ok=True)
     for suffix in _SUFFIXES:
         text = render(f"systemd/{NAME}.{suffix}.j2", python=sys.executable, environment=_environment(settings))
-        write_atomically(folder / f"{NAME}.{suffix}", text.encode())
+        # The folder is the user's own, who may keep it elsewhere.
+        write_atomically(folder / f"{NAME}.{suffix}", text.encode(), within=folder)
     _systemctl("daemon-reload")
     _systemctl("enable", f"{NAME}.timer")
     # One that ran already has read its units anew, and is begun again with them.

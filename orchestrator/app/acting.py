@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.app.results import require_own_folder
 from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
@@ -82,6 +83,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
     folder = (app.settings.cwd / to) if to else Path(record.spec.results)
+    require_own_folder(folder, app.settings.cwd)
     return Plan(
         run_id=record.run_id,
         actions=(FetchResults(machine_id=machines[-1].id, destination=str(folder)),),
@@ -89,9 +91,15 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
-    """Plan the end of everything that a run has."""
-    observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
+    """Plan the end of everything that a run has.
+
+    Raises:
+        BadRequestError: a link leads its results elsewhere.
+    """
     destination = record.spec.results if fetch and record.spec.job.run else None
+    if destination is not None:
+        require_own_folder(Path(destination), app.settings.cwd)
+    observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     return plan_teardown(record.run_id, observed, destination=destination)
 
 

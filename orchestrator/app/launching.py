@@ -16,7 +16,8 @@ from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
 from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
 from orchestrator.adapters.resources import resource
-from orchestrator.app.root import RESULTS, App
+from orchestrator.app.results import require_own_folder, results_folder
+from orchestrator.app.root import App
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, Resources
@@ -74,7 +75,7 @@ def new_launch(
         provider=provider,
         job=job,
         folder=str(app.settings.cwd),
-        results=str(_results_base(app, job) / RESULTS / run_id),
+        results=str(results_folder(_results_base(app, job), run_id)),
         job_digest=job_digest(job),
         keep=keep,
         recover=recover,
@@ -148,12 +149,13 @@ def launch_plan(
         avoided: what isn't to be rented, since it turned out to be unfit; only their places and types count.
 
     Raises:
-        BadRequestError: everybody is to reach its machines, or a new deadline for a machine that is there: it keeps
-            the one that it was born with.
+        BadRequestError: everybody is to reach its machines, a link leads its results elsewhere, or a new deadline for
+            a machine that is there: it keeps the one that it was born with.
         NoCapacityError: there is no offer, or none but what is to be avoided.
         OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
     """
     _refuse_everybody(spec)
+    require_own_folder(Path(spec.results), app.settings.cwd)
     read_secrets(spec.job.secrets, app.settings.environ)
     world = app.world(spec.provider)
     observed = observe_run(world, spec)

@@ -16,6 +16,7 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.resources import resource
 from orchestrator.adapters.settings import Settings, read_settings
+from orchestrator.app.results import prepare_results, results_folder
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 _LOOKERS = timedelta(seconds=5)
 """How long a command waits for one that only looks, such as `status`, which settles the ledger."""
-
-
-RESULTS = "kedge-results"
-"""The folder in which each run's results get a folder of their own."""
 
 
 class App:
@@ -151,8 +148,9 @@ class App:
         from orchestrator.core.actions import AwaitMachine, DestroyMachine, FetchResults
         from orchestrator.engine.apply import apply
 
-        if any(isinstance(action, FetchResults) for action in plan.actions):
-            _hide_from_git(Path(spec.results).parent)
+        for action in plan.actions:
+            if isinstance(action, FetchResults):
+                prepare_results(Path(action.destination), self.settings.cwd)
         try:
             return apply(plan, spec, self.world(spec.provider), events)
         finally:
@@ -218,7 +216,7 @@ class App:
             machine = next((m for m in world.provider.machines() if name in (m.id, m.run_id)), None)
             if machine is not None:
                 folder = str(self.settings.cwd)
-                results = str(self.settings.cwd / RESULTS / machine.run_id)
+                results = str(results_folder(self.settings.cwd, machine.run_id))
                 job = Job(name=machine.run_id, run="unknown")
                 spec = LaunchSpec(run_id=machine.run_id, provider=provider, job=job, folder=folder, results=results)
                 self.ledger.open_run(spec, machine.created_at)
@@ -274,12 +272,6 @@ class App:
 def _same_place(one: SshAddress, other: SshAddress) -> bool:
     """Tell whether two addresses are one machine's, whose host key may have been replaced in between."""
     return (one.host, one.port) == (other.host, other.port)
-
-
-def _hide_from_git(results: Path) -> None:
-    """Results lie in the user's repository: they are neither committed nor sent with the code."""
-    results.mkdir(parents=True, exist_ok=True)
-    (results / ".gitignore").write_text("*\n")
 
 
 def _only(runs: Sequence[RunRecord], *, elsewhere: Sequence[RunRecord]) -> RunRecord:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from orchestrator import __version__
+from orchestrator.adapters.files import write_atomically
 from orchestrator.app.selftest import Selftest
 from orchestrator.core.machine import Machine
 
@@ -53,7 +54,9 @@ def write_report(
             for line in test.tried
         ],
     }
-    path.write_text(redact(json.dumps(content, indent=2), environ) + "\n", encoding="utf-8")
+    write_atomically(
+        path, (redact(json.dumps(content, indent=2), environ) + "\n").encode(), mode=0o644, within=path.parent
+    )
 
 
 def redact(text: str, environ: Mapping[str, str]) -> str:

@@ -106,7 +106,11 @@ def schema(found: dict[str, Any], output: str | None) -> None:
     if output is None:
         print(text)
     else:
-        Path(output).write_text(text + "\n", encoding="utf-8")
+        from orchestrator.adapters.files import write_atomically
+
+        here = Path.cwd()
+        within = None if Path(output).is_absolute() else here
+        write_atomically(here / output, f"{text}\n".encode(), mode=0o644, within=within)
 
 
 def statuses(found: Sequence[RunStatus], strays: Sequence[Machine], *, as_json: bool, detailed: bool) -> None:

@@ -132,10 +132,12 @@ def _report_path() -> Path:
     import os
     from pathlib import Path
 
+    from orchestrator.adapters.files import require_no_link
     from orchestrator.app.selftest_report import REPORT
     from orchestrator.core.errors import BadRequestError
 
     path = Path.cwd() / REPORT
+    require_no_link(path, within=path.parent)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
         raise BadRequestError(f"{path} can't be written", fix="run the self-test in a folder of your own")
     return path

@@ -10,6 +10,7 @@ from orchestrator.adapters.code.delivery import Delivery
 from orchestrator.adapters.code.entries import Manifest
 from orchestrator.adapters.code.sent import SentCode
 from orchestrator.adapters.code.tree import CodeTree, TreeChangedError, read_tree
+from orchestrator.adapters.files import open_to_write
 from orchestrator.core.errors import KedgeError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Clock, CodeSummary, Progress, Remote
@@ -76,7 +77,7 @@ class GitCodeSource:
 
         tree = self._read()
         try:
-            with path.open("wb") as out:
+            with open_to_write(path) as out:
                 out.writelines(part.data for part in pack(tree, tree.manifest.entries, zstd=False))
         except OSError as err:
             raise KedgeError(

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from orchestrator.adapters.files import make_folder
 from orchestrator.core.errors import KedgeError
 
 _NAME = "id_ed25519"
@@ -24,7 +25,7 @@ def ensure_key(folder: Path) -> tuple[Path, str]:
 
 
 def _create(private: Path) -> None:
-    private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(private.parent)
     with tempfile.TemporaryDirectory(dir=private.parent, prefix=".new-key-") as aside:
         made = Path(aside) / _NAME
         _keygen("-q", "-t", "ed25519", "-N", "", "-C", "kedge", "-f", str(made))

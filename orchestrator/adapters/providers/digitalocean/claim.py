@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.ids import check_id
 from orchestrator.core.errors import ConflictError
 
@@ -18,8 +19,7 @@ def claim(folder: Path, machine_id: str) -> Iterator[None]:
     Raises:
         ConflictError: another process has it.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / f"{check_id(machine_id)}.lock").open("wb") as file:
+    with open_to_write(folder / f"{check_id(machine_id)}.lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:

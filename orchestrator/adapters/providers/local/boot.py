@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
+from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder
 from orchestrator.adapters.providers.local.services import Service
 from orchestrator.adapters.providers.local.sshd import (
@@ -44,7 +45,7 @@ def boot(folder: MachineFolder, facts: Facts) -> list[Service]:
 def _start_install(folder: MachineFolder, facts: Facts) -> subprocess.Popen[bytes]:
     agent = str(folder.root / "agent")
     argv = ["env", f"PYTHONPATH={agent}", facts.python, "-P", "-m", "kedge_agent"]
-    with (folder.root / "install.log").open("wb") as log:
+    with open_to_write(folder.root / "install.log") as log:
         return subprocess.Popen(
             [*argv, "install", "--root", str(folder.root)],
             stdin=subprocess.DEVNULL,
@@ -69,5 +70,5 @@ def _finish_install(install: subprocess.Popen[bytes], folder: MachineFolder) -> 
 def _start_watch(folder: MachineFolder) -> subprocess.Popen[bytes]:
     # kedge's own import path stays with init: the agent and the user's command begin with a clean one.
     argv = ["env", "-u", "PYTHONPATH", str(folder.root / "bin" / "kedge-agent"), "watch"]
-    with (folder.root / "watch.log").open("ab") as log:
+    with open_to_write(folder.root / "watch.log", append=True) as log:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.providers.local.processes import Ident, Mark, born
 
 
@@ -123,9 +123,7 @@ class MachineFolder:
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write one of the small files: whole, or not at all."""
-        aside = self.root / f".{name}.{os.getpid()}"
-        aside.write_text(json.dumps(value))
-        aside.replace(self.root / f"{name}.json")
+        write_atomically(self.root / f"{name}.json", json.dumps(value).encode())
 
     def tail(self, path: Path) -> str:
         """Return the last line of a log, empty for none."""

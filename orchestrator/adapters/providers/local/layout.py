@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 import orchestrator
+from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
@@ -52,14 +53,12 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
     """
     folder.write_facts(facts)
     _make_private(Path(facts.sockets))
-    (folder.root / "authorized_keys").write_text(order.authorized_key.strip() + "\n")
-    folder.sshd_config.write_text(_render_sshd_config(folder))
+    write_atomically(folder.root / "authorized_keys", f"{order.authorized_key.strip()}\n".encode())
+    write_atomically(folder.sshd_config, os.fsencode(_render_sshd_config(folder)))
     bin_folder = folder.root / "bin"
-    bin_folder.mkdir(exist_ok=True)
     path = _python_path(facts, bin_folder)
-    (folder.root / "machine.json").write_bytes(
-        msgspec.json.encode(_machine_config(folder, facts, order.store_url, path))
-    )
+    config = _machine_config(folder, facts, order.store_url, path)
+    write_atomically(folder.root / "machine.json", msgspec.json.encode(config))
     _unpack(order.agent_archive, folder.root / "agent")
 
 
@@ -119,8 +118,7 @@ def _python_path(facts: Facts, bin_folder: Path) -> tuple[str, ...]:
     if (home / "python").exists():
         return (str(home),)
     wrapper = bin_folder / "python"
-    wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(facts.python)} "$@"\n')
-    wrapper.chmod(0o755)
+    write_atomically(wrapper, f'#!/bin/sh\nexec {shlex.quote(facts.python)} "$@"\n'.encode(), mode=0o755)
     return (str(bin_folder), str(home))
 
 
@@ -154,5 +152,4 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) 
     content = tar.extractfile(member) if member.isfile() else None
     path = target / member.name
     if content is not None and ".." not in path.parts:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.read())
+        write_atomically(path, content.read(), within=target.parent)

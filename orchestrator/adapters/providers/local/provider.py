@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.local.claim import claim
@@ -208,7 +209,7 @@ class LocalProvider:
 
     def _start_init(self, folder: MachineFolder, facts: Facts) -> None:
         """Start the daemon; what is waited for is only its first process, which leaves it behind."""
-        with folder.log.open("ab") as log:
+        with open_to_write(folder.log, append=True) as log:
             starter = subprocess.Popen(
                 module_argv(facts, folder, "init"),
                 cwd=folder.root,

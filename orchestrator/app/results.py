@@ -1,0 +1,50 @@
+"""Where results go on the laptop: into the user's project, whose other files a stranger may have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.adapters.files import make_folder, require_no_link, write_atomically
+
+RESULTS = "kedge-results"
+"""The folder in which each run's results get a folder of their own."""
+
+_HIDDEN = ".gitignore"
+
+
+def results_folder(base: Path, run_id: str) -> Path:
+    """Name the folder of a run's results."""
+    return base / RESULTS / run_id
+
+
+def require_own_folder(destination: Path, cwd: Path) -> None:
+    """Refuse a destination that links would lead elsewhere, before anything is rented.
+
+    Raises:
+        BadRequestError: it names the link.
+    """
+    require_no_link(destination, within=_trusted(destination, cwd))
+    if _is_usual(destination):
+        require_no_link(destination.parent / _HIDDEN, within=destination.parent)
+
+
+def prepare_results(destination: Path, cwd: Path) -> None:
+    """Make the folder; in the user's repository results are neither committed nor sent with the code.
+
+    Raises:
+        BadRequestError: a link is in the way.
+    """
+    make_folder(destination, within=_trusted(destination, cwd))
+    if _is_usual(destination):
+        write_atomically(destination.parent / _HIDDEN, b"*\n", mode=0o644)
+
+
+def _is_usual(destination: Path) -> bool:
+    return destination.parent.name == RESULTS
+
+
+def _trusted(destination: Path, cwd: Path) -> Path:
+    """Name the folder that the user stands in, or has named: below it a repository may have put links."""
+    if _is_usual(destination):
+        return destination.parent.parent
+    return cwd if destination.is_relative_to(cwd) else destination.parent

@@ -1,0 +1,130 @@
+"""No file is written through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapters.files import (
+    make_folder,
+    open_to_write,
+    opened_folder,
+    read_small,
+    require_no_link,
+    write_atomically,
+)
+from orchestrator.core.errors import BadRequestError
+
+
+@pytest.fixture
+def bashrc(tmp_path: Path) -> Path:
+    """A file of the user's that links lead to."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "bashrc").write_text("mine")
+    return tmp_path / "home" / "bashrc"
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """Folders are made for the user alone, the mode is the one asked for, and nothing lies beside it afterwards."""
+    place = tmp_path / "a" / "b" / "file"
+    write_atomically(place, b"one")
+    write_atomically(place, b"two", mode=0o644, durable=True)
+    assert place.read_bytes() == b"two"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o644
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+    assert names(place.parent) == ["file"]
+
+
+@pytest.mark.parametrize("target", ["home/bashrc", "home/new", "place"])
+def test_a_link_in_a_files_place_is_refused(tmp_path: Path, bashrc: Path, target: str) -> None:
+    """Whether it leads to a file, to nothing, or to itself: the error names it, and nothing is written."""
+    place = tmp_path / "place"
+    place.symlink_to(target)
+    for write in (lambda: write_atomically(place, b"x"), lambda: open_to_write(place).close()):
+        with pytest.raises(BadRequestError, match="place is a link"):
+            write()
+    assert bashrc.read_text() == "mine"
+    assert names(bashrc.parent) == ["bashrc"]
+
+
+def test_a_link_in_the_folders_place_is_refused(tmp_path: Path, bashrc: Path) -> None:
+    """Nor does a file go into a folder that a link leads to."""
+    (tmp_path / "folder").symlink_to("home")
+    place = tmp_path / "folder" / "bashrc"
+    for write in (
+        lambda: write_atomically(place, b"x"),
+        lambda: open_to_write(place, append=True).close(),
+        lambda: make_folder(place.parent),
+    ):
+        with pytest.raises(BadRequestError, match="folder is a link"):
+            write()
+    assert bashrc.read_text() == "mine"
+
+
+def test_no_link_below_a_trusted_folder_is_followed(tmp_path: Path, bashrc: Path) -> None:
+    """The user's own folder may be reached through a link; at any depth below it none is."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "project").symlink_to("real")
+    (tmp_path / "real" / "results").symlink_to("../home")
+    within = tmp_path / "project"
+    write_atomically(within / "fine" / "file", b"x", within=within)
+    assert (tmp_path / "real" / "fine" / "file").read_bytes() == b"x"
+    for place in (within / "results" / "bashrc", within / "results" / "deep" / "er" / "file"):
+        with pytest.raises(BadRequestError, match="results is a link"):
+            write_atomically(place, b"x", within=within)
+        with pytest.raises(BadRequestError, match="results is a link"):
+            require_no_link(place, within=within)
+    assert names(bashrc.parent) == ["bashrc"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """Nothing waits for a pipe's reader, and no folder goes away."""
+    place = tmp_path / "place"
+    os.mkfifo(place) if kind == "pipe" else place.mkdir()
+    for write in (lambda: write_atomically(place, b"x"), lambda: open_to_write(place).close()):
+        with pytest.raises(BadRequestError, match="no plain file"):
+            write()
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
+    """The error says what is in the way."""
+    (tmp_path / "place").write_text("x")
+    with pytest.raises(BadRequestError, match="place is no folder"):
+        write_atomically(tmp_path / "place" / "file", b"x")
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A content that can't be written leaves the old file, and no other."""
+    write_atomically(tmp_path / "f" / "file", b"old")
+    with pytest.raises(TypeError):
+        write_atomically(tmp_path / "f" / "file", "text")  # type: ignore[arg-type]
+    assert names(tmp_path / "f") == ["file"]
+    assert (tmp_path / "f" / "file").read_bytes() == b"old"
+
+
+def test_descriptors_are_closed(tmp_path: Path) -> None:
+    """Also where a link is refused."""
+    (tmp_path / "link").symlink_to("nowhere")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with opened_folder(tmp_path / "a" / "b", within=tmp_path):
+            pass
+        with pytest.raises(BadRequestError):
+            make_folder(tmp_path / "link" / "x", within=tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_is_read_is_bounded(tmp_path: Path) -> None:
+    """A file may have the limit's size, and no more."""
+    (tmp_path / "file").write_bytes(b"x" * 10)
+    assert read_small(tmp_path / "file", limit=10) == b"x" * 10
+    with pytest.raises(BadRequestError, match="too large"):
+        read_small(tmp_path / "file", limit=9)
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]

@@ -1,0 +1,89 @@
+"""What writes on the laptop goes through `adapters/files.py`, which follows no link."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import orchestrator
+
+ROOT = Path(str(orchestrator.__file__)).parent
+METHODS = {"write_text", "write_bytes", "touch", "mkdir", "makedirs", "symlink_to", "hardlink_to", "rename", "link"}
+COPIES = {"copy", "copy2", "copyfile", "copytree", "move"}
+FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
+
+# What is left, by file and call, with its reason.
+EXCEPTIONS = {
+    ("adapters/files.py", "mkdir"): "the helper itself",
+    ("adapters/files.py", "open"): "by a descriptor",
+    ("adapters/files.py", "os.open"): "the helper itself",
+    ("adapters/code/git.py", "mkdir"): "in a folder that was just made, with a name that nobody could know",
+    ("adapters/code/git.py", "symlink_to"): "as above",
+    ("adapters/remote/keys.py", "hardlink_to"): "fails where anything is",
+    ("adapters/remote/places.py", "mkdir"): "looked at afterwards, and refused unless it is the user's own",
+    ("adapters/settings.py", "mkdir"): "as above",
+    ("adapters/providers/local/claim.py", "mkdir"): "in the private state folder; a machine's folder",
+    ("adapters/providers/local/layout.py", "mkdir"): "looked at afterwards, and refused unless it is private",
+    ("adapters/providers/local/sshd.py", "mkdir"): "/run/sshd, root's own",
+    ("adapters/objects/fetching.py", "mkdir"): "compared with where it really lies before",
+    ("adapters/objects/fetching.py", "os.open"): "O_NOFOLLOW, in a folder that is looked at before",
+    ("adapters/objects/fetching.py", "symlink_to"): "makes a link, in the place of what was removed",
+    ("app/selftest.py", "copytree"): "in a folder that was just made, with a name that nobody could know",
+    ("cli/program.py", "os.open"): "/dev/null",
+    ("cli/signals.py", "os.open"): "/dev/null",
+}
+
+
+def test_every_writer_on_the_laptop_uses_the_helper() -> None:
+    """A call that makes or changes a file by its name is the helper's, or has a reason above that still holds."""
+    found = {
+        (str(path.relative_to(ROOT)), call)
+        for path in ROOT.rglob("*.py")
+        if "agent" not in path.relative_to(ROOT).parts[:1]
+        for call in writers(ast.parse(path.read_text()))
+    }
+    assert found == set(EXCEPTIONS)
+
+
+def test_the_search_finds_what_it_is_for() -> None:
+    """Each way to write by name is seen, and reading isn't."""
+    source = """
+        p.write_text(x); p.open("w"); p.open(mode="ab"); open(p, "x"); os.open(p, os.O_RDWR); shutil.copy2(a, b)
+        p.mkdir(); open(p); p.open("rb"); os.open(p, os.O_RDONLY); tar.open(fileobj=p, mode="w"); text.replace("a", "b")
+    """
+    calls = list(writers(ast.parse("if True:\n" + source.replace(";", "\n       "))))
+    assert sorted(calls) == ["copy2", "mkdir", "open", "open", "open", "os.open", "write_text"]
+
+
+def writers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="os"), attr="open"):
+                if FLAGS & set(names(node)) or "O_RDONLY" not in names(node):
+                    yield "os.open"
+            case ast.Attribute(value=ast.Name(id="shutil"), attr=name) if name in COPIES:
+                yield name
+            case ast.Attribute(attr="open") if writes(node, first=0):
+                yield "open"
+            case ast.Name(id="open") if writes(node, first=1) and isinstance(node.args[0], ast.Name | ast.Attribute):
+                yield "open"
+            case ast.Attribute(attr=name) if name in METHODS:
+                yield name
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Attribute):
+            yield part.attr
+
+
+def writes(call: ast.Call, *, first: int) -> bool:
+    """Tell whether a call has a mode that writes, in its place or by its name."""
+    if any(word.arg == "fileobj" for word in call.keywords):
+        return False
+    modes = [*call.args[first : first + 1], *(word.value for word in call.keywords if word.arg == "mode")]
+    texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+    return any(set(text) & set("wax+") and len(text) <= 3 for text in texts)
