@@ -152,17 +152,24 @@ def read_small(path: Path, *, limit: int) -> bytes:
 
 
 def _enter(place: Path, above: int) -> int:
-    """Open a folder in another, whose descriptor it takes the place of."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(place.name, 0o700, dir_fd=above)
+    """Open a folder in another, whose descriptor it takes the place of; make it where there is none."""
     try:
-        below = os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        below = _open_folder(place, above)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(place.name, 0o700, dir_fd=above)
+        below = _open_folder(place, above)
+    os.close(above)
+    return below
+
+
+def _open_folder(place: Path, above: int) -> int:
+    try:
+        return os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     except OSError as err:
         if err.errno in _LINK_ERRORS:
             raise _link(place) if place.is_symlink() else _no_folder(place) from err
         raise
-    os.close(above)
-    return below
 
 
 def _require_plain(path: Path, folder: int) -> None:

@@ -34,6 +34,22 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
         sync_folder(path.parent)
 
 
+def open_log(path: Path) -> int:
+    """Open a file that lines are added to; a link that the job has put in its place is removed and never followed.
+
+    Returns:
+        A descriptor that reads, and writes at the end.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except OSError:
+        if not path.is_symlink():
+            raise
+    path.unlink()
+    return os.open(path, flags, 0o644)
+
+
 def write_json(path: Path, content: object, *, mode: int = 0o644, durable: bool = False) -> None:
     """Write a JSON file, whole or not at all."""
     write_atomically(path, json.dumps(content).encode() + b"\n", mode=mode, durable=durable)

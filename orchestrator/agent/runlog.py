@@ -10,6 +10,8 @@ import re
 import time
 from pathlib import Path
 
+from .files import open_log
+
 LINE_LIMIT_BYTES = 64 * 1024
 _ENDS = re.compile(rb"\r\n|\n|\r")
 
@@ -85,7 +87,7 @@ class RunLog:
 
     def _append(self, content: bytes) -> None:
         # Opened anew each time: restored results replace the file once, before the first attempt.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_log(self._path)
         try:
             if self._torn and not _ends_with_newline(descriptor):
                 content = b"\n" + content

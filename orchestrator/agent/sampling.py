@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from .files import write_json
+from .files import open_log, write_json
 from .gpus import read_gpus
 from .layout import Layout
 from .report import size_of
@@ -62,7 +62,7 @@ def append_bounded(path: Path, line: bytes, limit: int) -> None:
     """Append a line; a file that is full becomes the one before, and the one before that goes."""
     if size_of(path) + len(line) > limit:
         path.replace(path.with_name(f"{path.stem}.1{path.suffix}"))
-    with path.open("ab", buffering=0) as stream:
+    with open(open_log(path), "ab", buffering=0) as stream:  # noqa: PTH123 - a descriptor, not a path
         stream.write(line)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -40,13 +41,13 @@ def test_a_line_that_a_kill_has_torn_does_not_swallow_the_next(tmp_path: Path) -
 
 
 def test_lines_that_were_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
-    """When there is room again, the log says how many are missing."""
+    """When the log can be written again, it says how many are missing."""
     path = tmp_path / "run.log"
-    path.symlink_to("/dev/full")
+    path.mkdir()
     log = RunLog(path)
     log.lines([b"1", b"2"])
     log.lines([b"3"])
-    path.unlink()
+    path.rmdir()
     log.lines([b"4"])
     assert [line.split(" ", 1)[1] for line in path.read_text().splitlines()] == [
         "[kedge] 3 lines were lost: the disk was full",
@@ -87,3 +88,16 @@ def test_the_way_to_the_deadline_leaves_time_to_save_and_to_ship(
     """Grace and shipping come off the end, but never more than half of a short life."""
     planned = plan_timetable(1000.0, 1000.0 + lifetime, grace)
     assert (planned.stop, planned.last_ship, planned.end) == (1000 + stop, 1000 + last_ship, 1000 + lifetime)
+
+
+@pytest.mark.parametrize(
+    "append", [lambda path: append_bounded(path, b"x\n", 50), lambda path: RunLog(path).remark("x")]
+)
+def test_a_log_is_not_written_through_a_link(tmp_path: Path, append: Callable[[Path], None]) -> None:
+    """The job may put a link in the log's place: what it leads to stays as it is, and the log takes its place back."""
+    (tmp_path / "other").write_text("another's\n")
+    (tmp_path / "log").symlink_to("other")
+    append(tmp_path / "log")
+    assert (tmp_path / "other").read_text() == "another's\n"
+    assert not (tmp_path / "log").is_symlink()
+    assert (tmp_path / "log").read_text().endswith("x\n")

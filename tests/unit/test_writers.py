@@ -57,21 +57,25 @@ def test_the_search_finds_what_it_is_for() -> None:
 
 
 def writers(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        match node.func:
-            case ast.Attribute(value=ast.Name(id="os"), attr="open"):
-                if FLAGS & set(names(node)) or "O_RDONLY" not in names(node):
-                    yield "os.open"
-            case ast.Attribute(value=ast.Name(id="shutil"), attr=name) if name in COPIES:
-                yield name
-            case ast.Attribute(attr="open") if writes(node, first=0):
-                yield "open"
-            case ast.Name(id="open") if writes(node, first=1) and isinstance(node.args[0], ast.Name | ast.Attribute):
-                yield "open"
-            case ast.Attribute(attr=name) if name in METHODS:
-                yield name
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return filter(None, map(writer, calls))
+
+
+def writer(call: ast.Call) -> str:
+    """Name what a call writes with; empty where it doesn't."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="os"), attr="open"):
+            reads = "O_RDONLY" in names(call) and not FLAGS & set(names(call))
+            return "" if reads else "os.open"
+        case ast.Attribute(value=ast.Name(id="shutil"), attr=name) if name in COPIES:
+            return name
+        case ast.Attribute(attr="open") if writes(call, first=0):
+            return "open"
+        case ast.Name(id="open") if writes(call, first=1):
+            return "open"
+        case ast.Attribute(attr=name) if name in METHODS:
+            return name
+    return ""
 
 
 def names(node: ast.AST) -> Iterator[str]:

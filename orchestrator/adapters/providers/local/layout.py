@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 import orchestrator
-from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.files import make_folder, write_atomically
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
@@ -56,6 +56,7 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
     write_atomically(folder.root / "authorized_keys", f"{order.authorized_key.strip()}\n".encode())
     write_atomically(folder.sshd_config, os.fsencode(_render_sshd_config(folder)))
     bin_folder = folder.root / "bin"
+    make_folder(bin_folder)
     path = _python_path(facts, bin_folder)
     config = _machine_config(folder, facts, order.store_url, path)
     write_atomically(folder.root / "machine.json", msgspec.json.encode(config))
