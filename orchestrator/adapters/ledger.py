@@ -245,7 +245,7 @@ class SqliteLedger:
         return int(self._read("PRAGMA user_version")[0][0])
 
 
-def _try_lock(file: IO[str]) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_link_in_a_files_place_is_refused(tmp_path: Path, bashrc: Path, target
     """Whether it leads to a file, to nothing, or to itself: the error names it, and nothing is written."""
     place = tmp_path / "place"
     place.symlink_to(target)
-    for write in (lambda: write_atomically(place, b"x"), lambda: open_to_write(place).close()):
+    for write in writers(place):
         with pytest.raises(BadRequestError, match="place is a link"):
             write()
     assert bashrc.read_text() == "mine"
@@ -54,11 +55,8 @@ def test_a_link_in_the_folders_place_is_refused(tmp_path: Path, bashrc: Path) ->
     """Nor does a file go into a folder that a link leads to."""
     (tmp_path / "folder").symlink_to("home")
     place = tmp_path / "folder" / "bashrc"
-    for write in (
-        lambda: write_atomically(place, b"x"),
-        lambda: open_to_write(place, append=True).close(),
-        lambda: make_folder(place.parent),
-    ):
+    attempts: list[Callable[[], None]] = [*writers(place), lambda: make_folder(place.parent)]
+    for write in attempts:
         with pytest.raises(BadRequestError, match="folder is a link"):
             write()
     assert bashrc.read_text() == "mine"
@@ -85,7 +83,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
     """Nothing waits for a pipe's reader, and no folder goes away."""
     place = tmp_path / "place"
     os.mkfifo(place) if kind == "pipe" else place.mkdir()
-    for write in (lambda: write_atomically(place, b"x"), lambda: open_to_write(place).close()):
+    for write in writers(place):
         with pytest.raises(BadRequestError, match="no plain file"):
             write()
 
@@ -128,3 +126,12 @@ def test_what_is_read_is_bounded(tmp_path: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
+
+
+def writers(place: Path) -> list[Callable[[], None]]:
+    """Each way to write a file."""
+    return [
+        lambda: write_atomically(place, b"x"),
+        lambda: open_to_write(place).close(),
+        lambda: open_to_write(place, append=True).close(),
+    ]

@@ -19,7 +19,7 @@ from orchestrator.agent import wire as agent
 from orchestrator.agent.accelerators import Accelerators
 from orchestrator.agent.errors import RequestError
 from orchestrator.agent.wheels import choose_index
-from orchestrator.app.root import RESULTS
+from orchestrator.app.results import RESULTS
 from orchestrator.core import report, wire
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import RunState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import posixpath
@@ -116,6 +117,12 @@ def _sendable(path: str) -> str:
 def _checked_link(root: Path, path: str) -> str:
     target = os.readlink(f"{root}/{path}")  # noqa: PTH115 - bytes that are no UTF-8 must stay what they are
     written = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if _is_circle(f"{root}/{path}"):
+        raise BadRequestError(
+            f"the link {path!r} leads round in circles",
+            why="it leads to nothing",
+            fix="remove it, or name it in .kedgeignore",
+        )
     # Once as written, and once through the links on its way.
     real = os.path.realpath(f"{root}/{posixpath.dirname(path)}/{target}")
     inside = os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root)
@@ -126,3 +133,11 @@ def _checked_link(root: Path, path: str) -> str:
             fix="make it relative and inside the folder, name it in .kedgeignore, or send its target as data",
         )
     return target
+
+
+def _is_circle(link: str) -> bool:
+    try:
+        os.stat(link)  # noqa: PTH116 - a path with bytes that are no UTF-8
+    except OSError as err:
+        return err.errno == errno.ELOOP
+    return False

@@ -22,10 +22,12 @@ def find_job(cwd: Path, name: str | None) -> Path | None:
             that `kedge.yaml`, in `cwd`, or among the jobs that come with kedge.
 
     Raises:
-        BadRequestError: there is no such file.
+        BadRequestError: there is no such file, or a `kedge.yaml` that is none.
     """
     if name is None:
-        return nearest_job(cwd)
+        nearest = nearest_job(cwd)
+        _refuse_odd(cwd, nearest)
+        return nearest
     path = Path(name)
     if path.suffix in _SUFFIXES or len(path.parts) > 1:
         return _given_file(cwd, name)
@@ -43,6 +45,16 @@ def nearest_job(cwd: Path) -> Path | None:
     """Return the nearest `kedge.yaml`, in this folder or above."""
     folders = (cwd.absolute(), *cwd.absolute().parents)
     return next((folder / JOB_FILE for folder in folders if (folder / JOB_FILE).is_file()), None)
+
+
+def _refuse_odd(cwd: Path, nearest: Path | None) -> None:
+    """Refuse a `kedge.yaml` that is a folder, a pipe or a link to nothing, rather than rent for another job."""
+    for folder in (cwd.absolute(), *cwd.absolute().parents):
+        path = folder / JOB_FILE
+        if path == nearest:
+            return
+        if path.is_symlink() or path.exists():
+            raise BadRequestError(f"{path} is no plain file", fix="remove it, or name a job file with --job")
 
 
 def named_jobs(cwd: Path) -> dict[str, Path]:

@@ -246,3 +246,13 @@ def test_a_change_of_a_remembered_file_is_seen(work: Path, tmp_path: Path, conte
     (work / "train.py").write_text(content)
     os.utime(work / "train.py", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert summary(work, tmp_path, Later()).hash != first
+
+
+@pytest.mark.parametrize("target", ["loop", "other", "d/../loop"])
+def test_a_link_that_leads_round_in_circles_is_refused(work: Path, tmp_path: Path, target: str) -> None:
+    """While planning: a machine would refuse it, but that is rented by then."""
+    (work / "d").mkdir()
+    (work / "loop").symlink_to(target)
+    (work / "other").symlink_to("loop")
+    with pytest.raises(BadRequestError, match="leads round in circles"):
+        summary(work, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,23 @@ def test_without_a_name_the_nearest_kedge_yaml_upward_is_meant(project: Path) ->
 def test_without_a_name_and_a_file_there_is_none(tmp_path: Path) -> None:
     """The caller then opens a plain machine."""
     assert find_job(tmp_path, None) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "itself", "nothing"])
+def test_a_kedge_yaml_that_is_no_file_is_refused(project: Path, kind: str) -> None:
+    """Rather than rent for a job further up, or for none."""
+    place = project / "deep" / "kedge.yaml"
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "folder":
+            place.mkdir()
+        case "itself":
+            place.symlink_to("kedge.yaml")
+        case _:
+            place.symlink_to("nowhere")
+    with pytest.raises(BadRequestError, match="no plain file"):
+        find_job(project / "deep" / "er", None)
 
 
 def test_a_name_is_looked_for_beside_the_nearest_then_here_then_among_kedges_own(project: Path) -> None:
