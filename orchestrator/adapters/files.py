@@ -89,6 +89,15 @@ def make_folder(path: Path, *, within: Path | None = None) -> None:
         pass
 
 
+def make_destination(path: Path) -> None:
+    """Make the folder that results are copied to; neither it nor the one that it lies in may be a link.
+
+    Raises:
+        BadRequestError: one of them is, or is no folder.
+    """
+    make_folder(path, within=path.parent.parent)
+
+
 def require_no_link(path: Path, *, within: Path) -> None:
     """Refuse a path below a folder where it, or a folder on the way, is a link; nothing needs to be there yet.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from orchestrator.adapters.files import make_folder
+from orchestrator.adapters.files import make_destination
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, SshAddress
@@ -71,7 +71,7 @@ class RsyncMover:
             UnreachableError: the connection broke; a repeated call goes on from there.
             KedgeError: there is no such folder, or rsync is missing on one side.
         """
-        make_folder(Path(destination))
+        make_destination(Path(destination))
         source = posixpath.join(machine.root, folder)
         self._copy(machine, ["--", f"{_HOST}:{source}/", f"{destination}/"], progress)
 

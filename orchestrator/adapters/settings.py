@@ -51,7 +51,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     env = os.environ if environ is None else environ
     state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge"))
     return Settings(
-        state_dir=_private_folder(state.expanduser().resolve()),
+        state_dir=_private_folder(Path(os.path.realpath(state.expanduser()))),
         runtime_dir=_private_folder(_runtime_dir(env)),
         provider=env.get("KEDGE_PROVIDER") or "local",
         config_file=Path(env.get("KEDGE_CONFIG") or user_config_path("kedge") / "config.yaml").expanduser(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.adapters.files import make_folder, require_no_link, write_atomically
+from orchestrator.adapters.files import require_no_link, write_atomically
 
 RESULTS = "kedge-results"
 """The folder in which each run's results get a folder of their own."""
@@ -29,12 +29,12 @@ def require_own_folder(destination: Path, cwd: Path) -> None:
 
 
 def prepare_results(destination: Path, cwd: Path) -> None:
-    """Make the folder; in the user's repository results are neither committed nor sent with the code.
+    """Look again; in the user's repository results are neither committed nor sent with the code.
 
     Raises:
         BadRequestError: a link is in the way.
     """
-    make_folder(destination, within=_trusted(destination, cwd))
+    require_own_folder(destination, cwd)
     if _is_usual(destination):
         write_atomically(destination.parent / _HIDDEN, b"*\n", mode=0o644)
 

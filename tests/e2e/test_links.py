@@ -70,5 +70,13 @@ def test_results_are_not_fetched_through_a_link(laptop: Laptop, bashrc: Path) ->
     assert names(bashrc.parent) == [".bashrc"]
 
 
+def test_a_state_folder_of_the_users_may_be_reached_through_a_link(laptop: Laptop, tmp_path: Path) -> None:
+    """Somebody who keeps it on another disk has made that link himself."""
+    (tmp_path / "disk").mkdir(mode=0o700)
+    laptop.state.symlink_to(tmp_path / "disk")
+    assert laptop.json("status", "--all") == []
+    assert (tmp_path / "disk" / "ledger.db").is_file()
+
+
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]

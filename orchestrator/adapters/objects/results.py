@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from orchestrator.adapters.files import make_destination
 from orchestrator.adapters.objects.bucket import Bucket
 from orchestrator.adapters.objects.fetching import Fetching
 from orchestrator.adapters.objects.manifest import Manifest, ShippedFile, run_key
@@ -77,6 +78,7 @@ class Results:
         files = self._files(run_id)
         if not files:
             return
+        make_destination(Path(destination))
         tally = Tally(progress, sum(file.bytes for file in files))
         fetching = Fetching(self._bucket, run_key(run_id, "blobs/"), Path(destination), tally)
         # Links are made when what they lead to is there: nothing is written through one.

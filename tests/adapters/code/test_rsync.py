@@ -57,6 +57,19 @@ def test_a_file_arrives_under_the_targets_name(mover: RsyncMover, box: Box, tmp_
     assert (box.root / "data" / "in" / "table.csv").read_text() == "1,2"
 
 
+@pytest.mark.parametrize("link", ["results", "results/run-1"])
+def test_nothing_is_fetched_through_a_link(mover: RsyncMover, box: Box, tmp_path: Path, link: str) -> None:
+    """A link that came into the place of a run's folder, or of the one around it, while the run was at work."""
+    (box.root / "output").mkdir()
+    (box.root / "output" / "authorized_keys").write_text("a stranger's")
+    (tmp_path / "user").mkdir()
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "user")
+    with pytest.raises(BadRequestError, match="is a link"):
+        mover.fetch(box.machine, "output", str(tmp_path / "results" / "run-1"), ignore)
+    assert list((tmp_path / "user").iterdir()) == []
+
+
 def test_what_a_link_out_of_the_data_points_to_is_sent(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
     """A data set of links to a big disk arrives as data."""
     (tmp_path / "disk").write_text("big")

@@ -169,3 +169,15 @@ def test_a_result_in_the_place_of_unfinished_ones_is_refused(shelf: Shelf, tmp_p
         fetch(shelf, tmp_path / "here")
     assert files_below(tmp_path / "here") == {"good": b"fine"}
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("link", ["results", "results/run-1"])
+def test_nothing_is_fetched_through_a_link_in_the_destinations_place(shelf: Shelf, tmp_path: Path, link: str) -> None:
+    """Whether the run's folder is one, or the folder around it."""
+    ship(shelf, {"authorized_keys": b"a stranger's"})
+    (tmp_path / "user").mkdir()
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "user")
+    with pytest.raises(BadRequestError, match="is a link"):
+        fetch(shelf, tmp_path / "results" / "run-1")
+    assert list((tmp_path / "user").iterdir()) == []
