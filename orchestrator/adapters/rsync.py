@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from orchestrator.adapters.arrivals import Homecoming
+from orchestrator.adapters.datatree import must_copy
 from orchestrator.adapters.files import make_destination
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, SshAddress
 from orchestrator.core.ports import Connector, Progress
+from orchestrator.core.report import ResultFile
+from orchestrator.core.tree import Arrival
 
 _STALL_SECONDS = 60
 _PARTIAL = ".kedge-partial"
@@ -22,9 +26,17 @@ _PROGRESS = re.compile(rb"^\s*([\d,.]+)\s+(\d+)%")
 _VANISHED = 24
 # rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
 _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
+# No link is brought home, whatever the machine sends: `Homecoming` makes those that stay inside. What would make a git
+# repository of a folder comes under another name (core/tree.py, home_path).
+_HOME = (
+    *("--no-links", "--filter=+ [Hh][Ee][Aa][Dd]/", "--filter=- [Hh][Ee][Aa][Dd]"),
+    *("--filter=+ .[Gg][Ii][Tt]/", "--filter=- .[Gg][Ii][Tt]"),
+)
 # What is unpacked belongs to whoever unpacks it, and no device is data.
 _OPTIONS = (
     *("--archive", "--no-owner", "--no-group", "--no-devices", "--no-specials", "--protect-args"),
+    # Neither setuid nor sticky: on the way home, that is the laptop's own rsync, whatever the machine sends.
+    "--chmod=ug-s,-t",
     # Never under the file's own name, where half of it would pass for the whole.
     *("--partial", f"--partial-dir={_PARTIAL}"),
     *("--info=progress2", "--no-human-readable", f"--timeout={_STALL_SECONDS}"),
@@ -49,7 +61,8 @@ class RsyncMover:
             delete: also remove what a source folder doesn't have.
 
         Raises:
-            BadRequestError: there is no such source, or the target leaves the data folder.
+            BadRequestError: there is no such source, the target leaves the data folder, or a link leaves the source for
+                somewhere that the mount doesn't say.
             UnreachableError: the connection broke; a repeated call goes on from there.
             KedgeError: rsync is missing on one side, or can't do it.
         """
@@ -58,14 +71,26 @@ class RsyncMover:
             raise BadRequestError(f"there is no {source}", fix="correct `file_mounts` or `data` in the job file")
         target = posixpath.join(machine.root, "data", _checked(mount.target))
         folder = source.is_dir()
+        copies = must_copy(source, mount.follows)
         self._make_folder(machine, target if folder else posixpath.dirname(target))
-        # A link out of a data set would point to nothing on the machine: what it points to is sent.
-        options = ["--copy-unsafe-links", *(["--delete"] if delete and folder else [])]
+        # Only where it has just been looked which they are: what rsync finds unsafe then is what the plan has shown, or
+        # leads back into the source by an absolute path, which would lead nowhere on the machine.
+        copied = ["--copy-unsafe-links"] if copies else []
+        options = [*copied, *(["--delete"] if delete and folder else [])]
         slash = "/" if folder else ""
         self._copy(machine, [*options, "--", f"{source}{slash}", f"{_HOST}:{target}{slash}"], progress)
 
-    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
+    def fetch(
+        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+    ) -> Arrival:
         """Copy a folder, absolute or below the machine's root, into a folder of the laptop's.
+
+        Args:
+            machine: the sender.
+            folder: on the machine.
+            destination: on the laptop.
+            progress: called now and then.
+            files: what the machine says lies there; links that it doesn't name don't come.
 
         Raises:
             UnreachableError: the connection broke; a repeated call goes on from there.
@@ -73,7 +98,11 @@ class RsyncMover:
         """
         make_destination(Path(destination))
         source = posixpath.join(machine.root, folder)
-        self._copy(machine, ["--", f"{_HOST}:{source}/", f"{destination}/"], progress)
+        self._copy(machine, [*_HOME, "--", f"{_HOST}:{source}/", f"{destination}/"], progress)
+        homecoming = Homecoming(Path(destination), files)
+        for path, place in homecoming.to_copy():
+            self._copy(machine, ["--no-links", "--", f"{_HOST}:{source}/{path}", str(place)], _quietly)
+        return homecoming.finish()
 
     def _make_folder(self, machine: Machine, folder: str) -> None:
         done = self._connector.connect(_address(machine)).run(["mkdir", "-p", "--", folder])
@@ -89,6 +118,10 @@ class RsyncMover:
         exit_code, said = _run([self._program, *_OPTIONS, *own, *arguments], progress)
         if exit_code not in {0, _VANISHED}:
             raise _explain(exit_code, said)
+
+
+def _quietly(_done: int, _total: int) -> None:
+    """Leave out the progress of what is copied in an instant."""
 
 
 # rsync wants a host's name where the SSH client has its HostName option; a name has no colons as IPv6 does.

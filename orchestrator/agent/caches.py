@@ -113,6 +113,7 @@ def _fetch(layout: Layout, store: ObjectStore, folder: Path) -> int:
         try:
             for chunk in store.get(_key(folder)):
                 packed.write(chunk)
+                _require_small(packed.tell())
         except FileNotFoundError:
             return 0
         packed.seek(0)
@@ -124,8 +125,11 @@ def _fetch(layout: Layout, store: ObjectStore, folder: Path) -> int:
 def _unpack(packed: IO[bytes], folder: Path) -> int:
     folder.mkdir()
     count = 0
+    size = 0
     with tarfile.open(fileobj=packed, mode="r:gz") as tar:
         for member in tar:
+            size += member.size
+            _require_small(size)
             content = tar.extractfile(member) if member.isfile() else None
             if content is None:
                 continue
@@ -137,3 +141,9 @@ def _unpack(packed: IO[bytes], folder: Path) -> int:
             os.utime(path, (member.mtime, member.mtime))
             count += 1
     return count
+
+
+def _require_small(size: int) -> None:
+    """Refuse what no machine of kedge's has packed: it could fill the disk."""
+    if size > LIMIT_BYTES:
+        raise AgentError(f"they are more than {LIMIT_BYTES >> 20} MiB")

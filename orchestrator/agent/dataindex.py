@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
-import posixpath
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from .errors import AgentError
+from .files import join_bounded
+from .treerule import find_fault
 
 INDEX = "index.json.gz"
 SHARDS = "shards/"
 OWN = ".kedge"
 """The folder inside a data set that is kedge's own."""
 _FORMAT = 1
+_LIMIT = 1 << 62
+_CHUNK_BYTES = 1 << 20
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -63,8 +68,8 @@ def parse_index(raw: bytes) -> DataIndex:
         AgentError: it is none, or holds what none may hold.
     """
     try:
-        return _parse(json.loads(gzip.decompress(raw)))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as err:
+        return _parse(json.loads(_unpacked(raw)))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as err:
         raise AgentError(
             "the data set's index can't be read", why=str(err), fix="bring kedge up to date, and sync the data again"
         ) from err
@@ -73,17 +78,31 @@ def parse_index(raw: bytes) -> DataIndex:
 def _parse(found: Mapping[str, Any]) -> DataIndex:
     if found["format"] != _FORMAT:
         raise ValueError(f"its format is {found['format']!r}")
-    return DataIndex(
+    index = DataIndex(
         is_file=bool(found["is_file"]),
         files=tuple(_parse_file(file) for file in found["files"]),
-        links={_checked(path): _checked_link(path, target) for path, target in found["links"].items()},
-        folders=tuple(_checked(path) for path in found["folders"]),
+        links=dict(found["links"]),
+        folders=tuple(found["folders"]),
     )
+    no_folders = {*index.links, *(file.path for file in index.files)}
+    if fault := find_fault(index.paths, index.links, no_folders):
+        raise ValueError(f"no data set is so: {fault}")
+    if own := next((path for path in index.paths if path.partition("/")[0] == OWN), ""):
+        raise ValueError(f"{own!r} is kedge's own")
+    return index
+
+
+def _unpacked(raw: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+        return join_bounded(iter(partial(stream.read, _CHUNK_BYTES), b""), "an index, unpacked,")
 
 
 def _parse_file(raw: Mapping[str, Any]) -> DataFile:
     pieces = tuple(_parse_piece(piece) for piece in raw["pieces"])
-    return DataFile(_checked(raw["path"]), int(raw["mode"]) & 0o777, int(raw["mtime_ns"]), pieces)
+    file = DataFile(str(raw["path"]), int(raw["mode"]) & 0o777, int(raw["mtime_ns"]), pieces)
+    if abs(file.mtime_ns) >= _LIMIT or file.bytes >= _LIMIT:
+        raise ValueError(f"{file.path!r} can't have such a size or time")
+    return file
 
 
 def _parse_piece(raw: Mapping[str, Any]) -> Piece:
@@ -91,17 +110,3 @@ def _parse_piece(raw: Mapping[str, Any]) -> Piece:
     if not _SHA256.fullmatch(piece.shard) or piece.offset < 0 or piece.bytes <= 0:
         raise ValueError(f"{raw} is no piece of a shard")
     return piece
-
-
-def _checked(path: str) -> str:
-    parts = path.split("/")
-    if not {"", ".", ".."}.isdisjoint(parts) or "\0" in path or parts[0] == OWN:
-        raise ValueError(f"{path!r} is no path of a data set")
-    return path
-
-
-def _checked_link(path: str, target: str) -> str:
-    written = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    if not target or posixpath.isabs(target) or written == ".." or written.startswith("../") or "\0" in target:
-        raise ValueError(f"the link {path!r} leaves the data set")
-    return target

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from .datafolder import DataFolder, Draft, own_folder
 from .dataindex import INDEX, SHARDS, DataIndex, Piece, parse_index
 from .errors import AgentError, RequestError
-from .files import locked, write_atomically
+from .files import join_bounded, locked, write_atomically
 from .layout import NAME, Layout
 from .parse import read_machine_config
 from .store import FolderStore, ObjectStore
@@ -213,7 +213,7 @@ class _Mirror:
 
     def _get(self, shard: str) -> memoryview:
         try:
-            return memoryview(b"".join(self._store.get(SHARDS + shard)))
+            return memoryview(join_bounded(self._store.get(SHARDS + shard), f"shard {shard}"))
         except FileNotFoundError as err:
             raise _ShardGoneError(f"shard {shard} is missing") from err
 

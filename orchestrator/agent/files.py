@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from .errors import AgentError
 
 POLL_SECONDS = 0.02
+WHOLE_BYTES = 256 << 20
+"""What is read in one piece, such as a list of files, is no larger than this."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
@@ -63,6 +65,22 @@ def read_json(path: Path, limit_bytes: int = 1 << 24) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def join_bounded(chunks: Iterable[bytes], what: str) -> bytes:
+    """Join what is read in one piece.
+
+    Raises:
+        AgentError: it is larger than WHOLE_BYTES: nothing that kedge writes is.
+    """
+    pieces: list[bytes] = []
+    left = WHOLE_BYTES
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            raise AgentError(f"{what} is larger than {WHOLE_BYTES >> 20} MiB, and is not read")
+        pieces.append(chunk)
+    return b"".join(pieces)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,27 +1,49 @@
-"""Bring a run's results back from the object store, before its first attempt on a new machine."""
+"""Bring a run's results back from the object store, before its first attempt on a new machine.
+
+Other machines may write to the store, too: what its manifest names is checked here, entry by entry. What can't be is
+left out, and named in the run's log.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import math
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .files import read_json, write_json
 from .layout import Layout
-from .parse import clean_relative
 from .results import APPENDED
 from .runlog import RunLog
 from .shipping import blob_key, read_manifest, unit_of
 from .store import ObjectStore, open_store
+from .treerule import is_tree_path, make_folders, stays_inside
 from .wire import MachineConfig
 
 _CHUNK_BYTES = 1 << 20
 _DONE = {"state": "done"}
 _BEGUN = {"state": "begun"}
+_DEPTH = 200
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class _UnfitError(Exception):
+    """Why an entry of the manifest isn't restored."""
+
+
+class _Entry(NamedTuple):
+    """One result, checked; `link` is what a link holds."""
+
+    path: str
+    bytes: int
+    sha256: str
+    mtime: float
+    link: str
 
 
 def is_restored(layout: Layout) -> bool:
@@ -54,72 +76,124 @@ def restore(
 
 def _restore(layout: Layout, store: ObjectStore, log: RunLog, is_unwanted: Callable[[], bool]) -> None:
     manifest = read_manifest(store)
-    entries = sorted(manifest.get("files", ()), key=lambda entry: (not unit_of(entry["path"]), entry["path"]))
+    rows = manifest.get("files", ())
     restored = 0
-    for entry in sorted(entries, key=lambda entry: "link" in entry):
+    for entry in _in_order(rows, log):
         if is_unwanted():
             return
-        restored += _restore_entry(layout, store, entry, log)
-    if entries:
+        try:
+            restored += _restore_entry(layout, store, entry)
+        except _UnfitError as err:
+            _tell(log, entry.path, err)
+    if rows:
         checkpoint = manifest.get("checkpoint") or "no checkpoint"
-        log.remark(f"restored {restored} of {len(entries)} files of machine {manifest['machine']}: {checkpoint}")
+        log.remark(f"restored {restored} of {len(rows)} files of machine {manifest.get('machine')}: {checkpoint}")
 
 
-def _restore_entry(layout: Layout, store: ObjectStore, entry: dict[str, Any], log: RunLog) -> bool:
-    target = layout.results / clean_relative(entry["path"])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if "link" in entry:
-        with contextlib.suppress(FileExistsError):
-            target.symlink_to(entry["link"])
+def _in_order(rows: Iterable[dict[str, Any]], log: RunLog) -> list[_Entry]:
+    """Check the manifest's rows, and put checkpoints first and links, which lead to what is there then, last."""
+    entries = []
+    for row in rows:
+        try:
+            entries.append(_parse(row))
+        except _UnfitError as err:
+            _tell(log, row.get("path"), err)
+    return sorted(entries, key=lambda entry: (bool(entry.link), not unit_of(entry.path), entry.path))
+
+
+def _parse(row: dict[str, Any]) -> _Entry:
+    path, size, sha256 = row.get("path"), row.get("bytes"), row.get("sha256")
+    mtime, link = row.get("mtime"), row.get("link", "")
+    if not isinstance(path, str) or not is_tree_path(path):
+        raise _UnfitError("its path leads out of the results")
+    if path.count("/") > _DEPTH:
+        raise _UnfitError("it lies deeper than anything that can be removed again")
+    if not isinstance(link, str) or (link and not stays_inside(path, link)):
+        raise _UnfitError("it is a link that leaves the results")
+    if type(size) is not int or size < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise _UnfitError("its size or its checksum is none")
+    # Beyond that file systems keep no times.
+    if not isinstance(mtime, int | float) or not math.isfinite(mtime) or not 0 <= mtime < 1 << 40:
+        raise _UnfitError("its time is none")
+    return _Entry(path, size, sha256, mtime, link)
+
+
+def _restore_entry(layout: Layout, store: ObjectStore, entry: _Entry) -> bool:
+    target = layout.results / entry.path
+    try:
+        make_folders(layout.results, entry.path)
+    except NotADirectoryError as err:
+        raise _UnfitError(str(err)) from err
+    if entry.link:
+        if not target.is_symlink() and not target.exists():
+            target.symlink_to(entry.link)
         return True
-    if _is_there(target, entry):
-        return True
-    return _copy(store, entry, target, log)
+    return _is_there(target, entry) or _copy(store, entry, target)
 
 
-def _copy(store: ObjectStore, entry: dict[str, Any], target: Path, log: RunLog) -> bool:
-    hashed = hashlib.sha256()
+def _copy(store: ObjectStore, entry: _Entry, target: Path) -> bool:
+    if target.is_dir():
+        raise _UnfitError("a folder is in its way")
+    if entry.bytes > shutil.disk_usage(target.parent).free:
+        raise _UnfitError(f"the disk has no room for its {entry.bytes:,} bytes")
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
-            chunk = b"\n"
-            for chunk in store.get(blob_key(entry["sha256"])):
-                hashed.update(chunk)
-                stream.write(chunk)
-            if hashed.hexdigest() != entry["sha256"]:
-                log.remark(f"not restored, because the stored copy is damaged: {entry['path']}")
-                return False
-            if entry["path"] in APPENDED and target.exists():
+            last = b"\n"
+            for last in _contents(store, entry):
+                stream.write(last)
+            if entry.path in APPENDED and target.exists():
                 # This machine has begun its own already: it comes after.
-                stream.write((b"" if chunk.endswith(b"\n") else b"\n") + target.read_bytes())
+                stream.write((b"" if last.endswith(b"\n") else b"\n") + target.read_bytes())
             stream.flush()
             os.fsync(descriptor)
         temporary.chmod(0o644)
-        os.utime(temporary, (entry["mtime"], entry["mtime"]))
+        os.utime(temporary, (entry.mtime, entry.mtime))
         temporary.replace(target)
-    except FileNotFoundError:
-        log.remark(f"not restored, because the store has lost it: {entry['path']}")
-        return False
     finally:
         temporary.unlink(missing_ok=True)
     return True
 
 
-def _is_there(target: Path, entry: dict[str, Any]) -> bool:
+def _contents(store: ObjectStore, entry: _Entry) -> Iterator[bytes]:
+    """Yield a content, no more of it than the manifest says, and refuse at the end what isn't what it says."""
+    hashed = hashlib.sha256()
+    left = entry.bytes
+    try:
+        for chunk in store.get(blob_key(entry.sha256)):
+            left -= len(chunk)
+            if left < 0:
+                break
+            hashed.update(chunk)
+            yield chunk
+    except FileNotFoundError as err:
+        raise _UnfitError("the store has lost it") from err
+    if left or hashed.hexdigest() != entry.sha256:
+        raise _UnfitError("the stored copy is damaged")
+
+
+def _is_there(target: Path, entry: _Entry) -> bool:
     """Say whether an earlier try has restored this file; one of ours may have grown since."""
+    if target.is_symlink():
+        return False
     try:
         with target.open("rb") as stream:
             hashed = hashlib.sha256()
-            left = int(entry["bytes"])
+            left = entry.bytes
             while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
                 hashed.update(chunk)
                 left -= len(chunk)
-            is_longer = bool(stream.read(1)) and entry["path"] not in APPENDED
+            is_longer = bool(stream.read(1)) and entry.path not in APPENDED
     except OSError:
         return False
-    return not left and not is_longer and hashed.hexdigest() == entry["sha256"]
+    return not left and not is_longer and hashed.hexdigest() == entry.sha256
 
 
 def _has_results(layout: Layout) -> bool:
     return any(files for folder in (layout.output, layout.checkpoints) for _, _, files in os.walk(folder))
+
+
+def _tell(log: RunLog, path: object, why: _UnfitError) -> None:
+    shown = str(path).encode(errors="backslashreplace").decode().replace("\0", "\\0").replace("\n", "\\n")
+    log.remark(f"not restored, because {why}: {shown[:500]}")

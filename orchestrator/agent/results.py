@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .layout import Layout
+from .treerule import plain_link
 from .wire import ResultFile
 
 _TEMPORARY = re.compile(r".*\.(?:tmp|part)|\..*(?:tmp|part|\.sw[a-z]).*", re.DOTALL)
@@ -30,6 +31,7 @@ class Found:
     Attributes:
         path: relative to the results.
         link: the target of a link that stays inside; empty for a file.
+        unfit: why it is no result; empty for one that is.
     """
 
     path: str
@@ -37,6 +39,7 @@ class Found:
     mtime_ns: int
     inode: int
     link: str = ""
+    unfit: str = ""
 
     @property
     def unit(self) -> str:
@@ -51,14 +54,15 @@ def is_temporary(path: str) -> bool:
 
 
 def scan(results: Path) -> list[Found]:
-    """List the finished files, sorted. Names that aren't UTF-8 can't be told to anybody, and are left out."""
-    found = [_look(results, path) for path in _walk(results) if not is_temporary(path) and is_utf8(path)]
+    """List the finished files, and links to something among them, sorted."""
+    return [found for found in survey(results) if not found.unfit]
+
+
+def survey(results: Path) -> list[Found]:
+    """List what is finished, sorted, what can't be a result too: it is to be told."""
+    top = results.resolve()
+    found = [_look(results, top, path) for path in _walk(results) if not is_temporary(path)]
     return sorted((one for one in found if one), key=lambda one: one.path)
-
-
-def unspeakable(results: Path) -> list[str]:
-    """List files whose names aren't UTF-8."""
-    return [path for path in _walk(results) if not is_utf8(path)]
 
 
 def digest(path: Path) -> str:
@@ -71,21 +75,28 @@ def digest(path: Path) -> str:
 
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
-    """Print the results as a JSON list; links to files are listed as what they point to."""
-    files = [asdict(file) for found in scan(layout.results) if (file := _describe(layout.results, found.path))]
-    for name in unspeakable(layout.results):
-        sys.stderr.write(f"left out, because its name is not UTF-8: {os.fsencode(name)!r}\n")
+    """Print the results as a JSON list; a link to a file has that file's content, one to a folder none."""
+    files = []
+    for found in survey(layout.results):
+        if not is_utf8(found.path):
+            sys.stderr.write(f"left out, because {found.unfit}: {os.fsencode(found.path)!r}\n")
+        elif file := _describe(layout.results, found):
+            files.append(asdict(file))
     sys.stdout.write(json.dumps(files) + "\n")
     return 0
 
 
-def _describe(results: Path, path: str) -> ResultFile | None:
+def _describe(results: Path, found: Found) -> ResultFile | None:
     """Return a file's size and digest; None where a command that prunes its checkpoints has just removed it."""
-    full = results / path
+    full = results / found.path
+    if found.unfit:
+        return ResultFile(path=found.path, bytes=0, sha256="", left_out=found.unfit)
     try:
-        return ResultFile(path=path, bytes=full.stat().st_size, sha256=digest(full)) if full.is_file() else None
+        if full.is_file():
+            return ResultFile(path=found.path, bytes=full.stat().st_size, sha256=digest(full), link=found.link)
     except FileNotFoundError:
         return None
+    return ResultFile(path=found.path, bytes=0, sha256="", link=found.link) if found.link else None
 
 
 def is_utf8(path: str) -> bool:
@@ -105,17 +116,21 @@ def _walk(results: Path) -> Iterator[str]:
             yield name if relative == "." else f"{relative}/{name}"
 
 
-def _look(results: Path, path: str) -> Found | None:
+def _look(results: Path, top: Path, path: str) -> Found | None:
     full = results / path
+    if not is_utf8(path):
+        return Found(path, 0, 0, 0, unfit="its name is not UTF-8")
     try:
         status = full.lstat()
         if stat.S_ISREG(status.st_mode):
             return Found(path, status.st_size, status.st_mtime_ns, status.st_ino)
+        if not stat.S_ISLNK(status.st_mode):
+            return Found(path, 0, 0, 0, unfit="it is neither a file, a folder nor a link")
         target = full.resolve()
-        if stat.S_ISLNK(status.st_mode) and target.is_relative_to(results.resolve()):
-            link = os.path.relpath(target, full.parent.resolve())
-            return Found(path, 0, status.st_mtime_ns, status.st_ino, link=link)
     except (OSError, RuntimeError):
         # Gone in this instant, or a loop of links.
         return None
-    return None
+    if not target.is_relative_to(top):
+        return Found(path, 0, 0, 0, unfit="it is a link that leaves the results")
+    link = plain_link(path, target.relative_to(top).as_posix())
+    return Found(path, 0, status.st_mtime_ns, status.st_ino, link=link)

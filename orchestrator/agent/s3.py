@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from .files import join_bounded
 from .multipart import split, upload
 from .s3client import Client, S3Error, parse_place
 
@@ -32,11 +33,9 @@ class S3Store:
     def read(self, key: str) -> bytes | None:
         """Read a small object; None where there is none."""
         try:
-            return self._client.call("GET", self._prefix + key).body
-        except S3Error as err:
-            if err.code == "NoSuchKey":
-                return None
-            raise
+            return join_bounded(self.get(key), key)
+        except FileNotFoundError:
+            return None
 
     def write(self, key: str, content: bytes) -> None:
         """Write or replace a small object."""

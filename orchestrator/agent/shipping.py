@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import AgentError
 from .layout import Layout
-from .results import APPENDED, Found, scan, unspeakable
+from .results import APPENDED, Found, survey
 from .runlog import RunLog
 from .store import ObjectStore
 from .wire import Command, MachineConfig, Shipped, to_json
@@ -86,11 +86,12 @@ class Shipper:
             raise AgentError(f"machine {manifest.get('machine')} has taken this run over: nothing is shipped")
 
     def _entries(self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool) -> list[Entry]:
-        self._tell_unspeakable()
         entries = []
         held_back = set()
-        for found in scan(self._layout.results):
-            if found.unit and not final and found.unit not in complete:
+        for found in survey(self._layout.results):
+            if found.unfit:
+                self._tell_unfit(found)
+            elif found.unit and not final and found.unit not in complete:
                 held_back.add(found.unit)
             elif entry := self._entry(found, previous.get(found.path)):
                 entries.append(entry)
@@ -153,10 +154,10 @@ class Shipper:
         if left or (found.path not in APPENDED and _is_another(path, found)):
             raise _ChangedError
 
-    def _tell_unspeakable(self) -> None:
-        for name in set(unspeakable(self._layout.results)) - self._told:
-            self._told.add(name)
-            self._log.remark(f"not shipped, because its name is not UTF-8: {name}")
+    def _tell_unfit(self, found: Found) -> None:
+        if found.path not in self._told:
+            self._told.add(found.path)
+            self._log.remark(f"not shipped, because {found.unfit}: {found.path}")
 
 
 def read_manifest(store: ObjectStore) -> dict[str, Any]:
@@ -170,8 +171,11 @@ def read_manifest(store: ObjectStore) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(raw)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise AgentError("the store's manifest is damaged", why=str(err)) from err
+    rows = content.get("files", []) if isinstance(content, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise AgentError("the store's manifest is damaged", why="it is no list of files")
     return dict(content)
 
 

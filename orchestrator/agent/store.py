@@ -10,7 +10,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from .errors import RequestError
-from .files import sync_folder, write_atomically
+from .files import join_bounded, sync_folder, write_atomically
 from .wire import MachineConfig
 
 _CHUNK_BYTES = 1 << 20
@@ -20,7 +20,11 @@ class ObjectStore(Protocol):
     """Keys and bytes. Nothing is ever seen half-written."""
 
     def read(self, key: str) -> bytes | None:
-        """Read a small object; None where there is none."""
+        """Read a small object; None where there is none.
+
+        Raises:
+            AgentError: it is larger than any that kedge writes.
+        """
 
     def write(self, key: str, content: bytes) -> None:
         """Write or replace a small object."""
@@ -47,7 +51,7 @@ class FolderStore:
     def read(self, key: str) -> bytes | None:
         """Read a small object; None where there is none."""
         try:
-            return (self._folder / key).read_bytes()
+            return join_bounded(self._pieces(key), key)
         except FileNotFoundError:
             return None
 
@@ -75,9 +79,7 @@ class FolderStore:
 
     def get(self, key: str) -> Iterator[bytes]:
         """Read an object piece by piece; OSError where there is none."""
-        with (self._folder / key).open("rb") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
+        return self._pieces(key)
 
     def keys(self, prefix: str) -> set[str]:
         """List the keys under a prefix that ends with a slash, one level deep."""
@@ -87,6 +89,11 @@ class FolderStore:
     def delete(self, key: str) -> None:
         """Delete an object; one that is gone is no error."""
         (self._folder / key).unlink(missing_ok=True)
+
+    def _pieces(self, key: str) -> Iterator[bytes]:
+        with (self._folder / key).open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
 
 
 def open_store(machine: MachineConfig) -> ObjectStore | None:

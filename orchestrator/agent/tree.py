@@ -13,6 +13,7 @@ from .base import Base, Stamp, stamp
 from .errors import AgentError, RequestError
 from .layout import NAME
 from .releases import remove
+from .treerule import is_tree_path, stays_inside
 
 MANIFEST = ".kedge-manifest.json"
 _MANIFEST_LIMIT_BYTES = 256 << 20
@@ -140,8 +141,8 @@ class Tree:
         path, target = entry["path"], entry["link"]
         if self._links.get(path, target) != target:
             raise _refused(path, "it points elsewhere than the manifest says")
-        if not target or target.startswith("/") or "\0" in target:
-            raise _refused(path, "a link must be relative")
+        if not stays_inside(path, target):
+            raise _refused(path, "a link must be relative, and lead up before it leads down, if at all")
         try:
             os.symlink(target, self._make_room(path))  # noqa: PTH211
         except OSError as err:
@@ -187,8 +188,7 @@ def _parse_entry(raw: object) -> dict[str, Any]:
 
 
 def _checked(path: str) -> str:
-    parts = path.split("/")
-    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if not is_tree_path(path):
         raise _refused(path, "its name is absolute, or leaves the tree")
     return path
 

@@ -214,11 +214,13 @@ class FollowEvent:
 
 @dataclass(frozen=True)
 class ResultFile:
-    """One file of a run's results."""
+    """One of a run's results; the laptop's report.py says what each field means."""
 
     path: str
     bytes: int
     sha256: str
+    link: str = ""
+    left_out: str = ""
 
 
 def to_json(record: Any) -> dict[str, Any]:

@@ -191,9 +191,9 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case SendCode() | StageCode():
             return f"{action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
         case StageData():
-            return action.mount.source
+            return _describe_source(action.mount)
         case SendData():
-            return action.mount.source + (", removing what isn't here" if action.delete else "")
+            return _describe_source(action.mount) + (", removing what isn't here" if action.delete else "")
         case StopCommand():
             return "it checkpoints, then exits"
         case StartCommand():
@@ -208,6 +208,12 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
             return ""
         case _:
             assert_never(action)
+
+
+def _describe_source(mount: DataMount) -> str:
+    through = f" (which the link {mount.written} leads to)" if mount.written else ""
+    follows = f", with what its links lead to in {', '.join(mount.follows)}" if mount.follows else ""
+    return mount.source + through + follows
 
 
 def _describe_offers(offers: tuple[Offer, ...]) -> str:

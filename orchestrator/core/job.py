@@ -131,10 +131,14 @@ class DataMount:
         source: an absolute path on the laptop, or a URL that the machine fetches (`s3://`, `https://`, `git+https://`,
             `hf://`, `kaggle://`).
         target: a path relative to the command's working folder.
+        follows: where links may lead out of the source: what lies there, or below, is sent in their stead.
+        written: the source as the job file has it, where a link leads from there to `source`; empty elsewhere.
     """
 
     source: str
     target: str
+    follows: tuple[str, ...] = ()
+    written: str = ""
 
     @property
     def is_fetched(self) -> bool:

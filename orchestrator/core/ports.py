@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.core.offer import Offer
     from orchestrator.core.report import Command, ResultFile
     from orchestrator.core.sweep import Sweep
+    from orchestrator.core.tree import Arrival
     from orchestrator.core.wire import RunConfig
 
 
@@ -273,8 +274,21 @@ class DataMover(Protocol):
     def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
         """Bring `<root>/data/<target>` on the machine to the state of the mount's source."""
 
-    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
-        """Copy a folder of the machine's into one of the laptop's; what is there already isn't sent again."""
+    def fetch(
+        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+    ) -> Arrival:
+        """Copy a folder of the machine's into one of the laptop's; what is there already isn't sent again.
+
+        Args:
+            machine: the sender.
+            folder: on the machine.
+            destination: on the laptop; no link in it will lead out of it.
+            progress: called now and then.
+            files: what the machine says lies there; links that it doesn't name don't come.
+
+        Returns:
+            What was left out or renamed.
+        """
 
 
 class ResultStore(Protocol):
@@ -299,8 +313,8 @@ class ResultStore(Protocol):
     def read_text(self, run_id: str, path: str) -> str:
         """Return one shipped text file, such as `run.log`; empty where it isn't there."""
 
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
-        """Copy the shipped results into a folder, and verify them.
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
+        """Copy the shipped results into a folder, verify them, and say what was left out or renamed.
 
         Raises:
             KedgeError: a file is missing or damaged.

@@ -237,15 +237,19 @@ def parse_follow_event(raw: bytes) -> FollowEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
-    """One file of a run's results.
+    """One of a run's results.
 
     Attributes:
         path: relative to the results, with forward slashes.
+        link: what a link holds, which stays inside the results; empty for a file.
+        left_out: why it is no result, though it lies there; empty for one.
     """
 
     path: str
     bytes: int
     sha256: str
+    link: str = ""
+    left_out: str = ""
 
 
 def parse_ready(raw: bytes) -> Readiness:

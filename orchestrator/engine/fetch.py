@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Progress
 from orchestrator.core.report import Command, ResultFile
+from orchestrator.core.tree import Arrival, home_path, is_tree_path
 from orchestrator.core.units import format_bytes
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
 
 _CHUNK = 1 << 20
+_SHOWN = 200
 _TRIES = 3
 """A command at work changes files while they are copied: these are copied again."""
 
@@ -59,8 +62,8 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
             why="its machine doesn't answer, and nothing was copied to the object store",
             fix=f"see `kedge status {run_id}`",
         )
-    world.store.fetch(run_id, destination, progress)
-    return f"{_describe(files)} from the object store"
+    arrival = world.store.fetch(run_id, destination, progress)
+    return f"{_describe(files, arrival)} from the object store"
 
 
 def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
@@ -70,23 +73,47 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     remote = world.connector.connect(there.require_address())
     command = agent_client.report(remote, there).command
     for _ in range(_TRIES):
-        files = agent_client.manifest(remote, there)
-        world.data.fetch(there, f"{there.root}/results", destination, progress)
-        different = find_differences(files, Path(destination))
+        files = _checked(agent_client.manifest(remote, there))
+        arrival = world.data.fetch(there, f"{there.root}/results", destination, progress, files=files)
+        different = find_differences([file for file in files if file.path not in arrival.left_out], Path(destination))
         if not different:
-            return Fetched(note=_describe(files), final=command if command.state.is_over else None)
+            return Fetched(note=_describe(files, arrival), final=command if command.state.is_over else None)
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
             f"the copy of {different[0]} differs from the machine's",
             why="it was cut, or something changes it while it is copied",
             fix="fetch again with `kedge fetch`; what is there already isn't sent again",
         )
-    return Fetched(note=f"{_describe(files)}, but for {', '.join(different)}, which the command keeps changing")
+    return Fetched(
+        note=f"{_describe(files, arrival)}, but for {', '.join(different)}, which the command keeps changing"
+    )
 
 
-def find_differences(files: tuple[ResultFile, ...], folder: Path) -> list[str]:
-    """Compare a copy with its manifest; return the paths of files that are missing or differ."""
-    return [file.path for file in files if not _is_same(folder / file.path, file)]
+def _checked(files: tuple[ResultFile, ...]) -> tuple[ResultFile, ...]:
+    """Refuse a list of results that no agent writes: the laptop's own files are not to be compared with it."""
+    odd = next((file.path for file in files if not is_tree_path(file.path)), None)
+    if odd is not None:
+        raise KedgeError(
+            f"the machine names {odd[:_SHOWN]!r} among its results",
+            why="that leads out of them: whoever has the machine lists what isn't there",
+            fix="`kedge teardown --no-fetch` ends the machine; its last copy in the object store can be fetched then",
+        )
+    return files
+
+
+def find_differences(files: Sequence[ResultFile], folder: Path) -> list[str]:
+    """Compare a copy with its manifest; return the paths of files that are missing or differ.
+
+    Of links it is enough that they are there: what they lead to is compared where it lies.
+    """
+    return [file.path for file in files if not _is_there(folder / home_path(file.path), file)]
+
+
+def _is_there(path: Path, file: ResultFile) -> bool:
+    try:
+        return path.is_symlink() if file.link else _is_same(path, file)
+    except OSError:
+        return False
 
 
 def _is_same(path: Path, file: ResultFile) -> bool:
@@ -103,5 +130,20 @@ def _sha256(path: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-def _describe(files: tuple[ResultFile, ...]) -> str:
-    return f"{len(files):,} files, {format_bytes(sum(file.bytes for file in files))}, verified"
+def _describe(files: Sequence[ResultFile], arrival: Arrival) -> str:
+    came = [file for file in files if file.path not in arrival.left_out]
+    said = [f"{len(came):,} files, {format_bytes(sum(file.bytes for file in came if not file.link))}, verified"]
+    if arrival.left_out:
+        first, why = next(iter(sorted(arrival.left_out.items())))
+        said.append(f"{_named(arrival.left_out)} left out ({first[:_SHOWN]!r}: {why})")
+    if arrival.renamed:
+        first, home = next(iter(sorted(arrival.renamed.items())))
+        said.append(
+            f"{_named(arrival.renamed)} renamed, so that git runs nothing in what came home "
+            f"({first[:_SHOWN]!r} is {home[:_SHOWN]!r} now)"
+        )
+    return "; ".join(said)
+
+
+def _named(paths: Sized) -> str:
+    return "1 was" if len(paths) == 1 else f"{len(paths):,} were"

@@ -76,7 +76,7 @@ def test_kernels_of_another_architecture_are_of_no_use(make_machine: Callable[..
         assert "compiled kernels" not in box.log()
 
 
-@pytest.mark.parametrize("member", ["../../escaped", "/escaped", "link"])
+@pytest.mark.parametrize("member", ["../../escaped", "/escaped", "link", "bomb"])
 def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
     make_machine: Callable[..., Box], store: Place, member: str
 ) -> None:
@@ -90,6 +90,9 @@ def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
         content = tarfile.TarInfo("triton/k.hsaco" if member == "link" else member)
         content.size = 1 << 16
         tar.addfile(content, io.BytesIO(bytes(1 << 16)))
+        if member == "bomb":
+            content.size = 1 << 40
+            tar.fileobj.write(content.tobuf())  # type: ignore[union-attr]  # open for writing
     store.write(KEY, packed.getvalue()[:-20] if member == "link" else packed.getvalue())
     box = make_machine()
     run(box, 'test ! -e "$TRITON_CACHE_DIR/k.hsaco"; test ! -L "$TRITON_CACHE_DIR"')

@@ -6,6 +6,8 @@ import argparse
 import gzip
 import hashlib
 import json
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,37 @@ def test_a_link_that_leaves_the_data_set_is_refused(shelf: Shelf, target: str) -
     shelf.lay({}, links={"link": target})
     with pytest.raises(AgentError, match="index"):
         shelf.pull()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"links": {"d1/d2/a": "n/../../..", "d1/d2/n": "../.."}},
+        {"folders": ["a/b/x"], "links": {"a/b/x": "../..", "a/b/x/l": "../../.."}},
+    ],
+    ids=["two steps", "below a link"],
+)
+def test_no_link_leaves_the_data_set_by_way_of_another(shelf: Shelf, more: dict[str, Any]) -> None:
+    """Each by itself seems to stay inside."""
+    shelf.lay({"good": b"fine"}, **more)
+    with pytest.raises(AgentError, match="index"):
+        shelf.pull()
+    inside = shelf.target.resolve()
+    assert [path for path in shelf.target.rglob("*") if not path.resolve().is_relative_to(inside)] == []
+
+
+def test_an_index_that_unpacks_to_more_than_any_index_is_refused(shelf: Shelf) -> None:
+    """A few megabytes of it can be gigabytes of zeros: they are not unpacked."""
+    packed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    zeros = bytes(64 << 20)
+    bomb = b"".join(packed.compress(zeros) for _ in range(20)) + packed.flush()
+    shelf.store.write("index.json.gz", bomb)
+    tracemalloc.start()
+    with pytest.raises(AgentError, match="index"):
+        shelf.pull()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1100 << 20
 
 
 def test_nothing_is_written_through_a_link(shelf: Shelf, tmp_path: Path) -> None:

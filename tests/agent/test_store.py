@@ -108,7 +108,7 @@ def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) ->
     second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
     run_to_end(second, 'ls -A "$KEDGE_CHECKPOINT_DIR"')
     assert [path.name for path in (second.root / "results/checkpoints").iterdir()] == ["a.pt"]
-    assert "damaged: checkpoints/b.pt" in second.log()
+    assert "the stored copy is damaged: checkpoints/b.pt" in second.log()
 
 
 def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_box: MakeBox, store: Place) -> None:

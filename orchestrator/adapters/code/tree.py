@@ -16,6 +16,7 @@ from orchestrator.adapters.code.entries import FILE, LINK, MANIFEST_NAME, Entry,
 from orchestrator.adapters.code.listing import list_code, list_package
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.ports import Clock
+from orchestrator.core.tree import plain_link, stays_inside
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +117,6 @@ def _sendable(path: str) -> str:
 
 def _checked_link(root: Path, path: str) -> str:
     target = os.readlink(f"{root}/{path}")  # noqa: PTH115 - bytes that are no UTF-8 must stay what they are
-    written = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if _is_circle(f"{root}/{path}"):
         raise BadRequestError(
             f"the link {path!r} leads round in circles",
@@ -124,15 +124,16 @@ def _checked_link(root: Path, path: str) -> str:
             fix="remove it, or name it in .kedgeignore",
         )
     # Once as written, and once through the links on its way.
+    top = os.path.realpath(root)
     real = os.path.realpath(f"{root}/{posixpath.dirname(path)}/{target}")
-    inside = os.path.commonpath([real, os.path.realpath(root)]) == os.path.realpath(root)
-    if posixpath.isabs(target) or written == ".." or written.startswith("../") or not inside:
+    inside = real == top or real.startswith(f"{top.rstrip('/')}/")
+    if posixpath.isabs(target) or not inside:
         raise BadRequestError(
             f"the link {path!r} leaves the code: it points to {target!r}",
             why="it would point to something else, or nothing, on the machine",
             fix="make it relative and inside the folder, name it in .kedgeignore, or send its target as data",
         )
-    return target
+    return target if stays_inside(path, target) else plain_link(path, os.path.relpath(real, top))
 
 
 def _is_circle(link: str) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.adapters.datasets.index import FileEntry, Index
-from orchestrator.adapters.datasets.scan import Found, LocalFile, Signature, parents
+from orchestrator.adapters.datasets.scan import Found, LocalFile, Signature
+from orchestrator.core.tree import upper_folders
 
 Run = Callable[[Callable[[LocalFile], None], Sequence[LocalFile]], None]
 
@@ -47,9 +48,9 @@ def find_unchanged(
 def extras(found: Found, base: Index) -> set[str]:
     """List what the bucket has, and the folder hasn't: but for what can't lie beside what is in the folder now."""
     here = {*found.files, *found.links}
-    above = {parent for path in (*here, *found.folders) for parent in parents(path)}
+    above = {parent for path in (*here, *found.folders) for parent in upper_folders(path)}
     ours = here | found.folders | above
-    return {path for path in base.paths - ours if here.isdisjoint(parents(path))}
+    return {path for path in base.paths - ours if here.isdisjoint(upper_folders(path))}
 
 
 def _has_content(file: LocalFile, entry: FileEntry) -> bool:

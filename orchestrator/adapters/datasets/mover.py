@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from orchestrator.core.job import DataMount
     from orchestrator.core.machine import Machine
     from orchestrator.core.ports import Connector, DataMover, DataStage, Progress
+    from orchestrator.core.report import ResultFile
+    from orchestrator.core.tree import Arrival
 
 _PULLING = timedelta(hours=6)
 
@@ -42,6 +45,8 @@ class BucketMover:
         if done.exit_code != 0:
             raise agent_error("the machine could not take the data from the bucket", done.exit_code, done.stderr)
 
-    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
+    def fetch(
+        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+    ) -> Arrival:
         """Copy a folder of the machine's into one of the laptop's."""
-        self._direct.fetch(machine, folder, destination, progress)
+        return self._direct.fetch(machine, folder, destination, progress, files=files)

@@ -80,9 +80,12 @@ class BucketData:
 
     def put_data(self, mount: DataMount, progress: Progress, *, delete: bool = False) -> StagedData:
         """Bring the copy of a mount's source to the source's state; see `put`."""
-        return self.put(mount.source, progress, name=data_name(mount.source, mount.target), delete=delete)
+        name = data_name(mount.source, mount.target)
+        return self.put(mount.source, progress, name=name, places=mount.follows, delete=delete)
 
-    def put(self, source: str, progress: Progress, *, name: str = "", delete: bool = False) -> StagedData:
+    def put(
+        self, source: str, progress: Progress, *, name: str = "", places: Sequence[str] = (), delete: bool = False
+    ) -> StagedData:
         """Bring `<prefix>/<name>/` to the state of a folder or a file.
 
         Where nothing has changed that is one request. Cut at any instant, a repeated call sends what wasn't sent.
@@ -91,15 +94,16 @@ class BucketData:
             source: on the laptop.
             progress: called as shards arrive.
             name: `data_name` of the source when left out.
+            places: outside of the source, to which its links may lead; what lies there is sent in their stead.
             delete: also remove what the folder doesn't have.
 
         Raises:
-            BadRequestError: there is no such source, it can't be read, or the name is none.
+            BadRequestError: there is no such source, it can't be read, a link leads elsewhere, or the name is none.
             ConflictError: somebody else writes to the same data set.
             KedgeError: a file changes while it is being sent, or the bucket can't be used.
         """
         name = _checked(name or data_name(source))
-        found = scan(Path(source), self._clock)
+        found = scan(Path(source), self._clock, places)
         folder, memory = self._folder(name), self._memory(name)
         seen = memory.seen()
         place = Place(folder)

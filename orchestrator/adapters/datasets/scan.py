@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +12,8 @@ from typing import NamedTuple
 
 import xxhash
 
-from orchestrator.core.errors import BadRequestError
+from orchestrator.adapters.datatree import Kind, only_to, unreadable, walk
 from orchestrator.core.ports import Clock
-
-_log = logging.getLogger(__name__)
 
 # What the agent keeps in a mirrored folder.
 _OWN = ".kedge"
@@ -71,63 +67,32 @@ class Found:
         return max(file.signature[0], file.signature[1]) < self.settled_ns
 
 
-def scan(source: Path, clock: Clock) -> Found:
+def scan(source: Path, clock: Clock, places: Sequence[str] = ()) -> Found:
     """Read a folder or a file.
 
-    Links inside the folder stay links; of one that leads out of it, what it leads to is taken, as it would point to
-    nothing on the machine. Sockets, devices and pipes are left out, and a warning names them.
+    Links inside the folder stay links; of one that leads to one of the places outside of it, what it leads to is taken.
 
     Raises:
-        BadRequestError: there is no such source, or something in it can't be read or sent.
+        BadRequestError: there is no such source, something in it can't be read or sent, or a link leads elsewhere.
     """
     found = Found(is_file=source.is_file(), settled_ns=int((clock.now() - _SETTLED).timestamp() * 1e9))
-    try:
-        if found.is_file:
-            _add_file(found, source.name, str(source), source.stat())
+    for item in walk(source, only_to(places)):
+        if item.path.partition("/")[0] == _OWN:
+            continue
+        if item.kind is Kind.LINK:
+            found.links[item.path] = item.link
+        elif item.kind is Kind.EMPTY_FOLDER:
+            found.folders.add(item.path)
         else:
-            _walk(found, "", str(source), os.path.realpath(source), ())
-    except OSError as err:
-        raise BadRequestError(
-            f"{err.filename or source} can't be read",
-            why=err.strerror or str(err),
-            fix="make it readable, remove it, or correct `file_mounts` or `data` in the job file",
-        ) from err
+            _add_file(found, item.path or source.name, item.source)
     return found
 
 
-def _walk(found: Found, path: str, source: str, root: str, above: tuple[str, ...]) -> None:
-    """Add a folder; `above` are the real paths of the folders that it was reached through."""
-    real = os.path.realpath(source)
-    if real in above:
-        raise BadRequestError(
-            f"the link {source!r} leads to a folder that it lies in",
-            why="what it leads to would never end",
-            fix="remove it",
-        )
-    with os.scandir(source) as listing:
-        children = sorted(listing, key=lambda child: child.name)
-    if not children and path:
-        found.folders.add(path)
-    for child in children:
-        if not path and child.name == _OWN:
-            continue
-        _add(found, f"{path}/{child.name}" if path else child.name, child, root, (*above, real))
-
-
-def _add(found: Found, path: str, child: os.DirEntry[str], root: str, above: tuple[str, ...]) -> None:
-    if child.is_symlink() and _stays_inside(child.path, path, root):
-        found.links[path] = os.readlink(child.path)  # noqa: PTH115 - bytes that are no UTF-8 must stay what they are
-        return
-    status = child.stat()
-    if stat.S_ISDIR(status.st_mode):
-        _walk(found, path, child.path, root, above)
-    elif stat.S_ISREG(status.st_mode):
-        _add_file(found, path, child.path, status)
-    else:
-        _log.warning("%s is neither a file, a folder nor a link, and is left out", child.path)
-
-
-def _add_file(found: Found, path: str, source: str, status: os.stat_result) -> None:
+def _add_file(found: Found, path: str, source: str) -> None:
+    try:
+        status = Path(source).stat()
+    except OSError as err:
+        raise unreadable(err, source) from err
     found.files[path] = LocalFile(
         path=path,
         source=source,
@@ -141,18 +106,3 @@ def _add_file(found: Found, path: str, source: str, status: os.stat_result) -> N
 def signature_of(status: os.stat_result) -> Signature:
     """Return what tells one state of a file from another."""
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
-
-
-def _stays_inside(source: str, path: str, root: str) -> bool:
-    """Tell whether a link leads to somewhere in the folder, once as written and once through the links on its way."""
-    target = os.readlink(source)  # noqa: PTH115 - as above
-    written = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-    real = os.path.realpath(source)
-    inside = real == root or real.startswith(f"{root}/")
-    return inside and not posixpath.isabs(target) and written != ".." and not written.startswith("../")
-
-
-def parents(path: str) -> Iterator[str]:
-    """Yield the folders that a path lies in, innermost first."""
-    while path := path.rpartition("/")[0]:
-        yield path

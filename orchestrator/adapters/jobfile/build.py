@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator.adapters.datatree import find_places, refuse_leaving
 from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
@@ -16,6 +17,7 @@ from orchestrator.adapters.jobfile.names import fit_name, parse_torch_wheel
 from orchestrator.adapters.jobfile.paths import (
     expand_variables,
     find_overlap,
+    is_through_link,
     laptop_path,
     relative_folder,
 )
@@ -275,9 +277,18 @@ class _Builder:
 
     def _mount(self, part: MountPart) -> DataMount:
         said = expand_variables(part.source, self._envs)
-        source = parse_address(said) if is_address(said) else laptop_path(said, self._path.parent)
         target = relative_folder(expand_variables(part.target, self._envs))
-        return DataMount(source=str(source), target=target)
+        if is_address(said):
+            return DataMount(source=str(parse_address(said)), target=target)
+        source = laptop_path(said, self._path.parent)
+        if not part.follow_links:
+            refuse_leaving(source)
+        return DataMount(
+            source=str(source),
+            target=target,
+            follows=find_places(source) if part.follow_links else (),
+            written=said if is_through_link(said, self._path.parent) else "",
+        )
 
     def _refuse_overlaps(self, job: Job) -> None:
         volumes = [("volumes", volume.target) for volume in job.resources.volumes]

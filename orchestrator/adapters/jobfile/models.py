@@ -109,6 +109,11 @@ class MountPart(_Part, title="data"):
         "fetches: s3://, https://, git+https://, hf:// or kaggle://."
     )
     target: Source = Field(description="Where it is on the machine, relative to the working folder.")
+    follow_links: bool | None = Field(
+        default=None,
+        description="Links that lead out of the source are followed, and what they lead to is sent; default: false, "
+        "which refuses them.",
+    )
 
 
 class VolumePart(_Part, title="volumes"):
@@ -232,13 +237,22 @@ def _mounts_of_mapping(value: object) -> object:
     return [{"target": target, "source": source} for target, source in value.items()]
 
 
+def _data_of_mapping(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return [
+        {"target": target, **said} if isinstance(said, dict) else {"target": target, "source": said}
+        for target, said in value.items()
+    ]
+
+
 def _supervisor_of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
 Data = Annotated[
     tuple[MountPart, ...],
-    BeforeValidator(_mounts_of_mapping, json_schema_input_type=list[MountPart] | dict[str, str]),
+    BeforeValidator(_data_of_mapping, json_schema_input_type=list[MountPart] | dict[str, str | dict[str, Any]]),
 ]
 FileMounts = Annotated[
     tuple[MountPart, ...], BeforeValidator(_mounts_of_mapping, json_schema_input_type=dict[str, str])
@@ -285,7 +299,8 @@ class ModePart(_Part, title="mode"):
     )
     data: Data | None = Field(
         default=None,
-        description="Files and folders of the laptop's to send: {target: source}, or a list.",
+        description="Files and folders of the laptop's to send: {target: source}, {target: {source, follow_links}}, "
+        "or a list.",
         examples=[{"data": "~/datasets/digits"}],
     )
     volumes: Volumes | None = Field(

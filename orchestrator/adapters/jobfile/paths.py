@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import permutations
@@ -70,6 +71,13 @@ def laptop_path(text: str, base: Path) -> Path:
             fix="correct the path, or make the folder",
         )
     return path
+
+
+def is_through_link(text: str, base: Path) -> bool:
+    """Tell whether a path of the job file's leads through a link, below the job file's folder or by itself."""
+    top = base.resolve()
+    path = Path(os.path.normpath(top / Path(text.strip()).expanduser()))
+    return path != path.resolve()
 
 
 def find_overlap(folders: Sequence[tuple[str, str]]) -> tuple[str, str, str] | None:

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
+
+from orchestrator.core.errors import KedgeError
+
+_WHOLE_BYTES = 256 << 20
+
+
+def read_whole(chunks: Iterable[bytes], where: str) -> bytes:
+    """Join an object's pieces.
+
+    Raises:
+        KedgeError: it is larger than 256 MiB: no list of results is, and no log that fits on a screen.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _WHOLE_BYTES:
+            raise KedgeError(f"{where} is larger than {_WHOLE_BYTES >> 20} MiB, and is not read in one piece")
+        pieces.append(chunk)
+    return b"".join(pieces)
 
 
 class Bucket(Protocol):
@@ -13,7 +33,7 @@ class Bucket(Protocol):
         """Read a small object; None where there is none.
 
         Raises:
-            KedgeError: the store can't be used.
+            KedgeError: it is larger than any that is read whole, or the store can't be used.
         """
 
     def stream(self, key: str, start: int) -> Iterator[bytes]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import posixpath
 import shutil
 import threading
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
+from orchestrator.adapters.arrivals import has_content, link_at_home, place_at_home
 from orchestrator.adapters.objects.bucket import Bucket
 from orchestrator.adapters.objects.manifest import ShippedFile
 from orchestrator.adapters.objects.tally import Tally
+from orchestrator.core.tree import home_path
 
 _CHUNK = 1 << 20
 _PARTIAL = ".kedge-partial"
+_SHOWN = 200
+_LIMIT = 1 << 60
 _CLOCK_STEP = 0.01  # seconds: file systems round times
 
 
@@ -24,10 +29,14 @@ class Fetching:
 
     Attributes:
         problems: what couldn't be copied and why, one line each.
+        left_out: path -> why, of links that lead out of the results.
+        renamed: path -> the path that it has at home.
     """
 
     def __init__(self, bucket: Bucket, blobs: str, destination: Path, tally: Tally) -> None:
         self.problems: list[str] = []
+        self.left_out: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
         self._bucket = bucket
         self._blobs = blobs
         self._destination = destination
@@ -44,8 +53,11 @@ class Fetching:
         counted = _Counted(self._tally)
         try:
             self._fetch(file, counted)
-        except (OSError, ValueError) as err:
-            self.problems.append(f"{file.path!r}: {err}")
+        except (OSError, ValueError, OverflowError) as err:
+            if file.link:
+                self.left_out[file.path] = str(err)
+            else:
+                self.problems.append(f"{file.path[:_SHOWN]!r}: {err}")
         counted.reach(file.bytes)
 
     def tidy(self) -> None:
@@ -56,35 +68,26 @@ class Fetching:
             self._partial.rmdir()
 
     def _fetch(self, file: ShippedFile, counted: _Counted) -> None:
-        target = self._target(file)
+        if file.path.partition("/")[0] == _PARTIAL:
+            raise ValueError("its path is kedge's own")
+        if file.link:
+            link_at_home(self._destination, file.path, self._target_of(file))
+            return
+        if not 0 <= file.bytes < _LIMIT or not 0 <= file.mtime < _LIMIT:
+            raise ValueError("its size or its time is none")
+        target = place_at_home(self._destination, file.path)
         if _is_newer(target, file):
             return
-        if file.link:
-            self._link(file, target)
-            return
-        if not _is_there(file, target):
+        if not has_content(target, file.bytes, file.sha256):
             self._copy(file, target, counted)
-        os.utime(target, (file.mtime, file.mtime))
+        os.utime(target, (file.mtime, file.mtime), follow_symlinks=False)
+        if (home := home_path(file.path)) != file.path:
+            self.renamed[file.path] = home
 
-    def _target(self, file: ShippedFile) -> Path:
-        parts = PurePosixPath(file.path).parts
-        if not parts or parts[0] in {"/", _PARTIAL} or ".." in parts or "\0" in file.path:
-            raise ValueError("its path leads out of the results")
-        target = self._destination.joinpath(*parts)
-        if not self._is_inside(target.parent):
-            raise ValueError("a link leads it out of the results")
-        return target
-
-    def _is_inside(self, path: Path) -> bool:
-        return path.resolve().is_relative_to(self._destination.resolve())
-
-    def _link(self, file: ShippedFile, target: Path) -> None:
-        """Make a link again that leads to another of the results."""
-        if not self._is_inside(target.parent / file.link):
-            raise ValueError("it is a link that leads out of the results")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-        target.symlink_to(file.link)
+    def _target_of(self, file: ShippedFile) -> str:
+        """Return what a link is to hold; what it leads to may have another name here."""
+        leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), file.link))
+        return home_path(file.link) if leads_to in self.renamed else file.link
 
     def _copy(self, file: ShippedFile, target: Path, counted: _Counted) -> None:
         if not file.has_content:
@@ -98,7 +101,6 @@ class Fetching:
         if sha256 != file.sha256:
             aside.unlink()
             raise ValueError(f"its content, blob {file.sha256}, is damaged")
-        target.parent.mkdir(parents=True, exist_ok=True)
         aside.replace(target)
 
     def _aside(self, file: ShippedFile) -> Path:
@@ -119,6 +121,9 @@ class Fetching:
             counted.add(out.tell())
             missing = out.tell() < file.bytes or not file.bytes
             for chunk in self._bucket.stream(self._blobs + file.sha256, out.tell()) if missing else ():
+                if out.tell() + len(chunk) > file.bytes:
+                    # No more of it is written than the manifest has promised.
+                    return ""
                 digest.update(chunk)
                 out.write(chunk)
                 counted.add(len(chunk))
@@ -150,10 +155,3 @@ def _opened(aside: Path) -> IO[bytes]:
 def _is_newer(target: Path, file: ShippedFile) -> bool:
     """What was fetched from the machine itself may be newer than what it had shipped by then."""
     return target.is_file() and not target.is_symlink() and target.stat().st_mtime > file.mtime + _CLOCK_STEP
-
-
-def _is_there(file: ShippedFile, target: Path) -> bool:
-    if target.is_symlink() or not target.is_file() or target.stat().st_size != file.bytes:
-        return False
-    with target.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest() == file.sha256

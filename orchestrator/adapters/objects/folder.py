@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.adapters.objects.bucket import read_whole
 from orchestrator.adapters.objects.results import Results
 
 _CHUNK = 1 << 20
@@ -32,7 +33,7 @@ class _Folder:
 
     def read(self, key: str) -> bytes | None:
         try:
-            return (self._root / key).read_bytes()
+            return read_whole(self.stream(key, 0), self.where(key))
         except FileNotFoundError:
             return None
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.core.job import DataMount
     from orchestrator.core.ports import CodeSource, DataStage, Progress, ResultStore, Stage, StagedData
     from orchestrator.core.report import Command, ResultFile
+    from orchestrator.core.tree import Arrival
     from orchestrator.core.wire import RunConfig
 
 
@@ -50,9 +51,9 @@ class LateStore:
         """Return one shipped text file."""
         return self._store.read_text(run_id, path)
 
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder, and verify them."""
-        self._store.fetch(run_id, destination, progress)
+        return self._store.fetch(run_id, destination, progress)
 
     def remove(self, run_id: str) -> None:
         """Remove all that the store holds of a run."""

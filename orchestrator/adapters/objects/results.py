@@ -6,12 +6,14 @@ The agent writes both; the manifest goes last.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from orchestrator.adapters.arrivals import disarm
 from orchestrator.adapters.files import make_destination
 from orchestrator.adapters.objects.bucket import Bucket
 from orchestrator.adapters.objects.fetching import Fetching
@@ -21,6 +23,8 @@ from orchestrator.adapters.objects.tally import Tally
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.ports import Progress
 from orchestrator.core.report import Command, ResultFile
+from orchestrator.core.tree import Arrival, home_path, is_tree_path
+from orchestrator.core.units import format_bytes
 
 _NAMED = 3
 
@@ -44,7 +48,8 @@ class Results:
         Raises:
             KedgeError: the manifest can't be read.
         """
-        return tuple(ResultFile(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in self._files(run_id))
+        files = self._files(run_id)
+        return tuple(ResultFile(path=row.path, bytes=row.bytes, sha256=row.sha256, link=row.link) for row in files)
 
     def command(self, run_id: str) -> Command | None:
         """Return the command's life as it was shipped last; None where nothing was."""
@@ -67,26 +72,31 @@ class Results:
         content = self._bucket.read(run_key(run_id, f"blobs/{blob}")) if blob else None
         return (content or b"").decode(errors="replace")
 
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> None:
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder: each whole and verified, or not at all.
 
         What is there already with the same content stays as it is, and a content that was cut goes on from there.
+        Links that lead out of the results are left out.
 
         Raises:
-            KedgeError: some couldn't be copied, all the others were; or the store can't be used.
+            KedgeError: some couldn't be copied, all the others were; the disk has no room for them; or the store can't
+                be used.
         """
         files = self._files(run_id)
         if not files:
-            return
+            return Arrival()
         make_destination(Path(destination))
+        _require_room(Path(destination), files)
         tally = Tally(progress, sum(file.bytes for file in files))
         fetching = Fetching(self._bucket, run_key(run_id, "blobs/"), Path(destination), tally)
         # Links are made when what they lead to is there: nothing is written through one.
         for group in ([file for file in files if not file.link], [file for file in files if file.link]):
             in_parallel(fetching.fetch, group, tally, workers=self._workers if len(group) > 1 else 1)
         fetching.tidy()
+        disarmed = disarm(Path(destination))
         if fetching.problems:
             raise _incomplete(fetching.problems, len(files))
+        return Arrival(left_out=fetching.left_out, renamed={**fetching.renamed, **disarmed})
 
     def remove(self, run_id: str) -> None:
         """Remove all that the store holds of a run: results, code, agent.
@@ -111,6 +121,29 @@ class Results:
                 why=str(err),
                 fix=f"look at {self._bucket.where(key)}; the files themselves lie beside it in blobs/",
             ) from err
+
+
+def _require_room(destination: Path, files: Sequence[ShippedFile]) -> None:
+    """Refuse to begin what can't end. What is here already needs no room."""
+    there = next(folder for folder in (destination, *destination.parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    needed = sum(max(file.bytes, 0) for file in files if not file.link)
+    # Stats only where it looks tight: there may be thousands.
+    if needed > free:
+        needed -= sum(_size(destination / home_path(file.path)) for file in files if is_tree_path(file.path))
+    if needed > free:
+        raise KedgeError(
+            f"there is no room for the results in {there}",
+            why=f"{format_bytes(needed)} are still to come, and {format_bytes(free)} are free",
+            fix="make room, or fetch to another disk with `kedge fetch --to FOLDER`",
+        )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def _incomplete(problems: Sequence[str], count: int) -> KedgeError:

@@ -14,6 +14,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 
 from orchestrator.adapters.aws_sdk import REFUSED, SIGN_IN, code_of, translate
+from orchestrator.adapters.objects.bucket import read_whole
 from orchestrator.adapters.objects.tally import Tally
 from orchestrator.core.errors import KedgeError, UnreachableError
 
@@ -50,11 +51,11 @@ class S3Folder:
         """Read a small object; None where there is none.
 
         Raises:
-            KedgeError: the bucket can't be used.
+            KedgeError: it is larger than any that is read whole, or the bucket can't be used.
         """
         try:
             with explained(f"{self.where(key)} can't be read"):
-                return self.client.get_object(Bucket=self.bucket, Key=self.key(key))["Body"].read()
+                return read_whole(self._body(key, 0), self.where(key))
         except FileNotFoundError:
             return None
 

@@ -17,6 +17,7 @@ from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.adapters.rsync import RsyncMover
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
+from orchestrator.core.report import ResultFile
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD
 from tests.adapters.code.trees import picture
@@ -70,13 +71,30 @@ def test_nothing_is_fetched_through_a_link(mover: RsyncMover, box: Box, tmp_path
     assert list((tmp_path / "user").iterdir()) == []
 
 
-def test_what_a_link_out_of_the_data_points_to_is_sent(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """A data set of links to a big disk arrives as data."""
+def test_what_a_link_out_of_the_data_points_to_is_sent_where_the_plan_said_so(
+    mover: RsyncMover, box: Box, tmp_path: Path
+) -> None:
+    """A data set of links to a big disk arrives as data; a link that came later, and leads elsewhere, is refused."""
     (tmp_path / "disk").write_text("big")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "x").symlink_to(tmp_path / "disk")
-    mover.send(DataMount(source=str(tmp_path / "set"), target="set"), box.machine, ignore)
+    mount = DataMount(source=str(tmp_path / "set"), target="set", follows=(str(tmp_path / "disk"),))
+    mover.send(mount, box.machine, ignore)
     assert picture(box.root / "data" / "set") == {"x": ("file", b"big", False)}
+    (tmp_path / "set" / "y").symlink_to(tmp_path / "sshd")
+    with pytest.raises(BadRequestError, match="leaves it: 'y'"):
+        mover.send(mount, box.machine, ignore)
+
+
+def test_an_absolute_link_back_into_the_data_arrives_as_what_it_leads_to(
+    mover: RsyncMover, box: Box, tmp_path: Path
+) -> None:
+    """On the machine it would lead to nothing."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "x").write_text("here")
+    (tmp_path / "set" / "y").symlink_to(tmp_path / "set" / "x")
+    mover.send(DataMount(source=str(tmp_path / "set"), target="set"), box.machine, ignore)
+    assert (box.root / "data" / "set" / "y").read_text() == "here"
 
 
 def test_deleting_is_only_done_when_asked_for(mover: RsyncMover, box: Box, data: Path) -> None:
@@ -109,7 +127,8 @@ def test_results_come_home_and_what_is_here_is_not_sent_again(
     """A folder below the machine's root, or an absolute one; the second time nothing moves."""
     data.rename(box.root / "my results")
     home = tmp_path / "kedge-results" / "it's here: now"
-    mover.fetch(box.machine, "my results", str(home), ignore)
+    listed = [ResultFile(path="inside", bytes=0, sha256="", link="tool")]
+    mover.fetch(box.machine, "my results", str(home), ignore, files=listed)
     assert picture(home) == picture(box.root / "my results")
     moved = [0]
     mover.fetch(box.machine, str(box.root / "my results"), str(home), lambda done, _: moved.append(done))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -42,11 +43,18 @@ class Lab:
         place.write_bytes(content)
         return place
 
-    def push(self, *, delete: bool = False, state: Path | None = None, source: Path | None = None) -> int:
+    def push(
+        self,
+        *,
+        delete: bool = False,
+        state: Path | None = None,
+        source: Path | None = None,
+        places: Sequence[str] = (),
+    ) -> int:
         """Send the folder; return the bytes of the shards that went up."""
         before = len(self.aws.gate.asked)
         self.steps = Steps()
-        self.data(state).put(str(source or self.source), self.steps.add, name=NAME, delete=delete)
+        self.data(state).put(str(source or self.source), self.steps.add, name=NAME, places=places, delete=delete)
         sent = [
             headers for method, path, headers in self.aws.gate.asked[before:] if method == "PUT" and "shards" in path
         ]

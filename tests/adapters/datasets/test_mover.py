@@ -15,6 +15,8 @@ from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Progress
+from orchestrator.core.report import ResultFile
+from orchestrator.core.tree import Arrival
 from tests.adapters.datasets.lab import Lab
 
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", key_file="key", host_key="ssh-ed25519 AAAA")
@@ -74,9 +76,12 @@ class Direct:
     def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
         raise NotImplementedError
 
-    def fetch(self, machine: Machine, folder: str, destination: str, progress: Progress) -> None:
-        self.fetched.append(f"{machine.id}:{folder} -> {destination}")
+    def fetch(
+        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+    ) -> Arrival:
+        self.fetched.append(f"{machine.id}:{folder} -> {destination}, {len(files)} listed")
         progress(1, 1)
+        return Arrival()
 
 
 def nothing(_done: int, _total: int) -> None:
@@ -108,5 +113,5 @@ def test_results_come_home_the_direct_way(lab: Lab) -> None:
     """The bucket's copy of them is another port's."""
     direct = Direct()
     mover = BucketMover(lab.data(), Way(Completed(exit_code=0, stdout=b"", stderr=b"")), direct)
-    mover.fetch(MACHINE, "results", "/here", nothing)
-    assert direct.fetched == ["m1:results -> /here"]
+    mover.fetch(MACHINE, "results", "/here", nothing, files=[ResultFile(path="a", bytes=0, sha256="")])
+    assert direct.fetched == ["m1:results -> /here, 1 listed"]

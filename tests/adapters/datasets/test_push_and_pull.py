@@ -65,13 +65,16 @@ def test_a_single_file_arrives_under_the_targets_name(lab: Lab) -> None:
         assert (lab.target.parent / "table.csv").read_bytes() == b"another data set's"
 
 
-def test_links_out_of_the_folder_arrive_as_what_they_lead_to(lab: Lab, tmp_path: Path) -> None:
-    """A file or a whole folder: on the machine they would lead to nothing."""
+def test_links_out_of_the_folder_arrive_as_what_they_lead_to_where_the_plan_said_so(lab: Lab, tmp_path: Path) -> None:
+    """A file or a whole folder: on the machine they would lead to nothing. Elsewhere, nothing is sent."""
     (tmp_path / "cache" / "blobs").mkdir(parents=True)
     (tmp_path / "cache" / "blobs" / "x").write_bytes(b"weights")
     (lab.source / "model.bin").symlink_to(tmp_path / "cache" / "blobs" / "x")
     (lab.source / "all").symlink_to("../cache")
-    lab.push()
+    with pytest.raises(BadRequestError, match="leaves it"):
+        lab.push()
+    assert lab.shards() == []
+    lab.push(places=[str(tmp_path / "cache")])
     lab.pull()
     assert (lab.target / "model.bin").read_bytes() == b"weights"
     assert not (lab.target / "model.bin").is_symlink()

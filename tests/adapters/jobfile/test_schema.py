@@ -52,7 +52,7 @@ def test_the_jobs_that_come_with_kedge_are_good_in_every_mode(path: Path) -> Non
     [
         "run: x\nresources: {accelerators: {A10G: 4}, disk_size: 256, use_spot: true}",
         "resources: {accelerators: [MI300X], disk_size: 1TB}\nbudget: $10\nsupervisor: tmux",
-        "data: {a: ./b}\nsecrets: [A]\nenvs: {A: 1, B: x, C: null, D: true}",
+        "data: {a: ./b, c: {source: d, follow_links: true}}\nsecrets: [A]\nenvs: {A: 1, B: x, C: null, D: true}",
         "data: [{source: a, target: b}]\nsecrets: {A: null}\noutputs: a\nbudget: 0.5",
         "modes: {fast: {deadline: 1h30m, supervisor: {kind: nohup, restarts: 0}}, empty: }",
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.report import RunState
-from tests.adapters.objects.shelves import MTIME, RUN, Shelf, blob_key, fetch, files_below, ship
+from tests.adapters.objects.shelves import MTIME, RUN, FolderShelf, Shelf, blob_key, fetch, files_below, ship
 
 
 def test_a_run_that_shipped_nothing_has_no_results(shelf: Shelf, tmp_path: Path) -> None:
@@ -39,13 +41,13 @@ def test_shipped_results_come_back_whole(shelf: Shelf, tmp_path: Path) -> None:
 
 
 def test_links_among_the_results_come_back_as_links(shelf: Shelf, tmp_path: Path) -> None:
-    """To a file or to a folder; one that would lead out of the results is refused, and the others are copied."""
+    """To a file or to a folder; one that would lead out of the results is left out, and named."""
     ship(shelf, {"output/runs/1/a.txt": b"a", "output/latest": b"", "output/out": b""})
     manifest = json.loads(shelf.read("manifest.json"))
     manifest["files"][1]["link"], manifest["files"][2]["link"] = "runs/1", "../../secret"
     shelf.put("manifest.json", json.dumps(manifest).encode())
-    with pytest.raises(KedgeError, match="1 of 3"):
-        fetch(shelf, tmp_path / "here")
+    arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)
+    assert arrival.left_out.keys() == {"output/out"}
     assert (tmp_path / "here" / "output" / "latest" / "a.txt").read_bytes() == b"a"
     assert (tmp_path / "here" / "output" / "latest").is_symlink()
     assert not (tmp_path / "here" / "output" / "out").is_symlink()
@@ -181,3 +183,97 @@ def test_nothing_is_fetched_through_a_link_in_the_destinations_place(shelf: Shel
     with pytest.raises(BadRequestError, match="is a link"):
         fetch(shelf, tmp_path / "results" / "run-1")
     assert list((tmp_path / "user").iterdir()) == []
+def rewrite(shelf: Shelf, *rows: dict[str, object]) -> None:
+    """Change a manifest's rows, one after the other."""
+    manifest = json.loads(shelf.read("manifest.json"))
+    manifest["files"] = [{**old, **new} for old, new in zip(manifest["files"], rows, strict=True)]
+    shelf.put("manifest.json", json.dumps(manifest).encode())
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"d1/d2/a": "n/../..", "d1/d2/n": "../.."},
+        {"a/b/x": "../..", "a/b/x/l": "../../.."},
+        {"x": "/etc"},
+    ],
+    ids=["two steps", "below a link", "absolute"],
+)
+def test_no_link_that_comes_home_leaves_the_results(shelf: Shelf, tmp_path: Path, links: dict[str, str]) -> None:
+    """By way of others neither, whatever order they are made in, in one fetch or in two."""
+    here = tmp_path / "results"
+    for some in (dict(list(links.items())[:1]), links, dict(reversed(links.items()))):
+        ship(shelf, {"good": b"fine", **dict.fromkeys(some, b"")})
+        rewrite(shelf, {}, *({"link": target} for target in some.values()))
+        arrival = shelf.store.fetch(RUN, str(here), lambda _done, _total: None)
+        assert not arrival.left_out.keys() - links.keys()
+    assert arrival.left_out
+    assert [path for path in here.rglob("*") if not path.resolve().is_relative_to(here)] == []
+    assert (here / "good").read_bytes() == b"fine"
+
+
+@pytest.mark.parametrize("size", [5, 0])
+def test_an_object_larger_than_it_says_is_cut_off(tmp_path: Path, size: int) -> None:
+    """It can't fill the laptop's disk: no more is written than the manifest has promised."""
+    shelf = FolderShelf(tmp_path / "store")
+    ship(shelf, {"bomb": b"small", "good": b"fine"})
+    rewrite(shelf, {"bytes": size}, {})
+    with (tmp_path / "store" / RUN / blob_key(b"small")).open("wb") as blob:
+        blob.truncate(4 << 30)
+    began = time.monotonic()
+    with pytest.raises(KedgeError, match="1 of 2"):
+        fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {"good": b"fine"}
+    assert time.monotonic() - began < 2
+
+
+def test_more_than_the_disk_holds_is_refused_before_anything_is_copied(shelf: Shelf, tmp_path: Path) -> None:
+    """A machine may say anything of the size of its results."""
+    ship(shelf, {"bomb": b"evil", "good": b"fine"})
+    rewrite(shelf, {"bytes": 1 << 60}, {})
+    with pytest.raises(KedgeError, match="room"):
+        fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [{"mtime": 1e300}, {"mtime": -1e300}, {"bytes": -5}, {"path": "a" * 5000}, {"path": "b/" * 3000 + "c"}]
+)
+def test_an_entry_that_cannot_be_costs_that_file_alone(shelf: Shelf, tmp_path: Path, damage: dict[str, object]) -> None:
+    """It is named; the others are copied."""
+    ship(shelf, {"bad": b"evil", "good": b"fine"})
+    rewrite(shelf, damage, {})
+    with pytest.raises(KedgeError, match="1 of 2"):
+        fetch(shelf, tmp_path / "here")
+    assert files_below(tmp_path / "here") == {"good": b"fine"}
+
+
+def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    """Nor is a log that `read_text` is asked for."""
+    shelf = FolderShelf(tmp_path / "store")
+    ship(shelf, {"run.log": b"x"})
+    for key in (blob_key(b"x"), "manifest.json"):
+        with (tmp_path / "store" / RUN / key).open("r+b") as stream:
+            stream.truncate(8 << 30)
+        with pytest.raises(KedgeError, match="larger"):
+            shelf.store.read_text(RUN, "run.log")
+
+
+def test_git_finds_no_repository_in_what_came_home(shelf: Shelf, tmp_path: Path) -> None:
+    """What makes one of a folder is renamed, the same in each fetch, and nothing is copied twice."""
+    repository = tmp_path / "repo"
+    marker = tmp_path / "ran"
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    subprocess.run(["git", "config", "core.fsmonitor", f"touch {marker}; false"], cwd=repository, check=True)
+    paths = [path for path in repository.rglob("*") if path.is_file()]
+    files = {str(path.relative_to(repository)): path.read_bytes() for path in paths}
+    ship(shelf, {**files, ".git/objects/x": b"x", ".git/refs/x": b"x"})
+    fetch(shelf, tmp_path / "here")
+    before = {path: path.stat().st_ino for path in (tmp_path / "here").rglob("*")}
+    arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)
+    assert {path: path.stat().st_ino for path in (tmp_path / "here").rglob("*")} == before
+    assert arrival.renamed == {".git/HEAD": ".git/HEAD.kedge-renamed"}
+    for folder in (tmp_path / "here", tmp_path / "here" / ".git"):
+        subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    assert not marker.exists()
+    assert files_below(tmp_path / "here")[".git/HEAD.kedge-renamed"] == files[".git/HEAD"]

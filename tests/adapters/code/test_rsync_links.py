@@ -1,0 +1,194 @@
+"""Links, modes and repositories in what rsync carries: a hostile machine's results, and the laptop's data."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.adapters.rsync import RsyncMover
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import DataMount
+from orchestrator.core.report import ResultFile
+from orchestrator.engine.fetch import find_differences
+from tests.adapters.code.conftest import Box, git
+from tests.adapters.code.test_rsync import ignore
+
+SECRET = "the laptop's own key"
+
+
+@pytest.fixture
+def mover(connector: SshConnector) -> RsyncMover:
+    return RsyncMover(connector)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "home" / ".ssh" / "id_rsa"
+    path.parent.mkdir(parents=True)
+    path.write_text(SECRET)
+    return path
+
+
+@pytest.fixture
+def output(box: Box) -> Path:
+    """The folder that the machine's command fills."""
+    folder = box.root / "results" / "output"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def bring(mover: RsyncMover, box: Box, home: Path) -> int:
+    """Fetch the results as the engine does; return how many bytes were copied."""
+    moved = [0]
+    listed = box.remote.run([box.machine.agent, "manifest"]).stdout
+    files = msgspec.json.decode(listed, type=tuple[ResultFile, ...])
+    arrival = mover.fetch(box.machine, "results", str(home), lambda done, _: moved.append(done), files=files)
+    assert find_differences([file for file in files if file.path not in arrival.left_out], home) == []
+    return max(moved)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"model.bin": "{secret}"},
+        {"up": "../..", "model.bin": "up/../home/.ssh/id_rsa"},
+        {"d1/d2/a": "n/../../..", "d1/d2/n": "../.."},
+        {"x": ".", "deep/er/y": "../../x/../.."},
+    ],
+    ids=["absolute", "through another", "two steps", "through a link to the top"],
+)
+def test_no_link_out_of_the_results_comes_home(
+    mover: RsyncMover, box: Box, output: Path, secret: Path, tmp_path: Path, links: dict[str, str]
+) -> None:
+    """Whatever way it takes: nothing at home leads out of the results, and what doesn't lead out is there."""
+    home = tmp_path / "kedge-results" / "run"
+    (output / "metrics.json").write_text("{}")
+    for path, target in links.items():
+        (output / path).parent.mkdir(parents=True, exist_ok=True)
+        (output / path).symlink_to(target.format(secret=secret))
+    bring(mover, box, home)
+    assert (home / "output/metrics.json").read_text() == "{}"
+    escaped = [str(path) for path in home.rglob("*") if not path.resolve().is_relative_to(home)]
+    assert escaped == []
+
+
+def test_links_among_the_results_come_home(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """To files and to folders, by absolute paths and by roundabout ones too: they lead to the copies at home."""
+    (output / "runs/1").mkdir(parents=True)
+    (output / "runs/1/a.txt").write_text("a")
+    (output / "latest").symlink_to("runs/1")
+    (output / "absolute").symlink_to(output / "runs/1/a.txt")
+    (output / "runs/roundabout").symlink_to("1/../../latest/a.txt")
+    bring(mover, box, tmp_path / "home")
+    bring(mover, box, tmp_path / "home")
+    home = tmp_path / "home" / "output"
+    assert [(home / name).resolve() for name in ("absolute", "runs/roundabout")] == [home / "runs/1/a.txt"] * 2
+    assert (home / "latest").resolve() == home / "runs/1"
+
+
+@pytest.mark.parametrize("direction", ["send", "fetch"])
+def test_no_mode_but_permissions_is_copied(mover: RsyncMover, box: Box, tmp_path: Path, direction: str) -> None:
+    """setuid, setgid and sticky bits stay where they were, of files and of folders."""
+    source, copy = tmp_path / "set", tmp_path / "home"
+    if direction == "fetch":
+        source = box.root / "results"
+    (source / "shared").mkdir(parents=True)
+    (source / "tool").write_text("#!/bin/sh")
+    (source / "tool").chmod(0o6755)
+    (source / "shared").chmod(0o3777)
+    if direction == "send":
+        mover.send(DataMount(source=str(source), target="set"), box.machine, ignore)
+        copy = box.root / "data" / "set"
+    else:
+        bring(mover, box, copy)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in copy.iterdir()}
+    assert modes.items() >= {"tool": 0o755, "shared": 0o777}.items()
+
+
+def test_no_pipe_comes_home(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """Whoever opens one waits for ever."""
+    os.mkfifo(output / "pipe")
+    (output / "x").write_text("x")
+    bring(mover, box, tmp_path / "home")
+    assert [path.name for path in (tmp_path / "home/output").iterdir()] == ["x"]
+
+
+def hostile_repository(folder: Path, marker: Path) -> None:
+    """Make a repository whose configuration has git run a command of the machine's."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    (folder / "train.py").write_text("pass")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "x")
+    git(folder, "config", "core.fsmonitor", f"touch {marker}; false")
+
+
+@pytest.mark.parametrize("layout", ["a clone", "bare", "bare, at the top", "a worktree"])
+def test_git_runs_nothing_of_a_repository_that_came_home(
+    mover: RsyncMover, box: Box, output: Path, tmp_path: Path, layout: str
+) -> None:
+    """In a clone, a bare repository, the results' own top: `git status` with git's defaults finds none there."""
+    marker, home = tmp_path / "ran", tmp_path / "home"
+    repository = output / "repo"
+    hostile_repository(repository, marker)
+    if layout == "bare":
+        (repository / ".git").rename(output / "bare")
+        git(output / "bare", "config", "core.worktree", "..")
+    elif layout == "bare, at the top":
+        for path in (repository / ".git").iterdir():
+            path.rename(box.root / "results" / path.name)
+        git(box.root / "results", "config", "core.bare", "false")
+        git(box.root / "results", "config", "core.worktree", ".")
+    elif layout == "a worktree":
+        (repository / ".git").rename(output / "elsewhere")
+        (repository / ".git").write_text("gitdir: ../elsewhere\n")
+    first, second = bring(mover, box, home), bring(mover, box, home)
+    for folder in [home, *(path for path in home.rglob("*") if path.is_dir())]:
+        subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    assert not marker.exists()
+    assert first > 1000
+    assert second == 0
+
+
+def test_a_repository_that_came_home_can_be_put_right(
+    mover: RsyncMover, box: Box, output: Path, tmp_path: Path
+) -> None:
+    """Nothing of it is lost: given back its name, HEAD makes it the repository that it was."""
+    hostile_repository(output / "repo", tmp_path / "ran")
+    git(output / "repo", "config", "--unset", "core.fsmonitor")
+    bring(mover, box, tmp_path / "home")
+    dot_git = tmp_path / "home/output/repo/.git"
+    (dot_git / "HEAD.kedge-renamed").rename(dot_git / "HEAD")
+    git(dot_git.parent, "fsck", "--strict")
+    git(dot_git.parent, "diff", "--exit-code", "HEAD")
+
+
+def test_a_key_that_the_results_point_to_never_reaches_the_next_machine(
+    mover: RsyncMover, box: Box, output: Path, secret: Path, tmp_path: Path
+) -> None:
+    """The whole way: a hostile machine's results come home, and are the next job's data."""
+    home = tmp_path / "home"
+    (output / "model.bin").symlink_to(secret)
+    (output / "real.bin").write_text("weights")
+    bring(mover, box, home)
+    mover.send(DataMount(source=str(home / "output"), target="in"), box.machine, ignore)
+    assert {path.name: path.read_text() for path in (box.root / "data/in").iterdir()} == {"real.bin": "weights"}
+
+
+@pytest.mark.parametrize("target", ["{secret}", "up/../home/.ssh/id_rsa", "../home/.ssh", "../nowhere"])
+def test_data_with_a_link_that_leaves_it_is_not_sent(
+    mover: RsyncMover, box: Box, secret: Path, tmp_path: Path, target: str
+) -> None:
+    """A repository that somebody else wrote may hold any link."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/up").symlink_to(".")
+    (tmp_path / "set/x").symlink_to(target.format(secret=secret))
+    with pytest.raises(BadRequestError, match="leaves it"):
+        mover.send(DataMount(source=str(tmp_path / "set"), target="in"), box.machine, ignore)
+    assert not (box.root / "data/in").exists()

@@ -1,0 +1,172 @@
+"""A machine restores what a store holds that others may have written to, and trusts nothing that it reads there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.errors import AgentError
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.restore import restore
+from orchestrator.agent.runlog import RunLog
+from orchestrator.agent.wire import MachineConfig
+from tests.agent.places import FolderPlace
+
+RUN = "digits-1a2b"
+Rows = list[dict[str, Any]]
+
+
+class Machine:
+    """A new machine of a run, and the folder that is its store."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root / "machine")
+        self.layout.prepare()
+        self.store = FolderPlace(root / "store")
+        self.config = MachineConfig(
+            machine=f"{RUN}-m2",
+            run=RUN,
+            provider="local",
+            root=str(self.layout.root),
+            created=time.time(),
+            deadline=time.time() + 3600,
+            usd_per_hour="0",
+            store_url=(root / "store").as_uri(),
+        )
+
+    def ship(self, rows: Rows) -> None:
+        self.store.write("manifest.json", json.dumps({"machine": f"{RUN}-m1", "files": rows}).encode())
+
+    def file(self, path: str, content: bytes = b"evil", **more: Any) -> dict[str, Any]:
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.store.write(f"blobs/{sha256}", content)
+        return {"path": path, "bytes": len(content), "sha256": sha256, "mtime": 1_700_000_000.0, **more}
+
+    def link(self, path: str, target: str) -> dict[str, Any]:
+        return self.file(path, b"", link=target)
+
+    def restore(self) -> str:
+        """Restore; return what the run's log says of it."""
+        restore(self.layout, self.config, RunLog(self.layout.log_file))
+        return self.layout.log_file.read_text() if self.layout.log_file.exists() else ""
+
+    def results(self) -> dict[str, bytes]:
+        root = self.layout.results
+        files = [path for path in root.rglob("*") if path.is_file() and path != self.layout.log_file]
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"output/a": "/etc"},
+        {"output/d1/d2/a": "n/../../../..", "output/d1/d2/n": "../.."},
+        {"output/a": "../../../.."},
+    ],
+    ids=["absolute", "two steps", "up"],
+)
+def test_no_restored_link_leaves_the_results(machine: Machine, links: dict[str, str]) -> None:
+    """Each is left out and named in the log; the files are there."""
+    machine.ship([machine.file("output/good", b"fine"), *(machine.link(*row) for row in links.items())])
+    log = machine.restore()
+    inside = machine.layout.results.resolve()
+    assert [path for path in inside.rglob("*") if not path.resolve().is_relative_to(inside)] == []
+    assert machine.results() == {"output/good": b"fine"}
+    assert "output/" in log
+    assert "not restored" in log
+
+
+def test_a_restore_that_was_cut_writes_nothing_through_the_links_that_it_has_made(machine: Machine) -> None:
+    """The manifest has changed since: what was a link's name is a folder's now."""
+    elsewhere = machine.layout.root / "elsewhere"
+    elsewhere.mkdir()
+    (machine.layout.note("restored")).write_text('{"state": "begun"}')
+    (machine.layout.output / "a").symlink_to(elsewhere)
+    machine.ship([machine.file("output/a/loot"), machine.file("output/good", b"fine")])
+    assert "output/a/loot" in machine.restore()
+    assert not list(elsewhere.iterdir())
+    assert machine.results()["output/good"] == b"fine"
+
+
+def test_nothing_lies_below_a_link(machine: Machine) -> None:
+    """A link whose own folder is a link would go up from somewhere else than it says."""
+    elsewhere = machine.layout.root / "elsewhere"
+    elsewhere.mkdir()
+    machine.ship([machine.link("output/b/c/x", "../.."), machine.link("output/b/c/x/l", "../../elsewhere")])
+    machine.restore()
+    assert [path for path in machine.layout.results.rglob("*") if path.resolve() == elsewhere] == []
+
+
+@pytest.mark.parametrize("path", ["../out", "/tmp/kedge-test-out", "a/../../out", "", ".", "a\0b"])
+def test_a_path_that_leads_elsewhere_costs_that_file_alone(machine: Machine, path: str, tmp_path: Path) -> None:
+    """It is named in the log; the checkpoints are restored all the same."""
+    machine.ship([machine.file(path), machine.file("checkpoints/last.pt", b"weights")])
+    assert "not restored" in machine.restore()
+    assert machine.results() == {"checkpoints/last.pt": b"weights"}
+    assert not (machine.layout.root / "out").exists()
+    assert not Path("/tmp/kedge-test-out").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"mtime": 1e300},
+        {"mtime": "now"},
+        {"bytes": -1},
+        {"bytes": 10**30},
+        {"bytes": "many"},
+        {"sha256": "../../../machine/machine.json"},
+        {"sha256": None},
+        {"path": None},
+        {"link": 7},
+    ],
+    ids=str,
+)
+def test_an_entry_that_cannot_be_costs_that_file_alone(machine: Machine, damage: dict[str, Any]) -> None:
+    """Whatever is wrong with it, the run goes on from what is whole."""
+    machine.ship([{**machine.file("output/bad"), **damage}, machine.file("checkpoints/last.pt", b"weights")])
+    assert "not restored" in machine.restore()
+    assert machine.results()["checkpoints/last.pt"] == b"weights"
+    assert "output/bad" not in machine.results()
+
+
+@pytest.mark.parametrize("raw", [b"[]", b'{"files": 7}', b'{"files": [7]}', b"[" * 100_000], ids=repr)
+def test_a_manifest_that_is_none_is_told(machine: Machine, raw: bytes) -> None:
+    """Nobody starts anew from nothing because of it."""
+    machine.store.write("manifest.json", raw[:200_000])
+    with pytest.raises(AgentError, match="manifest"):
+        machine.restore()
+
+
+def test_an_object_larger_than_it_says_is_cut_off(machine: Machine) -> None:
+    """It can't fill the disk: no more is written than the manifest has promised."""
+    row = machine.file("output/bomb", b"")
+    sha256 = hashlib.sha256(b"small").hexdigest()
+    blob = Path(machine.store._folder) / "blobs" / sha256
+    with blob.open("wb") as stream:
+        os.truncate(stream.fileno(), 4 << 30)
+    written: list[int] = []
+    machine.ship([{**row, "bytes": 5, "sha256": sha256}])
+    began = time.monotonic()
+    assert "not restored" in machine.restore()
+    written.append(sum(path.stat().st_size for path in machine.layout.output.rglob("*")))
+    assert written == [0]
+    assert time.monotonic() - began < 2
+
+
+def test_more_than_the_disk_holds_is_refused_before_anything_is_written(machine: Machine) -> None:
+    """A manifest that promises more than there is room for."""
+    machine.ship([machine.file("output/good", b"fine"), {**machine.file("output/bomb"), "bytes": 1 << 60}])
+    assert "not restored" in machine.restore()
+    assert machine.results() == {"output/good": b"fine"}

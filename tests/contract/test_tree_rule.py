@@ -1,0 +1,97 @@
+"""The one rule for trees, the same on laptop and machine, tried against a real file system."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.agent import treerule as agent
+from orchestrator.core import tree as core
+
+NAMES = ("a", "b", "n")
+PARTS = st.sampled_from((*NAMES, "..", ".", ""))
+ROUNDABOUT = st.lists(PARTS, min_size=1, max_size=6).map("/".join)
+UP_THEN_DOWN = st.builds(
+    lambda ups, names: "/".join([*[".."] * ups, *names]) or ".",
+    st.integers(0, 4),
+    st.lists(st.sampled_from(NAMES), max_size=3),
+)
+TARGETS = ROUNDABOUT | UP_THEN_DOWN
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+
+
+@settings(deadline=None)
+@given(links=st.dictionaries(PATHS, TARGETS, max_size=8), folders=st.sets(PATHS, max_size=6))
+def test_no_link_that_the_rule_lets_pass_leads_out_whatever_other_links_there_are(
+    links: dict[str, str], folders: set[str]
+) -> None:
+    """Made on a real file system, in any order, and read through the kernel: nobody gets out of the tree."""
+    with tempfile.TemporaryDirectory() as above:
+        root = Path(above) / "in" / "the" / "tree"
+        for folder in ("", *folders):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        made = [path for path, target in links.items() if core.stays_inside(path, target) and _make(root, path, target)]
+        for path in made:
+            assert all(where.is_relative_to(root) for where in _reached(root / path)), links
+
+
+def _reached(link: Path) -> list[Path]:
+    """Ask the kernel what a link opens, and what is made by writing to it; nothing where it leads round in circles."""
+    reached = []
+    for flags in (os.O_PATH, os.O_WRONLY | os.O_CREAT):
+        with contextlib.suppress(OSError):
+            opened = os.open(link, flags)
+            reached.append(Path(f"/proc/self/fd/{opened}").readlink())
+            os.close(opened)
+    return reached
+
+
+def _make(root: Path, path: str, target: str) -> bool:
+    try:
+        agent.make_folders(root, path)
+        (root / path).symlink_to(target)
+    except (FileExistsError, NotADirectoryError):
+        return False
+    return True
+
+
+@given(path=PATHS, target=TARGETS | st.text(max_size=8))
+def test_laptop_and_machine_keep_the_same_rule(path: str, target: str) -> None:
+    """Written twice, since the agent stands alone."""
+    assert core.stays_inside(path, target) == agent.stays_inside(path, target)
+    assert core.is_tree_path(target) == agent.is_tree_path(target)
+    assert list(core.upper_folders(path)) == list(agent.upper_folders(path))
+    assert core.plain_link(path, "a/b") == agent.plain_link(path, "a/b")
+
+
+@given(path=PATHS, leads_to=PATHS | st.just("."))
+def test_a_plain_link_leads_where_it_should_and_passes(path: str, leads_to: str) -> None:
+    """What a scan makes of a roundabout link is what the rule lets pass."""
+    link = core.plain_link(path, leads_to)
+    assert core.stays_inside(path, link)
+    assert os.path.normpath(f"{path}/../{link}") == leads_to
+
+
+@pytest.mark.parametrize(
+    ("path", "home"),
+    [
+        ("repo/.git/HEAD", "repo/.git/HEAD.kedge-renamed"),
+        ("repo/.git", "repo/git.kedge-renamed"),
+        ("HEAD", "HEAD.kedge-renamed"),
+        ("x/head", "x/HEAD.kedge-renamed"),
+        ("x/.Git", "x/git.kedge-renamed"),
+        ("x/HE\u200cAD", "x/HEAD.kedge-renamed"),
+        ("HEAD/x", "HEAD/x"),
+        ("overhead", "overhead"),
+        ("repo/.git/HEAD.kedge-renamed", "repo/.git/HEAD.kedge-renamed"),
+    ],
+)
+def test_what_makes_a_repository_has_another_name_at_home(path: str, home: str) -> None:
+    """Also on file systems that don't tell cases apart, or don't see some code points."""
+    assert core.home_path(path) == home
