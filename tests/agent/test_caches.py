@@ -92,7 +92,7 @@ def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
         tar.addfile(content, io.BytesIO(bytes(1 << 16)))
         if member == "bomb":
             content.size = 1 << 40
-            tar.fileobj.write(content.tobuf())  # type: ignore[union-attr]  # open for writing
+            tar.fileobj.write(content.tobuf())
     store.write(KEY, packed.getvalue()[:-20] if member == "link" else packed.getvalue())
     box = make_machine()
     run(box, 'test ! -e "$TRITON_CACHE_DIR/k.hsaco"; test ! -L "$TRITON_CACHE_DIR"')

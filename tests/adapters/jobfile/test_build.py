@@ -352,7 +352,7 @@ def test_links_inside_the_data_are_no_matter(read: Read, folder: Path) -> None:
         "a": "file",
         "sub/b": "../file",
         "c": "sub/../file",
-        "d": folder / "set" / "file",
+        "d": str(folder / "set" / "file"),
         "e": "e",
     }.items():
         (folder / "set" / name).symlink_to(target)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,9 @@ def test_nothing_is_fetched_through_a_link_in_the_destinations_place(shelf: Shel
     with pytest.raises(BadRequestError, match="is a link"):
         fetch(shelf, tmp_path / "results" / "run-1")
     assert list((tmp_path / "user").iterdir()) == []
-def rewrite(shelf: Shelf, *rows: dict[str, object]) -> None:
+
+
+def rewrite(shelf: Shelf, *rows: Mapping[str, object]) -> None:
     """Change a manifest's rows, one after the other."""
     manifest = json.loads(shelf.read("manifest.json"))
     manifest["files"] = [{**old, **new} for old, new in zip(manifest["files"], rows, strict=True)]
