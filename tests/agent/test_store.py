@@ -178,7 +178,7 @@ def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Place) 
 
 
 def test_results_are_listed_with_their_checksums(box: Box) -> None:
-    """`manifest` names finished files with slashes; a link inside counts as its target, one outside doesn't."""
+    """`manifest` names finished files with slashes; a link inside has its target's content, one outside is left out."""
     output = box.root / "results/output"
     (output / "sub").mkdir()
     (output / "sub/ünï 'q' \n.txt").write_bytes(b"abc")
@@ -186,7 +186,11 @@ def test_results_are_listed_with_their_checksums(box: Box) -> None:
     (output / "link").symlink_to("sub/ünï 'q' \n.txt")
     (output / "out").symlink_to("/etc/passwd")
     (output / "b\udcff".encode(errors="surrogateescape").decode(errors="surrogateescape")).write_bytes(b"?")
-    listed = {file["path"]: (file["bytes"], file["sha256"]) for file in box.ask("manifest")}
-    abc = (3, hashlib.sha256(b"abc").hexdigest())
-    assert listed == {"output/sub/ünï 'q' \n.txt": abc, "output/link": abc}
+    listed = {file.pop("path"): file for file in box.ask("manifest")}
+    abc = {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest(), "link": "", "left_out": ""}
+    assert listed == {
+        "output/sub/ünï 'q' \n.txt": abc,
+        "output/link": {**abc, "link": "sub/ünï 'q' \n.txt"},
+        "output/out": {"bytes": 0, "sha256": "", "link": "", "left_out": "it is a link that leaves the results"},
+    }
     assert b"not UTF-8" in box.call("manifest").stderr
