@@ -127,7 +127,8 @@ def _checked_link(root: Path, path: str) -> str:
     top = os.path.realpath(root)
     real = os.path.realpath(f"{root}/{posixpath.dirname(path)}/{target}")
     inside = real == top or real.startswith(f"{top.rstrip('/')}/")
-    if posixpath.isabs(target) or not inside:
+    written = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if posixpath.isabs(target) or written == ".." or written.startswith("../") or not inside:
         raise BadRequestError(
             f"the link {path!r} leaves the code: it points to {target!r}",
             why="it would point to something else, or nothing, on the machine",
