@@ -5,14 +5,17 @@ from __future__ import annotations
 import posixpath
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from orchestrator.adapters.arrivals import Homecoming
 from orchestrator.adapters.datatree import must_copy
 from orchestrator.adapters.files import make_destination
+from orchestrator.adapters.remote.session import Collector
+from orchestrator.core.decoding import ANSWER_BYTES, clip
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, SshAddress
@@ -22,7 +25,9 @@ from orchestrator.core.tree import Arrival
 
 _STALL_SECONDS = 60
 _PARTIAL = ".kedge-partial"
-_PROGRESS = re.compile(rb"^\s*([\d,.]+)\s+(\d+)%")
+_PROGRESS = re.compile(rb"^\s*(\d[\d,.]{0,30})\s+(\d{1,3})%")
+_READ_BYTES = 1 << 12
+_LAST_WORDS_SECONDS = 2.0
 _VANISHED = 24
 # rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
 _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
@@ -129,32 +134,47 @@ _HOST = "machine"
 
 
 def _run(argv: Sequence[str], progress: Progress) -> tuple[int, bytes]:
-    with tempfile.TemporaryFile() as complaints:
+    """Run rsync to its end; what it complains of may be the machine's own words.
+
+    Raises:
+        NonsenseError: it complains without an end.
+    """
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+    except FileNotFoundError as err:
+        raise KedgeError(
+            "rsync isn't installed here",
+            fix="install it: `sudo apt-get install rsync`, or `brew install rsync`",
+        ) from err
+    with process:
+        complaints = Collector(partial(_read, process.stderr), ANSWER_BYTES, process.terminate)
         try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, bufsize=0
-            )
-        except FileNotFoundError as err:
-            raise KedgeError(
-                "rsync isn't installed here",
-                fix="install it: `sudo apt-get install rsync`, or `brew install rsync`",
-            ) from err
-        with process:
-            try:
-                for done, total in _parse_progress(process.stdout):
-                    progress(done, total)
-            except BaseException:
-                process.terminate()
-                raise
-        complaints.seek(0)
-        return process.returncode, complaints.read()
+            for done, total in _parse_progress(process.stdout):
+                progress(done, total)
+            process.wait()
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            # Its SSH client may outlive it, where the machine holds that back: nobody waits for the pipe to end.
+            complaints.join(_LAST_WORDS_SECONDS)
+    return process.returncode, complaints.take()
+
+
+def _read(output: IO[bytes] | None) -> bytes:
+    # Closed meanwhile is ended.
+    with suppress(ValueError):
+        return (output.read(_READ_BYTES) if output else b"") or b""
+    return b""
 
 
 def _parse_progress(output: IO[bytes] | None) -> Iterator[tuple[int, int]]:
     """Yield bytes done and an estimate of all, which grows while rsync still finds files."""
     rest = b""
-    while output and (data := output.read(1 << 12)):
-        *whole, rest = re.split(rb"[\r\n]", rest + data)
+    while data := _read(output):
+        *whole, rest = re.split(rb"[\r\n]", rest[-_READ_BYTES:] + data)
         for line in whole:
             if found := _PROGRESS.match(line):
                 done, percent = int(re.sub(rb"\D", b"", found[1])), int(found[2])
@@ -207,8 +227,8 @@ def _address(machine: Machine) -> SshAddress:
 
 
 def _first_line(said: bytes) -> str:
-    return next(iter(said.decode(errors="replace").strip().splitlines()), "it said nothing")
+    return clip(next(iter(said.decode(errors="replace").strip().splitlines()), "it said nothing"))
 
 
 def _last_line(said: bytes) -> str:
-    return next(reversed(said.decode(errors="replace").strip().splitlines()), "it said nothing")
+    return clip(next(reversed(said.decode(errors="replace").strip().splitlines()), "it said nothing"))

@@ -115,6 +115,6 @@ def _earlier(layout: Layout) -> list[BootPhase]:
     """Read how the phases went last that come before these, by whoever wrote them."""
     try:
         phases = [build(BootPhase, json.loads(line)) for line in layout.boot_log.read_text().splitlines()]
-    except (OSError, ValueError, TypeError, RequestError):
+    except (OSError, ValueError, TypeError, RecursionError, RequestError):
         return []
     return list({phase.phase: phase for phase in phases if phase.phase not in _OWN}.values())

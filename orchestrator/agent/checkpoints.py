@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .results import Found
-from .wire import Checkpoint
+from .wire import Checkpoint, instant
 
 _Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -38,4 +38,4 @@ def newest(found: Iterable[Found], complete: frozenset[str]) -> Checkpoint | Non
     if not written:
         return None
     name = max(written, key=lambda unit: (written[unit], unit))
-    return Checkpoint(name=name, bytes=sizes[name], written=written[name] / 1e9)
+    return Checkpoint(name=name, bytes=sizes[name], written=instant(written[name] / 1e9))

@@ -59,7 +59,9 @@ class LogReader:
                 chunk = stream.read(_CHUNK_BYTES)
         except FileNotFoundError:
             return []
-        if not with_rest:
+        # A line that is longer than what is read at once is cut: nothing after it would ever come.
+        is_overlong = len(chunk) == _CHUNK_BYTES and b"\n" not in chunk
+        if not (with_rest or is_overlong):
             chunk = chunk[: chunk.rfind(b"\n") + 1]
         events = []
         for line in io.BytesIO(chunk):

@@ -98,7 +98,7 @@ def clean_relative(path: str) -> str:
 def _load(raw: bytes, what: str) -> dict[str, Any]:
     try:
         content = json.loads(raw)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise RequestError(f"{what} is not JSON", why=str(err)) from err
     if not isinstance(content, dict):
         raise RequestError(f"{what} is not a JSON object")

@@ -16,9 +16,10 @@ from .files import read_json
 from .layout import Layout
 from .parse import read_machine_config
 from .releases import code_hash
-from .wire import MachineReport, to_json
+from .wire import DEPTH, MachineReport, instant, to_json
 
 _PROGRESS_LIMIT_BYTES = 1 << 16
+_WHOLE = 1 << 63
 
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
@@ -68,28 +69,37 @@ def size_of(path: Path) -> int:
 
 def _changed(path: Path) -> float:
     try:
-        return path.stat().st_mtime
+        return instant(path.stat().st_mtime)
     except OSError:
         return 0.0
 
 
 def _instant(path: Path, name: str) -> float:
     found = read_json(path).get(name, 0.0)
-    return float(found) if isinstance(found, int | float) else 0.0
+    return instant(found) if isinstance(found, int | float) else 0.0
 
 
 def _note(path: Path) -> dict[str, Any] | None:
     return _speakable(read_json(path, _PROGRESS_LIMIT_BYTES)) or None
 
 
-def _speakable(content: Any) -> Any:
-    """Replace what strict JSON can't say: NaN, infinity and halves of characters; a command may write them."""
-    if isinstance(content, dict):
-        return {_speakable(name): _speakable(item) for name, item in content.items()}
-    if isinstance(content, list):
-        return [_speakable(item) for item in content]
+def _speakable(content: Any, depth: int = DEPTH - 1) -> Any:
+    """Replace what strict JSON can't say, and what the laptop refuses: a command may write anything.
+
+    That is NaN, infinity, halves of characters, whole numbers beyond 64 bits, and what is nested too deep.
+    """
+    if isinstance(content, dict | list):
+        return _speakable_items(content, depth - 1) if depth else None
     if isinstance(content, str):
         return content.encode(errors="replace").decode()
     if isinstance(content, float) and not math.isfinite(content):
         return None
+    if isinstance(content, int) and abs(content) > _WHOLE:
+        return None
     return content
+
+
+def _speakable_items(content: dict[str, Any] | list[Any], depth: int) -> Any:
+    if isinstance(content, list):
+        return [_speakable(item, depth) for item in content]
+    return {_speakable(name): _speakable(item, depth) for name, item in content.items()}

@@ -19,7 +19,7 @@ from .layout import Layout
 from .results import APPENDED, Found, survey
 from .runlog import RunLog
 from .store import ObjectStore
-from .wire import Command, MachineConfig, Shipped, to_json
+from .wire import Command, MachineConfig, Shipped, instant, to_json
 
 MANIFEST = "manifest.json"
 BLOBS = "blobs/"
@@ -98,7 +98,7 @@ class Shipper:
         return entries + [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
 
     def _entry(self, found: Found, previous: Entry | None) -> Entry | None:
-        entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": found.mtime_ns / 1e9}
+        entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": instant(found.mtime_ns / 1e9)}
         try:
             if found.link:
                 return {**entry, **self._put_link(found), "link": found.link}

@@ -169,7 +169,7 @@ def _read_manifest(member: tarfile.TarInfo, content: Iterable[bytes]) -> dict[st
         raise _refused(MANIFEST, "it can't be read")
     try:
         manifest = json.loads(b"".join(content))
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise _refused(MANIFEST, "it is not JSON") from err
     if not isinstance(manifest, dict) or not NAME.fullmatch(str(manifest.get("hash"))):
         raise _refused(MANIFEST, "it names no content hash")

@@ -26,6 +26,11 @@ TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
 AWS = "aws"
 LOCAL = "local"
 
+LATEST = 16_725_225_600.0
+"""The latest time that the laptop takes, in Unix seconds (core/decoding.py)."""
+DEPTH = 16
+"""How many lists and objects of a status.json it takes in each other."""
+
 LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
 OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
 
@@ -221,6 +226,11 @@ class ResultFile:
     sha256: str
     link: str = ""
     left_out: str = ""
+
+
+def instant(seconds: float) -> float:
+    """Return a time that the laptop takes: files may have any, and a user's program sets them as it likes."""
+    return min(max(0.0, float(seconds)), LATEST)
 
 
 def to_json(record: Any) -> dict[str, Any]:

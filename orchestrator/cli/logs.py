@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from orchestrator.app.root import App
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.machine import Machine
+from orchestrator.engine import agent_client
 from orchestrator.engine.follow import follow as follow_machine
-
-_SOON = timedelta(seconds=30)
 
 
 def print_log(app: App, record: RunRecord, *, lines: int, follow: bool) -> None:
@@ -50,16 +47,7 @@ def _follow(app: App, record: RunRecord, machine: Machine, lines: int) -> None:
 
 def _tail(app: App, machine: Machine, lines: int) -> tuple[list[str], int]:
     """Return the log's last lines, and the offset at which it goes on."""
-    path = f"{machine.root}/results/run.log"
-    script = 'test -f "$1" || exit 0; size=$(wc -c < "$1"); echo "$size"; head -c "$size" "$1" | tail -n "$2"'
-    argv = ["sh", "-c", script, "tail", path, str(lines)]
-    done = app.remote(machine).run(argv, timeout=_SOON)
-    if done.exit_code != 0:
-        raise UnreachableError(
-            f"the log of machine {machine.id} can't be read", why=done.stderr.decode(errors="replace").strip()
-        )
-    size, *text = done.stdout.decode(errors="replace").splitlines() or ["0"]
-    return text, int(size)
+    return agent_client.tail(app.remote(machine), machine, lines)
 
 
 def _print_shipped(app: App, record: RunRecord, lines: int) -> None:

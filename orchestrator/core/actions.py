@@ -117,9 +117,14 @@ class FetchResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyMachine:
-    """End the machine, and wait until the provider confirms that it is gone."""
+    """End the machine, and wait until the provider confirms that it is gone.
+
+    Attributes:
+        leaves_results: nobody waits for what it hasn't copied to the object store yet, but for a moment.
+    """
 
     machine_id: str
+    leaves_results: bool = False
 
 
 Action = (
@@ -203,7 +208,7 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case FetchResults():
             return action.destination
         case DestroyMachine():
-            return "once its results are in the object store"
+            return "" if action.leaves_results else "once its results are in the object store"
         case AwaitMachine():
             return ""
         case _:

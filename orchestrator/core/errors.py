@@ -6,6 +6,7 @@ KedgeError                 exit 1   something failed
 ├── OverBudgetError        exit 4   the worst case costs more than the cap
 ├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
 ├── UnreachableError       exit 1   a machine doesn't answer; it may come back
+├── NonsenseError          exit 1   a machine's answer can't be meant, or has no end
 ├── UnfitMachineError      exit 1   a machine can't do what it was rented for
 ├── ConflictError          exit 1   another command is at work on the same run
 └── RunFailedError         exit 1   the user's command failed for good
@@ -20,6 +21,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from orchestrator.core.offer import Offer
+
+
+_LINE = 500
+"""Characters of one line of an agent's complaint: it is one of the lines of an error."""
 
 
 class KedgeError(Exception):
@@ -80,6 +85,10 @@ class UnreachableError(KedgeError):
     """A machine doesn't answer; it may come back."""
 
 
+class NonsenseError(KedgeError):
+    """What a machine says can't be meant, or has no end: it is broken, or somebody has taken it over."""
+
+
 class UnfitMachineError(KedgeError):
     """A machine can't do what it was rented for, as a GPU that computes wrongly shows; another may.
 
@@ -100,7 +109,7 @@ class RunFailedError(KedgeError):
 
 def agent_error(what: str, exit_code: int, said: bytes) -> KedgeError:
     """Make an error of what the agent printed on standard error: its what, why and fix, one line each."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip()[:_LINE] for line in said.decode(errors="replace").splitlines() if line.strip()]
     fix = next((line.removeprefix("fix: ") for line in lines if line.startswith("fix: ")), "")
     why = [line.removeprefix("error: ").removeprefix("why: ") for line in lines if not line.startswith("fix: ")]
     return KedgeError(

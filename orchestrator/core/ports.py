@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.core.decoding import ANSWER_BYTES
+
 # Named in signatures only: a port costs nothing to import.
 if TYPE_CHECKING:
     from orchestrator.core.job import DataMount, Resources
@@ -147,10 +149,13 @@ class Completed:
 class Remote(Protocol):
     """An open way into one machine. Commands are argv lists, quoted once, here."""
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
         """Run a command to its end.
 
         Raises:
+            NonsenseError: it prints more than `most` bytes.
             UnreachableError: the connection broke, or the timeout passed.
         """
 
@@ -158,6 +163,7 @@ class Remote(Protocol):
         """Run a command and stream chunks into its standard input.
 
         Raises:
+            NonsenseError: it prints more than an answer holds.
             UnreachableError: the connection broke, or the timeout passed.
         """
 
@@ -165,7 +171,8 @@ class Remote(Protocol):
         """Run a command and yield what it prints line by line, without line ends, as it comes.
 
         Raises:
-            UnreachableError: the connection broke before the command ended.
+            NonsenseError: a line has no end, or it complains without one.
+            UnreachableError: the connection broke before the command ended, or nothing came for too long.
         """
 
     def close(self) -> None:
@@ -291,8 +298,25 @@ class DataMover(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """The last copy that a machine made of a run's results.
+
+    Attributes:
+        machine: whose.
+        command: how the command was then.
+    """
+
+    machine: str
+    command: Command
+    at: datetime
+
+
 class ResultStore(Protocol):
-    """The object store's copy of one run: what the agent shipped."""
+    """The object store's copy of one run: what the agent shipped, and so a machine's word.
+
+    All that read the manifest raise NonsenseError where it is none.
+    """
 
     @property
     def url(self) -> str:
@@ -301,17 +325,11 @@ class ResultStore(Protocol):
     def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
         """List the results that were shipped, empty for none."""
 
-    def command(self, run_id: str) -> Command | None:
-        """Return the command's state as it was last shipped; None where nothing was."""
-
-    def shipper(self, run_id: str) -> str:
-        """Return the machine that shipped last; empty where none did."""
-
-    def shipped_at(self, run_id: str) -> datetime | None:
-        """Return when the agent last shipped; None where it never did."""
+    def last_shipment(self, run_id: str) -> Shipment | None:
+        """Say what the agent shipped last; None where it never did."""
 
     def read_text(self, run_id: str, path: str) -> str:
-        """Return one shipped text file, such as `run.log`; empty where it isn't there."""
+        """Return the end of one shipped text file, such as `run.log`; empty where it isn't there."""
 
     def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder, verify them, and say what was left out or renamed.

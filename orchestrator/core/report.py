@@ -5,13 +5,28 @@ The agent writes the same names in orchestrator/agent/wire.py; tests/contract/te
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.decoding import (
+    Count,
+    ExitCode,
+    Instant,
+    LinkTarget,
+    Name,
+    Path,
+    Quantity,
+    Size,
+    Text,
+    clip,
+    decode,
+    nonsense,
+    require_bounded,
+)
+from orchestrator.core.tree import is_tree_path
 
 SPOT_NOTICE = "spot notice"
 """Why a command was stopped whose machine is about to be taken away: it is no operator's stop."""
@@ -21,6 +36,9 @@ DEADLINE = "deadline"
 
 BURN_IN = "burn-in"
 """The phase of a boot in which every GPU is tried."""
+
+_DEAREST_USD_PER_HOUR = 1_000_000
+_HOST_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{1,4096}={0,2}(?: [ -~]{0,255})?")
 
 
 class RunState(StrEnum):
@@ -59,12 +77,12 @@ class Command:
     """
 
     state: RunState = RunState.IDLE
-    attempt: int = 0
-    exit_code: int | None = None
-    reason: str = ""
-    since: float = 0.0
-    started: float = 0.0
-    supervisor: str = ""
+    attempt: Count = 0
+    exit_code: ExitCode | None = None
+    reason: Text = ""
+    since: Instant = 0.0
+    started: Instant = 0.0
+    supervisor: Name = ""
 
     @property
     def was_reclaimed(self) -> bool:
@@ -81,13 +99,13 @@ class Command:
 class Gpu:
     """One GPU, now. None: its tool doesn't tell, which says nothing of whether it is at work."""
 
-    index: int
-    name: str = ""
-    use_percent: float | None = None
-    memory_used_mib: float | None = None
-    memory_total_mib: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
+    index: Count
+    name: Name = ""
+    use_percent: Quantity | None = None
+    memory_used_mib: Quantity | None = None
+    memory_total_mib: Quantity | None = None
+    temperature_c: Quantity | None = None
+    power_w: Quantity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +117,10 @@ class Sample:
         cpu_percent: of all cores together, 0 to 100.
     """
 
-    time: float
-    cpu_percent: float
-    memory_used_mib: float
-    memory_total_mib: float
+    time: Instant
+    cpu_percent: Quantity
+    memory_used_mib: Quantity
+    memory_total_mib: Quantity
     gpus: tuple[Gpu, ...] = ()
 
 
@@ -115,9 +133,9 @@ class Checkpoint:
         written: Unix seconds.
     """
 
-    name: str
-    bytes: int
-    written: float
+    name: Name
+    bytes: Size
+    written: Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +148,9 @@ class Shipped:
         error: why the last try failed; empty when it did not.
     """
 
-    time: float = 0.0
-    checkpoint: str = ""
-    error: str = ""
+    time: Instant = 0.0
+    checkpoint: Name = ""
+    error: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,25 +166,39 @@ class MachineReport:
         advanced: when the command last showed that it goes on: its log, its status.json or a checkpoint; 0 before.
     """
 
-    machine: str
-    run: str
-    now: float
-    created: float
-    deadline: float
-    usd_per_hour: str
-    heartbeat: float = 0.0
-    code: str = ""
-    log_bytes: int = 0
-    disk_free_bytes: int = 0
-    disk_total_bytes: int = 0
+    machine: Name
+    run: Name
+    now: Instant
+    created: Instant
+    deadline: Instant
+    usd_per_hour: Name
+    heartbeat: Instant = 0.0
+    code: Name = ""
+    log_bytes: Size = 0
+    disk_free_bytes: Size = 0
+    disk_total_bytes: Size = 0
     zstd: bool = False
     command: Command = field(default_factory=Command)
     progress: dict[str, Any] | None = None
     sample: Sample | None = None
     checkpoint: Checkpoint | None = None
     shipped: Shipped | None = None
-    notice: float = 0.0
-    advanced: float = 0.0
+    notice: Instant = 0.0
+    advanced: Instant = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what its fields' types can't.
+
+        Raises:
+            ValueError: its price is none, or somebody's status.json is beyond all measure.
+        """
+        require_bounded(self.progress)
+        try:
+            is_price = 0 <= Decimal(self.usd_per_hour) <= _DEAREST_USD_PER_HOUR
+        except InvalidOperation:
+            is_price = False
+        if not is_price:
+            raise ValueError("its price is no price")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +210,11 @@ class BootPhase:
         error: what went wrong, in one line; empty where nothing did.
     """
 
-    phase: str
-    began: float
-    ended: float
+    phase: Name
+    began: Instant
+    ended: Instant
     ok: bool
-    error: str = ""
+    error: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,16 +229,18 @@ def parse_report(raw: bytes) -> MachineReport:
     """Parse what `kedge-agent report` printed.
 
     Raises:
-        KedgeError: it isn't a report.
+        NonsenseError: it isn't a report.
     """
-    try:
-        return msgspec.json.decode(raw, type=MachineReport)
-    except msgspec.MsgspecError as err:
-        raise KedgeError(
-            "the machine's report can't be read",
-            why=f"{err}; it begins {raw[:80]!r}",
-            fix="look at the machine with `kedge ssh`, or end it with `kedge teardown`",
-        ) from err
+    return decode(raw, MachineReport, what="its report")
+
+
+def parse_command(raw: bytes) -> Command:
+    """Parse what `kedge-agent start`, `stop` and `kill` print.
+
+    Raises:
+        NonsenseError: it isn't a command's state.
+    """
+    return decode(raw, Command, what="its command's state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +252,7 @@ class FollowEvent:
         line: one line of the log without its end; None where this is a report.
     """
 
-    offset: int
+    offset: Size
     line: str | None = None
     report: MachineReport | None = None
 
@@ -227,12 +261,9 @@ def parse_follow_event(raw: bytes) -> FollowEvent:
     """Parse one line of the follow stream.
 
     Raises:
-        KedgeError: it isn't one.
+        NonsenseError: it isn't one.
     """
-    try:
-        return msgspec.json.decode(raw, type=FollowEvent)
-    except msgspec.MsgspecError as err:
-        raise KedgeError("the machine's log stream can't be read", why=f"{err}: {raw[:80]!r}") from err
+    return decode(raw, FollowEvent, what="its log's stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,20 +276,44 @@ class ResultFile:
         left_out: why it is no result, though it lies there; empty for one.
     """
 
-    path: str
-    bytes: int
-    sha256: str
-    link: str = ""
-    left_out: str = ""
+    path: Path
+    bytes: Size
+    sha256: Name
+    link: LinkTarget = ""
+    left_out: Text = ""
+
+
+def parse_results(raw: bytes) -> tuple[ResultFile, ...]:
+    """Parse what `kedge-agent manifest` printed.
+
+    Raises:
+        NonsenseError: it isn't a list of files of the results, each named once.
+    """
+    what = "its list of results"
+    files = decode(raw, tuple[ResultFile, ...], what=what)
+    if len({file.path for file in files}) < len(files):
+        raise nonsense(what, "it names a file twice")
+    if outside := next((file.path for file in files if not is_tree_path(file.path)), None):
+        raise nonsense(what, f"{clip(outside)!r} leads out of the results")
+    return files
 
 
 def parse_ready(raw: bytes) -> Readiness:
     """Parse `<root>/ready`.
 
     Raises:
-        KedgeError: it is something else.
+        NonsenseError: it is something else.
     """
-    try:
-        return msgspec.json.decode(raw, type=Readiness)
-    except msgspec.MsgspecError as err:
-        raise KedgeError("the machine's readiness sentinel can't be read", why=str(err)) from err
+    return decode(raw, Readiness, what="its readiness sentinel")
+
+
+def parse_host_key(raw: bytes) -> str:
+    """Parse the public host key that a machine has made itself: one key, since it is written into a file of keys.
+
+    Raises:
+        NonsenseError: it is something else.
+    """
+    found = _HOST_KEY.fullmatch(raw.decode("ascii", "replace").strip())
+    if found is None:
+        raise nonsense("its host key", f"it begins {raw[:80]!r}")
+    return found[0]

@@ -68,7 +68,7 @@ def find_fault(steps_log: str, status_json: str) -> str:
     try:
         status = json.loads(status_json)
         steps = [int(line) for line in steps_log.split()]
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         return f"the results can't be read: {err}"
     if steps != list(range(1, STEPS + 1)):
         return f"the steps are {_ranges(steps)}, not each of 1 to {STEPS} once"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TypeVar
 
 import msgspec
 
-from orchestrator.core.errors import KedgeError, agent_error
+from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, nonsense
+from orchestrator.core.errors import UnreachableError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.report import (
@@ -16,16 +16,20 @@ from orchestrator.core.report import (
     FollowEvent,
     MachineReport,
     ResultFile,
+    parse_command,
     parse_follow_event,
+    parse_host_key,
     parse_report,
+    parse_results,
 )
 from orchestrator.core.wire import RunConfig
-
-_Answer = TypeVar("_Answer")
 
 _SOON = timedelta(seconds=30)
 _HASHING = timedelta(minutes=30)
 _STARTING = timedelta(minutes=2)
+
+_TAIL = 'test -f "$1" || exit 0; size=$(wc -c < "$1"); echo "$size"; head -c "$size" "$1" | tail -n "$2" | tail -c "$3"'
+_SIZE_DIGITS = 18
 
 
 def make_host_key(remote: Remote, machine: Machine) -> str:
@@ -35,7 +39,7 @@ def make_host_key(remote: Remote, machine: Machine) -> str:
         KedgeError: it couldn't.
     """
     done = _checked(remote.run([machine.agent, "rekey"], timeout=_SOON), "make itself a host key")
-    return done.stdout.decode().strip()
+    return parse_host_key(done.stdout)
 
 
 def retire_host_key(remote: Remote, machine: Machine) -> None:
@@ -52,53 +56,74 @@ def report(remote: Remote, machine: Machine) -> MachineReport:
 
     Raises:
         KedgeError: its agent doesn't work.
+        NonsenseError: this is no report, or another machine's.
         UnreachableError: it doesn't answer.
     """
-    return parse_report(_checked(remote.run([machine.agent, "report"], timeout=_SOON), "report").stdout)
+    said = parse_report(_checked(remote.run([machine.agent, "report"], timeout=_SOON), "report").stdout)
+    return _its_own(said, machine)
 
 
 def start(remote: Remote, machine: Machine, config: RunConfig) -> Command:
     """Start the command; the configuration travels on standard input, since it holds secrets."""
     done = remote.run([machine.agent, "start"], stdin=msgspec.json.encode(config), timeout=_STARTING)
-    return _command(_checked(done, "start the command"))
+    return parse_command(_checked(done, "start the command").stdout)
 
 
 def stop(remote: Remote, machine: Machine, *, grace: timedelta, reason: str) -> Command:
     """Ask the command to checkpoint and exit, and wait for it."""
     done = remote.run([machine.agent, "stop", "--reason", reason], timeout=grace + _SOON)
-    return _command(_checked(done, "stop the command"))
+    return parse_command(_checked(done, "stop the command").stdout)
 
 
 def kill(remote: Remote, machine: Machine) -> Command:
     """End the command at once, without a checkpoint."""
-    return _command(_checked(remote.run([machine.agent, "kill"], timeout=_SOON), "kill the command"))
+    return parse_command(_checked(remote.run([machine.agent, "kill"], timeout=_SOON), "kill the command").stdout)
 
 
 def manifest(remote: Remote, machine: Machine) -> tuple[ResultFile, ...]:
     """List the machine's results with their checksums."""
-    done = _checked(remote.run([machine.agent, "manifest"], timeout=_HASHING), "list the results")
-    return _decode(done.stdout, tuple[ResultFile, ...])
+    done = remote.run([machine.agent, "manifest"], timeout=_HASHING, most=LIST_BYTES)
+    return parse_results(_checked(done, "list the results").stdout)
+
+
+def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[str], int]:
+    """Return the log's last lines, and the offset at which it goes on.
+
+    Raises:
+        NonsenseError: this is no log.
+        UnreachableError: it can't be read.
+    """
+    path = f"{machine.root}/results/run.log"
+    argv = ["sh", "-c", _TAIL, "tail", path, str(lines), str(LOG_BYTES // 2)]
+    done = remote.run(argv, timeout=_SOON, most=LOG_BYTES)
+    if done.exit_code != 0:
+        raise UnreachableError(
+            f"the log of machine {machine.id} can't be read", why=done.stderr.decode(errors="replace").strip()
+        )
+    size, *text = done.stdout.decode(errors="replace").splitlines() or ["0"]
+    if not (size.strip().isdecimal() and len(size) <= _SIZE_DIGITS):
+        raise nonsense("its log", f"its size is {size[:80]!r}")
+    return text, int(size)
 
 
 def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
     """Yield the log from a byte offset on, and a report now and then."""
     argv = [machine.agent, "follow", "--offset", str(offset), *(["--until-over"] if until_over else [])]
     for line in remote.lines(argv):
-        yield parse_follow_event(line)
+        event = parse_follow_event(line)
+        if event.report is not None:
+            _its_own(event.report, machine)
+        yield event
+
+
+def _its_own(said: MachineReport, machine: Machine) -> MachineReport:
+    """Refuse a report that names another machine: what is planned goes by that name."""
+    if (said.machine, said.run) != (machine.id, machine.run_id):
+        raise nonsense("its report", f"it says that it is {said.machine!r} of run {said.run!r}, and it is {machine.id}")
+    return said
 
 
 def _checked(done: Completed, purpose: str) -> Completed:
     if done.exit_code != 0:
         raise agent_error(f"the machine could not {purpose}", done.exit_code, done.stderr)
     return done
-
-
-def _command(done: Completed) -> Command:
-    return _decode(done.stdout, Command)
-
-
-def _decode(raw: bytes, kind: type[_Answer]) -> _Answer:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as err:
-        raise KedgeError("the machine's answer can't be read", why=f"{err}: {raw[:80]!r}") from err

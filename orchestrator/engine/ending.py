@@ -17,27 +17,32 @@ _SHIPMENT = timedelta(minutes=10)
 _SILENCE = timedelta(minutes=1)
 """A watch beats every second: one that hasn't for so long is dead, and uploads nothing any more."""
 
-_SHIPMENT_OF_A_COPY = timedelta(seconds=45)
-_SILENCE_BESIDE_A_COPY = timedelta(seconds=15)
-"""Where the results are at home already, only a `resume` misses what the store lacks."""
+_SHIPMENT_SOON = timedelta(seconds=45)
+_SILENCE_SOON = timedelta(seconds=15)
+"""Where the results are at home already, or nobody wants them, only a `resume` misses what the store lacks."""
 
 _END = timedelta(minutes=5)
 _POLL = timedelta(milliseconds=100)
 
 
-def end_machine(world: World, machine: Machine, events: Events, *, fetched: bool = False) -> str:
+def end_machine(world: World, machine: Machine, events: Events, *, fetched: bool = False, hurried: bool = False) -> str:
     """Destroy a machine, and stop its meter in the ledger when it is gone.
+
+    What the machine says delays that, by ten minutes at most, and never prevents it.
 
     Args:
         world: the run's ports.
         machine: which one.
         events: told where the object store lacks the end of the run.
         fetched: a verified copy of all its results is at home.
+        hurried: nobody wants what it hasn't uploaded yet.
 
     Raises:
         StillBillingError: the provider hasn't confirmed its end in time.
     """
-    _await_shipment(world, machine, events, fetched=fetched)
+    if why := _await_shipment(world, machine, soon=fetched or hurried):
+        at_home = "; a verified copy of the results is at home" if fetched else ""
+        events(Remark(text=f"the object store lacks the end of the run: {why}{at_home}"))
     world.provider.destroy(machine.id)
     await_end(world, machine)
     world.ledger.end_machine(machine.id, world.clock.now())
@@ -61,23 +66,25 @@ def await_end(world: World, machine: Machine) -> None:
         )
 
 
-def _await_shipment(world: World, machine: Machine, events: Events, *, fetched: bool) -> None:
+def _await_shipment(world: World, machine: Machine, *, soon: bool) -> str:
     """Wait until the agent has copied the end of the run to the store: what isn't there ends with the machine.
 
-    Each second is paid for, so that nothing waits for an agent that is dead.
+    Each second is paid for, so that nothing waits for an agent that is dead, or that talks nonsense.
+
+    Returns:
+        Why the store lacks it; empty where it doesn't, or where nobody knows.
     """
-    patience, silence = (_SHIPMENT_OF_A_COPY, _SILENCE_BESIDE_A_COPY) if fetched else (_SHIPMENT, _SILENCE)
+    patience, silence = (_SHIPMENT_SOON, _SILENCE_SOON) if soon else (_SHIPMENT, _SILENCE)
     give_up_at = world.clock.now() + patience
     while (report := ask(world, machine)) is not None and world.store is not None:
         shipped = report.shipped or Shipped()
         if not report.command.state.is_over or shipped.time >= report.command.since:
-            return
+            return ""
         too_slow = f"not within {format_duration(patience)}" if world.clock.now() > give_up_at else ""
         if why := shipped.error or _describe_silence(report, silence) or too_slow:
-            at_home = "; a verified copy of the results is at home" if fetched else ""
-            events(Remark(text=f"the object store lacks the end of the run: {why}{at_home}"))
-            return
+            return why
         world.clock.sleep(_POLL)
+    return ""
 
 
 def _describe_silence(report: MachineReport, limit: timedelta) -> str:

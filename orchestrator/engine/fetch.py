@@ -7,11 +7,11 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.errors import KedgeError, NonsenseError, UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Progress
 from orchestrator.core.report import Command, ResultFile
-from orchestrator.core.tree import Arrival, home_path, is_tree_path
+from orchestrator.core.tree import Arrival, home_path
 from orchestrator.core.units import format_bytes
 from orchestrator.engine import agent_client
 from orchestrator.engine.world import World
@@ -36,14 +36,14 @@ class Fetched:
 
 
 def fetch_results(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
-    """Copy results from the machine where it answers, else from the object store.
+    """Copy results from the machine where it answers and makes sense, else from the object store.
 
     Raises:
         KedgeError: there is nothing to fetch from, or the copy differs from what was fetched.
     """
     try:
         return _fetch_from_machine(world, machine, destination, progress)
-    except UnreachableError:
+    except (UnreachableError, NonsenseError):
         if world.store is None:
             raise
     return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress))
@@ -73,7 +73,7 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     remote = world.connector.connect(there.require_address())
     command = agent_client.report(remote, there).command
     for _ in range(_TRIES):
-        files = _checked(agent_client.manifest(remote, there))
+        files = agent_client.manifest(remote, there)
         arrival = world.data.fetch(there, f"{there.root}/results", destination, progress, files=files)
         different = find_differences([file for file in files if file.path not in arrival.left_out], Path(destination))
         if not different:
@@ -87,18 +87,6 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     return Fetched(
         note=f"{_describe(files, arrival)}, but for {', '.join(different)}, which the command keeps changing"
     )
-
-
-def _checked(files: tuple[ResultFile, ...]) -> tuple[ResultFile, ...]:
-    """Refuse a list of results that no agent writes: the laptop's own files are not to be compared with it."""
-    odd = next((file.path for file in files if not is_tree_path(file.path)), None)
-    if odd is not None:
-        raise KedgeError(
-            f"the machine names {odd[:_SHOWN]!r} among its results",
-            why="that leads out of them: whoever has the machine lists what isn't there",
-            fix="`kedge teardown --no-fetch` ends the machine; its last copy in the object store can be fetched then",
-        )
-    return files
 
 
 def find_differences(files: Sequence[ResultFile], folder: Path) -> list[str]:

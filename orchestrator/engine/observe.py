@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.cost import spent_usd
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.errors import KedgeError, NonsenseError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Observed, usable_machine
 from orchestrator.core.report import Command, MachineReport, RunState
 from orchestrator.engine import agent_client
+from orchestrator.engine.shipped import look_up, shipped_by
 from orchestrator.engine.world import World
 
 
@@ -68,13 +70,29 @@ def ask_one(world: World, machines: Sequence[Machine]) -> MachineReport | None:
 
 
 def ask(world: World, machine: Machine) -> MachineReport | None:
-    """Ask a machine how it is; None where it doesn't answer."""
+    """Ask a machine how it is; None where it doesn't answer, or talks nonsense."""
+    return question(world, machine).report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a machine says of itself, or why that isn't known."""
+
+    report: MachineReport | None = None
+    problem: str = ""
+
+
+def question(world: World, machine: Machine) -> Answer:
+    """Ask a machine how it is; nothing that it says or doesn't say is an error of whoever asks."""
+    silent = Answer(problem=f"machine {machine.id} doesn't answer")
     if not machine.may_answer:
-        return None
+        return silent
     try:
-        return agent_client.report(world.connector.connect(machine.require_address()), machine)
-    except (UnreachableError, KedgeError):
-        return None
+        return Answer(report=agent_client.report(world.connector.connect(machine.require_address()), machine))
+    except NonsenseError as err:
+        return Answer(problem=f"machine {machine.id} talks nonsense: {err.why}")
+    except KedgeError:
+        return silent
 
 
 def why_ended(world: World, machine_id: str) -> MachineEnd | None:
@@ -115,9 +133,10 @@ def find_failed_offer(world: World, run_id: str, there: tuple[Machine, ...]) -> 
 def latest_command(world: World, run_id: str) -> Command | None:
     """Return the command's state as the run's latest machine shipped it; None where only earlier ones have shipped."""
     machines = world.ledger.machines(run_id)
-    if world.store is None or not machines or world.store.shipper(run_id) != machines[-1].id:
+    if not machines:
         return None
-    return world.store.command(run_id)
+    last = shipped_by(world, run_id, machines[-1].id)
+    return last.command if last else None
 
 
 def _last_outcome(world: World, run_id: str) -> RunState | None:
@@ -125,8 +144,8 @@ def _last_outcome(world: World, run_id: str) -> RunState | None:
     record = world.ledger.run(run_id)
     if record is not None and record.outcome == RunState.SUCCEEDED:
         return RunState.SUCCEEDED
-    command = world.store.command(run_id) if world.store else None
-    return command.state if command else None
+    last = look_up(world, run_id).last
+    return last.command.state if last else None
 
 
 def _machines_before(world: World, run_id: str, there: tuple[Machine, ...]) -> int:

@@ -151,8 +151,7 @@ class Performer:
             case FetchResults():
                 return self._fetch(action)
             case DestroyMachine():
-                fetched = action.machine_id in self._fetched
-                return end_machine(self._world, self._machine(action.machine_id), self._events, fetched=fetched)
+                return self._destroy(action)
             case CreateMachine() | FollowCommand():
                 raise AssertionError("a creation writes an intent for each offer; following changes nothing")
             case _:
@@ -202,6 +201,10 @@ class Performer:
             self._fetched.add(action.machine_id)
             self._note_unseen(fetched.final)
         return fetched.note
+
+    def _destroy(self, action: DestroyMachine) -> str:
+        machine, fetched = self._machine(action.machine_id), action.machine_id in self._fetched
+        return end_machine(self._world, machine, self._events, fetched=fetched, hurried=action.leaves_results)
 
     def _note_unseen(self, command: Command) -> None:
         """Record how a command ended that nobody has followed: its machine may never have uploaded that."""

@@ -88,7 +88,7 @@ def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events)
         reconcile(world, run_id)
         performer = Performer(record.spec, world, events)
         for machine in reaping.ends:
-            performer.perform(DestroyMachine(machine_id=machine.id), ends=True)
+            performer.perform(DestroyMachine(machine_id=machine.id, leaves_results=True), ends=True)
         if reaping.closes:
             close_run(world, run_id)
         if reaping.closes and not reaping.seen.is_live:

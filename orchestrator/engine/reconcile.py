@@ -15,6 +15,7 @@ from orchestrator.core.machine import EndedBy, Machine, MachineState
 from orchestrator.core.recovery import describe_end, is_loss
 from orchestrator.core.report import Command, RunState
 from orchestrator.engine.observe import latest_command, why_ended
+from orchestrator.engine.shipped import look_up, shipped_by
 from orchestrator.engine.world import World
 
 _SILENCE = timedelta(minutes=10)
@@ -101,7 +102,7 @@ def _settle_intents(world: World, run_id: str, there: dict[str, Machine]) -> tup
 
 def _lived(world: World, intent: Intent) -> Machine | None:
     """Return the machine of a creation that nobody saw the end of, by what it has shipped; None where it hasn't."""
-    if world.store is None or world.store.shipper(intent.run_id) != intent.subject:
+    if shipped_by(world, intent.run_id, intent.subject) is None:
         return None
     action = msgspec.json.decode(intent.payload, type=CreateMachine)
     offer = action.offers[0]
@@ -188,10 +189,10 @@ def _in_one_line(err: KedgeError) -> str:
 def _ended_at(world: World, machine: Machine) -> datetime:
     """Return when a machine that was found to be gone ended at the latest."""
     latest = min(world.clock.now(), machine.deadline_at)
-    if world.store is not None and world.store.shipper(machine.run_id) == machine.id:
-        shipped_at, command = world.store.shipped_at(machine.run_id), world.store.command(machine.run_id)
-        is_done = command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED)
-        latest = min(latest, (shipped_at or latest) + (_LINGER if is_done else _SILENCE))
+    last = shipped_by(world, machine.run_id, machine.id)
+    if last is not None:
+        is_done = last.command.state in (RunState.SUCCEEDED, RunState.FAILED)
+        latest = min(latest, last.at + (_LINGER if is_done else _SILENCE))
     return max(machine.created_at, latest)
 
 
@@ -206,8 +207,11 @@ def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
     """Close a run without machines that is over, unless that would delete or copy its data: looking does neither."""
     record = world.ledger.run(run_id)
     command = _last_word(world, run_id)
-    if record is None or record.stage is RunStage.ENDED or command is None:
+    if record is None or record.stage is RunStage.ENDED:
         return ()
+    if command is None:
+        problem = look_up(world, run_id).problem
+        return (problem,) if problem else ()
     if record.outcome != command.state:
         note_outcome(world, run_id, command)
     if any(volume.at_end is not AtEnd.KEEP for volume in record.spec.job.resources.volumes):

@@ -8,7 +8,7 @@ from orchestrator.core.ledger import RunRecord
 from orchestrator.core.report import MachineReport
 from orchestrator.core.stall import stalled_for
 from orchestrator.core.units import format_duration
-from orchestrator.engine.observe import ask
+from orchestrator.engine.observe import question
 from orchestrator.engine.reconcile import differences, note_outcome, reconcile
 from orchestrator.engine.recorded import RunStatus, recorded_status
 from orchestrator.engine.world import World
@@ -20,11 +20,11 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
     now = world.clock.now()
     recorded = recorded_status(world.ledger, world.ledger.run(record.run_id) or record, now)
     machines = tuple(world.provider.describe(machine.id) or machine for machine in recorded.machines)
-    reports = [seen for machine in machines if (seen := ask(world, machine))]
+    answers = [question(world, machine) for machine in machines]
+    reports = [answer.report for answer in answers if answer.report]
     for report in reports:
         if report.command.state.is_over and report.command.state != recorded.record.outcome:
             note_outcome(world, record.run_id, report.command)
-    silent = [f"machine {m.id} doesn't answer" for m in machines if m.id not in {r.machine for r in reports}]
     return RunStatus(
         record=recorded.record,
         now=recorded.now,
@@ -33,7 +33,7 @@ def observed_status(world: World, record: RunRecord) -> RunStatus:
         report=reports[0] if reports else None,
         findings=(
             *findings,
-            *silent,
+            *(answer.problem for answer in answers if answer.problem),
             *_stale(reports),
             *_stalled(reports, record.spec.job.expect),
             *(_left_to_end(world) if machines else ()),

@@ -20,7 +20,7 @@ from orchestrator.agent.accelerators import Accelerators
 from orchestrator.agent.errors import RequestError
 from orchestrator.agent.wheels import choose_index
 from orchestrator.app.results import RESULTS
-from orchestrator.core import report, wire
+from orchestrator.core import decoding, report, wire
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import RunState
 from trainer.contract import LAPTOP_RESULTS
@@ -121,6 +121,7 @@ def test_both_sides_have_the_same_states() -> None:
     assert {state.value for state in RunState if state.is_over} == agent.OVER
     assert report.SPOT_NOTICE == agent.SPOT_NOTICE
     assert report.DEADLINE == agent.DEADLINE
+    assert (decoding.LATEST, decoding.DEPTH) == (agent.LATEST, agent.DEPTH)
 
 
 def test_both_sides_call_the_burn_in_and_the_torch_for_it_the_same() -> None:
@@ -170,9 +171,7 @@ def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
     ready = agent.Readiness(ok=False, phases=(agent.BootPhase("code", 1.5, 2.5, ok=False, error="no code"),))
     assert _plain(report.parse_ready(json.dumps(agent.to_json(ready)).encode())) == _plain(ready)
     files = json.dumps([agent.to_json(agent.ResultFile("a \n ü", 1, "ff"))])
-    assert msgspec.json.decode(files, type=list[report.ResultFile]) == [
-        report.ResultFile(path="a \n ü", bytes=1, sha256="ff")
-    ]
+    assert report.parse_results(files.encode()) == (report.ResultFile(path="a \n ü", bytes=1, sha256="ff"),)
 
 
 def test_a_newer_side_is_understood_by_an_older_one() -> None:

@@ -204,9 +204,9 @@ def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop
     run = ledger.runs()[0].run_id
     ledger.close()
     store = FolderStore(laptop.state / "store")
-    command = store.command(run)
-    assert command is not None
-    assert command.state == "succeeded"
+    last = store.last_shipment(run)
+    assert last is not None
+    assert last.command.state == "succeeded"
     assert "output/results/model.txt" in {file.path for file in store.manifest(run)}
     assert "[kedge] succeeded" in store.read_text(run, "run.log")
 

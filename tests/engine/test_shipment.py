@@ -93,7 +93,9 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     opened.close()
 
 
-def end(ledger: SqliteLedger, folder: Path, agent: Agent, *, fetched: bool = False) -> tuple[float, list[str]]:
+def end(
+    ledger: SqliteLedger, folder: Path, agent: Agent, *, fetched: bool = False, hurried: bool = False
+) -> tuple[float, list[str]]:
     """End the machine; return for how many seconds it was kept, and what was said."""
     machine = replace(MACHINE, address=ADDRESS)
     ledger.put_machine(machine)
@@ -106,7 +108,11 @@ def end(ledger: SqliteLedger, folder: Path, agent: Agent, *, fetched: bool = Fal
     )
     said: list[str] = []
     end_machine(
-        world, machine, lambda event: said.append(event.text) if isinstance(event, Remark) else None, fetched=fetched
+        world,
+        machine,
+        lambda event: said.append(event.text) if isinstance(event, Remark) else None,
+        fetched=fetched,
+        hurried=hurried,
     )
     assert provider.there == ()
     return agent.clock.time - agent.began, said
@@ -150,3 +156,13 @@ def test_results_that_are_at_home_hardly_wait_for_the_store(
     took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=dies), fetched=True)
     assert most - 3 < took < most
     assert said[0].endswith("; a verified copy of the results is at home")
+
+
+def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """A hostile one beats and never ships: that is worth ten minutes, and a moment where nobody wants its results."""
+    took, said = end(ledger, tmp_path, Agent(QuickClock()))
+    assert 10 * MINUTE <= took < 10 * MINUTE + 2
+    assert "not within 10m" in said[0]
+    took, said = end(ledger, tmp_path, Agent(QuickClock()), hurried=True)
+    assert took < 47
+    assert said == ["the object store lacks the end of the run: not within 45s"]

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
-
-from orchestrator.core.errors import KedgeError
-
-_WHOLE_BYTES = 256 << 20
-
-
-def read_whole(chunks: Iterable[bytes], where: str) -> bytes:
-    """Join an object's pieces.
-
-    Raises:
-        KedgeError: it is larger than 256 MiB: no list of results is, and no log that fits on a screen.
-    """
-    pieces: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > _WHOLE_BYTES:
-            raise KedgeError(f"{where} is larger than {_WHOLE_BYTES >> 20} MiB, and is not read in one piece")
-        pieces.append(chunk)
-    return b"".join(pieces)
 
 
 class Bucket(Protocol):
     """One place of an object store; keys are relative to it."""
 
-    def read(self, key: str) -> bytes | None:
-        """Read a small object; None where there is none.
+    def read(self, key: str, most: int) -> bytes | None:
+        """Read a small object, or one byte more than `most` of a larger one; None where there is none.
 
         Raises:
             KedgeError: it is larger than any that is read whole, or the store can't be used.

@@ -7,11 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from orchestrator.core.job import DataMount
-    from orchestrator.core.ports import CodeSource, DataStage, Progress, ResultStore, Stage, StagedData
-    from orchestrator.core.report import Command, ResultFile
+    from orchestrator.core.ports import CodeSource, DataStage, Progress, ResultStore, Shipment, Stage, StagedData
+    from orchestrator.core.report import ResultFile
     from orchestrator.core.tree import Arrival
     from orchestrator.core.wire import RunConfig
 
@@ -35,17 +33,9 @@ class LateStore:
         """List the results that were shipped."""
         return self._store.manifest(run_id)
 
-    def command(self, run_id: str) -> Command | None:
-        """Return the command's state as it was last shipped."""
-        return self._store.command(run_id)
-
-    def shipper(self, run_id: str) -> str:
-        """Return the machine that shipped last."""
-        return self._store.shipper(run_id)
-
-    def shipped_at(self, run_id: str) -> datetime | None:
-        """Return when the agent last shipped."""
-        return self._store.shipped_at(run_id)
+    def last_shipment(self, run_id: str) -> Shipment | None:
+        """Say what the agent shipped last."""
+        return self._store.last_shipment(run_id)
 
     def read_text(self, run_id: str, path: str) -> str:
         """Return one shipped text file."""

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from orchestrator.core.decoding import Instant, Name
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import Command
 
@@ -14,7 +15,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ShippedFile(msgspec.Struct, frozen=True):
-    """One result.
+    """One result, as the machine named it: a bad one costs that file alone, when it is copied.
 
     Attributes:
         mtime: Unix seconds.
@@ -36,8 +37,8 @@ class ShippedFile(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """What a run's machines had shipped at one instant, in Unix seconds."""
 
-    time: float = 0.0
-    machine: str = ""
+    time: Instant = 0.0
+    machine: Name = ""
     command: Command = msgspec.field(default_factory=Command)
     files: tuple[ShippedFile, ...] = ()
 

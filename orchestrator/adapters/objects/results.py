@@ -6,12 +6,11 @@ The agent writes both; the manifest goes last.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-
-import msgspec
 
 from orchestrator.adapters.arrivals import disarm
 from orchestrator.adapters.files import make_destination
@@ -20,13 +19,15 @@ from orchestrator.adapters.objects.fetching import Fetching
 from orchestrator.adapters.objects.manifest import Manifest, ShippedFile, run_key
 from orchestrator.adapters.objects.parallel import in_parallel
 from orchestrator.adapters.objects.tally import Tally
+from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, decode, nonsense
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.ports import Progress
-from orchestrator.core.report import Command, ResultFile
+from orchestrator.core.ports import Progress, Shipment
+from orchestrator.core.report import ResultFile
 from orchestrator.core.tree import Arrival, home_path, is_tree_path
 from orchestrator.core.units import format_bytes
 
 _NAMED = 3
+_LARGEST = 1 << 60
 
 
 class Results:
@@ -46,31 +47,29 @@ class Results:
         """List the results that were shipped, empty for none.
 
         Raises:
-            KedgeError: the manifest can't be read.
+            NonsenseError: the manifest is none.
+            KedgeError: the store can't be used.
         """
         files = self._files(run_id)
         return tuple(ResultFile(path=row.path, bytes=row.bytes, sha256=row.sha256, link=row.link) for row in files)
 
-    def command(self, run_id: str) -> Command | None:
-        """Return the command's life as it was shipped last; None where nothing was."""
-        manifest = self._read(run_id)
-        return manifest.command if manifest else None
+    def last_shipment(self, run_id: str) -> Shipment | None:
+        """Say what the agent shipped last; None where it never did.
 
-    def shipper(self, run_id: str) -> str:
-        """Return the machine that shipped last; empty where none did."""
+        Raises:
+            NonsenseError: the manifest is none.
+            KedgeError: the store can't be used.
+        """
         manifest = self._read(run_id)
-        return manifest.machine if manifest else ""
-
-    def shipped_at(self, run_id: str) -> datetime | None:
-        """Return when the agent last shipped; None where it never did."""
-        manifest = self._read(run_id)
-        return datetime.fromtimestamp(manifest.time, UTC) if manifest else None
+        if manifest is None:
+            return None
+        at = datetime.fromtimestamp(manifest.time, UTC)
+        return Shipment(machine=manifest.machine, command=manifest.command, at=at)
 
     def read_text(self, run_id: str, path: str) -> str:
-        """Return one shipped text file, such as `run.log`; empty where it isn't there."""
-        blob = next((file.sha256 for file in self._files(run_id) if file.path == path and file.has_content), None)
-        content = self._bucket.read(run_key(run_id, f"blobs/{blob}")) if blob else None
-        return (content or b"").decode(errors="replace")
+        """Return the end of one shipped text file, such as `run.log`; empty where it isn't there."""
+        file = next((file for file in self._files(run_id) if file.path == path and file.has_content), None)
+        return self._read_end(run_id, file).decode(errors="replace") if file else ""
 
     def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder: each whole and verified, or not at all.
@@ -113,14 +112,30 @@ class Results:
     def _read(self, run_id: str) -> Manifest | None:
         key = run_key(run_id, "manifest.json")
         try:
-            raw = self._bucket.read(key)
-            return None if raw is None else msgspec.json.decode(raw, type=Manifest)
-        except (OSError, msgspec.MsgspecError) as err:
+            raw = self._bucket.read(key, LIST_BYTES)
+        except OSError as err:
             raise KedgeError(
                 f"the list of run {run_id}'s results can't be read",
                 why=str(err),
                 fix=f"look at {self._bucket.where(key)}; the files themselves lie beside it in blobs/",
             ) from err
+        if raw is None:
+            return None
+        what = f"the list of run {run_id}'s results, {self._bucket.where(key)},"
+        if len(raw) > LIST_BYTES:
+            raise nonsense(what, f"it is longer than {format_bytes(LIST_BYTES)}")
+        return decode(raw, Manifest, what=what)
+
+    def _read_end(self, run_id: str, file: ShippedFile) -> bytes:
+        """Read the end of a file's content, whose real size is whatever it is."""
+        content = bytearray()
+        start = min(max(0, file.bytes - LOG_BYTES), _LARGEST)
+        with contextlib.suppress(FileNotFoundError):
+            for chunk in self._bucket.stream(run_key(run_id, f"blobs/{file.sha256}"), start):
+                content += chunk
+                if len(content) >= LOG_BYTES:
+                    break
+        return bytes(content[:LOG_BYTES])
 
 
 def _require_room(destination: Path, files: Sequence[ShippedFile]) -> None:

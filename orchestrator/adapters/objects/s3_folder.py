@@ -14,7 +14,6 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 
 from orchestrator.adapters.aws_sdk import REFUSED, SIGN_IN, code_of, translate
-from orchestrator.adapters.objects.bucket import read_whole
 from orchestrator.adapters.objects.tally import Tally
 from orchestrator.core.errors import KedgeError, UnreachableError
 
@@ -47,15 +46,15 @@ class S3Folder:
     bucket: str
     prefix: str
 
-    def read(self, key: str) -> bytes | None:
-        """Read a small object; None where there is none.
+    def read(self, key: str, most: int) -> bytes | None:
+        """Read a small object, or one byte more than `most` of a larger one; None where there is none.
 
         Raises:
             KedgeError: it is larger than any that is read whole, or the bucket can't be used.
         """
         try:
             with explained(f"{self.where(key)} can't be read"):
-                return read_whole(self._body(key, 0), self.where(key))
+                return self.client.get_object(Bucket=self.bucket, Key=self.key(key))["Body"].read(most + 1)
         except FileNotFoundError:
             return None
 

@@ -30,7 +30,8 @@ from orchestrator.adapters.remote.openssh import refuse_failure
 from orchestrator.adapters.remote.options import CONNECT_SECONDS, KEEPALIVE_MISSES, KEEPALIVE_SECONDS
 from orchestrator.adapters.remote.places import host_token
 from orchestrator.adapters.remote.proxy import Proxy, expand
-from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Session, converse, read_lines
+from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Alarm, Session, converse, read_lines
+from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed
@@ -69,20 +70,18 @@ class FabricRemote:
         """Whether the connection is open."""
         return self._transport.is_active()
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
         """Run a command to its end, within ten minutes where no timeout is given."""
-        return self.send(argv, (stdin,) if stdin else (), timeout=timeout)
+        return self._converse(argv, (stdin,) if stdin else (), timeout, most)
 
     def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
         """Run a command and stream chunks into it, within ten minutes where no timeout is given."""
-        limit = timeout or DEFAULT_TIMEOUT
-        outcome = converse(self._session(argv), chunks, limit)
-        if outcome.timed_out:
-            raise too_slow(self._address, argv, limit)
-        return self._checked(outcome.completed)
+        return self._converse(argv, chunks, timeout, ANSWER_BYTES)
 
     def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
-        """Run a command and yield its lines; a silent connection is given up by keepalive.
+        """Run a command and yield its lines; a connection that is dead is given up by keepalive.
 
         Raises:
             KedgeError: the command failed.
@@ -102,11 +101,22 @@ class FabricRemote:
         proxy, self._proxy = self._proxy, None
         return proxy.close() if proxy else ""
 
+    def _converse(
+        self, argv: Sequence[str], chunks: Iterable[bytes], timeout: timedelta | None, most: int
+    ) -> Completed:
+        limit = timeout or DEFAULT_TIMEOUT
+        outcome = converse(self._session(argv), chunks, limit, most=most)
+        if outcome.timed_out:
+            raise too_slow(self._address, argv, limit)
+        return self._checked(outcome.completed)
+
     def _session(self, argv: Sequence[str]) -> Session:
         try:
-            channel = self._transport.open_session(timeout=CONNECT_SECONDS)
-            channel.exec_command(shlex.join(argv))
-        except (paramiko.SSHException, OSError, EOFError) as err:
+            # paramiko waits for the answer to `exec` without a limit.
+            with Alarm(timedelta(seconds=CONNECT_SECONDS), self._transport.close):
+                channel = self._transport.open_session(timeout=CONNECT_SECONDS)
+                channel.exec_command(shlex.join(argv))
+        except Exception as err:
             raise broken(self._address, str(err) or type(err).__name__) from err
         return _Channel(channel)
 
@@ -199,7 +209,7 @@ def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transp
         raise wrong_host_key(address) from err
     except paramiko.AuthenticationException as err:
         raise key_refused(address) from err
-    except (paramiko.SSHException, OSError, EOFError) as err:
+    except Exception as err:
         connection.close()
         raise unanswered(address, str(err) or type(err).__name__) from err
     transport: paramiko.Transport = connection.transport

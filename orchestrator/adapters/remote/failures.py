@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from orchestrator.core.decoding import clip
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.units import format_duration
@@ -62,7 +63,7 @@ def explain_openssh(address: SshAddress, stderr: bytes) -> UnreachableError:
         return wrong_host_key(address)
     if any(sign in said for sign in _WRONG_USER):
         return key_refused(address)
-    return broken(address, said.splitlines()[-1].strip() if said else "the SSH client said nothing")
+    return broken(address, clip(said.splitlines()[-1].strip()) if said else "the SSH client said nothing")
 
 
 def place(address: SshAddress) -> str:

@@ -14,6 +14,7 @@ from orchestrator.adapters.remote.failures import explain_openssh, too_slow
 from orchestrator.adapters.remote.options import openssh_argv, openssh_options
 from orchestrator.adapters.remote.places import SshPlaces, answers
 from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT, Session, converse, read_lines
+from orchestrator.core.decoding import ANSWER_BYTES, clip
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed
@@ -40,22 +41,18 @@ class OpenSshRemote:
         """Whether the master still runs."""
         return answers(self._socket)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
         """Run a command to its end, within ten minutes where no timeout is given."""
-        return self.send(argv, (stdin,) if stdin else (), timeout=timeout)
+        return self._converse(argv, (stdin,) if stdin else (), timeout, most)
 
     def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
         """Run a command and stream chunks into it, within ten minutes where no timeout is given."""
-        master = self._master()
-        limit = timeout or DEFAULT_TIMEOUT
-        outcome = converse(self._session(argv), chunks, limit)
-        if outcome.timed_out:
-            raise too_slow(self._address, argv, limit)
-        self._check(outcome.completed, master)
-        return outcome.completed
+        return self._converse(argv, chunks, timeout, ANSWER_BYTES)
 
     def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
-        """Run a command and yield its lines; a silent connection is given up by keepalive.
+        """Run a command and yield its lines; a connection that is dead is given up by keepalive.
 
         Raises:
             KedgeError: the command failed.
@@ -70,6 +67,17 @@ class OpenSshRemote:
 
     def close(self) -> None:
         """Do nothing: every command has ended, and the master stays."""
+
+    def _converse(
+        self, argv: Sequence[str], chunks: Iterable[bytes], timeout: timedelta | None, most: int
+    ) -> Completed:
+        master = self._master()
+        limit = timeout or DEFAULT_TIMEOUT
+        outcome = converse(self._session(argv), chunks, limit, most=most)
+        if outcome.timed_out:
+            raise too_slow(self._address, argv, limit)
+        self._check(outcome.completed, master)
+        return outcome.completed
 
     def _session(self, argv: Sequence[str]) -> Session:
         return _ClientProcess([*self._client, shlex.join(argv)])
@@ -105,7 +113,7 @@ def refuse_failure(argv: Sequence[str], completed: Completed) -> None:
         said = completed.stderr.decode(errors="replace").strip()
         raise KedgeError(
             f"`{argv[0].rpartition('/')[2]}` failed on the machine",
-            why=said.splitlines()[-1] if said else f"it exited with {completed.exit_code}",
+            why=clip(said.splitlines()[-1]) if said else f"it exited with {completed.exit_code}",
         )
 
 

@@ -10,9 +10,14 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
+from orchestrator.core.decoding import ANSWER_BYTES, LINE_BYTES, nonsense
+from orchestrator.core.errors import NonsenseError, UnreachableError
 from orchestrator.core.ports import Completed
+from orchestrator.core.units import format_bytes, format_duration
 
 DEFAULT_TIMEOUT = timedelta(minutes=10)
+SILENCE = timedelta(minutes=10)
+"""How long a stream may bring nothing: the agent's brings a report every two seconds, unless its machine is swapping."""
 _LAST_WORDS_SECONDS = 2.0
 
 
@@ -57,14 +62,18 @@ class Outcome:
     timed_out: bool
 
 
-def converse(session: Session, chunks: Iterable[bytes], timeout: timedelta) -> Outcome:
-    """Feed a command and collect what it prints, until it ends or its time is up.
+def converse(session: Session, chunks: Iterable[bytes], timeout: timedelta, *, most: int = ANSWER_BYTES) -> Outcome:
+    """Feed a command and collect what it prints, until it ends, its time is up, or it has printed too much.
 
     An exception out of `chunks` gives the command up, which may take that for the end of its input.
+
+    Raises:
+        NonsenseError: it prints more than `most` bytes.
     """
-    stdout, stderr = _Collector(session.read_stdout), _Collector(session.read_stderr)
+    stdout = Collector(session.read_stdout, most, session.abort)
+    stderr = Collector(session.read_stderr, ANSWER_BYTES, session.abort)
     try:
-        with _Alarm(timeout, session.abort) as alarm:
+        with Alarm(timeout, session.abort) as alarm:
             _feed(session, chunks)
             stdout.join()
             stderr.join()
@@ -74,32 +83,55 @@ def converse(session: Session, chunks: Iterable[bytes], timeout: timedelta) -> O
         raise
     finally:
         _let_go(session, stdout, stderr)
-    completed = Completed(exit_code=exit_code, stdout=stdout.content, stderr=stderr.content)
+    completed = Completed(exit_code=exit_code, stdout=stdout.take(), stderr=stderr.take())
     return Outcome(completed=completed, timed_out=alarm.rang)
 
 
-def read_lines(session: Session, end: Callable[[Completed], None]) -> Iterator[bytes]:
-    """Yield a command's lines as they come, then hand its exit code and standard error to `end`."""
-    stderr = _Collector(session.read_stderr)
+def read_lines(session: Session, end: Callable[[Completed], None], *, silence: timedelta = SILENCE) -> Iterator[bytes]:
+    """Yield a command's lines as they come, then hand its exit code and standard error to `end`.
+
+    Raises:
+        NonsenseError: a line has no end, or its complaints have none.
+        UnreachableError: nothing came for too long.
+    """
+    stderr = Collector(session.read_stderr, ANSWER_BYTES, session.abort)
     try:
         with contextlib.suppress(OSError):
             session.end_input()
-        yield from _split_lines(session)
-        stderr.join()
-        exit_code = session.wait()
+        yield from _split_lines(session, silence)
+        with Alarm(silence, session.abort):
+            stderr.join()
+            exit_code = session.wait()
     finally:
         session.abort()
         _let_go(session, stderr)
-    end(Completed(exit_code=exit_code, stdout=b"", stderr=stderr.content))
+    end(Completed(exit_code=exit_code, stdout=b"", stderr=stderr.take()))
 
 
-def _split_lines(session: Session) -> Iterator[bytes]:
-    rest = b""
-    while data := session.read_stdout():
-        *whole, rest = (rest + data).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
+def _split_lines(session: Session, silence: timedelta) -> Iterator[bytes]:
+    # Parts of a line are joined when it ends: each is copied once, however many there are.
+    parts: list[bytes] = []
+    size = 0
+    while data := _read_within(session, silence):
+        first, *more = data.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        if more:
+            yield b"".join(parts)
+            yield from more[:-1]
+            parts, size = [more[-1]], len(more[-1])
+        if size > LINE_BYTES:
+            raise nonsense("a line", f"it has no end within {format_bytes(LINE_BYTES)}")
+    if size:
+        yield b"".join(parts)
+
+
+def _read_within(session: Session, silence: timedelta) -> bytes:
+    with Alarm(silence, session.abort) as alarm:
+        data = session.read_stdout()
+    if alarm.rang and not data:
+        raise UnreachableError(f"the machine has said nothing for {format_duration(silence)}")
+    return data
 
 
 def _feed(session: Session, chunks: Iterable[bytes]) -> None:
@@ -113,7 +145,7 @@ def _feed(session: Session, chunks: Iterable[bytes]) -> None:
         session.end_input()
 
 
-def _let_go(session: Session, *collectors: _Collector) -> None:
+def _let_go(session: Session, *collectors: Collector) -> None:
     for collector in collectors:
         collector.join(_LAST_WORDS_SECONDS)
     # Closing a pipe under a reader's hands may block: a reader that is still stuck keeps it.
@@ -121,25 +153,53 @@ def _let_go(session: Session, *collectors: _Collector) -> None:
         session.close()
 
 
-class _Collector(threading.Thread):
-    """Keeps what a command prints, so that it never blocks on a full pipe."""
+class Collector(threading.Thread):
+    """Keeps what a command prints, so that it never blocks on a full pipe, and gives up one that prints too much."""
 
-    def __init__(self, read: Callable[[], bytes]) -> None:
+    def __init__(self, read: Callable[[], bytes], most: int, abort: Callable[[], None]) -> None:
+        """Begin to read.
+
+        Args:
+            read: waits for bytes; b"" at the end.
+            most: bytes.
+            abort: ends the command.
+        """
         super().__init__(daemon=True)
         self._read = read
+        self._most = most
+        self._abort = abort
         self._parts: list[bytes] = []
+        self._overflowed = False
         self.start()
 
     def run(self) -> None:
+        """Read to the end."""
+        left = self._most
         while part := self._read():
+            left -= len(part)
+            if left < 0:
+                self._overflowed = True
+                self._parts.clear()
+                self._abort()
+                return
             self._parts.append(part)
 
-    @property
-    def content(self) -> bytes:
+    def take(self) -> bytes:
+        """Return all that came.
+
+        Raises:
+            NonsenseError: it was too much.
+        """
+        if self._overflowed:
+            raise _too_much(self._most)
         return b"".join(self._parts)
 
 
-class _Alarm:
+def _too_much(most: int) -> NonsenseError:
+    return nonsense("its answer", f"it goes on for more than {format_bytes(most)}")
+
+
+class Alarm:
     """Calls something once a time is up, unless its block has ended by then."""
 
     def __init__(self, after: timedelta, call: Callable[[], None]) -> None:

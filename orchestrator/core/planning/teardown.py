@@ -22,7 +22,8 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
     if destination is not None and observed.machines and (report is not None or observed.keeps_results):
         source = report.machine if report is not None else observed.machines[-1].id
         actions.append(FetchResults(machine_id=source, destination=destination))
-    actions.extend(DestroyMachine(machine_id=machine.id) for machine in observed.machines)
+    leaves = destination is None
+    actions.extend(DestroyMachine(machine_id=machine.id, leaves_results=leaves) for machine in observed.machines)
     return Plan(
         run_id=run_id,
         actions=tuple(actions),

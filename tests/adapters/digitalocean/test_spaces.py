@@ -53,7 +53,7 @@ def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp
     try:
         box.begin("watch")
         box.start('echo 0.5 > "$KEDGE_OUTPUT_DIR/loss"')
-        wait_for(lambda: (seen := spaces.store.command(RUN)) is not None and seen.state == "succeeded")
+        wait_for(lambda: (seen := spaces.store.last_shipment(RUN)) is not None and seen.command.state == "succeeded")
     finally:
         box.close()
     spaces.store.fetch(RUN, str(tmp_path / "home"), nothing)

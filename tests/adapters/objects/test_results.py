@@ -21,7 +21,7 @@ from tests.adapters.objects.shelves import MTIME, RUN, FolderShelf, Shelf, blob_
 def test_a_run_that_shipped_nothing_has_no_results(shelf: Shelf, tmp_path: Path) -> None:
     """No manifest is no error: there is nothing to list, no state, and nothing to copy."""
     assert shelf.store.manifest(RUN) == ()
-    assert shelf.store.command(RUN) is None
+    assert shelf.store.last_shipment(RUN) is None
     assert fetch(shelf, tmp_path / "here") == []
 
 
@@ -57,8 +57,9 @@ def test_links_among_the_results_come_back_as_links(shelf: Shelf, tmp_path: Path
 def test_the_state_of_the_command_is_what_was_shipped_last(shelf: Shelf, tmp_path: Path) -> None:
     """A run whose machine is gone can still say how it ended."""
     ship(shelf, {}, command={"state": "succeeded", "attempt": 2, "exit_code": 0, "reason": "done"})
-    state = shelf.store.command(RUN)
-    assert state is not None
+    last = shelf.store.last_shipment(RUN)
+    assert last is not None
+    state = last.command
     assert (state.state, state.attempt, state.exit_code) == (RunState.SUCCEEDED, 2, 0)
 
 
@@ -149,9 +150,9 @@ def test_one_text_can_be_read_by_itself(shelf: Shelf) -> None:
     ship(shelf, {"run.log": "fünf\n".encode()})
     assert shelf.store.read_text(RUN, "run.log") == "fünf\n"
     assert shelf.store.read_text(RUN, "nothing.log") == ""
-    shipped_at = shelf.store.shipped_at(RUN)
-    assert shipped_at is not None
-    assert shipped_at.timestamp() == MTIME
+    last = shelf.store.last_shipment(RUN)
+    assert last is not None
+    assert last.at.timestamp() == MTIME
 
 
 def test_two_results_with_the_same_content_both_arrive(shelf: Shelf, tmp_path: Path) -> None:

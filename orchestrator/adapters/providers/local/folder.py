@@ -117,7 +117,7 @@ class MachineFolder:
         """Read one of the small files; None where it is missing or cut short."""
         try:
             value = json.loads((self.root / f"{name}.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
 

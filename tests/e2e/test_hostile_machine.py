@@ -1,0 +1,215 @@
+"""A machine that somebody has taken over says what it likes, and keeps nobody from ending it or from seeing the others.
+
+The programs that kedge calls on a real local machine are replaced by hostile ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: %s
+    workdir: .
+    run: python train.py
+    outputs: [results]
+    envs: {STEPS: %d, PAUSE: 0.05}
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+FOREVER = 100_000
+
+ENDLESS = "exec yes 'all work and no play makes jack a dull boy'"
+
+
+def launch(laptop: Laptop, name: str = "toy", *, steps: int = FOREVER) -> str:
+    laptop.write_job(JOB % (name, steps))
+    return str(laptop.json("launch", "--yes", "--detach")["run"])
+
+
+def launch_and_ship(laptop: Laptop) -> str:
+    """Run a command to its end, and wait until the store has its results."""
+    run = launch(laptop, steps=2)
+    wait_until(lambda: '"succeeded"' in manifest(laptop, run))
+    return run
+
+
+def manifest(laptop: Laptop, run: str) -> str:
+    path = laptop.state / "store" / run / "manifest.json"
+    return path.read_text() if path.exists() else ""
+
+
+def folder(laptop: Laptop, run: str) -> Path:
+    return laptop.state / "machines" / f"{run}-m1"
+
+
+def put(laptop: Laptop, run: str, name: str, script: str) -> None:
+    """Put a program of that name before all others on the machine."""
+    path = folder(laptop, run) / "bin" / name
+    aside = path.with_suffix(".aside")
+    aside.write_text(f"#!/bin/bash\n{script}\n")
+    aside.chmod(0o755)
+    aside.replace(path)
+
+
+def usurp(laptop: Laptop, run: str, verb: str, script: str) -> None:
+    """Have one verb of the agent carried out by a script; `*` is every verb."""
+    agent = folder(laptop, run) / "bin" / "kedge-agent"
+    honest = agent.with_name("honest-agent")
+    if not honest.exists():
+        honest.write_bytes(agent.read_bytes())
+        honest.chmod(0o755)
+    put(
+        laptop,
+        run,
+        "kedge-agent",
+        f'case "$1" in\n{verb})\n{script}\n;;\n*) exec {shlex.quote(str(honest))} "$@" ;;\nesac',
+    )
+
+
+def say(laptop: Laptop, run: str, verb: str, answer: bytes) -> None:
+    """Have one verb of the agent answer with these bytes."""
+    path = folder(laptop, run) / "answer"
+    path.write_bytes(answer)
+    usurp(laptop, run, verb, f"cat {shlex.quote(str(path))}")
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def with_progress(report: dict[str, Any], text: str) -> bytes:
+    """Put text into a report that json.dumps wouldn't write."""
+    return json.dumps({**report, "progress": {"step": "@@"}}).replace('"@@"', text).encode()
+
+
+def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
+    """Whatever a machine answers, `status` names it as a finding and shows the other runs; `cost` goes on too."""
+    honest, hostile = launch(laptop, "honest"), launch(laptop, "hostile")
+    report = laptop.json("status", hostile)[0]["report"]
+    for lie in (
+        with_progress(report, nested(5000)),
+        with_progress(report, nested(500)),
+        with_progress(report, "9" * 5000),
+        json.dumps({**report, "checkpoint": {"name": "c", "bytes": 1, "written": -1e300}}).encode(),
+        json.dumps({**report, "machine": f"{honest}-m1", "run": honest}).encode(),
+    ):
+        say(laptop, hostile, "report", lie)
+        found = {status["run"]: status for status in laptop.json("status")}
+        assert (found[honest]["state"], found[honest]["findings"]) == ("running", []), lie[:200]
+        assert found[hostile]["report"] is None, lie[:200]
+        assert [line for line in found[hostile]["findings"] if "nonsense" in line], (lie[:200], found[hostile])
+    assert hostile in laptop.kedge("status", hostile)
+    assert honest in laptop.kedge("cost")
+
+
+@pytest.mark.parametrize("stream", ["1", "2"], ids=["answer", "complaint"])
+def test_an_endless_answer_costs_status_a_moment_and_keeps_no_run_alive(laptop: Laptop, stream: str) -> None:
+    """Output is cut off after what an honest machine could say; teardown goes on without the machine's word."""
+    run = launch_and_ship(laptop)
+    usurp(laptop, run, "*", f"{ENDLESS} >&{stream}")
+    began = time.monotonic()
+    (status,) = laptop.json("status")
+    assert [line for line in status["findings"] if "nonsense" in line]
+    assert time.monotonic() - began < 15
+    laptop.kedge("stop", run, code=1)
+    assert "nonsense" in laptop.errors
+    laptop.kedge("teardown", run, "--yes")
+    assert laptop.processes() == []
+    assert (laptop.home / "kedge-results" / run / "run.log").exists()
+
+
+@pytest.mark.parametrize("words", [("teardown", "--no-fetch"), ("teardown",)], ids=" ".join)
+def test_a_nested_report_keeps_no_machine_alive(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """5,000 nested lists from every verb, and the machine is gone in a moment, its results as the store has them."""
+    run = launch_and_ship(laptop)
+    say(laptop, run, "*", with_progress({}, nested(5000)))
+    began = time.monotonic()
+    laptop.kedge(*words, "--yes")
+    assert time.monotonic() - began < 30
+    assert laptop.processes() == []
+    assert laptop.json("status") == []
+
+
+def test_a_dead_launch_with_a_hostile_machine_is_reaped(laptop: Laptop) -> None:
+    """`reap` asks the machine nothing that could keep it."""
+    laptop.write_job(JOB % ("toy", FOREVER))
+    assert laptop.drive("crashing_launch.py", "after", "4").returncode == -9
+    (machine,) = laptop.provider().machines()
+    say(laptop, machine.run_id, "*", with_progress({}, nested(5000)))
+    assert "Nothing bills" in laptop.kedge("reap", "--yes")
+    assert laptop.processes() == []
+
+
+def test_a_list_of_results_that_can_not_be_read_is_answered_by_the_store(laptop: Laptop) -> None:
+    """Sizes, names and an end that a list of files can't have: what the store has comes home instead."""
+    run = launch_and_ship(laptop)
+    for answer in (
+        json.dumps([{"path": "x", "bytes": -(1 << 62), "sha256": "0" * 64}]),
+        json.dumps([{"path": "../../../etc/passwd", "bytes": 1, "sha256": "0" * 64}]),
+        json.dumps([{"path": "/etc/passwd", "bytes": 1, "sha256": "0" * 64}]),
+        nested(5000),
+    ):
+        say(laptop, run, "manifest", answer.encode())
+        assert "from the object store" in laptop.kedge("fetch", run)
+    usurp(laptop, run, "manifest", ENDLESS)
+    assert "from the object store" in laptop.kedge("fetch", run)
+
+
+def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
+    """A program in rsync's place that complains for ever fills neither memory nor disk."""
+    run = launch_and_ship(laptop)
+    put(laptop, run, "rsync", f"{ENDLESS} >&2")
+    began = time.monotonic()
+    assert "from the object store" in laptop.kedge("fetch", run)
+    assert time.monotonic() - began < 15
+
+
+def test_a_log_that_is_no_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
+    """A size that is none, endless text, and a line of 60 MB: an error of ours, in seconds."""
+    run = launch(laptop)
+    for script in ("echo ten", f"echo {'9' * 5000}", ENDLESS):
+        put(laptop, run, "sh", script)
+        laptop.kedge("logs", run, code=1)
+        assert "nonsense" in laptop.errors
+    (folder(laptop, run) / "bin" / "sh").unlink()
+    event = folder(laptop, run) / "event"
+    event.write_text(json.dumps({"offset": 60_000_000, "line": "x" * 60_000_000}))
+    usurp(laptop, run, "follow", f"cat {shlex.quote(str(event))}")
+    began = time.monotonic()
+    laptop.kedge("logs", "-f", run, code=1)
+    assert time.monotonic() - began < 10
+    usurp(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
+    laptop.kedge("logs", "-f", run, code=1)
+    assert "nonsense" in laptop.errors
+
+
+def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: Laptop) -> None:
+    """What a machine has left in the store is its word too: status, teardown and reap go on without it."""
+    honest, run = launch(laptop, "honest"), launch(laptop, "hostile")
+    (laptop.state / "store" / run).mkdir(parents=True, exist_ok=True)
+    provider = laptop.provider()
+    provider.destroy(f"{run}-m1")
+    wait_until(lambda: provider.describe(f"{run}-m1") is None)
+    for lie in (
+        '{"files": %s}' % nested(5000),
+        json.dumps({"machine": f"{run}-m1", "time": 1e300}),
+        json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}),
+    ):
+        (laptop.state / "store" / run / "manifest.json").write_text(lie)
+        found = {status["run"]: status for status in laptop.json("status")}
+        assert found[honest]["state"] == "running"
+        assert [line for line in found[run]["findings"] if "nonsense" in line], found[run]["findings"]
+        laptop.kedge("fetch", run, code=1)
+        assert "nonsense" in laptop.errors
+        laptop.kedge("cost")
+    laptop.kedge("teardown", run, "--yes")
+    assert [status["run"] for status in laptop.json("status")] == [honest]
