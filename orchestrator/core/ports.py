@@ -155,7 +155,7 @@ class Remote(Protocol):
         """Run a command to its end.
 
         Raises:
-            NonsenseError: it prints more than `most` bytes.
+            NonsenseError: it prints more than `most` bytes on one of its outputs.
             UnreachableError: the connection broke, or the timeout passed.
         """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from orchestrator.core.report import FollowEvent, parse_follow_event
+from orchestrator.core.report import FollowEvent, parse_follow_event, parse_report
 from tests.agent.box import Box, wait_for
 
 
@@ -69,3 +69,33 @@ def test_an_offset_beyond_the_log_begins_at_its_end(box: Box) -> None:
     events = follow(box, "--offset", "1000000", "--until-over")
     assert [event.line for event in events] == [None]
     assert events[0].offset == (box.root / "results/run.log").stat().st_size
+
+
+def test_a_line_longer_than_any_buffer_stops_nobody(box: Box) -> None:
+    """A command may write to the log's file itself: a line of megabytes comes in pieces while it runs, in order."""
+    box.start('head -c 3000000 /dev/zero | tr "\\0" x >> "$KEDGE_OUTPUT_DIR/../run.log"; exec sleep 30')
+    log = box.root / "results/run.log"
+    wait_for(lambda: log.exists() and log.stat().st_size > 3_000_000)
+    lines = box.begin("follow", "--offset", "0")
+    seen = 0
+    assert lines.stdout is not None
+    while seen < 2_000_000:
+        event = parse_follow_event(lines.stdout.readline())
+        seen += (event.line or "").count("x")
+    lines.kill()
+    box.call("kill")
+
+
+def test_a_status_that_nests_without_end_keeps_no_report_from_being_made(box: Box) -> None:
+    """What the laptop would refuse of a user's status.json is left out, and the rest arrives."""
+    odd = f'{{"step": 7, "deep": {"[" * 700}{"]" * 700}, "far": 1e999, "huge": {"9" * 400}}}'
+    box.start(
+        f"""echo '{odd}' > "$KEDGE_OUTPUT_DIR/status.json"; touch -d @99999999999 "$KEDGE_OUTPUT_DIR/status.json" """
+    )
+    box.await_state("succeeded")
+    done = box.call("report")
+    assert done.returncode == 0, done.stderr
+    report = parse_report(done.stdout)
+    assert report.progress is not None
+    assert report.progress["step"] == 7
+    assert report.progress["far"] is report.progress["huge"] is None

@@ -200,7 +200,7 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
     provider.destroy(f"{run}-m1")
     wait_until(lambda: provider.describe(f"{run}-m1") is None)
     for lie in (
-        '{"files": %s}' % nested(5000),
+        f'{{"files": {nested(5000)}}}',
         json.dumps({"machine": f"{run}-m1", "time": 1e300}),
         json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}),
     ):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.job import Resources
 from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineOrder, MachineState, SshAddress
 from orchestrator.core.offer import Accelerators, Offer
@@ -59,7 +60,7 @@ class Cloud(FakeProvider):
         address = SshAddress(
             host=order.zone,
             port=22,
-            user="kedge",
+            user=order.id,
             host_key="ssh-ed25519 AAAA",
             key_file="/nowhere",
             provisional=order.zone in FAILS_IN,
@@ -105,15 +106,18 @@ class FakeRemote:
     """Answers as a machine of a zone whose boot is over, one way or the other."""
 
     zone: str
+    machine: str
     now: float
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
-        assert (stdin, timeout is not None) == (b"", True)
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
+        assert (stdin, timeout is not None, most) == (b"", True, ANSWER_BYTES)
         return Completed(exit_code=0, stdout=json.dumps(self._answer(argv[-1])).encode(), stderr=b"")
 
     def _answer(self, last: str) -> dict[str, object]:
         if last == "report":
-            names = {"machine": "m", "run": RUN, "usd_per_hour": "2"}
+            names = {"machine": self.machine, "run": RUN, "usd_per_hour": "2"}
             return {**names, "now": self.now, "created": self.now, "deadline": self.now + 3600}
         assert last == "/nowhere/ready"
         phase = {"phase": FAILS_IN[self.zone], "began": 1, "ended": 2, "ok": False, "error": ERROR}
@@ -136,7 +140,7 @@ class FakeConnector:
     clock: FakeClock
 
     def connect(self, address: SshAddress) -> Remote:
-        return FakeRemote(address.host, self.clock.now().timestamp())
+        return FakeRemote(address.host, address.user, self.clock.now().timestamp())
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         raise AssertionError(address, options)

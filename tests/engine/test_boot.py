@@ -17,6 +17,7 @@ from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState, SshAddress
@@ -104,10 +105,12 @@ class MortalRemote:
         self._remote = remote
         self._life = life
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
         assert SECRET.decode() not in shlex.join(argv)
         self._life.step(argv[-1])
-        return self._remote.run(argv, stdin=stdin, timeout=timeout)
+        return self._remote.run(argv, stdin=stdin, timeout=timeout, most=most)
 
     def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
         return self._remote.send(argv, chunks, timeout=timeout)

@@ -210,6 +210,7 @@ def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transp
     except paramiko.AuthenticationException as err:
         raise key_refused(address) from err
     except Exception as err:
+        # It hands on whatever its reader of a hostile server's bytes has raised.
         connection.close()
         raise unanswered(address, str(err) or type(err).__name__) from err
     transport: paramiko.Transport = connection.transport

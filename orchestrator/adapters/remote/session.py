@@ -17,7 +17,7 @@ from orchestrator.core.units import format_bytes, format_duration
 
 DEFAULT_TIMEOUT = timedelta(minutes=10)
 SILENCE = timedelta(minutes=10)
-"""How long a stream may bring nothing: the agent's brings a report every two seconds, unless its machine is swapping."""
+"""How long a stream may bring nothing: the agent's brings a report every two seconds, unless its machine swaps."""
 _LAST_WORDS_SECONDS = 2.0
 
 
@@ -68,10 +68,10 @@ def converse(session: Session, chunks: Iterable[bytes], timeout: timedelta, *, m
     An exception out of `chunks` gives the command up, which may take that for the end of its input.
 
     Raises:
-        NonsenseError: it prints more than `most` bytes.
+        NonsenseError: it prints more than `most` bytes on one of its outputs.
     """
     stdout = Collector(session.read_stdout, most, session.abort)
-    stderr = Collector(session.read_stderr, ANSWER_BYTES, session.abort)
+    stderr = Collector(session.read_stderr, most, session.abort)
     try:
         with Alarm(timeout, session.abort) as alarm:
             _feed(session, chunks)

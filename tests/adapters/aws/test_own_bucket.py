@@ -53,7 +53,7 @@ def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSessi
     api.give_bucket_away(BUCKET)
     api.reset_calls()
     asks: dict[str, Callable[[], object]] = {
-        "read": lambda: folder.read("x"),
+        "read": lambda: folder.read("x", 100),
         "stream": lambda: list(folder.stream("x", 0)),
         "exists": lambda: folder.exists("x"),
         "write": lambda: folder.write("y", b"y"),

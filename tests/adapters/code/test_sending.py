@@ -15,6 +15,7 @@ import pytest
 from orchestrator.adapters.code.entries import MANIFEST_NAME
 from orchestrator.adapters.code.tree import TreeChangedError
 from orchestrator.adapters.remote.connector import SshConnector
+from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.ports import Completed, Remote
 from tests.adapters.code.conftest import Box, git
@@ -43,8 +44,10 @@ class Spy:
         self.bytes = 0
         self.on_first_chunk: Callable[[], object] = lambda: None
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
-        return self._remote.run(argv, stdin=stdin, timeout=timeout)
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
+        return self._remote.run(argv, stdin=stdin, timeout=timeout, most=most)
 
     def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
         self.sent.append(argv)

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.adapters.datasets.mover import BucketMover
 from orchestrator.adapters.datasets.push import data_name
+from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, MachineState, SshAddress
@@ -46,8 +47,11 @@ class Way:
         assert address == ADDRESS
         return self
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None) -> Completed:
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
         assert timeout is not None
+        assert most == ANSWER_BYTES
         self.asked.append([*argv, *([stdin.decode()] if stdin else [])])
         return self.answer
 

@@ -21,7 +21,8 @@ from orchestrator.adapters.remote.failures import HostKeyError
 from orchestrator.adapters.remote.keys import ensure_key
 from orchestrator.adapters.remote.openssh import OpenSshRemote
 from orchestrator.adapters.remote.places import SshPlaces, answers
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.decoding import LINE_BYTES
+from orchestrator.core.errors import KedgeError, NonsenseError, UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Remote
 from tests.adapters.remote.sshd import Sshd, Wire, wait_until
@@ -80,7 +81,7 @@ def test_a_command_without_input_sees_an_empty_one(remote: Remote) -> None:
 def test_input_and_both_outputs_flow_at_the_same_time(remote: Remote) -> None:
     """Much more than any buffer holds goes in and comes out on both sides without a deadlock."""
     data = random.Random(2).randbytes(5_000_000)
-    done = remote.send(["tee", "/dev/stderr"], (data[i : i + 70_001] for i in range(0, len(data), 70_001)))
+    done = remote.run(["tee", "/dev/stderr"], stdin=data, most=len(data))
     assert (done.stdout, done.stderr) == (data, data)
 
 
@@ -158,6 +159,35 @@ def test_lines_come_as_they_are_printed(remote: Remote, tmp_path: Path) -> None:
     assert [next(lines), next(lines), next(lines)] == [b"one", b"", b"two"]
     gate.write_text("three\n")
     assert list(lines) == [b"three", b"last"]
+
+
+@pytest.mark.parametrize("output", ["1", "2"], ids=["stdout", "stderr"])
+def test_endless_output_is_cut_off(remote: Remote, output: str) -> None:
+    """Of a hostile machine's answer no more is kept than an honest one's could hold, and the way stays usable."""
+    begun = time.monotonic()
+    with pytest.raises(NonsenseError, match="talks nonsense"):
+        remote.run(["sh", "-c", f"exec yes >&{output}"])
+    assert time.monotonic() - begun < 20
+    assert remote.run(["true"]).exit_code == 0
+
+
+def test_an_endless_complaint_beside_lines_is_cut_off(remote: Remote) -> None:
+    """Standard error is kept until the end of a stream: it has a limit, too."""
+    with pytest.raises(NonsenseError):
+        list(remote.lines(["sh", "-c", "exec yes >&2"]))
+
+
+def test_a_line_without_an_end_is_given_up_in_a_moment(remote: Remote) -> None:
+    """Its parts are copied once: 60 MB took 22 seconds. What an honest agent may send at most arrives whole."""
+    line = "x" * (LINE_BYTES - 1)
+    assert list(remote.lines(["sh", "-c", f"head -c {len(line)} /dev/zero | tr '\\0' x; echo; echo end"])) == [
+        line.encode(),
+        b"end",
+    ]
+    begun = time.monotonic()
+    with pytest.raises(NonsenseError, match="a line can't be read"):
+        list(remote.lines(["sh", "-c", "head -c 60000000 /dev/zero | tr '\\0' x"]))
+    assert time.monotonic() - begun < 8
 
 
 def test_lines_can_be_left_early(remote: Remote) -> None:

@@ -1,0 +1,122 @@
+"""Machines that keep a command waiting: who says nothing for too long is given up, whatever the connection does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import paramiko
+import pytest
+from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+
+from orchestrator.adapters.remote import fabric
+from orchestrator.adapters.remote.fabric import FabricRemote
+from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.session import read_lines
+from orchestrator.core.errors import UnreachableError
+from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Completed
+
+
+class Quiet:
+    """A command that says one line, then nothing, until it is given up."""
+
+    def __init__(self) -> None:
+        self._said = [b"one\n"]
+        self._given_up = threading.Event()
+
+    def write(self, chunk: bytes) -> None:
+        """Take input."""
+
+    def end_input(self) -> None:
+        """Take the end of input."""
+
+    def read_stdout(self) -> bytes:
+        return self._said.pop() if self._said else self.read_stderr()
+
+    def read_stderr(self) -> bytes:
+        self._given_up.wait()
+        return b""
+
+    def wait(self) -> int:
+        return 0
+
+    def abort(self) -> None:
+        self._given_up.set()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def test_a_stream_that_falls_silent_is_given_up() -> None:
+    """Its lines come; then its machine counts as out of reach, after which whoever follows it looks for it."""
+    ends: list[Completed] = []
+    lines = read_lines(Quiet(), ends.append, silence=timedelta(seconds=0.2))
+    assert next(lines) == b"one"
+    with pytest.raises(UnreachableError, match="said nothing"):
+        next(lines)
+    assert ends == []
+
+
+class _NeverAnswers(paramiko.ServerInterface):
+    """Lets everybody in, and takes for ever to start a command."""
+
+    def __init__(self) -> None:
+        self.left = threading.Event()
+
+    def get_allowed_auths(self, _username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, _username: str, _key: paramiko.PKey) -> int:
+        return AUTH_SUCCESSFUL
+
+    def check_channel_request(self, _kind: str, _chanid: int) -> int:
+        return OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, _channel: paramiko.Channel, _command: bytes) -> bool:
+        self.left.wait()
+        return False
+
+
+@contextmanager
+def hostile_server(folder: Path) -> Iterator[SshAddress]:
+    """Run an SSH server that the machine's owner wrote."""
+    key = paramiko.RSAKey.generate(2048)
+    behaviour = _NeverAnswers()
+    own, _ = ensure_key(folder)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(key)
+            transport.start_server(server=behaviour)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield SshAddress(
+            host="127.0.0.1",
+            port=listening.getsockname()[1],
+            user="kedge",
+            host_key=f"ssh-rsa {key.get_base64()}",
+            key_file=str(own),
+        )
+        behaviour.left.set()
+        thread.join()
+
+
+def test_a_server_that_never_starts_the_command_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts the connection, the key and the channel: paramiko would wait for its word without a limit."""
+    monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
+    with hostile_server(tmp_path) as address:
+        remote = FabricRemote(address)
+        begun = time.monotonic()
+        with pytest.raises(UnreachableError):
+            remote.run(["true"])
+        assert time.monotonic() - begun < 20
+        remote.close()
