@@ -115,6 +115,10 @@ class FetchResults:
     destination: str
 
 
+LAST_UPLOAD = timedelta(seconds=45)
+"""How long a machine whose results nobody waits for is left to upload what a `resume` would go on from."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyMachine:
     """End the machine, and wait until the provider confirms that it is gone.
@@ -208,7 +212,8 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case FetchResults():
             return action.destination
         case DestroyMachine():
-            return "" if action.leaves_results else "once its results are in the object store"
+            soon = f"after at most {format_duration(LAST_UPLOAD)} for its last upload"
+            return soon if action.leaves_results else "once its results are in the object store"
         case AwaitMachine():
             return ""
         case _:

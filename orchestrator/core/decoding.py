@@ -42,8 +42,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 32)]
 Quantity = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 Name = Annotated[str, msgspec.Meta(max_length=255)]
-Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-LinkTarget = Annotated[str, msgspec.Meta(max_length=4096)]
+Path = Annotated[str, msgspec.Meta(max_length=4096)]
 Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 
 

@@ -293,7 +293,8 @@ def parse_results(raw: bytes) -> tuple[ResultFile, ...]:
     files = decode(raw, tuple[ResultFile, ...], what=what)
     if len({file.path for file in files}) < len(files):
         raise nonsense(what, "it names a file twice")
-    if outside := next((file.path for file in files if not is_tree_path(file.path)), None):
+    outside = next((file.path for file in files if not is_tree_path(file.path)), None)
+    if outside is not None:
         raise nonsense(what, f"{clip(outside)!r} leads out of the results")
     return files
 

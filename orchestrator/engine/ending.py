@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from orchestrator.core.actions import LAST_UPLOAD
 from orchestrator.core.errors import StillBillingError
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.report import MachineReport, Shipped
@@ -17,7 +18,6 @@ _SHIPMENT = timedelta(minutes=10)
 _SILENCE = timedelta(minutes=1)
 """A watch beats every second: one that hasn't for so long is dead, and uploads nothing any more."""
 
-_SHIPMENT_SOON = timedelta(seconds=45)
 _SILENCE_SOON = timedelta(seconds=15)
 """Where the results are at home already, or nobody wants them, only a `resume` misses what the store lacks."""
 
@@ -74,7 +74,7 @@ def _await_shipment(world: World, machine: Machine, *, soon: bool) -> str:
     Returns:
         Why the store lacks it; empty where it doesn't, or where nobody knows.
     """
-    patience, silence = (_SHIPMENT_SOON, _SILENCE_SOON) if soon else (_SHIPMENT, _SILENCE)
+    patience, silence = (LAST_UPLOAD, _SILENCE_SOON) if soon else (_SHIPMENT, _SILENCE)
     give_up_at = world.clock.now() + patience
     while (report := ask(world, machine)) is not None and world.store is not None:
         shipped = report.shipped or Shipped()
