@@ -43,7 +43,10 @@ def fetch_results(world: World, machine: Machine, destination: str, progress: Pr
     """
     try:
         return _fetch_from_machine(world, machine, destination, progress)
-    except (UnreachableError, NonsenseError):
+    except NonsenseError:
+        if not world.has_results(machine.run_id):
+            raise
+    except UnreachableError:
         if world.store is None:
             raise
     return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress))

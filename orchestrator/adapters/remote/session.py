@@ -109,21 +109,19 @@ def read_lines(session: Session, end: Callable[[Completed], None], *, silence: t
 
 
 def _split_lines(session: Session, silence: timedelta) -> Iterator[bytes]:
-    # Parts of a line are joined when it ends: each is copied once, however many there are.
-    parts: list[bytes] = []
-    size = 0
+    # What has come of a line is never looked at again before its end comes: it may be long, and come in small pieces.
+    begun = bytearray()
     while data := _read_within(session, silence):
         first, *more = data.split(b"\n")
-        parts.append(first)
-        size += len(first)
+        begun += first
         if more:
-            yield b"".join(parts)
+            yield bytes(begun)
             yield from more[:-1]
-            parts, size = [more[-1]], len(more[-1])
-        if size > LINE_BYTES:
+            begun = bytearray(more[-1])
+        if len(begun) > LINE_BYTES:
             raise nonsense("a line", f"it has no end within {format_bytes(LINE_BYTES)}")
-    if size:
-        yield b"".join(parts)
+    if begun:
+        yield bytes(begun)
 
 
 def _read_within(session: Session, silence: timedelta) -> bytes:
@@ -168,21 +166,18 @@ class Collector(threading.Thread):
         self._read = read
         self._most = most
         self._abort = abort
-        self._parts: list[bytes] = []
+        self._came = bytearray()
         self._overflowed = False
         self.start()
 
     def run(self) -> None:
         """Read to the end."""
-        left = self._most
         while part := self._read():
-            left -= len(part)
-            if left < 0:
+            self._came += part
+            if len(self._came) > self._most:
                 self._overflowed = True
-                self._parts.clear()
                 self._abort()
                 return
-            self._parts.append(part)
 
     def take(self) -> bytes:
         """Return all that came.
@@ -192,7 +187,7 @@ class Collector(threading.Thread):
         """
         if self._overflowed:
             raise _too_much(self._most)
-        return b"".join(self._parts)
+        return bytes(self._came)
 
 
 def _too_much(most: int) -> NonsenseError:
