@@ -15,7 +15,6 @@ from orchestrator.core.decoding import (
     Count,
     ExitCode,
     Instant,
-    LinkTarget,
     Name,
     Path,
     Quantity,
@@ -279,7 +278,7 @@ class ResultFile:
     path: Path
     bytes: Size
     sha256: Name
-    link: LinkTarget = ""
+    link: Path = ""
     left_out: Text = ""
 
 
