@@ -115,6 +115,7 @@ class Laptop:
             runtime_dir=self.runtime,
             clock=SystemClock(),
             key_file=self.state / "keys" / "id_ed25519",
+            environ=os.environ,
         )
 
     def processes(self) -> list[psutil.Process]:

@@ -14,6 +14,7 @@ import msgspec
 
 from orchestrator.adapters.files import make_folder, open_to_write, require_no_link
 from orchestrator.adapters.paid_once import PAID_ONCE, PaidOnce, add_up
+from orchestrator.adapters.private import keep_file_private
 from orchestrator.core.cost import Rental
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import LaunchSpec
@@ -61,6 +62,7 @@ class SqliteLedger:
         make_folder(self._locks)
         self._path = state_dir / "ledger.db"
         require_no_link(self._path, within=state_dir)
+        keep_file_private(self._path)  # SQLite gives the log beside it the same mode
         self._db = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import posixpath
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from orchestrator.adapters.arrivals import Homecoming
+from orchestrator.adapters.children import client_environment
 from orchestrator.adapters.datatree import must_copy
 from orchestrator.adapters.files import make_destination
 from orchestrator.adapters.remote.session import Collector
@@ -51,8 +53,16 @@ _OPTIONS = (
 class RsyncMover:
     """Implements `core.ports.DataMover`: what is there already isn't sent again, and a cut copy goes on."""
 
-    def __init__(self, connector: Connector, *, program: str = "rsync", remote_program: str = "rsync") -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        program: str = "rsync",
+        remote_program: str = "rsync",
+    ) -> None:
         self._connector = connector
+        self._environ = environ
         self._program = program
         self._remote_program = remote_program
 
@@ -120,7 +130,8 @@ class RsyncMover:
         self._connector.connect(address)
         shell = _remote_shell(self._connector.ssh_argv(address, "-T", "-o", "ControlMaster=no"))
         own = ["--rsh", shell, "--rsync-path", self._remote_program]
-        exit_code, said = _run([self._program, *_OPTIONS, *own, *arguments], progress)
+        argv = [self._program, *_OPTIONS, *own, *arguments]
+        exit_code, said = _run(argv, client_environment(self._environ, address), progress)
         if exit_code not in {0, _VANISHED}:
             raise _explain(exit_code, said)
 
@@ -133,7 +144,7 @@ def _quietly(_done: int, _total: int) -> None:
 _HOST = "machine"
 
 
-def _run(argv: Sequence[str], progress: Progress) -> tuple[int, bytes]:
+def _run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> tuple[int, bytes]:
     """Run rsync to its end; what it complains of may be the machine's own words.
 
     Raises:
@@ -141,7 +152,12 @@ def _run(argv: Sequence[str], progress: Progress) -> tuple[int, bytes]:
     """
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
         )
     except FileNotFoundError as err:
         raise KedgeError(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_config_path, user_state_path
 
-from orchestrator.core.errors import BadRequestError
+from orchestrator.adapters.private import follow_own_link, make_private_folder
 from orchestrator.core.network import parse_address_range
 
 
@@ -21,7 +21,7 @@ class Settings:
     """What the laptop's environment says.
 
     Attributes:
-        state_dir: the ledger, keys, local machines and caches; private to the user.
+        state_dir: the ledger, keys, local machines and caches; nobody else may enter it.
         runtime_dir: a short private path for sockets, whose paths may not exceed 107 bytes.
         provider: for jobs that name none.
         config_file: the user's settings for all jobs; it need not be there.
@@ -46,13 +46,13 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Read KEDGE_STATE_DIR, KEDGE_RUNTIME_DIR, KEDGE_PROVIDER, KEDGE_SSH_FROM and others from the environment.
 
     Raises:
-        BadRequestError: a folder that is not the user's own, or no range of addresses.
+        BadRequestError: a folder that is somebody else's or a link, or no range of addresses.
     """
     env = os.environ if environ is None else environ
-    state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge"))
+    state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge")).expanduser().absolute()
     return Settings(
-        state_dir=_private_folder(Path(os.path.realpath(state.expanduser()))),
-        runtime_dir=_private_folder(_runtime_dir(env)),
+        state_dir=Path(os.path.realpath(make_private_folder(follow_own_link(state)))),
+        runtime_dir=make_private_folder(_runtime_dir(env)),
         provider=env.get("KEDGE_PROVIDER") or "local",
         config_file=Path(env.get("KEDGE_CONFIG") or user_config_path("kedge") / "config.yaml").expanduser(),
         ssh_config=Path(env.get("KEDGE_SSH_CONFIG") or "~/.ssh/config").expanduser(),
@@ -69,14 +69,3 @@ def _runtime_dir(env: Mapping[str, str]) -> Path:
     if env.get("XDG_RUNTIME_DIR"):
         return Path(env["XDG_RUNTIME_DIR"]) / "kedge"
     return Path(env.get("TMPDIR") or "/tmp") / f"kedge-{os.getuid()}"  # noqa: S108 - refused if it isn't ours
-
-
-def _private_folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.stat().st_uid != os.getuid():
-        raise BadRequestError(
-            f"{path} belongs to somebody else",
-            why="kedge keeps keys and sockets there",
-            fix="point KEDGE_STATE_DIR and KEDGE_RUNTIME_DIR to folders of your own",
-        )
-    return path

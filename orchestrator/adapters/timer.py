@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from orchestrator.adapters.children import AWS_PLACES
 from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.settings import Settings
 from orchestrator.adapters.templates import render
@@ -15,7 +16,8 @@ from orchestrator.core.errors import KedgeError
 NAME = "kedge-recover"
 _SUFFIXES = ("service", "timer")
 _TIMEOUT_SECONDS = 30
-_KEPT = ("AWS_", "KEDGE_", "XDG_STATE_HOME", "PATH", "HOME")
+_KEPT = AWS_PLACES | {"XDG_STATE_HOME", "PATH", "HOME"}
+_PREFIXES = ("KEDGE_", "AWS_ENDPOINT_URL_")
 
 
 def install_timer(settings: Settings) -> str:
@@ -42,7 +44,10 @@ def install_timer(settings: Settings) -> str:
             "It doesn't get the tokens and Spaces' keys of this shell, and recovers no droplet without them: "
             f"write NAME=value lines into {_secrets(settings)} (mode 0600)."
         )
-    said.append("It has none of the variables that jobs name under `secrets`: runs that need them aren't recovered.")
+    said.append(
+        "It has none of the variables that jobs take from a shell (`secrets`, and `envs` with null): "
+        "runs that need them aren't recovered."
+    )
     if not _lingers():
         said.append("It ends when you log out, unless `loginctl enable-linger` was given once.")
     return "\n".join(said)
@@ -86,11 +91,11 @@ def _secrets(settings: Settings) -> Path:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """What the timer's command needs of this shell's; AWS's keys belong into a profile, not into a unit."""
+    """What the timer's command needs of this shell's; keys belong into a profile, and tokens into a file of secrets."""
     return {
         name: value
         for name, value in settings.environ.items()
-        if name.startswith(_KEPT) and "SECRET" not in name and "TOKEN" not in name and "ACCESS_KEY" not in name
+        if name in _KEPT or (name.startswith(_PREFIXES) and not name.endswith("_TOKEN"))
     }
 
 

@@ -71,7 +71,8 @@ class App:
         from orchestrator.adapters.remote.connector import SshConnector
         from orchestrator.adapters.remote.reopening import ReopeningConnector
 
-        return ReopeningConnector(SshConnector(self.ssh_places, self.clock), self._reopen, self.clock)
+        direct = SshConnector(self.ssh_places, self.clock, environ=self.settings.environ)
+        return ReopeningConnector(direct, self._reopen, self.clock)
 
     @property
     def ssh_places(self) -> SshPlaces:

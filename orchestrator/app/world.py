@@ -28,7 +28,7 @@ def make_world(
     """Make the world of one provider; what only a launch needs is imported when it is asked for."""
     _, public_key = ensure_key(settings.state_dir / "keys")
     backing = open_backing(provider, provider_context(settings, clock))
-    direct = RsyncMover(connector)
+    direct = RsyncMover(connector, environ=settings.environ)
     return World(
         clock=clock,
         ledger=ledger,

@@ -26,6 +26,9 @@ from orchestrator.cli import account, acting, launching, looking, reaping, recov
 from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
 from orchestrator.core.errors import BadRequestError, KedgeError
 
+_UMASK = 0o077
+"""What the program writes is the user's alone, whatever the shell says."""
+
 namespace = Collection()
 for _topic in (launching, looking, acting, recovering, reaping, account, selftest):
     for _task in Collection.from_module(_topic).tasks.values():
@@ -48,6 +51,7 @@ class KedgeProgram(Program):
         cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
         take_signals()
+        os.umask(_UMASK)
         try:
             code = self._run(words[:cut])
         except KeyboardInterrupt as err:

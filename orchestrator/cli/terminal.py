@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
+from orchestrator.adapters.children import client_environment
 from orchestrator.app.root import App
 from orchestrator.core.machine import Machine
 
@@ -41,6 +42,10 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
     Returns:
         The command's exit code; 255 where the connection failed.
     """
-    argv = app.connector.terminal_argv(machine.require_address(), *(["-t"] if tty else []))
+    address = machine.require_address()
+    # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
+    kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
+    argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept)
     script = _ENTER + (_COMMAND if words else _SHELL)
-    return subprocess.run([*argv, shlex.join(["sh", "-c", script, machine.root, *words])], check=False).returncode
+    argv.append(shlex.join(["sh", "-c", script, machine.root, *words]))
+    return subprocess.run(argv, env=client_environment(app.settings.environ, address), check=False).returncode

@@ -6,10 +6,12 @@ import contextlib
 import logging
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Protocol
 
+from orchestrator.adapters.children import master_environment
 from orchestrator.adapters.remote.openssh import OpenSshRemote
 from orchestrator.adapters.remote.options import openssh_argv, openssh_options
 from orchestrator.adapters.remote.places import SshPlaces, answers
@@ -35,10 +37,25 @@ class _Way(Remote, Protocol):
 class SshConnector:
     """Implements `core.ports.Connector`."""
 
-    def __init__(self, places: SshPlaces, clock: Clock, *, within: timedelta = timedelta(0)) -> None:
-        """Remember how long a machine that doesn't answer yet is waited for: not at all, unless said."""
+    def __init__(
+        self,
+        places: SshPlaces,
+        clock: Clock,
+        *,
+        environ: Mapping[str, str] = MappingProxyType({}),
+        within: timedelta = timedelta(0),
+    ) -> None:
+        """Make one.
+
+        Args:
+            places: of pins and sockets.
+            clock: for waits.
+            environ: the user's; a connection that is kept gets of it what is no secret.
+            within: how long a machine that doesn't answer yet is waited for: not at all, unless said.
+        """
         self._places = places
         self._clock = clock
+        self._environ = environ
         self._within = within
         self._ways: dict[SshAddress, _Way] = {}
 
@@ -72,7 +89,7 @@ class SshConnector:
             way.close()
         socket = self._places.control_socket(address)
         if answers(socket):
-            _call([*self.ssh_argv(address, "-O", "exit")])
+            self._call(address, self.ssh_argv(address, "-O", "exit"))
         socket.unlink(missing_ok=True)
         self._places.known_hosts(address).unlink(missing_ok=True)
 
@@ -98,19 +115,19 @@ class SshConnector:
 
     def _leave_master(self, address: SshAddress) -> None:
         # A command and not -N: a client that finds itself second uses the first one's socket and ends.
-        _call([*_DETACHED, *self.ssh_argv(address, "-T", "-o", "ControlMaster=auto"), "true"])
+        self._call(address, [*_DETACHED, *self.ssh_argv(address, "-T", "-o", "ControlMaster=auto"), "true"])
 
-
-def _call(argv: Sequence[str]) -> None:
-    # What this does is a convenience for the next command: its failure only costs that one time.
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            check=False,
-            timeout=10,
-        )
-        _log.debug("%s ended with %d", argv[0], done.returncode)
+    def _call(self, address: SshAddress, argv: Sequence[str]) -> None:
+        # What this does is a convenience for the next command: its failure only costs that one time.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                argv,
+                env=master_environment(self._environ, address),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                check=False,
+                timeout=10,
+            )
+            _log.debug("%s ended with %d", argv[0], done.returncode)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.private import make_private_folder
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.machine import SshAddress
 
@@ -52,16 +52,7 @@ class SshPlaces:
         Raises:
             BadRequestError: it isn't a folder of this user's alone, or its path is too long for a socket.
         """
-        self.runtime.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = self.runtime.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise BadRequestError(
-                f"{self.runtime} is not a folder of your own",
-                why="whoever controls it could enter your machines through the sockets in it",
-                fix="remove it, or point KEDGE_RUNTIME_DIR to a folder of your own",
-            )
-        if stat.S_IMODE(found.st_mode) != 0o700:
-            self.runtime.chmod(0o700)
+        make_private_folder(self.runtime)
         if len(os.fsencode(self.runtime / ("x" * 16))) > _LONGEST_SOCKET:
             raise BadRequestError(
                 f"{self.runtime} is too long a path",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -45,7 +46,11 @@ class Box:
 
     def provider(self) -> LocalProvider:
         return LocalProvider(
-            state_dir=self.state_dir, runtime_dir=self.base / "run", clock=SystemClock(), key_file=self.key
+            state_dir=self.state_dir,
+            runtime_dir=self.base / "run",
+            clock=SystemClock(),
+            key_file=self.key,
+            environ=os.environ,
         )
 
     def order(self, machine_id: str = "run-1a2b-m1", **changes: Any) -> MachineOrder:

@@ -9,6 +9,7 @@ from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder
 from orchestrator.adapters.providers.local.services import Service
 from orchestrator.adapters.providers.local.sshd import (
+    JOBS_UMASK,
     find_program,
     free_ports,
     make_host_key,
@@ -71,4 +72,4 @@ def _start_watch(folder: MachineFolder) -> subprocess.Popen[bytes]:
     # kedge's own import path stays with init: the agent and the user's command begin with a clean one.
     argv = ["env", "-u", "PYTHONPATH", str(folder.root / "bin" / "kedge-agent"), "watch"]
     with open_to_write(folder.root / "watch.log", append=True) as log:
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, umask=JOBS_UMASK)

@@ -15,6 +15,7 @@ import msgspec
 
 import orchestrator
 from orchestrator.adapters.files import make_folder, write_atomically
+from orchestrator.adapters.private import make_private_folder
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
@@ -52,7 +53,7 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
         KedgeError: the folder for sockets belongs to somebody else, or the agent's archive is damaged.
     """
     folder.write_facts(facts)
-    _make_private(Path(facts.sockets))
+    make_private_folder(Path(facts.sockets))
     write_atomically(folder.root / "authorized_keys", f"{order.authorized_key.strip()}\n".encode())
     write_atomically(folder.sshd_config, os.fsencode(_render_sshd_config(folder)))
     bin_folder = folder.root / "bin"
@@ -61,17 +62,6 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
     config = _machine_config(folder, facts, order.store_url, path)
     write_atomically(folder.root / "machine.json", msgspec.json.encode(config))
     _unpack(order.agent_archive, folder.root / "agent")
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if folder.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise KedgeError(
-            f"{folder} isn't private to this user",
-            why="the machine's sockets would lie there, and whoever opens them is in",
-            fix="remove it, or point KEDGE_RUNTIME_DIR to a folder of your own",
-        )
 
 
 def _render_sshd_config(folder: MachineFolder) -> str:

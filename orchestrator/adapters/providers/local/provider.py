@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
+from orchestrator.adapters.children import lasting_environment
 from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.adapters.providers import Backing, Context
@@ -44,6 +46,7 @@ def make(context: Context) -> Backing:
         runtime_dir=context.runtime_dir,
         clock=context.clock,
         key_file=context.key_file,
+        environ=context.environ,
     )
     return Backing(provider=provider, store=FolderStore(context.state_dir / "store"), stage=None)
 
@@ -64,12 +67,15 @@ class LocalProvider:
         runtime_dir: Path,
         clock: Clock,
         key_file: Path,
+        environ: Mapping[str, str] = MappingProxyType({}),
         python: str = sys.executable,
     ) -> None:
+        """Make one; machines get of `environ` what is no secret."""
         self._machines = state_dir.resolve() / "machines"
         self._runtime_dir = runtime_dir.resolve()
         self._clock = clock
         self._key_file = key_file
+        self._environ = lasting_environment(environ)
         self._python = python
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
@@ -213,6 +219,7 @@ class LocalProvider:
             starter = subprocess.Popen(
                 module_argv(facts, folder, "init"),
                 cwd=folder.root,
+                env=self._environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -16,6 +16,9 @@ from orchestrator.core.errors import KedgeError
 
 HOST = "127.0.0.1"
 
+JOBS_UMASK = 0o022
+"""Of what jobs start from: as on a cloud's machine. Init's own is the program's, which lets nobody else read."""
+
 _PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/sbin")
 _ANSWER_S = 10.0
 _PORT_TRIES = 20
@@ -89,7 +92,7 @@ def spawn_sshd(program: str, folder: MachineFolder, port: int) -> subprocess.Pop
     """Start sshd on one port, without waiting; it asks for the port by itself, and ends where it is taken."""
     folder.sshd_pid.unlink(missing_ok=True)
     argv = [program, "-D", "-f", str(folder.sshd_config), "-p", str(port), "-E", str(folder.sshd_log)]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, umask=JOBS_UMASK)
 
 
 def _listens(process: subprocess.Popen[bytes], folder: MachineFolder) -> bool:

@@ -1,0 +1,251 @@
+"""What the user's shell holds stays in it: neither processes that outlive a command nor kedge's files get it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+TOKEN = "kedge-marker-cloud-token"
+OTHER = "kedge-marker-inherited"
+SHELL = {
+    "AWS_SECRET_ACCESS_KEY": TOKEN,
+    "DIGITALOCEAN_ACCESS_TOKEN": TOKEN,
+    "AMD_DEVCLOUD_TOKEN": TOKEN,
+    "KEDGE_DIGITALOCEAN_DELETE_TOKEN": TOKEN,
+    "GITHUB_TOKEN": TOKEN,
+    "SSH_AUTH_SOCK": f"/{TOKEN}",
+}
+JOB = """
+    name: toy
+    run: |
+      env >> $KEDGE_OUTPUT_DIR/env.txt
+      echo start $KEDGE_RUN_ID >> $KEDGE_OUTPUT_DIR/starts.txt
+      exec sleep 1000
+    deadline: 10m
+    supervisor: {kind: %s, restarts: 3}
+"""
+
+
+@pytest.fixture
+def shell(laptop: Laptop) -> Laptop:
+    """A laptop whose shell holds the tokens of several clouds."""
+    laptop.extra_env.update(SHELL)
+    return laptop
+
+
+def holders(text: str) -> list[str]:
+    """Name every process of this computer that has a text in its environment or its arguments."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if text in " ".join([*process.environ().values(), *process.cmdline()]):
+                found.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def files_with(folder: Path, text: str) -> set[str]:
+    """Name the files below a folder that hold a text, by their own names."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {path.name for path in files if text.encode() in path.read_bytes()}
+
+
+def test_a_run_that_its_watch_starts_again_finds_no_token_of_the_shell(shell: Laptop) -> None:
+    """The runner is killed, as by the kernel's OOM killer: who starts the job again has nothing to give away."""
+    shell.write_job(JOB % "nohup")
+    run = str(shell.json("launch", "--yes", "--detach")["run"])
+    results = shell.state / "machines" / f"{run}-m1" / "results" / "output"
+    wait_until((results / "starts.txt").exists)
+    runners = [process for process in shell.processes() if process.cmdline()[-1:] == ["run"]]
+    assert runners
+    for runner in runners:
+        runner.send_signal(signal.SIGKILL)
+    wait_until(lambda: (results / "starts.txt").read_text().count("start") == 2)
+    seen = (results / "env.txt").read_text()
+    assert len(re.findall("^KEDGE_RUN_ID=", seen, re.MULTILINE)) == 2
+    assert TOKEN not in seen
+
+
+@pytest.mark.parametrize("supervisor", ["nohup", "tmux"])
+def test_what_outlives_a_command_has_no_token_of_the_shell(shell: Laptop, supervisor: str) -> None:
+    """Init, sshd, watch, runner, job, and the SSH connection that is kept open: read from the kernel."""
+    shell.write_job(JOB % supervisor)
+    shell.kedge("launch", "--yes", "--detach")
+    shell.kedge("exec", "--", "true")
+    assert holders(str(shell.runtime / "ssh"))
+    assert holders(TOKEN) == []
+
+
+def test_a_shell_of_the_machine_leaves_no_connection_with_the_shells_tokens(shell: Laptop) -> None:
+    """`kedge exec` is the first to connect after the kept connection has ended, and leaves one itself."""
+    sockets = str(shell.runtime / "ssh")
+    shell.write_job(JOB % "nohup")
+    shell.kedge("launch", "--yes", "--detach")
+    kept = psutil.process_iter(["cmdline"])
+    for process in [each for each in kept if sockets in " ".join(each.info["cmdline"] or [])]:
+        process.kill()
+    wait_until(lambda: not holders(sockets))
+    shell.kedge("exec", "--", "true")
+    assert holders(sockets)
+    assert holders(TOKEN) == []
+
+
+def test_an_inherited_value_is_kept_where_secrets_are_and_nowhere_else(laptop: Laptop) -> None:
+    """`null` takes the shell's value: the command gets it, and neither the ledger nor run.json has it."""
+    laptop.extra_env["WANDB_API_KEY"] = OTHER
+    laptop.write_job((JOB % "nohup") + "    envs: {WANDB_API_KEY: null, PLAIN: kedge-marker-literal}\n")
+    shown = laptop.kedge("plan")
+    assert OTHER not in shown
+    assert OTHER not in laptop.kedge("plan", "--json")
+    run = str(laptop.json("launch", "--yes", "--detach")["run"])
+    machine = laptop.state / "machines" / f"{run}-m1"
+    wait_until((machine / "results/output/env.txt").exists)
+    assert f"WANDB_API_KEY={OTHER}\n" in (machine / "results/output/env.txt").read_text()
+    assert files_with(laptop.state, OTHER) == {"secrets.json", "env.txt"}
+    assert stat.S_IMODE((machine / "secrets.json").stat().st_mode) == 0o600
+
+
+def test_a_variable_given_by_name_is_kept_as_an_inherited_one(laptop: Laptop) -> None:
+    """`--env NAME` takes the shell's value too; `--env NAME=value` is in the shell's history already."""
+    laptop.extra_env["WANDB_API_KEY"] = OTHER
+    laptop.write_job(JOB % "nohup")
+    laptop.kedge("launch", "--yes", "--detach", "--env", "WANDB_API_KEY", "--env", "A=kedge-marker-given")
+    wait_until(lambda: files_with(laptop.state, OTHER) == {"secrets.json", "env.txt"})
+    assert "ledger.db-wal" in files_with(laptop.state, "kedge-marker-given")
+
+
+def test_the_plan_names_all_that_a_job_takes(laptop: Laptop) -> None:
+    """Secrets and inherited variables by name, outputs, and what it takes for scripts."""
+    laptop.extra_env.update(HF_TOKEN=TOKEN, WANDB_API_KEY=OTHER)
+    laptop.write_job(
+        (JOB % "nohup") + "    envs: {WANDB_API_KEY: null}\n    secrets: [HF_TOKEN]\n"
+        "    outputs: [results]\n    checkpoints: ckpt\n"
+    )
+    shown = laptop.kedge("plan")
+    assert "secrets: HF_TOKEN" in shown
+    assert "from this shell: WANDB_API_KEY" in shown
+    assert "outputs: results, ckpt" in shown
+    assert laptop.json("plan")["takes"] == {
+        "secrets": ["HF_TOKEN"],
+        "inherited": ["WANDB_API_KEY"],
+        "volumes": [],
+        "outputs": ["results"],
+        "checkpoints": "ckpt",
+        "reached_through": "",
+    }
+
+
+@pytest.mark.parametrize("how", ["secrets: [%s]", "envs: {%s: null}"])
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "DIGITALOCEAN_ACCESS_TOKEN", "AMD_DEVCLOUD_TOKEN"])
+def test_a_job_is_not_given_kedges_own_credentials(shell: Laptop, how: str, name: str) -> None:
+    """A repository that asks for the tokens with which machines are rented gets them by a flag of the user's only."""
+    shell.write_job((JOB % "nohup") + f"    {how % name}\n")
+    shell.kedge("plan", code=2)
+    assert name in shell.errors
+    assert f"--allow-secret {name}" in shell.errors
+    assert TOKEN not in shell.errors
+    shown = shell.kedge("plan", "--allow-secret", name)
+    assert name in shown
+    assert TOKEN not in shown
+
+
+def test_what_kedge_writes_is_the_users_alone(laptop: Laptop) -> None:
+    """Whatever the shell's umask; what the machine's own processes write lies within, with modes as on any machine."""
+    laptop.write_job((JOB % "nohup").replace("exec sleep 1000", "true"))
+    laptop.kedge("launch", "--yes", "--ttl", "5m")
+    ours = [path for path in laptop.state.iterdir() if path.name != "store"]
+    inside = [path for folder in ours for path in folder.rglob("*") if "machines" not in path.parts]
+    wide = [
+        str(path)
+        for path in (laptop.state, laptop.home / "kedge-results", *ours, *inside)
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+    assert wide == []
+    assert (laptop.state / "ledger.db") in ours
+
+
+def test_a_state_folder_that_is_too_wide_is_mended(laptop: Laptop) -> None:
+    """Folders of an earlier kedge, or of a backup that was unpacked, are narrowed by the next command."""
+    laptop.kedge("status")
+    ledger = laptop.state / "ledger.db"
+    laptop.state.chmod(0o755)
+    ledger.chmod(0o644)
+    laptop.runtime.chmod(0o777)
+    laptop.kedge("status")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (laptop.state, ledger, laptop.runtime)]
+    assert modes == [0o700, 0o600, 0o700]
+
+
+def test_a_runtime_folder_that_somebody_else_prepared_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    """`/tmp/kedge-UID` can be made by anybody before kedge comes: as a link, or as a folder of their own."""
+    prepared = tmp_path / f"kedge-{os.getuid()}"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    env = {"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": ""}
+    prepared.symlink_to(elsewhere)
+    laptop.kedge("status", code=2, env=env)
+    assert "link" in laptop.errors
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+    prepared.unlink()
+    prepared.write_text("")
+    laptop.kedge("status", code=2, env=env)
+    prepared.unlink()
+    laptop.kedge("status", env=env)
+    assert stat.S_IMODE(prepared.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
+def test_a_runtime_folder_of_somebody_elses_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    """Its owner could put sockets of their own into it."""
+    prepared = tmp_path / f"kedge-{os.getuid()}"
+    prepared.mkdir()
+    os.chown(prepared, 65534, 65534)
+    env = {"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": ""}
+    laptop.kedge("status", code=2, env=env)
+    assert "somebody else" in laptop.errors
+
+
+def test_a_job_file_that_others_may_write_is_not_found_from_below(laptop: Laptop) -> None:
+    """A `kedge.yaml` left in a parent folder, such as /tmp, says what runs with the user's secrets."""
+    below = laptop.home / "project"
+    below.mkdir()
+    laptop.write_job(JOB % "nohup")
+    job = laptop.home / "kedge.yaml"
+    job.chmod(0o666)
+    argv = [*laptop.program, "plan"]
+
+    def plan(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*argv, *words], cwd=below, env=laptop.env, capture_output=True, text=True, check=False)
+
+    refused = plan()
+    assert refused.returncode == 2
+    assert "may write" in refused.stderr
+    assert f"--job {job}" in refused.stderr
+    assert plan("--job", str(job)).returncode == 0
+    job.chmod(0o644)
+    assert plan().returncode == 0
+    laptop.home.chmod(0o777)
+    assert plan().returncode == 2
+    laptop.home.chmod(0o1777)  # as /tmp: nobody can put another file in its place
+    assert plan().returncode == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
+def test_a_job_file_of_another_users_is_not_found_from_below(laptop: Laptop) -> None:
+    """As git does with repositories (safe.directory); naming the file says that it is meant."""
+    laptop.write_job(JOB % "nohup")
+    os.chown(laptop.home / "kedge.yaml", 65534, 65534)
+    laptop.kedge("plan", code=2)
+    assert "nobody" in laptop.errors
+    laptop.kedge("plan", "--job", "./kedge.yaml")
