@@ -156,7 +156,7 @@ def launch_plan(
     """
     _refuse_everybody(spec)
     require_own_folder(Path(spec.results), app.settings.cwd)
-    read_secrets(spec.job.secrets, app.settings.environ)
+    read_secrets(spec.job.from_shell, app.settings.environ)
     world = app.world(spec.provider)
     observed = observe_run(world, spec)
     failed = find_failed_offer(world, spec.run_id, observed.machines) if observed.offers else None

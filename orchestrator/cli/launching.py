@@ -25,6 +25,7 @@ _LAUNCH_HELP = {
     "price": "rehearse with this price per hour (the local provider)",
     "supervisor": "what keeps the command alive: tmux, screen, nohup, systemd or systemd-user",
     "env": "set a variable of the command, NAME=VALUE; may be repeated",
+    "allow-secret": "let the job take a variable of this shell that is kedge's own (AWS_..., AMD_...); may be repeated",
     "detach": "return when the command has started, and leave it running",
     "keep": "leave the machine to its deadline when the command is over",
     "recover": "replace a machine that is taken away, for as long as this command runs",
@@ -53,10 +54,11 @@ def _overrides(flags: dict[str, Any]) -> Any:
         budget=flags.get("budget"),
         supervisor=flags.get("supervisor"),
         envs=tuple(flags.get("env") or ()),
+        allowed=tuple(flags.get("allow_secret") or ()),
     )
 
 
-@task(help=_LAUNCH_HELP, iterable=["env"], auto_shortflags=False)
+@task(help=_LAUNCH_HELP, iterable=["env", "allow_secret"], auto_shortflags=False)
 def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     _context: Context,
     job: str | None = None,
@@ -76,6 +78,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     price: str | None = None,
     supervisor: str | None = None,
     env: list[str] | None = None,
+    allow_secret: list[str] | None = None,
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,
@@ -108,7 +111,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
 
 @task(
     help={flag: text for flag, text in _LAUNCH_HELP.items() if flag not in ("yes", "dry-run")},
-    iterable=["env"],
+    iterable=["env", "allow_secret"],
     auto_shortflags=False,
 )
 def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
@@ -130,6 +133,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     price: str | None = None,
     supervisor: str | None = None,
     env: list[str] | None = None,
+    allow_secret: list[str] | None = None,
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,

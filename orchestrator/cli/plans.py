@@ -32,6 +32,8 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
         console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
     if not plan.actions:
         console.print("  nothing to do", markup=False)
+    for line in _takes_lines(plan):
+        console.print(f"  {line}", markup=False)
     if plan.deadline_at is not None and plan.actions:
         for line in _price_lines(plan):
             console.print(f"  {line}", markup=False)
@@ -61,6 +63,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "budget_usd": plan.budget_usd,
         "deadline_at": plan.deadline_at,
         "basis": plan.basis,
+        "takes": to_plain(plan.takes),
         "notes": list(plan.notes),
     }
 
@@ -72,6 +75,22 @@ def _fields(action: object) -> dict[str, Any]:
 def _from_here(text: str) -> str:
     """Shorten paths below this folder: they are what makes lines long."""
     return text.replace(f"{Path.cwd()}/", "")
+
+
+def _takes_lines(plan: Plan) -> list[str]:
+    """Name what the job is given; values of variables are never shown."""
+    takes = plan.takes
+    if takes is None or not plan.actions:
+        return []
+    volumes = [f"{each.name} at {each.target} ({each.size_gib:,} GiB, {each.at_end})" for each in takes.volumes]
+    named = {
+        "secrets": takes.secrets,
+        "from this shell": takes.inherited,
+        "volumes": volumes,
+        "outputs": [*takes.outputs, *filter(None, (takes.checkpoints,))],
+        "reached through": [takes.reached_through] if takes.reached_through else [],
+    }
+    return [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
 
 
 def _price_lines(plan: Plan) -> tuple[str, str]:

@@ -167,8 +167,9 @@ class Job:
         path: the job file, absolute; empty for a plain machine without a job.
         mode: the mode's name; empty where none was chosen.
         workdir: the folder whose code is sent, absolute; None sends none.
-        envs: for setup and run.
+        envs: for setup and run, written in the job file or in a flag.
         secrets: names only; values are read from the laptop's environment when they are sent.
+        inherited: names of variables that take the laptop's values (`null` under `envs`), kept as secrets are.
         setup: a shell script run once before the first start on a machine with this code.
         run: the shell script that is supervised; empty for a plain machine.
         outputs: folders, relative to the working folder, that are results; they outlive a change of code.
@@ -189,6 +190,7 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     envs: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ()
     data: tuple[DataMount, ...] = ()
     setup: str = ""
     run: str = ""
@@ -207,6 +209,11 @@ class Job:
         """Return the wishes as one provider is asked for them; `ssh_from` is who may reach its machines."""
         site = dict(self.sites).get(provider, Site())
         return replace(self.resources, site=replace(site, ssh_from=ssh_from))
+
+    @property
+    def from_shell(self) -> tuple[str, ...]:
+        """Names of all that comes from the environment of whoever launches, and is never written down."""
+        return (*self.secrets, *self.inherited)
 
     def is_on_volume(self, mount: DataMount) -> bool:
         """Tell whether data lies within a data volume."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.errors import UnreachableError
+from orchestrator.core.job import LaunchSpec, VolumeSpec
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.ports import CodeSummary
@@ -58,6 +59,27 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What a job takes of its user besides code, data and money, which actions and price show.
+
+    Attributes:
+        secrets: names of variables that it calls secret.
+        inherited: names of variables that take the shell's values.
+        volumes: of the user's account.
+        outputs: folders that are results.
+        checkpoints: where it writes them; empty for kedge's own folder.
+        reached_through: the jump host, or the command that this computer runs to reach the machine; empty for neither.
+    """
+
+    secrets: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ()
+    volumes: tuple[VolumeSpec, ...] = ()
+    outputs: tuple[str, ...] = ()
+    checkpoints: str = ""
+    reached_through: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """An ordered list of actions with its price.
 
@@ -69,6 +91,7 @@ class Plan:
         expected: how long it will take; None where nobody knows.
         basis: where the expectation and the prices come from.
         notes: what the user should know before saying yes, one line each.
+        takes: what the job is given; None where a plan starts none.
         mark: of what was observed; when somebody has acted on the run since, the plan is not carried out.
     """
 
@@ -84,6 +107,7 @@ class Plan:
     deadline_at: datetime | None = None
     basis: str = ""
     notes: tuple[str, ...] = field(default=())
+    takes: Takes | None = None
     mark: int | None = None
 
 
@@ -98,6 +122,19 @@ class Ending:
 
     follow: bool = True
     destination: str | None = None
+
+
+def plan_takes(spec: LaunchSpec) -> Takes:
+    """Say what a job is given."""
+    job, site = spec.job, spec.resources.site
+    return Takes(
+        secrets=job.secrets,
+        inherited=job.inherited,
+        volumes=job.resources.volumes,
+        outputs=job.outputs,
+        checkpoints=job.checkpoints,
+        reached_through=site.proxy_command or site.jump_host,
+    )
 
 
 def usable_machine(machines: tuple[Machine, ...], report: MachineReport | None) -> Machine | None:

@@ -14,7 +14,7 @@ def run_config(
 ) -> RunConfig:
     """Make the agent's configuration for a machine with so many GPUs.
 
-    Secrets are read from the laptop's environment here and nowhere else.
+    Secrets and inherited variables are read from the laptop's environment here and nowhere else.
 
     Args:
         spec: the run.
@@ -24,7 +24,7 @@ def run_config(
         staged: data of the laptop's that the machine takes from the object store.
 
     Raises:
-        BadRequestError: a secret that the environment doesn't hold.
+        BadRequestError: a variable that the environment doesn't hold.
     """
     job = spec.job
     return RunConfig(
@@ -38,7 +38,7 @@ def run_config(
         restart_after=job.supervisor.restart_after.total_seconds(),
         grace=job.supervisor.grace.total_seconds(),
         envs=dict(job.envs),
-        secrets=read_secrets(job.secrets, environ),
+        secrets=read_secrets(job.from_shell, environ),
         outputs=job.outputs,
         checkpoints=job.checkpoints,
         data=_places(job),
@@ -69,8 +69,8 @@ def read_secrets(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str
     missing = [name for name in names if name not in environ]
     if missing:
         raise BadRequestError(
-            f"the secret {missing[0]} is not set",
-            why="the job names it, and its value is taken from this shell's environment",
+            f"the variable {missing[0]} is not set",
+            why="the job takes it, and its value comes from this shell's environment",
             fix=f"run `export {missing[0]}=...` first",
         )
     return {name: environ[name] for name in names}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from orchestrator.adapters.datatree import find_places, refuse_leaving
 from orchestrator.adapters.jobfile.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.document import Document
+from orchestrator.adapters.jobfile.laptop import Laptop
 from orchestrator.adapters.jobfile.models import JobPart, ModePart, MountPart, ProviderPart, ResourcesPart, VolumePart
-from orchestrator.adapters.jobfile.names import fit_name, parse_torch_wheel
+from orchestrator.adapters.jobfile.names import fit_name
 from orchestrator.adapters.jobfile.paths import (
-    expand_variables,
     find_overlap,
     is_through_link,
     laptop_path,
@@ -23,6 +23,7 @@ from orchestrator.adapters.jobfile.paths import (
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
 from orchestrator.adapters.jobfile.site import lay_site
+from orchestrator.adapters.jobfile.variables import read_variables
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
 from orchestrator.core.disk import check_initialization, plan_disk
@@ -39,24 +40,8 @@ from orchestrator.core.job import (
     VolumeSpec,
 )
 from orchestrator.core.site import Site
-from orchestrator.core.wire import TORCH_WHEEL
 
 _ANY_SIZE_GIB = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Laptop:
-    """What the laptop knows that a job file doesn't say.
-
-    Attributes:
-        environ: where variables and secrets without a value are looked up.
-        providers: names that `infra` may have.
-        sites: by provider: what the user's settings say.
-    """
-
-    environ: Mapping[str, str]
-    providers: Sequence[str]
-    sites: tuple[tuple[str, Site], ...] = ()
 
 
 def build_job(document: Document, part: JobPart, mode: str | None, laptop: Laptop) -> Job:
@@ -106,7 +91,7 @@ class _Builder:
         self._part = part
         self._layers = layers
         self._laptop = laptop
-        self._envs = self._merged_envs()
+        self._variables = read_variables(written, layers, laptop)
 
     def job(self) -> Job:
         workdir = self._workdir()
@@ -117,8 +102,9 @@ class _Builder:
             mode=self._written.mode,
             workdir=None if workdir is None else str(workdir),
             resources=self._resources(),
-            envs=tuple(self._envs.items()),
-            secrets=self._secrets(),
+            envs=tuple(self._variables.envs.items()),
+            secrets=self._variables.secrets,
+            inherited=self._variables.inherited,
             data=self._data(),
             setup=self._last("setup") or "",
             run=run,
@@ -150,42 +136,10 @@ class _Builder:
     def _default_name(self) -> str:
         return fit_name(self._path.parent.name if self._path.stem == "kedge" else self._path.stem)
 
-    def _merged_envs(self) -> dict[str, str]:
-        merged: dict[str, str | None] = {}
-        for layer in self._layers:
-            merged |= layer.envs or {}
-        envs = {name: self._looked_up("envs", name) if value is None else value for name, value in merged.items()}
-        if TORCH_WHEEL in envs:
-            self._written.at(("envs", TORCH_WHEEL), partial(parse_torch_wheel, envs[TORCH_WHEEL]))
-        return envs
-
-    def _secrets(self) -> tuple[str, ...]:
-        names = dict.fromkeys(name for layer in self._layers for name in layer.secrets or ())
-        for name in names:
-            if name in self._envs:
-                raise self._written.refusal(
-                    ("secrets", name),
-                    "this is under `envs` too",
-                    why="a secret is kept out of plans, logs and command lines, a variable isn't",
-                    fix="keep the one that is meant",
-                )
-            self._looked_up("secrets", name)
-        return tuple(names)
-
-    def _looked_up(self, block: str, name: str) -> str:
-        if name not in self._laptop.environ:
-            raise self._written.refusal(
-                (block, name),
-                f"the variable {name} isn't set on this computer",
-                why="the file gives no value, so that it is taken from there",
-                fix=f"set it (export {name}=...) and run the same command again",
-            )
-        return self._laptop.environ[name]
-
     def _workdir(self) -> Path | None:
         if self._part.workdir is None:
             return None
-        said = expand_variables(self._part.workdir, self._envs)
+        said = self._variables.expand(self._part.workdir, ("workdir",))
         path = self._written.at(("workdir",), partial(laptop_path, said, self._path.parent))
         if not path.is_dir():
             raise self._written.refusal(
@@ -268,25 +222,27 @@ class _Builder:
         for layer in self._layers:
             for index, part in enumerate(layer.data or ()):
                 mounts[part.target] = self._data_key(layer, index, part.target), part
-        return tuple(self._written.at(key, partial(self._mount, part)) for key, part in mounts.values())
+        return tuple(self._mount(key, part) for key, part in mounts.values())
 
     def _data_key(self, layer: ModePart, index: int, target: str) -> KeyPath:
         around: KeyPath = ("data",) if layer is self._part else ("modes", self._written.mode, "data")
         as_mapping = (*around, target)
         return as_mapping if as_mapping in self._written.document.lines else (*around, index)
 
-    def _mount(self, part: MountPart) -> DataMount:
-        said = expand_variables(part.source, self._envs)
-        target = relative_folder(expand_variables(part.target, self._envs))
+    def _mount(self, key: KeyPath, part: MountPart) -> DataMount:
+        said, target = (self._variables.expand(text, key) for text in (part.source, part.target))
+        return self._written.at(key, partial(self._placed, said, target, follow_links=part.follow_links))
+
+    def _placed(self, said: str, target: str, *, follow_links: bool) -> DataMount:
         if is_address(said):
-            return DataMount(source=str(parse_address(said)), target=target)
+            return DataMount(source=str(parse_address(said)), target=relative_folder(target))
         source = laptop_path(said, self._path.parent)
-        if not part.follow_links:
+        if not follow_links:
             refuse_leaving(source)
         return DataMount(
             source=str(source),
-            target=target,
-            follows=find_places(source) if part.follow_links else (),
+            target=relative_folder(target),
+            follows=find_places(source) if follow_links else (),
             written=said if is_through_link(said, self._path.parent) else "",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.adapters.jobfile.problems import quoted, suggest
+from orchestrator.adapters.jobfile.trust import refuse_foreign
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import BadRequestError
 
@@ -22,11 +23,14 @@ def find_job(cwd: Path, name: str | None) -> Path | None:
             that `kedge.yaml`, in `cwd`, or among the jobs that come with kedge.
 
     Raises:
-        BadRequestError: there is no such file, or a `kedge.yaml` that is none.
+        BadRequestError: there is no such file, a `kedge.yaml` that is none, or one that wasn't named by its path and
+            may be another user's.
     """
     if name is None:
         nearest = nearest_job(cwd)
         _refuse_odd(cwd, nearest)
+        if nearest is not None:
+            refuse_foreign(nearest)
         return nearest
     path = Path(name)
     if path.suffix in _SUFFIXES or len(path.parts) > 1:
@@ -38,6 +42,8 @@ def find_job(cwd: Path, name: str | None) -> Path | None:
             why=f"looked for {name}.yaml in {', '.join(str(folder) for folder in _folders(cwd))}",
             fix=suggest(name, list(found)) or "give the path of a job file",
         )
+    if found[name].parent != resource("infra", "jobs"):
+        refuse_foreign(found[name])
     return found[name]
 
 

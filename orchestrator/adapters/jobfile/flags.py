@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from orchestrator.adapters.jobfile.build import Laptop
+from orchestrator.adapters.jobfile.laptop import Laptop
 from orchestrator.adapters.jobfile.limits import parse_limited_duration, parse_limited_usd
 from orchestrator.adapters.jobfile.names import parse_variable_name
 from orchestrator.adapters.jobfile.wishes import (
@@ -21,6 +21,7 @@ from orchestrator.adapters.jobfile.wishes import (
 )
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
+from orchestrator.core.wire import TORCH_WHEEL
 
 _T = TypeVar("_T")
 
@@ -35,6 +36,7 @@ class Overrides:
         max_usd_per_hour: leave out what costs more.
         usd_per_hour: a price to rehearse with.
         envs: `NAME=value`, or `NAME` to take the laptop's value.
+        allowed: names of kedge's own credentials that the job may have.
     """
 
     provider: str | None = None
@@ -51,6 +53,7 @@ class Overrides:
     budget: str | None = None
     supervisor: str | None = None
     envs: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 def lay_overrides(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
@@ -61,44 +64,61 @@ def lay_overrides(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
     """
     kind = _flag("--supervisor", overrides.supervisor, parse_supervisor)
     return replace(
-        job,
+        _lay_variables(job, overrides, laptop),
         resources=lay_wishes(job.resources, _wishes(overrides, laptop)),
-        envs=tuple((dict(job.envs) | _given_envs(job, overrides, laptop)).items()),
         deadline=_flag("--ttl", overrides.deadline, parse_limited_duration) or job.deadline,
         budget_usd=_or(_flag("--budget", overrides.budget, parse_limited_usd), job.budget_usd),
         supervisor=replace(job.supervisor, kind=kind) if kind else job.supervisor,
     )
 
 
-def parse_env_flags(overrides: Overrides, laptop: Laptop) -> dict[str, str]:
-    """Parse `--env NAME=value` and `--env NAME`.
+def given_values(overrides: Overrides) -> dict[str, str]:
+    """Return the variables whose values are on the command line: `--env NAME=value`.
 
     Raises:
-        BadRequestError: a name that no variable can have, or a variable that isn't set.
+        BadRequestError: a name that no variable can have.
     """
-    envs = {}
-    for flag in overrides.envs:
-        name, equals, value = flag.partition("=")
+    split = {name: value for name, equals, value in (flag.partition("=") for flag in overrides.envs) if equals}
+    for name in split:
         _flag("--env", name, parse_variable_name)
-        if not equals and name not in laptop.environ:
+    return split
+
+
+def _inherited_names(overrides: Overrides, laptop: Laptop) -> tuple[str, ...]:
+    """Return the variables that take this computer's value: `--env NAME`."""
+    names = tuple(dict.fromkeys(flag for flag in overrides.envs if "=" not in flag))
+    for name in names:
+        _flag("--env", name, parse_variable_name)
+        _flag("--env", name, laptop.refuse_own_credential)
+        if name not in laptop.environ:
             raise BadRequestError(
                 f"--env {name}: that variable isn't set on this computer",
                 fix=f"write --env {name}=value, or set it first",
             )
-        envs[name] = value if equals else laptop.environ[name]
-    return envs
+    return names
 
 
-def _given_envs(job: Job, overrides: Overrides, laptop: Laptop) -> dict[str, str]:
-    envs = parse_env_flags(overrides, laptop)
-    for name in envs:
-        if name in job.secrets:
-            raise BadRequestError(
-                f"--env {name}: the job says that this is a secret",
-                why="a command line is seen by every user of the computer, and kept in the shell's history",
-                fix=f"set {name} in your shell's environment instead",
-            )
-    return envs
+def _lay_variables(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
+    """Lay both over the job's variables; a value that is given wins."""
+    given, inherited = given_values(overrides), _inherited_names(overrides, laptop)
+    for name in (*given, *inherited):
+        _refuse_secret(job, name)
+    envs = {name: value for name, value in job.envs if name not in inherited} | given
+    names = dict.fromkeys((*job.inherited, *inherited))
+    if TORCH_WHEEL in names:
+        # It is kedge's to read, and goes into the user-data: no secret.
+        envs[TORCH_WHEEL] = laptop.environ[TORCH_WHEEL]
+    kept = tuple(name for name in names if name not in envs)
+    return replace(job, envs=tuple(envs.items()), inherited=kept)
+
+
+def _refuse_secret(job: Job, name: str) -> None:
+    if name in job.secrets:
+        raise BadRequestError(
+            f"--env {name}: the job says that this is a secret",
+            why="a command line is seen by every user of the computer, and kept in the shell's history",
+            fix=f"set {name} in your shell's environment instead",
+        )
 
 
 def _wishes(overrides: Overrides, laptop: Laptop) -> Wishes:

@@ -38,6 +38,11 @@ def relative_folder(text: str) -> str:
     return str(path)
 
 
+def variables_in(text: str) -> tuple[str, ...]:
+    """Name the variables that stand in a path."""
+    return tuple(match[1] or match[2] for match in _VARIABLE.finditer(text))
+
+
 def expand_variables(text: str, envs: Mapping[str, str]) -> str:
     """Put the job's own variables in; others stay as they are."""
     return _VARIABLE.sub(lambda match: envs.get(match[1] or match[2], match[0]), text)

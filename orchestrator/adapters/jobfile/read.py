@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.adapters.jobfile.build import Laptop, build_job, lay_provider
+from orchestrator.adapters.jobfile.build import build_job, lay_provider
 from orchestrator.adapters.jobfile.document import read_document
-from orchestrator.adapters.jobfile.flags import Overrides, lay_overrides, parse_env_flags
+from orchestrator.adapters.jobfile.flags import Overrides, given_values, lay_overrides
+from orchestrator.adapters.jobfile.laptop import Laptop
 from orchestrator.adapters.jobfile.validate import validate_job, validate_settings
 from orchestrator.core.job import Job
 from orchestrator.core.site import Site
@@ -39,12 +39,16 @@ def read_job(
     Raises:
         BadRequestError: a mistake in the file or in a flag; the file, the key and its line are named.
     """
-    laptop = Laptop(environ=environ, providers=providers, sites=sites)
+    laptop = Laptop(
+        environ=environ,
+        providers=providers,
+        sites=sites,
+        given=given_values(overrides),
+        allowed=frozenset(overrides.allowed),
+    )
     document = read_document(path.absolute())
     part = validate_job(document)
-    # A variable that the file leaves open may come from a flag.
-    known = replace(laptop, environ={**environ, **parse_env_flags(overrides, laptop)})
-    return lay_overrides(build_job(document, part, mode, known), overrides, laptop)
+    return lay_overrides(build_job(document, part, mode, laptop), overrides, laptop)
 
 
 def read_user_settings(path: Path) -> Sites:
@@ -67,4 +71,5 @@ def plain_machine_job(
     Raises:
         BadRequestError: a flag whose value can't be read.
     """
-    return lay_overrides(Job(name="machine", sites=sites), overrides, Laptop(environ=environ, providers=providers))
+    laptop = Laptop(environ=environ, providers=providers, allowed=frozenset(overrides.allowed))
+    return lay_overrides(Job(name="machine", sites=sites), overrides, laptop)

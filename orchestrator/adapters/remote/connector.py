@@ -101,7 +101,7 @@ class SshConnector:
     def _open(self, address: SshAddress, within: timedelta) -> _Way:
         self._prepare(address)
         if answers(self._places.control_socket(address)):
-            return OpenSshRemote(self._places, address)
+            return OpenSshRemote(self._places, address, self._environ)
         # Imported when needed: fabric and tenacity cost a quick command more than its whole remaining work.
         from orchestrator.adapters.remote.dial import dial  # noqa: PLC0415
 

@@ -7,9 +7,11 @@ import os
 import select
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 
+from orchestrator.adapters.children import client_environment
 from orchestrator.adapters.remote.failures import explain_openssh, too_slow
 from orchestrator.adapters.remote.options import openssh_argv, openssh_options
 from orchestrator.adapters.remote.places import SshPlaces, answers
@@ -30,8 +32,11 @@ _READ_BYTES = 1 << 17
 class OpenSshRemote:
     """Implements `core.ports.Remote`: each command is an OpenSSH client that shares one connection."""
 
-    def __init__(self, places: SshPlaces, address: SshAddress) -> None:
+    def __init__(
+        self, places: SshPlaces, address: SshAddress, environ: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._address = address
+        self._environ = client_environment(environ, address)
         self._socket = places.control_socket(address)
         self._options = openssh_options(places, address)
         self._client = openssh_argv(self._options, address, _OWN_WAY)
@@ -80,7 +85,7 @@ class OpenSshRemote:
         return outcome.completed
 
     def _session(self, argv: Sequence[str]) -> Session:
-        return _ClientProcess([*self._client, shlex.join(argv)])
+        return _ClientProcess([*self._client, shlex.join(argv)], self._environ)
 
     def _check(self, completed: Completed, master: int | None) -> None:
         if completed.exit_code == _OWN_FAILURE and not self._held(master):
@@ -89,7 +94,7 @@ class OpenSshRemote:
     def _complaint(self) -> bytes:
         # Some refusals are below the level of errors, and a client of a master that broke has nothing to say.
         loud = openssh_argv(self._options, self._address, (*_OWN_WAY, "-o", "LogLevel=INFO"))
-        probe = converse(_ClientProcess([*loud, "true"]), (), _PROBE_TIMEOUT)
+        probe = converse(_ClientProcess([*loud, "true"], self._environ), (), _PROBE_TIMEOUT)
         return probe.completed.stderr if probe.completed.exit_code == _OWN_FAILURE else b""
 
     def _held(self, master: int | None) -> bool:
@@ -124,8 +129,8 @@ class _ClientProcess:
     would come: every read and write also waits for the call to give up.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self._process = _start(argv)
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._process = _start(argv, environ)
         self._pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in self._pipes if pipe)
         self._given_up, self._give_up = os.pipe()
@@ -173,11 +178,12 @@ class _ClientProcess:
         return all(ready != self._given_up for ready, _ in poll.poll())
 
 
-def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         # In a session of its own: Ctrl-C is for kedge, which decides what becomes of the command.
         return subprocess.Popen(
             argv,
+            env=environ,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -212,7 +212,8 @@ def _explain(err: S3Error, way: _Way, key: str) -> AgentError:
         return AgentError(f"{what} was changed while it was fetched", why=str(err), fix="start again")
     if _is_locked(err):
         fix = (
-            f"name {_KEYS} under `secrets`, or, for a bucket of your own AWS account, let runs read it: "
+            f"name {_KEYS} under `secrets`, and launch with --allow-secret for each; "
+            "or, for a bucket of your own AWS account, let runs read it: "
             f"kedge bootstrap --provider aws --read-bucket {place.bucket}"
         )
         held = f"see whether {_KEYS} are right and may read it (s3:GetObject, s3:ListBucket)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from orchestrator.core.actions import Action, DestroyMachine, FetchResults, FollowCommand, StopCommand
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
-from orchestrator.core.plan import Ending, Observed, Plan, usable_machine
+from orchestrator.core.plan import Ending, Observed, Plan, plan_takes, usable_machine
 from orchestrator.core.planning.notes import launch_notes
 from orchestrator.core.planning.price import (
     Terms,
@@ -41,7 +41,7 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
     actions = (*before, *start.actions, *after)
     plan = price_plan(spec, observed, actions, start.terms)
     refuse_over_budget(plan)
-    return replace(plan, notes=launch_notes(spec, observed, ending, actions))
+    return replace(plan, notes=launch_notes(spec, observed, ending, actions), takes=plan_takes(spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

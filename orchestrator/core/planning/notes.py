@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.core.actions import Action, CreateMachine
+from orchestrator.core.credentials import own_credentials
 from orchestrator.core.job import AtEnd, Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
@@ -21,6 +22,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")
     if job.budget_usd is None:
         notes.append("no budget is set (--budget refuses what may cost more)")
+    notes.extend(_credential_notes(job))
     notes.extend(_next_offer_notes(job, actions))
     if job.run and observed.keeps_results:
         notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
@@ -40,6 +42,13 @@ def teardown_notes(observed: Observed) -> tuple[str, ...]:
         kept = "the object store's copy is fetched" if observed.keeps_results else "nothing can be fetched from it"
         return (f"the machine doesn't answer: {kept}",)
     return ()
+
+
+def _credential_notes(job: Job) -> list[str]:
+    names = ", ".join(own_credentials(job.from_shell))
+    if not names:
+        return []
+    return [f"the machine is given {names}: whoever wrote its code, or gets into it, can use your account with that"]
 
 
 def _recovery_note(spec: LaunchSpec, ending: Ending) -> str:

@@ -99,10 +99,11 @@ def _plan_staging(job: Job, observed: Observed, machine_id: str) -> StageCode:
 
 
 def _refuse_unbootable(job: Job) -> None:
-    """Secrets aren't there yet when a machine starts by itself."""
-    if job.secrets:
+    """What the laptop's shell holds isn't there yet when a machine starts by itself."""
+    if job.from_shell:
+        kind = "secret" if job.secrets else "inherited variable"
         raise BadRequestError(
-            f"{job.name} can't start at boot: it needs the secret {job.secrets[0]}",
+            f"{job.name} can't start at boot: it needs the {kind} {job.from_shell[0]}",
             why="that is sent over SSH, by this computer, and never lies in the user-data or in the bucket",
             fix="write `start: ssh`, or leave `start` out",
         )

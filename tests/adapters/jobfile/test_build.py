@@ -10,11 +10,15 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from orchestrator.adapters.jobfile.names import NAME_PATTERN, fit_name
+from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers.digitalocean import spaces
 from orchestrator.core.actions import SendData, describe
+from orchestrator.core.credentials import is_own_credential
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import (
     DataMount,
@@ -165,9 +169,53 @@ def test_yaml_booleans_of_all_ages_are_understood(read: Read, written: str, spot
 
 
 def test_a_variable_without_a_value_takes_the_laptops(read: Read) -> None:
-    """As SkyPilot does."""
+    """As SkyPilot does; only its name is kept."""
     job = read("envs: {USER_NAME: null, B: x}", environ={"USER_NAME": "ada"})
-    assert job.envs == (("USER_NAME", "ada"), ("B", "x"))
+    assert (job.envs, job.inherited, job.from_shell) == ((("B", "x"),), ("USER_NAME",), ("USER_NAME",))
+    assert "ada" not in repr(job)
+
+
+@pytest.mark.parametrize("text", ["workdir: $V", "data: {in: 'https://example.org/?q=${V}'}", "data: {'in/$V': v2}"])
+def test_an_inherited_value_is_put_into_no_path_and_no_address(
+    read: Read, refuse: Refuse, folder: Path, text: str
+) -> None:
+    """A stranger's job file would have the token contacted, and recorded in plain text."""
+    (folder / "v2").mkdir()
+    error = refuse(f"envs: {{V: null}}\n{text}", environ={"V": "v2"})
+    assert "$V can't stand here" in error.what
+    assert "v2" not in error.what + error.fix
+    assert read(f"envs: {{V: null}}\n{text}", envs=("V=v2",)).inherited == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AMD_DEVCLOUD_TOKEN"),
+        *("DIGITALOCEAN_TOKEN", "DIGITALOCEAN_ACCESS_TOKEN", "SPACES_SECRET_ACCESS_KEY"),
+    ],
+)
+def test_kedges_own_credentials_are_given_to_a_job_that_the_user_allows_them_alone(
+    read: Read, refuse: Refuse, name: str
+) -> None:
+    """By name, as a secret or inherited, in the job or in a mode; the file's own value is nobody's credential."""
+    environ = {name: "hunter2"}
+    for text in (f"secrets: [{name}]", f"envs: {{{name}: null}}"):
+        for whole, mode in ((text, None), (f"modes: {{m: {{{text}}}}}", "m")):
+            error = refuse(whole, mode=mode, environ=environ)
+            assert f"--allow-secret {name}" in error.fix
+            assert read(whole, mode=mode, environ=environ, allowed=(name,)).from_shell == (name,)
+            refuse(whole, mode=mode, environ=environ, allowed=("OTHER",))
+    assert read(f"envs: {{{name}: us-east-1}}").envs == ((name, "us-east-1"),)
+
+
+def test_every_credential_that_kedge_reads_is_known_as_one() -> None:
+    """A provider's new variable can't be forgotten: those that its registry and modules name are compared."""
+    names = {spaces._KEY, spaces._SECRET, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+    for entry in PROVIDERS.values():
+        names.update(cast("tuple[str, ...]", entry.options.get("token_names", ())))
+        names.update(filter(None, (str(entry.options.get("delete_token_name", "")),)))
+    assert len(names) == 10
+    assert [name for name in names if not is_own_credential(name)] == []
 
 
 def test_a_job_may_choose_its_torch(read: Read) -> None:

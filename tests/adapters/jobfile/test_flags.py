@@ -61,7 +61,8 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
     assert job.deadline == timedelta(hours=2)
     assert job.budget_usd == 0
     assert job.supervisor == SupervisorSpec(kind=SupervisorKind.NOHUP, restarts=7)
-    assert dict(job.envs) == {"A": "a", "B": "x=y", "HOME_SWEET": "/h"}
+    assert dict(job.envs) == {"A": "a", "B": "x=y"}
+    assert job.inherited == ("HOME_SWEET",)
 
 
 def test_no_flag_changes_nothing(read: Read) -> None:
@@ -117,6 +118,22 @@ def test_a_secret_is_not_taken_from_the_command_line(refuse: Refuse) -> None:
     error = refuse("secrets: [T]", envs=("T=hunter2",), environ={"T": "x"})
     assert error.what.startswith("--env T")
     assert "hunter2" not in str(error)
+
+
+def test_kedges_own_credentials_are_not_taken_by_name_either(read: Read, refuse: Refuse) -> None:
+    """The flag that allows them says so; a value on the command line is no value of the shell's."""
+    environ = {"AWS_SESSION_TOKEN": "hunter2"}
+    error = refuse("run: x", envs=("AWS_SESSION_TOKEN",), environ=environ)
+    assert "--allow-secret AWS_SESSION_TOKEN" in error.fix
+    allowed = read("run: x", envs=("AWS_SESSION_TOKEN",), allowed=("AWS_SESSION_TOKEN",), environ=environ)
+    assert allowed.inherited == ("AWS_SESSION_TOKEN",)
+    assert read("run: x", envs=("AWS_REGION=us-east-1",)).envs == (("AWS_REGION", "us-east-1"),)
+
+
+def test_a_name_that_takes_the_shells_value_hides_the_files(read: Read) -> None:
+    """And the other way round: what is given with its value is no longer inherited."""
+    job = read("envs: {A: a, B: null}", envs=("A", "B=b"), environ={"A": "x", "B": "y"})
+    assert (job.envs, job.inherited) == ((("B", "b"),), ("A",))
 
 
 def test_a_machine_without_a_job_takes_flags_alone() -> None:

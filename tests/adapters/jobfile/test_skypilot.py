@@ -47,8 +47,8 @@ def test_a_fine_tuning_task_for_aws_runs_as_it_is(project: Path) -> None:
         "MODEL_SIZE": "7b",
         "WANDB_PROJECT": "finetune",
         "LEARNING_RATE": "2e-5",
-        "RUN_BY": "ada",
     }
+    assert job.inherited == ("RUN_BY",)
     assert job.secrets == ("HF_TOKEN", "WANDB_API_KEY")
     assert job.data == (DataMount(source=str(project / "datasets" / "alpaca-7b"), target="data/alpaca"),)
     assert job.run.startswith("conda activate finetune\ntorchrun --nproc_per_node 4 train.py \\\n")
