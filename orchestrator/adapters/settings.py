@@ -66,6 +66,15 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def _runtime_dir(env: Mapping[str, str]) -> Path:
     if env.get("KEDGE_RUNTIME_DIR"):
         return Path(env["KEDGE_RUNTIME_DIR"])
-    if env.get("XDG_RUNTIME_DIR"):
-        return Path(env["XDG_RUNTIME_DIR"]) / "kedge"
+    place = env.get("XDG_RUNTIME_DIR")
+    if place and _is_own(Path(place)):
+        return Path(place) / "kedge"
     return Path(env.get("TMPDIR") or "/tmp") / f"kedge-{os.getuid()}"  # noqa: S108 - refused if it isn't ours
+
+
+def _is_own(folder: Path) -> bool:
+    """Tell whether a folder is the user's, as XDG_RUNTIME_DIR must be; `su` and `sudo` leave that of another user."""
+    try:
+        return folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False

@@ -88,7 +88,8 @@ def _takes_lines(plan: Plan) -> list[str]:
         "from this shell": takes.inherited,
         "volumes": volumes,
         "outputs": [*takes.outputs, *filter(None, (takes.checkpoints,))],
-        "reached through": [takes.reached_through] if takes.reached_through else [],
+        "reached through": [takes.jump_host] if takes.jump_host else [],
+        "this computer runs, to reach it": [takes.proxy_command] if takes.proxy_command else [],
     }
     return [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
 

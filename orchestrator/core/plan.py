@@ -68,7 +68,8 @@ class Takes:
         volumes: of the user's account.
         outputs: folders that are results.
         checkpoints: where it writes them; empty for kedge's own folder.
-        reached_through: the jump host, or the command that this computer runs to reach the machine; empty for neither.
+        jump_host: through which the machine is reached; empty for none.
+        proxy_command: what this computer runs to reach the machine; empty for nothing.
     """
 
     secrets: tuple[str, ...] = ()
@@ -76,7 +77,8 @@ class Takes:
     volumes: tuple[VolumeSpec, ...] = ()
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
-    reached_through: str = ""
+    jump_host: str = ""
+    proxy_command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,8 @@ def plan_takes(spec: LaunchSpec) -> Takes:
         volumes=job.resources.volumes,
         outputs=job.outputs,
         checkpoints=job.checkpoints,
-        reached_through=site.proxy_command or site.jump_host,
+        jump_host=site.jump_host,
+        proxy_command=site.proxy_command,
     )
 
 

@@ -142,7 +142,8 @@ def test_the_plan_names_all_that_a_job_takes(laptop: Laptop) -> None:
         "volumes": [],
         "outputs": ["results"],
         "checkpoints": "ckpt",
-        "reached_through": "",
+        "jump_host": "",
+        "proxy_command": "",
     }
 
 
@@ -214,6 +215,17 @@ def test_a_runtime_folder_of_somebody_elses_is_refused(laptop: Laptop, tmp_path:
     env = {"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": ""}
     laptop.kedge("status", code=2, env=env)
     assert "somebody else" in laptop.errors
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
+def test_a_runtime_folder_that_su_left_behind_is_not_used(laptop: Laptop, tmp_path: Path) -> None:
+    """After `su`, XDG_RUNTIME_DIR is the other user's, who could exchange what lies in it."""
+    others = tmp_path / "others"
+    others.mkdir()
+    os.chown(others, 65534, 65534)
+    laptop.kedge("status", env={"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(others)})
+    assert list(others.iterdir()) == []
+    assert (tmp_path / f"kedge-{os.getuid()}").is_dir()
 
 
 def test_a_job_file_that_others_may_write_is_not_found_from_below(laptop: Laptop) -> None:

@@ -280,7 +280,7 @@ class ModePart(_Part, title="mode"):
 
     envs: dict[Variable, VariableValue] | None = Field(
         default=None,
-        description="Variables for `setup` and `run`; one without a value takes the laptop's.",
+        description="Variables for `setup` and `run`; one without a value takes the laptop's, kept as a secret is.",
         examples=[{"EPOCHS": 10}],
     )
     secrets: Secrets | None = Field(
