@@ -21,18 +21,20 @@ from orchestrator.core.units import format_usd
 from orchestrator.engine import agent_client
 from orchestrator.engine.observe import observe_run
 from orchestrator.engine.reconcile import note_outcome
+from orchestrator.engine.run_config import read_secrets
 
 
 def start_plan(app: App, record: RunRecord) -> Plan:
     """Plan a start of the command on the machine that is there; nothing where it is at work.
 
     Raises:
-        BadRequestError: the run has no machine.
+        BadRequestError: the run has no machine, or this shell lacks a variable that the job takes.
     """
     _take_in_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     if observed.report is not None and observed.report.command.state.is_live:
         return Plan(run_id=record.run_id, actions=(), notes=("the command is at work already",))
+    read_secrets(record.spec.job.from_shell, app.settings.environ)
     return plan_restart(record.run_id, record.spec.job, observed, send_code=False)
 
 
@@ -40,8 +42,9 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
     """Plan to send the code and to start the command again on it.
 
     Raises:
-        BadRequestError: the run has no machine.
+        BadRequestError: the run has no machine, or this shell lacks a variable that the job takes.
     """
+    read_secrets(record.spec.job.from_shell, app.settings.environ)
     _take_in_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, offers=False)
     return plan_restart(record.run_id, record.spec.job, observed, send_code=True)

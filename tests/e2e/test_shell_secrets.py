@@ -125,6 +125,19 @@ def test_a_variable_given_by_name_is_kept_as_an_inherited_one(laptop: Laptop) ->
     assert "ledger.db-wal" in files_with(laptop.state, "kedge-marker-given")
 
 
+def test_a_restart_from_a_shell_without_the_variable_stops_nothing(laptop: Laptop) -> None:
+    """Its value isn't recorded: that it is missing is said before the command is asked to stop."""
+    laptop.write_job((JOB % "nohup") + "    workdir: .\n    envs: {WANDB_API_KEY: null}\n")
+    laptop.kedge("launch", "--yes", "--detach", env={"WANDB_API_KEY": OTHER})
+    wait_until(lambda: laptop.json("status")[0]["state"] == "running")
+    laptop.kedge("sync-code", "--restart", code=2)
+    assert "WANDB_API_KEY" in laptop.errors
+    assert laptop.json("status")[0]["state"] == "running"
+    laptop.kedge("stop")
+    laptop.kedge("start", code=2)
+    assert "WANDB_API_KEY" in laptop.errors
+
+
 def test_the_plan_names_all_that_a_job_takes(laptop: Laptop) -> None:
     """Secrets and inherited variables by name, outputs, and what it takes for scripts."""
     laptop.extra_env.update(HF_TOKEN=TOKEN, WANDB_API_KEY=OTHER)
