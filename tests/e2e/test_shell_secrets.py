@@ -274,3 +274,17 @@ def test_a_job_file_of_another_users_is_not_found_from_below(laptop: Laptop) -> 
     laptop.kedge("plan", code=2)
     assert "nobody" in laptop.errors
     laptop.kedge("plan", "--job", "./kedge.yaml")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link somebody else's")
+def test_a_link_of_another_users_to_a_job_file_of_ones_own_is_not_found(laptop: Laptop, tmp_path: Path) -> None:
+    """In a folder like /tmp it would have the user's own job run with whatever data lies beside the link."""
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\nrun: python train.py\n")
+    laptop.home.chmod(0o1777)
+    link = laptop.home / "kedge.yaml"
+    link.symlink_to(own)
+    laptop.kedge("plan")
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    laptop.kedge("plan", code=2)
+    assert "nobody" in laptop.errors

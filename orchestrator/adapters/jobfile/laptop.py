@@ -38,5 +38,5 @@ class Laptop:
             raise BadRequestError(
                 f"{name} is for kedge itself: this computer's value isn't given to a job",
                 why="names like this one hold what machines are rented with: whoever has it rents and deletes for you",
-                fix=f"leave it out, write its value where that is no secret, or allow it with --allow-secret {name}",
+                fix=f"leave it out, write what is no secret under `envs`, or allow it with --allow-secret {name}",
             )

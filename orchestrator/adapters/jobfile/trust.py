@@ -18,7 +18,9 @@ def refuse_foreign(path: Path) -> None:
         BadRequestError: the file, or the folder that it lies in, is open to others.
     """
     file, folder = path.stat(), path.parent.stat()
-    for where, found in ((f"{path}", file), (f"{path} lies in a folder that", folder)):
+    # Who owns a link chooses beside which files a job file of ours is read.
+    owned = ((f"{path}", path.lstat()), (f"{path}", file), (f"{path} lies in a folder that", folder))
+    for where, found in owned:
         if found.st_uid not in {0, os.getuid()}:
             raise _refusal(path, f"{where} belongs to {_name_user(found.st_uid)}")
     # In a folder like /tmp others can make files, but not replace ours.
