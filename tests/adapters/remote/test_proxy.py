@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
+import psutil
 import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.failures import HostKeyError
 from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.remote.places import SshPlaces, answers
 from orchestrator.adapters.remote.proxy import expand, proxy_command
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import SshAddress
 from tests.adapters.remote.sshd import Sshd, running_sshd
+from tests.waiting import wait_until
 
 BASTION = """
 Host bastion
@@ -100,6 +105,31 @@ def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
     with pytest.raises(UnreachableError) as refused:
         through.connect(replace(sshd.address, jump_host="bastion"))
     assert "the way to it failed: Host key verification failed" in refused.value.why
+
+
+def test_a_connection_that_is_kept_has_the_agents_socket_and_no_token(
+    places: SshPlaces, sshd: Sshd, user_config: Path
+) -> None:
+    """The user's own SSH leads to the jump host, and may need their agent; it outlives the command all the same."""
+    marker, agent = f"kedge-marker-{uuid4().hex}", f"/nowhere/{uuid4().hex}"
+    environ = {**os.environ, "AWS_SESSION_TOKEN": marker, "GITHUB_TOKEN": marker, "SSH_AUTH_SOCK": agent}
+    made = SshConnector(replace(places, user_config=user_config), SystemClock(), environ=environ)
+    address = ways(sshd, user_config)[0]
+    made.connect(address)
+    wait_until(lambda: answers(places.control_socket(address)))
+    assert holders(agent)
+    assert holders(marker) == []
+    made.forget(address)
+
+
+def holders(text: str) -> list[str]:
+    """Name every process of this computer that has a text in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if text in process.environ().values():
+                found.append(process.name())
+    return found
 
 
 def test_a_machine_behind_a_bastion_is_not_knocked_at(through: SshConnector, sshd: Sshd) -> None:
