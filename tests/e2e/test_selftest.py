@@ -131,8 +131,11 @@ def test_what_can_t_be_rented_is_told_by_the_exit_code(laptop: Laptop) -> None:
 
 def test_a_laptop_that_lacks_something_is_told_before_anything_is_made(laptop: Laptop) -> None:
     """The checks of `kedge doctor` come first."""
-    laptop.runtime.chmod(0o755)
-    said = laptop.kedge("selftest", "--yes", code=1)
+    programs = laptop.home / "bin"
+    programs.mkdir()
+    for name in ("ssh", "ssh-keygen", "git"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    said = laptop.kedge("selftest", "--yes", code=1, env={"PATH": str(programs)})
     assert "!!  permissions" in said
     assert "kedge doctor" in laptop.errors
     assert [line["check"] for line in read_report(laptop)["checks"]] == ["permissions"]
