@@ -54,6 +54,27 @@ def test_a_kedge_yaml_that_is_no_file_is_refused(project: Path, kind: str) -> No
         find_job(project / "deep" / "er", None)
 
 
+@pytest.mark.parametrize("name", [None, "sweep"])
+def test_a_file_that_others_could_have_written_has_to_be_named_by_its_path(project: Path, name: str | None) -> None:
+    """In a folder like /tmp, where nobody can replace another's file, the file's own mode counts."""
+    found = find_job(project / "deep", name)
+    assert found is not None
+    for path, mode, is_taken in (
+        (found, 0o666, False),
+        (found, 0o644, True),
+        (project, 0o777, False),
+        (project, 0o1777, True),
+        (project, 0o755, True),
+    ):
+        path.chmod(mode)
+        if is_taken:
+            assert find_job(project / "deep", name) == found
+        else:
+            with pytest.raises(BadRequestError, match="others may write"):
+                find_job(project / "deep", name)
+        assert find_job(project / "deep", str(found)) == found
+
+
 def test_a_name_is_looked_for_beside_the_nearest_then_here_then_among_kedges_own(project: Path) -> None:
     """In this order."""
     below = project / "deep" / "er"
