@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -79,7 +80,7 @@ def test_a_run_that_its_watch_starts_again_finds_no_token_of_the_shell(shell: La
 
 @pytest.mark.parametrize("supervisor", ["nohup", "tmux"])
 def test_what_outlives_a_command_has_no_token_of_the_shell(shell: Laptop, supervisor: str) -> None:
-    """Init, sshd, watch, runner, job, and the SSH connection that is kept open: read from the kernel."""
+    """Init, sshd, watch, runner and job, read from the kernel while the SSH connection is kept open."""
     shell.write_job(JOB % supervisor)
     shell.kedge("launch", "--yes", "--detach")
     shell.kedge("exec", "--", "true")
@@ -87,18 +88,22 @@ def test_what_outlives_a_command_has_no_token_of_the_shell(shell: Laptop, superv
     assert holders(TOKEN) == []
 
 
-def test_a_shell_of_the_machine_leaves_no_connection_with_the_shells_tokens(shell: Laptop) -> None:
-    """`kedge exec` is the first to connect after the kept connection has ended, and leaves one itself."""
-    sockets = str(shell.runtime / "ssh")
-    shell.write_job(JOB % "nohup")
-    shell.kedge("launch", "--yes", "--detach")
-    kept = psutil.process_iter(["cmdline"])
-    for process in [each for each in kept if sockets in " ".join(each.info["cmdline"] or [])]:
-        process.kill()
-    wait_until(lambda: not holders(sockets))
+def test_ssh_and_rsync_are_given_no_token_of_the_shell(shell: Laptop, tmp_path: Path) -> None:
+    """Each writes down what it was given when it starts: a kept connection overwrites what the kernel shows of it."""
+    seen, programs = tmp_path / "seen", tmp_path / "bin"
+    programs.mkdir()
+    for name in ("ssh", "rsync"):
+        real = shutil.which(name)
+        (programs / name).write_text(f'#!/bin/sh\n{{ echo {name} "$@"; env; }} >>\'{seen}\'\nexec {real} "$@"\n')
+        (programs / name).chmod(0o755)
+    shell.extra_env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    shell.write_job((JOB % "nohup").replace("exec sleep 1000", "true"))
+    shell.kedge("launch", "--yes", "--keep")
     shell.kedge("exec", "--", "true")
-    assert holders(sockets)
-    assert holders(TOKEN) == []
+    text = seen.read_text()
+    assert "ssh -F none -T -o ControlMaster=auto" in text
+    assert re.search("^rsync --archive", text, re.MULTILINE)
+    assert TOKEN not in text
 
 
 def test_an_inherited_value_is_kept_where_secrets_are_and_nowhere_else(laptop: Laptop) -> None:
