@@ -115,7 +115,7 @@ def _remove(level: AccountLevel, *, delete_data: bool, dry_run: bool, yes: bool,
 
 
 def _show(planned: AccountChange | AccountRemoval | None, changes: Sequence[Change], *, as_json: bool) -> None:
-    from orchestrator.cli.carry_out import make_console
+    from orchestrator.cli.console import make_console
     from orchestrator.cli.plans import signed
 
     console = make_console(stderr=as_json)
@@ -128,7 +128,7 @@ def _show(planned: AccountChange | AccountRemoval | None, changes: Sequence[Chan
 
 
 def _say(text: str, *, as_json: bool) -> None:
-    from orchestrator.cli.carry_out import make_console
+    from orchestrator.cli.console import make_console
 
     make_console(stderr=as_json).print(text, markup=False)
 

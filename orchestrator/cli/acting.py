@@ -137,21 +137,23 @@ def fetch(_context: Context, run: str | None = None, to: str | None = None, json
         "run": _RUN,
         "follow": "go on as lines are written; Ctrl-C leaves",
         "lines": "how many lines to begin with",
+        "raw": "the bytes that the command printed, for a pipe or a file",
     },
 )
-def logs(_context: Context, run: str | None = None, follow: bool = False, lines: int = 100) -> None:
+def logs(_context: Context, run: str | None = None, follow: bool = False, lines: int = 100, raw: bool = False) -> None:
     """Print the command's log.
 
     Examples:
       kedge logs -f
       kedge logs digits-1121-k3f9 --lines 1000
+      kedge logs --raw >run.log
     """
     from orchestrator.app.root import App
     from orchestrator.cli.logs import print_log
     from orchestrator.cli.say import say
 
     app = App(tell=say)
-    print_log(app, app.choose_run(run, live_only=False), follow=follow, lines=lines)
+    print_log(app, app.choose_run(run, live_only=False), follow=follow, lines=lines, raw=raw)
 
 
 @task(help={"run": _RUN}, auto_shortflags=False)

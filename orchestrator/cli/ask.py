@@ -22,7 +22,9 @@ def confirm(question: str, *, yes: bool) -> None:
             fix="look at it with --dry-run, then say --yes",
         )
     try:
-        answer = input(f"{question} [y/N] ")
+        # Not as input()'s own prompt, which reaches the terminal past standard output.
+        print(f"{question} [y/N] ", end="", flush=True)
+        answer = input()
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from orchestrator.app.acting import ended_spec, teardown_plan
 from orchestrator.app.root import App
 from orchestrator.cli import plans, render
 from orchestrator.cli.ask import confirm
+from orchestrator.cli.console import make_console
 from orchestrator.cli.watch import Watcher
 from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
 from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
@@ -91,12 +91,6 @@ def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bo
 
 def _follows(plan: Plan) -> bool:
     return any(isinstance(action, FollowCommand) for action in plan.actions)
-
-
-def make_console(*, stderr: bool) -> Console:
-    """Make a console that wraps between words on a terminal, and not at all in a pipe."""
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, soft_wrap=not terminal, highlight=False)
 
 
 def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: bool) -> None:

@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 from orchestrator.app.root import App
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.cli.streams import draw
+from orchestrator.core.decoding import split_lines
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.machine import Machine
+from orchestrator.core.printable import clean_coloured
 from orchestrator.engine import agent_client
 from orchestrator.engine.follow import follow as follow_machine
 
+_UNCOLOURED = "\x1b[m"
 
-def print_log(app: App, record: RunRecord, *, lines: int, follow: bool) -> None:
+_Show = Callable[[bytes], None]
+"""Shows a line of the log, which stands without its end."""
+
+
+def print_log(app: App, record: RunRecord, *, lines: int, follow: bool, raw: bool = False) -> None:
     """Print the last lines, and go on as more are written where asked to.
 
+    Args:
+        app: for the ledger and the ways in.
+        record: whose log.
+        lines: how many to begin with.
+        follow: go on.
+        raw: as the bytes that the command printed, which no terminal gets to see.
+
     Raises:
+        BadRequestError: bytes for a terminal.
         KedgeError: there is no log anywhere.
     """
+    show = _shown_bytes() if raw else _show_text
     machine = _machine(app, record)
     if machine is None:
-        _print_shipped(app, record, lines)
-    elif follow:
-        _follow(app, record, machine, lines)
-    else:
-        for line in _tail(app, machine, lines)[0]:
-            print(line)
+        _print_shipped(app, record, lines, show)
+        return
+    last, offset = agent_client.tail(app.remote(machine), machine, lines)
+    for line in last:
+        show(line)
+    if follow:
+        _follow(app, record, machine, offset, show)
+
+
+def _shown_bytes() -> _Show:
+    if sys.stdout.isatty():
+        raise BadRequestError(
+            "the bytes of a log don't go to a terminal",
+            why="it would obey the escape sequences that are in them",
+            fix="pipe them, as in `kedge logs --raw | less`, or write them to a file; without --raw they are cleaned",
+        )
+
+    def show(line: bytes) -> None:
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+    return show
+
+
+def _show_text(line: bytes) -> None:
+    text = line.decode(errors="replace")
+    if not sys.stdout.isatty():
+        print(text, flush=True)
+        return
+    shown = clean_coloured(text)
+    end = _UNCOLOURED if "\x1b" in shown else ""
+    draw(f"{shown}{end}\n")
 
 
 def _machine(app: App, record: RunRecord) -> Machine | None:
@@ -36,21 +82,13 @@ def _machine(app: App, record: RunRecord) -> Machine | None:
         return None
 
 
-def _follow(app: App, record: RunRecord, machine: Machine, lines: int) -> None:
-    last, offset = _tail(app, machine, lines)
-    for line in last:
-        print(line, flush=True)
+def _follow(app: App, record: RunRecord, machine: Machine, offset: int, show: _Show) -> None:
     for event in follow_machine(app.world(record.spec.provider), machine, offset=offset, until_over=True):
         if event.line is not None:
-            print(event.line, flush=True)
+            show(event.line.encode(errors="replace"))
 
 
-def _tail(app: App, machine: Machine, lines: int) -> tuple[list[str], int]:
-    """Return the log's last lines, and the offset at which it goes on."""
-    return agent_client.tail(app.remote(machine), machine, lines)
-
-
-def _print_shipped(app: App, record: RunRecord, lines: int) -> None:
+def _print_shipped(app: App, record: RunRecord, lines: int, show: _Show) -> None:
     world = app.world(record.spec.provider)
     store = world.store
     if store is None or not world.has_results(record.run_id):
@@ -58,5 +96,5 @@ def _print_shipped(app: App, record: RunRecord, lines: int) -> None:
             f"there is no log of run {record.run_id}",
             why="its machine is gone, and nothing was copied to the object store",
         )
-    for line in store.read_text(record.run_id, "run.log").splitlines()[-lines:]:
-        print(line)
+    for line in split_lines(store.read_file(record.run_id, "run.log"))[-lines:]:
+        show(line)

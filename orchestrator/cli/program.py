@@ -24,6 +24,7 @@ from invoke.program import Program
 from orchestrator import __version__
 from orchestrator.cli import account, acting, launching, looking, reaping, recovering, selftest
 from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
+from orchestrator.cli.streams import CleanStream, clean_streams
 from orchestrator.core.errors import BadRequestError, KedgeError
 
 _UMASK = 0o077
@@ -47,6 +48,7 @@ class KedgeProgram(Program):
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: A002 - invoke's name
         """Run a command line and leave with its exit code."""
+        clean_streams()
         words = list(sys.argv if argv is None else argv)
         cut = words.index("--") if "--" in words and "--complete" not in words else len(words)
         self.passthrough = words[cut + 1 :]
@@ -194,7 +196,7 @@ def _unexpected(err: Exception) -> KedgeError:
             f"{err.strerror or err}", why=f"{err.filename}" if err.filename else "", fix="see `kedge doctor`"
         )
     with tempfile.NamedTemporaryFile("w", prefix="kedge-crash-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(err, file=file)
+        traceback.print_exception(err, file=CleanStream(file))
     return KedgeError(
         f"kedge failed: {type(err).__name__}: {err}",
         why="this is a mistake in kedge, or in something that it needs; what exists is in the ledger all the same",

@@ -55,7 +55,7 @@ def selftest(
     from orchestrator.app.selftest import Selftest, selftest_spec
     from orchestrator.cli import plans
     from orchestrator.cli.ask import confirm
-    from orchestrator.cli.carry_out import make_console
+    from orchestrator.cli.console import make_console
 
     app = App()
     console = make_console(stderr=json)
@@ -146,7 +146,7 @@ def _report_path() -> Path:
 def _conclude(test: Selftest, path: Path, *, as_json: bool) -> None:
     """Write the report, and say what the test has cost; a report that can't be written changes no verdict."""
     from orchestrator.app.selftest_report import write_report
-    from orchestrator.cli.carry_out import make_console
+    from orchestrator.cli.console import make_console
     from orchestrator.core.cost import spent_usd
     from orchestrator.core.units import format_usd
 

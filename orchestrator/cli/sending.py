@@ -8,6 +8,7 @@ import time
 
 from orchestrator.app.root import App
 from orchestrator.app.syncing import send_code
+from orchestrator.cli.streams import draw
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.units import format_bytes
 
@@ -30,7 +31,7 @@ class _Moved:
         self.bytes = done
         if self.seconds > _PATIENCE_S and sys.stderr.isatty():
             of = f" of {format_bytes(total)}" if total else ""
-            print(f"\r\033[Ksending {format_bytes(done)}{of}", end="", file=sys.stderr, flush=True)
+            draw(f"\r\033[Ksending {format_bytes(done)}{of}", stderr=True)
 
 
 def send_and_say(app: App, record: RunRecord, *, as_json: bool) -> None:
@@ -38,7 +39,7 @@ def send_and_say(app: App, record: RunRecord, *, as_json: bool) -> None:
     moved = _Moved()
     content_hash = send_code(app, record, moved)
     if moved.seconds > _PATIENCE_S and sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+        draw("\r\033[K", stderr=True)
     if as_json:
         print(json.dumps({"run": record.run_id, "code": content_hash, "sent_bytes": moved.bytes}))
     elif moved.bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -12,19 +11,6 @@ from orchestrator.core.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from orchestrator.core.report import MachineReport, Sample
-
-
-_CONTROLS = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # names of windows, links
-    r"|\x1b\[[0-?]*[ -/]*[@-ln-~]"  # all that moves or clears, but not `m`, which colours
-    r"|\x1b(?!\[)."
-    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
-)
-
-
-def harmless(text: str) -> str:
-    """Take from a line of a log what would do more to a terminal than colour it."""
-    return _CONTROLS.sub("", text)
 
 
 def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from itertools import zip_longest
 
+from orchestrator.core.printable import clean_line
+
 _GAP = "  "
 _KEPT_WHOLE = 24
 """Letters of a word that a narrow terminal doesn't break: names of types and zones can be copied."""
@@ -19,11 +21,12 @@ class Table:
     """
 
     def __init__(self, *columns: str) -> None:
-        self._rows: list[tuple[str, ...]] = [columns]
+        self._rows: list[tuple[str, ...]] = []
+        self.add_row(*columns)
 
     def add_row(self, *cells: str) -> None:
         """Add a row, with a cell for each column."""
-        self._rows.append(cells)
+        self._rows.append(tuple(map(clean_line, cells)))
 
     def print(self, *, stderr: bool = False) -> None:
         """Print the columns' names, then the rows: on standard error beside what is printed for scripts."""

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from orchestrator.cli.plans import signed
 from orchestrator.cli.signals import end
-from orchestrator.cli.standing_line import harmless, standing_line
+from orchestrator.cli.standing_line import standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.plan import Plan
+from orchestrator.core.printable import clean_coloured
 from orchestrator.core.report import MachineReport
 from orchestrator.engine.events import (
     ActionBegan,
@@ -71,7 +72,7 @@ class Watcher:
             case ActionEnded(action=action, note=note):
                 self._end(action, note)
             case LogLine(text=text):
-                self._console.print(Text.from_ansi(harmless(_TIMESTAMP.sub(r"\1", text))))
+                self._console.print(Text.from_ansi(clean_coloured(_TIMESTAMP.sub(r"\1", text))))
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):

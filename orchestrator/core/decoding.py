@@ -86,6 +86,12 @@ def require_bounded(content: object) -> None:
     raise ValueError(f"nested more than {DEPTH} deep")
 
 
+def split_lines(log: bytes) -> list[bytes]:
+    """Split a log where its lines end, and nowhere else."""
+    *lines, rest = log.split(b"\n")
+    return [*lines, rest] if rest else lines
+
+
 def clip(text: str, most: int = 300) -> str:
     """Cut a machine's words to what fits an error."""
     return text if len(text) <= most else f"{text[:most]}..."

@@ -328,8 +328,8 @@ class ResultStore(Protocol):
     def last_shipment(self, run_id: str) -> Shipment | None:
         """Say what the agent shipped last; None where it never did."""
 
-    def read_text(self, run_id: str, path: str) -> str:
-        """Return the end of one shipped text file, such as `run.log`; empty where it isn't there."""
+    def read_file(self, run_id: str, path: str) -> bytes:
+        """Return the end of one shipped file, such as `run.log`; empty where it isn't there."""
 
     def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder, verify them, and say what was left out or renamed.

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, nonsense
+from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, nonsense, split_lines
 from orchestrator.core.errors import UnreachableError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Completed, Remote
@@ -86,7 +86,7 @@ def manifest(remote: Remote, machine: Machine) -> tuple[ResultFile, ...]:
     return parse_results(_checked(done, "list the results").stdout)
 
 
-def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[str], int]:
+def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[bytes], int]:
     """Return the log's last lines, and the offset at which it goes on.
 
     Raises:
@@ -100,10 +100,10 @@ def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[str], int]:
         raise UnreachableError(
             f"the log of machine {machine.id} can't be read", why=done.stderr.decode(errors="replace").strip()
         )
-    size, *text = done.stdout.decode(errors="replace").splitlines() or ["0"]
-    if not (size.strip().isdecimal() and len(size) <= _SIZE_DIGITS):
+    size, _, text = (done.stdout or b"0").partition(b"\n")
+    if not (size.strip().isdigit() and len(size) <= _SIZE_DIGITS):
         raise nonsense("its log", f"its size is {size[:80]!r}")
-    return text, int(size)
+    return split_lines(text), int(size)
 
 
 def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:

@@ -208,7 +208,7 @@ def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop
     assert last is not None
     assert last.command.state == "succeeded"
     assert "output/results/model.txt" in {file.path for file in store.manifest(run)}
-    assert "[kedge] succeeded" in store.read_text(run, "run.log")
+    assert b"[kedge] succeeded" in store.read_file(run, "run.log")
 
 
 def test_looking_at_an_ended_run_leaves_it_ended(laptop: Laptop) -> None:

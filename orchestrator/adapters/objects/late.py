@@ -37,9 +37,9 @@ class LateStore:
         """Say what the agent shipped last."""
         return self._store.last_shipment(run_id)
 
-    def read_text(self, run_id: str, path: str) -> str:
-        """Return one shipped text file."""
-        return self._store.read_text(run_id, path)
+    def read_file(self, run_id: str, path: str) -> bytes:
+        """Return one shipped file."""
+        return self._store.read_file(run_id, path)
 
     def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder, and verify them."""

@@ -66,10 +66,10 @@ class Results:
         at = datetime.fromtimestamp(manifest.time, UTC)
         return Shipment(machine=manifest.machine, command=manifest.command, at=at)
 
-    def read_text(self, run_id: str, path: str) -> str:
-        """Return the end of one shipped text file, such as `run.log`; empty where it isn't there."""
+    def read_file(self, run_id: str, path: str) -> bytes:
+        """Return the end of one shipped file, such as `run.log`; empty where it isn't there."""
         file = next((file for file in self._files(run_id) if file.path == path and file.has_content), None)
-        return self._read_end(run_id, file).decode(errors="replace") if file else ""
+        return self._read_end(run_id, file) if file else b""
 
     def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
         """Copy the shipped results into a folder: each whole and verified, or not at all.

@@ -1,0 +1,99 @@
+"""Every way from the program to a terminal, each with a text that attacks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.laptop import Laptop
+from tests.terminals import forbidden, on_terminal
+
+ATTACK = "a\\x1b[2Jb\\x1b]0;title\\x07c\\x9b2J\\u202etxt\\u200b\\x1b["
+PROGRAM = """
+import logging, sys, threading, traceback, warnings
+from invoke.collection import Collection
+from invoke.exceptions import Exit
+from invoke.tasks import task
+from orchestrator.cli.program import KedgeProgram
+from orchestrator.core.errors import KedgeError
+
+ATTACK = "{attack}"
+
+@task(help={{"word": ATTACK}})
+def attack(_context, word=""):
+    "Attack."
+    {body}
+
+KedgeProgram(name="kedge", namespace=Collection(attack)).run(["kedge", *sys.argv[1:]])
+"""
+WAYS = {
+    "print": "print(ATTACK)",
+    "print in pieces": "[print(each, end='') for each in ATTACK]",
+    "print to standard error": "print(ATTACK, file=sys.stderr)",
+    "writelines": "sys.stdout.writelines([ATTACK, ATTACK])",
+    "a logger that nobody has configured": "logging.getLogger('x').warning('%s', ATTACK)",
+    "a warning": "warnings.warn(ATTACK)",
+    "a traceback": "exec('try: raise ValueError(ATTACK)\\nexcept ValueError: traceback.print_exc()')",
+    "a thread's traceback": "thread = threading.Thread(target=int, args=[ATTACK]); thread.start(); thread.join()",
+    "an error of ours": "raise KedgeError(ATTACK, why=ATTACK, fix=ATTACK)",
+    "an error of nobody's": "raise ValueError(ATTACK)",
+    "an error of the system's": "open('/nowhere/' + ATTACK)",
+    "invoke's Exit": "raise Exit(ATTACK)",
+    "an exit with words": "raise SystemExit(ATTACK)",
+    "a table": "from orchestrator.cli.table import Table\n"
+    "    table = Table('a', ATTACK); table.add_row(ATTACK, 'x\\n! spoofed'); table.print()",
+    "a finding": "from orchestrator.cli import render; render.problem(ATTACK); render.said(ATTACK)",
+    "JSON": "from orchestrator.cli import render; render.print_json({ATTACK + '\\x7f': ATTACK})",
+    "a question": "from orchestrator.cli.ask import confirm; confirm(ATTACK, yes=False)",
+    "rich": "from orchestrator.cli.console import make_console; make_console(stderr=False).print(ATTACK, markup=False)",
+    "rich's colours": "from orchestrator.cli.plans import signed; from orchestrator.cli.console import make_console; "
+    "make_console(stderr=True).print(signed('+', ATTACK))",
+    "a progress bar": "from rich.progress import Progress; from orchestrator.cli.console import make_console\n"
+    "    with Progress(console=make_console(stderr=False)) as bar: bar.add_task(ATTACK); print(ATTACK + chr(10)); "
+    "logging.getLogger('x').warning(ATTACK); print(chr(27) + ']8;;https://evil.example' + chr(27) + '\\\\words')",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_to_a_terminal_lets_an_attack_through(tmp_path: Path, way: str) -> None:
+    """Whatever prints, and whoever wrote the text: what arrives is text, and kedge's own colours."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.format(attack=ATTACK, body=WAYS[way]))
+    argv, kind = [sys.executable, str(script), "attack"], "xterm" if "rich" in way or "bar" in way else "dumb"
+    _, sent = on_terminal(argv, cwd=tmp_path, env={}, kind=kind, answer=b"n\n")
+    assert forbidden(sent, kedge_draws=kind == "xterm") == []
+    assert "\n! spoofed" not in sent
+    assert "evil.example" not in sent
+
+
+@pytest.mark.parametrize("words", [["\x1b[2Jlaunch"], ["--help", "\x1b[2J"], ["launch", "--\x1b[2J"]])
+def test_a_command_line_is_not_repeated_to_the_terminal(laptop: Laptop, words: list[str]) -> None:
+    """A word that was copied from a page is refused without being shown raw."""
+    _, sent = on_terminal([*laptop.program, *words], cwd=laptop.home, env=laptop.env)
+    assert forbidden(sent) == []
+
+
+def test_the_details_of_a_failure_can_be_read_with_cat(tmp_path: Path) -> None:
+    """The file that a crash leaves is read on a terminal, too."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.format(attack=ATTACK, body="raise ValueError(ATTACK)"))
+    argv = [sys.executable, str(script), "attack"]
+    done = subprocess.run(argv, env={"TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (details,) = tmp_path.glob("kedge-crash-*.txt")
+    assert "ValueError" in details.read_text()
+    assert forbidden(details.read_text()) == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_that_is_no_text_is_shown_as_far_as_possible(tmp_path: Path, encoding: str) -> None:
+    """A file's name may be any bytes, and a terminal's encoding may lack any letter: neither is an error."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.format(attack="name-\\udcff-\\u20ac", body="print(ATTACK)"))
+    argv = [sys.executable, str(script), "attack"]
+    done = subprocess.run(argv, env={"PYTHONIOENCODING": encoding}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"name-")
