@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from invoke.collection import Collection
@@ -26,6 +27,7 @@ from orchestrator.cli import account, acting, launching, looking, reaping, recov
 from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
 from orchestrator.cli.streams import CleanStream, clean_streams
 from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.printable import require_printable
 
 _UMASK = 0o077
 """What the program writes is the user's alone, whatever the shell says."""
@@ -116,6 +118,7 @@ class KedgeProgram(Program):
         return 0
 
     def _execute(self, words: list[str]) -> None:
+        _require_printable_words(words)
         self.create_config()
         self.parse_core(words)
         self.parse_collection()
@@ -167,6 +170,14 @@ def _wants_value(task: ParserContext, word: str) -> bool:
 
 def _first_argument(task: ParserContext) -> str:
     return next(iter(task.args), "")
+
+
+def _require_printable_words(words: list[str]) -> None:
+    """Refuse names, paths and tags that can't be shown; the value of a variable is the command's affair."""
+    for before, word in pairwise(words):
+        is_variable = before == "--env" or word.startswith("--env=")
+        flag, _, rest = word.partition("=") if word.startswith("--") else (before, "", word)
+        require_printable(rest.partition("=")[0] if is_variable else word, f"{flag}: ")
 
 
 def _explain(err: ParseError, program: KedgeProgram) -> BadRequestError:

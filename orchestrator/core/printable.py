@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.core.errors import BadRequestError
+
 # Patterns, which `re` compiles when a text needs them: that takes longer than a quick command has.
 _ASCII = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 # Control characters but for tab and line end; what changes the direction of writing, has no width or is never drawn
@@ -27,6 +29,7 @@ _SEQUENCE = (
 # Neither 5, which blinks, nor 8, which hides.
 _COLOUR = r"(?:0?[0-47]|2[1-57]|[349][0-7]|10[0-7]|[34]9|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
 _COLOURS = rf"\x1b\[(?:{_COLOUR}(?:;{_COLOUR})*)?m"
+_SHOWN = 60
 
 
 def clean(text: str) -> str:
@@ -55,6 +58,27 @@ def clean_coloured(text: str) -> str:
         pieces += [clean(text[start : colour.start()]), colour.group()]
         start = colour.end()
     return "".join([*pieces, clean(text[start:])])
+
+
+def require_printable(text: str, where: str = "", *, lines: bool = False) -> str:
+    """Return a name, a path or a tag that shows what it is.
+
+    Args:
+        text: as it was written.
+        where: what it belongs to, before which the error stands, such as `--region: `.
+        lines: whether it may have several lines, and tabs.
+
+    Raises:
+        BadRequestError: it holds what can't be shown.
+    """
+    if found := find_unprintable(text, lines=lines):
+        shown = repr(text)
+        raise BadRequestError(
+            f"{where}{shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}...'} holds {found}, which can't be shown",
+            why="it would look like another name, and a machine can't read what it boots with",
+            fix="write it without that character",
+        )
+    return text
 
 
 def find_unprintable(text: str, *, lines: bool = False) -> str:

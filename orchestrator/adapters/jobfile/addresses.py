@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from orchestrator.adapters.jobfile.problems import quoted
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.printable import require_printable
 
 _SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*)://")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -31,7 +32,7 @@ def parse_address(text: str) -> str:
     Raises:
         BadRequestError: nobody fetches from such a place, or the address has another form.
     """
-    address = text.strip()
+    address = require_printable(text.strip())
     scheme = address.partition("://")[0].lower()
     address = scheme + address[len(scheme) :]
     check = _KINDS.get(scheme)

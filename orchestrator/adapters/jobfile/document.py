@@ -17,6 +17,7 @@ import yaml
 
 from orchestrator.adapters.jobfile.problems import KeyPath, Problem, dotted, quoted, refusal
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.printable import find_unprintable, require_printable
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 24
@@ -26,6 +27,7 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "timestamp", "value", "merge")}
 _NULL = f"{_TAG}null"
 _MERGE = f"{_TAG}merge"
+_AS_SHOWN = "write it as docs/job-file.md shows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ class _Reader:
 
     def _value(self, node: yaml.Node, at: KeyPath) -> Any:
         if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
+            return self._printable(node, at)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             with self._counted(node):
                 return [self._item(child, (*at, index)) for index, child in enumerate(node.value)]
@@ -139,6 +141,15 @@ class _Reader:
     def _item(self, node: yaml.Node, at: KeyPath) -> Any:
         self.lines[at] = _line(node)
         return self._value(node, at)
+
+    def _printable(self, node: yaml.ScalarNode, at: KeyPath) -> str | None:
+        text = self._scalar(node)
+        if text is not None and not _is_free(at):
+            try:
+                require_printable(text, f"`{dotted(at)}`: ", lines=True)
+            except BadRequestError as err:
+                self._refuse(_line(node), err.what, err, why=err.why, fix=err.fix)
+        return text
 
     def _scalar(self, node: yaml.ScalarNode) -> str | None:
         if node.tag == _NULL:
@@ -170,6 +181,10 @@ class _Reader:
         if key is None:
             where = f"`{dotted(at)}`" if at else "the file"
             self._refuse(_line(node), f"{where} has a key that isn't text")
+        at = (*at, key)
+        if find_unprintable(key):
+            fault = f"`{dotted(at)}` holds {find_unprintable(key)}, which can't be shown"
+            self._refuse(_line(node), fault, fix="write it without that character")
         return key
 
     def _merged(self, node: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
@@ -183,9 +198,15 @@ class _Reader:
                     self._refuse(_line(merged), "`<<` takes a mapping, or a list of mappings")
                 yield merged
 
-    def _refuse(self, line: int, what: str, cause: Exception | None = None) -> NoReturn:
-        fix = "write it as docs/job-file.md shows"
-        raise refusal(self._path, [Problem(line=line, what=what, fix=fix)]) from cause
+    def _refuse(
+        self, line: int, what: str, cause: Exception | None = None, *, why: str = "", fix: str = _AS_SHOWN
+    ) -> NoReturn:
+        raise refusal(self._path, [Problem(line=line, what=what, why=why, fix=fix)]) from cause
+
+
+def _is_free(at: KeyPath) -> bool:
+    """Tell whether a value is the user's program: of any characters, since no name is made of it as it is."""
+    return at[-1] in {"run", "setup"} or at[-2:-1] == ("envs",)
 
 
 def _line(part: yaml.Node | yaml.Event) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.adapters.jobfile.problems import quoted
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.printable import require_printable
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
@@ -19,9 +20,9 @@ def relative_folder(text: str) -> str:
     """Return a path in the working folder, tidied: `./results/` is `results`.
 
     Raises:
-        BadRequestError: it is absolute, is the working folder itself, or leads out of it.
+        BadRequestError: it is absolute, is the working folder itself, leads out of it, or can't be shown.
     """
-    path = PurePosixPath(text.strip())
+    path = PurePosixPath(require_printable(text.strip()))
     if path.is_absolute() or text.strip().startswith("~"):
         raise BadRequestError(
             f"{quoted(text)} is not within the working folder",
@@ -64,6 +65,7 @@ def laptop_path(text: str, base: Path) -> Path:
             why=f"a folder of this computer is sent here; what machines fetch from {match[1]}:// goes under `data`",
             fix="name the folder, or put the address under `data`",
         )
+    require_printable(text.strip())
     try:
         path = (base / Path(text.strip()).expanduser()).resolve()
         there = path.exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.adapters.jobfile.problems import quoted
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.printable import require_printable
 from orchestrator.core.site import Site
 
 _MOST_TAGS = 40
@@ -65,11 +66,11 @@ def parse_proxy_command(text: str) -> str:
         BadRequestError: it is empty, or has several lines.
     """
     command = text.strip()
-    if not command or not command.isprintable():
+    if not command or "\n" in command:
         raise BadRequestError(
             f"{quoted(text)} is not a command in one line", fix="write for example `ssh -W %h:%p bastion`"
         )
-    return command
+    return require_printable(command)
 
 
 def lay_site(base: Site, said: Mapping[str, Any], said_at: Mapping[str, str]) -> Site:
@@ -118,13 +119,13 @@ def _tag_key(key: str) -> str:
         )
     if not key.strip() or len(key) > _LONGEST_KEY or not _TAG.fullmatch(key):
         raise _not_a_tag(key, _LONGEST_KEY)
-    return key
+    return require_printable(key)
 
 
 def _tag_value(key: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_VALUE or not _TAG.fullmatch(value):
         raise _not_a_tag(f"{key}: {value}", _LONGEST_VALUE)
-    return value
+    return require_printable(value)
 
 
 def _not_a_tag(text: str, longest: int) -> BadRequestError:
