@@ -162,18 +162,18 @@ def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disks: 
     Raises:
         TemplateError: a value can't be written where it is needed.
     """
-    files = _render_files(spec, bootstrap, disks)
+    files = render_files(spec, bootstrap, disks)
     return render(
         "boot/user-data.yaml.j2",
         spec=spec,
         user=USER,
-        deadline=_render_deadline(spec).rstrip("\n"),
+        deadline=render_deadline(spec).rstrip("\n"),
         upgrades=UPGRADES,
         files={path: text.rstrip("\n") for path, text in files.items()},
     )
 
 
-def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disks: DiskNames) -> dict[str, str]:
+def render_files(spec: BootSpec, bootstrap: Mapping[str, str], disks: DiskNames) -> dict[str, str]:
     """Render the files that cloud-init writes: path -> text."""
     root = spec.machine.root
     return {
@@ -187,7 +187,7 @@ def _render_files(spec: BootSpec, bootstrap: Mapping[str, str], disks: DiskNames
     }
 
 
-def _render_deadline(spec: BootSpec) -> str:
+def render_deadline(spec: BootSpec) -> str:
     """Render the script that arms the deadline; it may run again and again."""
     return render(
         "boot/deadline.sh.j2",

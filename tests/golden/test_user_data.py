@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap
+from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap, render_files
+from orchestrator.adapters.boot_check import check_user_data
 from orchestrator.adapters.providers.aws.userdata import (
+    DISKS,
     LIMIT_BYTES,
     BootSpec,
     BootVolume,
@@ -220,3 +222,34 @@ def verify(units: Iterable[Path]) -> subprocess.CompletedProcess[str]:
 
 def run(argv: list[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+DAMAGE: dict[str, Callable[[str], str]] = {
+    "no deadline": lambda text: re.sub(r"bootcmd:.*?users:", "users:", text, flags=re.DOTALL),
+    "a deadline after something else": lambda text: text.replace("bootcmd:\n", "bootcmd:\n  - sleep 600\n"),
+    "a deadline that doesn't start": lambda text: text.replace(
+        "restart kedge-deadline.timer", "stop kedge-deadline.timer"
+    ),
+    "another lifetime": lambda text: text.replace("3600", "360000"),
+    "another user": lambda text: text.replace("name: kedge", "name: mallory"),
+    "another key": lambda text: text.replace(KEY, KEY[::-1]),
+    "another file": lambda text: text.replace("path: ", "path: /tmp"),
+    "a control character": lambda text: text + "# \x1b\n",
+    "a tab where YAML has none": lambda text: text.replace("runcmd:\n  -", "runcmd:\n\t-"),
+    "no head": lambda text: text.replace("#cloud-config\n", "# cloud-config\n"),
+    "a script in its place": lambda text: f"#!/bin/sh\n{text}",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_user_data_without_its_deadline_is_refused(damage: str) -> None:
+    """Whatever damaged it: read as cloud-init reads it, it must arm the deadline, and let kedge in."""
+    text = render_cloud_config(PLAIN, MODULES)
+    files = render_files(PLAIN, MODULES, DISKS)
+    check_user_data(text.encode(), PLAIN, files)
+    check_user_data(gzip.compress(text.encode()), PLAIN, files)
+    for content in (DAMAGE[damage](text).encode(), gzip.compress(DAMAGE[damage](text).encode())):
+        with pytest.raises(KedgeError, match="nothing was created"):
+            check_user_data(content, PLAIN, files)
+    with pytest.raises(KedgeError, match="nothing was created"):
+        check_user_data(gzip.compress(text.encode())[:-20], PLAIN, files)

@@ -5,7 +5,8 @@ A droplet has no role: it waits, before its agent, until it is brought agent and
 
 from __future__ import annotations
 
-from orchestrator.adapters.boot import BootSpec, DiskNames, render_cloud_config
+from orchestrator.adapters.boot import BootSpec, DiskNames, render_cloud_config, render_files
+from orchestrator.adapters.boot_check import check_user_data
 from orchestrator.core.errors import KedgeError
 
 LIMIT_BYTES = 65_536
@@ -23,14 +24,16 @@ def render_user_data(spec: BootSpec) -> str:
         spec: the machine; a volume's serial is its name.
 
     Raises:
-        KedgeError: it is longer than the API allows.
+        KedgeError: it is longer than the API allows, or no machine could read it.
     """
     text = render_cloud_config(spec, {}, disks=_DISKS)
-    size = len(text.encode())
+    content = text.encode()
+    size = len(content)
     if size > LIMIT_BYTES:
         raise KedgeError(
             "the machine's user-data is too long",
             why=f"{size} bytes; DigitalOcean allows {LIMIT_BYTES}",
             fix="use fewer volumes",
         )
+    check_user_data(content, spec, render_files(spec, {}, _DISKS))
     return text
