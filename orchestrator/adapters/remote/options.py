@@ -12,6 +12,17 @@ from orchestrator.core.machine import SshAddress
 Options = tuple[tuple[str, str], ...]
 """Keywords of ssh_config(5) and their values, quoted as that file wants them."""
 
+FORWARDS_NOTHING = (
+    "ForwardAgent",
+    "ForwardX11",
+    "ForwardX11Trusted",
+    "Tunnel",
+    "GSSAPIDelegateCredentials",
+    "AddKeysToAgent",
+    "PermitLocalCommand",
+)
+"""Keywords that are off: somebody may have taken the machine over, and a `Host *` of the user's may have them on."""
+
 KEEPALIVE_SECONDS = 15
 KEEPALIVE_MISSES = 3
 CONNECT_SECONDS = 10
@@ -42,11 +53,13 @@ def openssh_options(places: SshPlaces, address: SshAddress) -> Options:
         ("HostKeyAlgorithms", host_key_algorithms(address.host_key)),
         ("UpdateHostKeys", "no"),
         ("CheckHostIP", "no"),
+        ("VerifyHostKeyDNS", "no"),
         ("PreferredAuthentications", "publickey"),
         ("PasswordAuthentication", "no"),
         ("KbdInteractiveAuthentication", "no"),
         ("BatchMode", "yes"),
-        ("ForwardAgent", "no"),
+        *((forwards, "no") for forwards in FORWARDS_NOTHING),
+        ("ClearAllForwardings", "yes"),
         ("Compression", "no"),
         ("ConnectTimeout", str(CONNECT_SECONDS)),
         ("ServerAliveInterval", str(KEEPALIVE_SECONDS)),

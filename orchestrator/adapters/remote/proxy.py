@@ -18,6 +18,9 @@ from orchestrator.core.machine import SshAddress
 _JUMP_OPTIONS = {
     "BatchMode": "yes",
     "StrictHostKeyChecking": "yes",
+    "UpdateHostKeys": "no",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
     "ConnectTimeout": "10",
     "ServerAliveInterval": "15",
     "ServerAliveCountMax": "3",

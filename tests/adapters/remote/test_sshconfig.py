@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 from dataclasses import replace
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.remote.options import openssh_argv, openssh_options
 from orchestrator.adapters.remote.places import SshPlaces
 from orchestrator.adapters.remote.sshconfig import install_include, is_included, write_ssh_config
-from tests.adapters.remote.sshd import Sshd
+from tests.adapters.remote.sshd import Sshd, free_port, wait_until
 
 
 def settings_of(config: Path, alias: str) -> dict[str, str]:
@@ -116,3 +118,62 @@ def test_an_include_counts_only_where_it_holds_for_every_host(tmp_path: Path, te
     user_config = tmp_path / "config"
     user_config.write_text(text.format(path=tmp_path / "kedge"))
     assert is_included(user_config, tmp_path / "kedge") is included
+
+
+FORWARDS = """
+Host *
+  ForwardAgent yes
+  ForwardX11 yes
+  ForwardX11Trusted yes
+  Tunnel yes
+  PermitLocalCommand yes
+  LocalCommand touch {ran}
+  GSSAPIDelegateCredentials yes
+  UpdateHostKeys yes
+  VerifyHostKeyDNS yes
+  AddKeysToAgent yes
+  RemoteForward {theirs} 127.0.0.1:22
+  LocalForward {ours} 127.0.0.1:22
+  DynamicForward {dynamic}
+"""
+"""What people have for hosts that they trust. A machine that somebody has taken over would get all of it."""
+
+
+def test_nothing_of_the_laptop_is_forwarded_to_a_machine(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+    """Neither an agent nor X11 nor ports, though the user's configuration forwards all of them to every host."""
+    include, user_config, ran = tmp_path / "kedge", tmp_path / "config", tmp_path / "ran"
+    ports = {"theirs": free_port(), "ours": free_port(), "dynamic": free_port()}
+    user_config.write_text(FORWARDS.format(ran=ran, **ports))
+    places.open_runtime()
+    write_ssh_config(include, {"run": sshd.address}, places)
+    install_include(user_config, include)
+    look = f"echo agent=$SSH_AUTH_SOCK display=$DISPLAY; ss -Hltn sport = :{ports['theirs']}"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL) as agent:
+        wait_until((tmp_path / "agent").exists)
+        argv = ["ssh", "-F", str(user_config), "-o", "ControlMaster=no", "run", look]
+        env = {**os.environ, "SSH_AUTH_SOCK": str(tmp_path / "agent"), "DISPLAY": "127.0.0.1:9"}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=True)
+        agent.terminate()
+    assert done.stdout == "agent= display=\n"
+    assert not ran.exists()
+    seen = settings_of(user_config, "run")
+    assert not {"localforward", "remoteforward", "dynamicforward"} & set(seen)
+    off = ("forwardagent", "forwardx11", "forwardx11trusted", "gssapidelegatecredentials", "permitlocalcommand")
+    assert {seen[key] for key in (*off, "updatehostkeys", "verifyhostkeydns", "addkeystoagent", "tunnel")} == {
+        "no",
+        "false",
+    }
+    assert (seen["identitiesonly"], seen["clearallforwardings"]) == ("yes", "yes")
+
+
+def test_kedges_own_commands_forward_as_little(places: SshPlaces, sshd: Sshd) -> None:
+    """SSH, rsync and `exec` are started with the options of the block, and read no configuration of the user's."""
+    argv = openssh_argv(openssh_options(places, sshd.address), sshd.address)
+    done = subprocess.run([argv[0], "-G", *argv[1:]], capture_output=True, text=True, check=True)
+    seen = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert argv[1:3] == ["-F", "none"]
+    assert {seen[key] for key in ("forwardagent", "forwardx11", "forwardx11trusted", "updatehostkeys", "tunnel")} <= {
+        "no",
+        "false",
+    }
+    assert (seen["identitiesonly"], seen["clearallforwardings"]) == ("yes", "yes")
