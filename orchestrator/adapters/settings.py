@@ -16,16 +16,6 @@ from orchestrator.adapters.private import follow_own_link, make_private_folder
 from orchestrator.core.network import parse_address_range
 from orchestrator.core.printable import require_printable
 
-_OWN = (
-    "KEDGE_STATE_DIR",
-    "KEDGE_RUNTIME_DIR",
-    "KEDGE_PROVIDER",
-    "KEDGE_CONFIG",
-    "KEDGE_SSH_CONFIG",
-    "KEDGE_SSH_FROM",
-    "KEDGE_SELFTEST_SECONDS",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -60,8 +50,10 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         BadRequestError: a folder that is somebody else's or a link, no range of addresses, or what can't be shown.
     """
     env = os.environ if environ is None else environ
-    for name in _OWN:
-        require_printable(env.get(name, ""), f"{name}: ")
+    for name, value in env.items():
+        # A token isn't shown, not even in the error.
+        if name.startswith("KEDGE_") and not name.endswith("_TOKEN"):
+            require_printable(value, f"{name}: ")
     state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge")).expanduser().absolute()
     return Settings(
         state_dir=Path(os.path.realpath(make_private_folder(follow_own_link(state)))),

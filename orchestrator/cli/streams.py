@@ -7,6 +7,7 @@ user's terminal to OpenSSH, and go neither way.
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Iterable
 from typing import IO, Any, TextIO, cast
@@ -46,7 +47,12 @@ def clean_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, CleanStream):
-            setattr(sys, name, CleanStream(stream))
+            cleaned = CleanStream(stream)
+            setattr(sys, name, cleaned)
+            # invoke's own log, where it was asked for, is open by now.
+            for handler in logging.root.handlers:
+                if isinstance(handler, logging.StreamHandler) and handler.stream is stream:
+                    handler.setStream(cleaned)
 
 
 def draw(codes: str, *, stderr: bool = False) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import orchestrator
 from tests.laptop import Laptop
 from tests.terminals import forbidden, on_terminal
 
@@ -69,6 +71,17 @@ def test_no_way_to_a_terminal_lets_an_attack_through(tmp_path: Path, way: str) -
     assert "evil.example" not in sent
 
 
+def test_a_log_that_somebody_opened_before_is_cleaned_too(tmp_path: Path) -> None:
+    """As invoke does with INVOKE_DEBUG, while it is imported."""
+    script = tmp_path / "program.py"
+    opened = "import logging\nlogging.basicConfig()\n"
+    body = "logging.getLogger('x').warning('%s', ATTACK)"
+    script.write_text(opened + PROGRAM.format(attack=ATTACK, body=body))
+    _, sent = on_terminal([sys.executable, str(script), "attack"], cwd=tmp_path, env={})
+    assert "WARNING:x:abc" in sent
+    assert forbidden(sent) == []
+
+
 @pytest.mark.parametrize("words", [["\x1b[2Jlaunch"], ["--help", "\x1b[2J"], ["launch", "--\x1b[2J"]])
 def test_a_command_line_is_not_repeated_to_the_terminal(laptop: Laptop, words: list[str]) -> None:
     """A word that was copied from a page is refused without being shown raw."""
@@ -97,3 +110,21 @@ def test_a_name_that_is_no_text_is_shown_as_far_as_possible(tmp_path: Path, enco
     done = subprocess.run(argv, env={"PYTHONIOENCODING": encoding}, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"name-")
+
+
+PAST_THE_FILTER = {
+    r"\bConsole\(": set[str](),
+    r"\b__std(out|err)__\b": set(),
+    r"\bsys\.std(out|err)\.buffer\b": {"cli/logs.py"},
+    r"\braw_stream\(": {"cli/streams.py", "cli/console.py"},
+    r"\bdraw\(": {"cli/streams.py", "cli/sending.py", "cli/logs.py"},
+}
+"""Ways past the two streams, and the modules that may take them."""
+
+
+@pytest.mark.parametrize("way", PAST_THE_FILTER)
+def test_no_other_module_goes_past_the_filter(way: str) -> None:
+    """What a new module prints is cleaned, unless somebody puts it on this list."""
+    program = Path(orchestrator.__file__).parent
+    modules = {path.relative_to(program).as_posix(): path.read_text() for path in program.rglob("*.py")}
+    assert {module for module, text in modules.items() if re.search(way, text)} == PAST_THE_FILTER[way]

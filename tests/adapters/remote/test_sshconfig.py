@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 from dataclasses import replace
@@ -164,6 +165,25 @@ def test_nothing_of_the_laptop_is_forwarded_to_a_machine(sshd: Sshd, places: Ssh
         "false",
     }
     assert (seen["identitiesonly"], seen["clearallforwardings"]) == ("yes", "yes")
+
+
+def test_a_port_is_forwarded_where_the_command_line_asks_for_it(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+    """As the file says at its top: somebody wants to see a board of the machine's."""
+    config, port = tmp_path / "config", free_port()
+    places.open_runtime()
+    write_ssh_config(config, {"run": sshd.address}, places)
+    assert "-o ClearAllForwardings=no -L" in config.read_text()
+    forward = ["-o", "ClearAllForwardings=no", "-L", f"{port}:127.0.0.1:{sshd.port}"]
+    argv = ["ssh", "-F", str(config), "-o", "ControlMaster=no", *forward, "run", "cat"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        assert client.stdin
+        assert client.stdout
+        client.stdin.write(b"in\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == b"in\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as through:
+            assert through.recv(8).startswith(b"SSH-2.0")
+        client.terminate()
 
 
 def test_kedges_own_commands_forward_as_little(places: SshPlaces, sshd: Sshd) -> None:
