@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.contract import read_contract
-from trainer.errors import BadRequestError, TrainerError
+from trainer.errors import BadRequestError, TrainerError, visible
 from trainer.signals import StopFlag
 
 EXAMPLES = """\
@@ -119,7 +119,7 @@ def _remap(arguments: argparse.Namespace, stop: StopFlag) -> int:
     from trainer.checkpoints.remap import remap  # noqa: PLC0415
 
     stop.release()  # there is no step to finish: Ctrl-C may end it anywhere
-    sys.stdout.write(f"{remap(arguments.old, arguments.new, key=arguments.key)}\n")
+    sys.stdout.write(f"{visible(remap(arguments.old, arguments.new, key=arguments.key))}\n")
     return 0
 
 

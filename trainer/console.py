@@ -8,6 +8,7 @@ from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trainer.batch import BatchPlan, render_split
+from trainer.errors import visible
 
 SECONDS_BETWEEN_PLAIN_LINES = 30.0
 
@@ -37,6 +38,7 @@ class Console:
         if not self._speaks:
             return
         self._last_line = time.monotonic()
+        line = visible(line)
         if self._bar is not None and self._bar.live.is_started:
             self._bar.console.print(line, markup=False)
             return

@@ -31,7 +31,7 @@ class TrainerError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.what}\n  why: {self.why}\n  fix: {self.fix}"
+        return visible(f"{self.what}\n  why: {self.why}\n  fix: {self.fix}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the other ranks whole: the default would lose the keyword arguments."""
@@ -84,10 +84,21 @@ class PublishError(TrainerError):
     """The results could not be published; they are complete where they are."""
 
 
+def visible(text: str) -> str:
+    """Show as escapes what a terminal would obey, or not show: names in a checkpoint or a data set may be anybody's."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in text)
+
+
 def first_line(err: BaseException) -> str:
     """Cut an error's message to its first line without colours; its type where there is none."""
     plain = _COLOURS.sub("", str(err)).strip()
     return (plain or type(err).__name__).splitlines()[0]
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
 
 
 def _rebuild(kind: type[TrainerError], what: str, why: str, fix: str) -> TrainerError:

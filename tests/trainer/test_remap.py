@@ -92,6 +92,19 @@ def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.Captu
     assert_is_weights(tmp_path / "new.safetensors")
 
 
+def test_names_in_a_strangers_file_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither where they are listed because nothing fits, nor where they are left out: they are shown as escapes."""
+    attack = "a\x1b[2J\x9b2J\u202eb\nc"
+    torch.save({attack: {attack: WEIGHTS}}, tmp_path / "old.pth")
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
+    torch.save({**WEIGHTS, attack: "text"}, tmp_path / "other.pth")
+    assert call(tmp_path / "other.pth", tmp_path / "new.safetensors") == 0
+    said = capsys.readouterr()
+    assert "a\\x1b[2J\\x9b2J\\u202eb" in said.err
+    assert "a\\x1b[2J" in said.out
+    assert all(letter.isprintable() or letter == "\n" for letter in said.err + said.out)
+
+
 class Payload:
     """Runs a command when it is unpickled by anybody who trusts it."""
 
