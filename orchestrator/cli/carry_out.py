@@ -17,6 +17,7 @@ from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.plan import Plan, refuse_snapshot
+from orchestrator.core.printable import clean_line
 from orchestrator.core.report import Command, RunState
 from orchestrator.engine.performing import Progress
 
@@ -107,7 +108,7 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: b
     kept = app.end(record.run_id)
     console = make_console(stderr=as_json)
     for finding in (*findings, *kept):
-        console.print(f"  {finding}", markup=False)
+        console.print(clean_line(f"  {finding}"), markup=False)
     console.print(f"Nothing of run {record.run_id} is left at its provider.", markup=False)
     if fetch and app.world(record.spec.provider).has_results(record.run_id):
         console.print(f"Its results are in the object store: `kedge fetch {record.run_id}`.", markup=False)

@@ -17,6 +17,7 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
+from orchestrator.core.printable import clean_line
 from orchestrator.core.report import Command
 from orchestrator.core.units import format_duration, format_usd
 from orchestrator.engine.performing import Progress
@@ -27,7 +28,7 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
     mode = f", mode {spec.job.mode}" if spec.job.mode else ""
     console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
     for finding in findings:
-        console.print(f"  found: {finding}", markup=False)
+        console.print(clean_line(f"  found: {finding}"), markup=False)
     for action in plan.actions:
         console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
     if not plan.actions:

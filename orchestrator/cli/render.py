@@ -17,6 +17,7 @@ from orchestrator.cli.table import Table
 from orchestrator.core.checkup import Verdict
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.ledger import RunStage
+from orchestrator.core.printable import clean_line
 from orchestrator.core.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
@@ -133,10 +134,10 @@ def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
     table.print()
     for status in found:
         for finding in status.findings:
-            print(f"! {status.record.run_id}: {finding}")
+            print(clean_line(f"! {status.record.run_id}: {finding}"))
         if detailed:
             for line in _status_details(status):
-                print(line)
+                print(clean_line(line))
 
 
 def _describe_stray(machine: Machine) -> str:
@@ -275,7 +276,7 @@ def command(record: RunRecord, state: Command, *, as_json: bool) -> None:
     if as_json:
         print_json({"run": record.run_id, "command": state})
     else:
-        print(f"Run {record.run_id}: {state.state}" + (f" ({state.reason})" if state.reason else ""))
+        print(clean_line(f"Run {record.run_id}: {state.state}" + (f" ({state.reason})" if state.reason else "")))
 
 
 def shorten(folder: str) -> str:

@@ -18,7 +18,7 @@ from orchestrator.cli.standing_line import standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.plan import Plan
-from orchestrator.core.printable import clean_coloured
+from orchestrator.core.printable import clean_coloured, clean_line
 from orchestrator.core.report import MachineReport
 from orchestrator.engine.events import (
     ActionBegan,
@@ -76,7 +76,7 @@ class Watcher:
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):
-                self._print(f"  {text}")
+                self._print(clean_line(f"  {text}"))
 
     def _begin(self, action: Action) -> None:
         self._began = time.monotonic()
@@ -97,7 +97,7 @@ class Watcher:
         self._interrupt.disarm()
         self._show(None, "")
         took = time.monotonic() - self._began
-        said = f" ({note})" if note else ""
+        said = f" ({clean_line(note)})" if note else ""
         self._console.print(signed(sign(action), f"{title(action)}{said}  {took:.1f} s"))
 
     def _stand(self, report: MachineReport) -> None:

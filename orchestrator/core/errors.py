@@ -39,12 +39,13 @@ class KedgeError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        lines = [self.what]
-        if self.why:
-            lines.append(f"  why: {self.why}")
-        if self.fix:
-            lines.append(f"  fix: {self.fix}")
-        return "\n".join(lines)
+        said = {"": self.what, "  why: ": self.why, "  fix: ": self.fix}
+        return "\n".join(f"{label}{_within(text)}" for label, text in said.items() if text or not label)
+
+
+def _within(text: str) -> str:
+    """Keep the lines of a text behind its label: a machine that is quoted can't add lines of its own."""
+    return "\n       ".join(text.splitlines())
 
 
 class BadRequestError(KedgeError):

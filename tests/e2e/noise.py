@@ -28,5 +28,6 @@ for done in range(4):
     sys.stdout.buffer.write(f"\r{done}/3 |{'#' * done:3}|".encode())
 sys.stdout.buffer.write(b"\n")
 sys.stdout.buffer.flush()
+(Path(os.environ["KEDGE_CHECKPOINT_DIR"]) / "step-1\n! spoofed: all is well").write_text("1")
 progress = {"epoch": 1, "metrics": {"\x1b[2Jloss\u202e": 0.5}}
 (Path(os.environ["KEDGE_OUTPUT_DIR"]) / "status.json").write_text(json.dumps(progress))

@@ -44,7 +44,10 @@ def test_a_log_does_nothing_to_a_terminal_but_colour_it(noisy: Laptop) -> None:
     piped = noisy.kedge("logs")
     assert forbidden(piped) == []
     for more in ([], [noisy.ledger().runs()[0].run_id]):
-        assert forbidden(shown(noisy, "status", *more)) == []
+        status = shown(noisy, "status", *more)
+        assert forbidden(status) == []
+        assert "\n! spoofed" not in status
+    assert "step-1 ! spoofed" in status
     noisy.kedge("teardown", "--yes")
 
 

