@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import releases, state
+from . import pins, releases, state
 from .bootstrap import await_role
 from .burn_in import require_burn_in
 from .errors import AgentError, RequestError
@@ -77,11 +77,11 @@ class Boot:
     def _pull(self) -> None:
         # Code that is here already may be newer than the order: `sync-code` has sent it since.
         if self._order.code and not releases.code_hash(self._layout):
-            await_role(lambda: pull(self._layout, self._order.code))
+            await_role(lambda: pull(self._layout, self._order.code, self._order.code_sha256))
 
     def _start(self) -> None:
         # One that was begun before this boot is the watch's to bring back, if it isn't over.
-        if self._order.start and state.load(self._layout).command.state == IDLE:
+        if self._order.start_sha256 and state.load(self._layout).command.state == IDLE:
             start(self._layout, parse_run_config(await_role(self._read_start)))
 
     def _read_start(self) -> bytes:
@@ -89,6 +89,7 @@ class Boot:
         raw = store.read(START) if store else None
         if raw is None:
             raise AgentError("the store doesn't say what to start", why=f"it has no {START}")
+        pins.require(raw, self._order.start_sha256, START)
         return raw
 
     def _phase(self, name: str, action: Callable[[], None]) -> bool:

@@ -1,6 +1,7 @@
 """`pull-data`: mirror a data set from the store. What is there isn't fetched again, and a cut pull goes on.
 
 What an earlier pull brought and the data set doesn't have any more is removed; what a run has put beside it stays.
+Its index, which says what every file is made of, is the one that the laptop has pinned, or nothing is taken.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from . import pins
 from .datafolder import DataFolder, Draft, own_folder
 from .dataindex import INDEX, SHARDS, DataIndex, Piece, parse_index
 from .errors import AgentError, RequestError
-from .files import join_bounded, locked, write_atomically
+from .files import join_bounded, locked, read_json, write_atomically, write_json
 from .layout import NAME, Layout
 from .parse import read_machine_config
 from .store import FolderStore, ObjectStore
@@ -30,14 +32,10 @@ Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all, by one thread at a time."""
 
 _DATA = "data"
+_PINS = "data-pins"
 _LOCK_SECONDS = 3600.0
-_INDICES = 3
 # Each holds a shard of 64 MiB in memory.
 _WORKERS = 4
-
-
-class _ShardGoneError(Exception):
-    """The index names a shard that isn't in the store: a newer index may not."""
 
 
 class _Wanted(NamedTuple):
@@ -50,24 +48,28 @@ class _Wanted(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add which data set, and where to."""
-    parser.add_argument("--index", default="", help="SHA-256 of its index: one that is here isn't asked for")
+    parser.add_argument("--index", required=True, help="SHA-256 of its index: no other one is taken")
     parser.add_argument("name", help="of the data set in the store")
     parser.add_argument("target", help="path below the machine's data folder")
 
 
 def execute(layout: Layout, args: argparse.Namespace) -> int:
-    """Mirror a data set.
+    """Mirror a data set, and remember its pin for the run's next attempts.
 
     Raises:
-        RequestError: the name or the target is none, or the machine has no store.
+        RequestError: the name, the target or the pin is none, or the machine has no store.
         AgentError: the store has no such data set, or it is damaged, or can't be read.
     """
     folder = _target(layout, args.target)
+    if not pins.PIN.fullmatch(args.index):
+        raise RequestError(f"{args.index!r} is no SHA-256 of an index")
     store = open_data(read_machine_config(layout), args.name)
     layout.prepare()
     with locked_for_pulling(layout):
         try:
-            pull(store, folder, known=args.index)
+            pull(store, folder, pin=args.index)
+            note = layout.note(_PINS)
+            write_json(note, {**read_json(note), str(folder): args.index}, durable=True)
         except OSError as err:
             raise AgentError(
                 f"the data set {args.name} can't be pulled",
@@ -75,6 +77,11 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
                 fix="try again: it goes on from where it was",
             ) from err
     return 0
+
+
+def newest_pin(layout: Layout, folder: Path, ordered: str) -> str:
+    """Return the pin of what lies at a target: that of the last `sync-data`, else what was ordered with the run."""
+    return str(read_json(layout.note(_PINS)).get(str(folder), ordered))
 
 
 def locked_for_pulling(layout: Layout) -> AbstractContextManager[None]:
@@ -101,48 +108,40 @@ def open_data(machine: MachineConfig, name: str) -> ObjectStore:
     raise RequestError("this machine has no store to pull data from", fix="send it with `kedge sync-data`")
 
 
-def pull(store: ObjectStore, folder: Path, progress: Progress | None = None, *, known: str = "") -> DataIndex:
+def pull(store: ObjectStore, folder: Path, progress: Progress | None = None, *, pin: str) -> DataIndex:
     """Bring a folder, or a file, to the state of the data set that a store holds, and return what it holds.
 
     Args:
         store: the data set's place.
         folder: the folder, or the file.
         progress: told how far it is.
-        known: SHA-256 of the index, where somebody has just seen it; if it is here, the store isn't asked for it.
+        pin: SHA-256 of the index; if it is here, the store isn't asked for it.
 
     Raises:
-        AgentError: the store has no data set there, or it is damaged; or a folder is in the way of a file.
+        AgentError: the store has no data set there, or another one, or it is damaged; or a folder is in the way of
+            a file.
         OSError: the store can't be read, or the disk is full.
     """
-    raw = _find_index(folder, known) or _read_index(store)
-    for attempts_left in reversed(range(_INDICES)):
-        index = parse_index(raw)
-        try:
-            _Mirror(store, folder, index, progress).bring()
-        except _ShardGoneError as err:
-            # A `sync-data` replaced the index and tidied up meanwhile.
-            newer = _read_index(store)
-            if not attempts_left or newer == raw:
-                raise _damaged(str(err)) from err
-            raw = newer
-            continue
-        write_atomically(own_folder(folder, is_file=index.is_file) / INDEX, raw)
-        return index
-    raise AssertionError("the last attempt returns or raises")
+    raw = _find_index(folder, pin) or _read_index(store, pin)
+    index = parse_index(raw)
+    _Mirror(store, folder, index, progress).bring()
+    write_atomically(own_folder(folder, is_file=index.is_file) / INDEX, raw)
+    return index
 
 
-def _read_index(store: ObjectStore) -> bytes:
+def _read_index(store: ObjectStore, pin: str) -> bytes:
     raw = store.read(INDEX)
     if raw is None:
         raise AgentError("the store has no such data set", fix="send it with `kedge sync-data`")
+    pins.require(raw, pin, INDEX)
     return raw
 
 
-def _find_index(folder: Path, digest: str) -> bytes:
+def _find_index(folder: Path, pin: str) -> bytes:
     """Return the index that an earlier pull has left here, if it is the one with this SHA-256."""
     for is_file in (False, True):
         path = own_folder(folder, is_file=is_file) / INDEX
-        if digest and path.is_file() and hashlib.sha256(raw := path.read_bytes()).hexdigest() == digest:
+        if path.is_file() and hashlib.sha256(raw := path.read_bytes()).hexdigest() == pin:
             return raw
     return b""
 
@@ -215,7 +214,8 @@ class _Mirror:
         try:
             return memoryview(join_bounded(self._store.get(SHARDS + shard), f"shard {shard}"))
         except FileNotFoundError as err:
-            raise _ShardGoneError(f"shard {shard} is missing") from err
+            # Also after a `sync-data` that has replaced the index and tidied up: the laptop then says the new pin.
+            raise _damaged(f"shard {shard} is missing") from err
 
     def _count(self, size: int) -> None:
         with self._counting:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from .errors import RequestError
 from .layout import NAME, Layout
+from .pins import PIN
 from .wire import BootOrder, BootPhase, Command, DataSource, MachineConfig, RunConfig
 
 _Record = TypeVar("_Record", RunConfig, DataSource, MachineConfig, BootOrder, BootPhase, Command)
@@ -65,6 +66,8 @@ def read_boot_order(layout: Layout) -> BootOrder:
         raise RequestError(f"{layout.note('boot')} can't be read", why=str(err)) from err
     order = build(BootOrder, _load(raw, str(layout.note("boot"))))
     _require(not order.code or bool(NAME.fullmatch(order.code)), "code", "a content hash")
+    _require(not order.code or bool(PIN.fullmatch(order.code_sha256)), "code_sha256", "the SHA-256 of the code")
+    _require(not order.start_sha256 or bool(PIN.fullmatch(order.start_sha256)), "start_sha256", "a SHA-256")
     return order
 
 

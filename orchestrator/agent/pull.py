@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
-import io
 from collections.abc import Iterator
-from itertools import chain
-from typing import IO, Any, cast
+from typing import IO, cast
 
-from . import releases
+from . import pins, releases
 from .errors import AgentError, RequestError
 from .files import locked
 from .layout import NAME, Layout
@@ -20,7 +18,8 @@ from .store import ObjectStore, open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the content hash."""
+    """Add the content hash, and what the archive must be."""
+    parser.add_argument("--sha256", default="", help="SHA-256 of its archive: without it, nothing is fetched")
     parser.add_argument("hash", help="content hash of the code")
 
 
@@ -28,24 +27,29 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
     """Pull code.
 
     Raises:
-        RequestError: that is no hash, or the machine has no store.
+        RequestError: that is no hash, or the machine has no store, or no SHA-256 where one is needed.
         AgentError: the store has no such code, or can't be read.
     """
     if not NAME.fullmatch(args.hash):
         raise RequestError(f"{args.hash!r} is no content hash")
     try:
-        pull(layout, args.hash)
+        pull(layout, args.hash, args.sha256)
     except OSError as err:
         raise AgentError(f"the code {args.hash} can't be pulled", why=str(err), fix="try again") from err
     return 0
 
 
-def pull(layout: Layout, content_hash: str) -> None:
+def pull(layout: Layout, content_hash: str, pin: str) -> None:
     """Put the code of this hash in place, from the store; nothing is fetched when it is there already.
 
+    Args:
+        layout: of this machine.
+        content_hash: of the code, as the laptop computes it: an archive only claims to have it.
+        pin: SHA-256 of its archive.
+
     Raises:
-        RequestError: the machine has no store.
-        AgentError: the store has no such code, or it is damaged.
+        RequestError: the machine has no store, or there is no pin.
+        AgentError: the store has no such code, or it isn't what was ordered.
         OSError: the store can't be read, or the disk is full.
     """
     layout.prepare()
@@ -56,43 +60,22 @@ def pull(layout: Layout, content_hash: str) -> None:
         store = open_store(read_machine_config(layout))
         if store is None:
             raise RequestError("this machine has no store to pull from", fix="send it with `kedge sync-code`")
+        if not pins.PIN.fullmatch(pin):
+            raise RequestError(f"the code {content_hash} isn't here, and isn't fetched without its SHA-256")
         try:
-            receive(layout, _opened(store, code_key(content_hash)), expected=content_hash)
+            receive(layout, _opened(store, code_key(pin), pin, layout), expected=content_hash)
         except FileNotFoundError as err:
             raise AgentError(
                 f"the store has no code {content_hash}", why=str(err), fix="send it with `kedge sync-code`"
             ) from err
 
 
-def code_key(content_hash: str) -> str:
-    """Return where a tree of code lies in the run's place."""
-    return f"code/{content_hash}.tar.gz"
-
-
-class _Chunks(io.RawIOBase):
-    """A file to read from, of the pieces in which a store gives an object."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill what fits of the piece at hand."""
-        room = memoryview(buffer)
-        self._rest = self._rest or next(self._chunks, b"")
-        count = min(len(room), len(self._rest))
-        room[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
+def code_key(pin: str) -> str:
+    """Return where an archive of code lies in the run's place."""
+    return f"code/{pin}.tar.gz"
 
 
 @contextlib.contextmanager
-def _opened(store: ObjectStore, key: str) -> Iterator[IO[bytes]]:
-    chunks = store.get(key)
-    # Whether there is one shows with the first piece: before a reader can take its absence for something else.
-    first = next(chunks, b"")
-    with gzip.GzipFile(fileobj=io.BufferedReader(_Chunks(chain((first,), chunks)), 1 << 17)) as stream:
+def _opened(store: ObjectStore, key: str, pin: str, layout: Layout) -> Iterator[IO[bytes]]:
+    with pins.opened(store, key, pin, folder=layout.releases) as archive, gzip.GzipFile(fileobj=archive) as stream:
         yield cast("IO[bytes]", stream)

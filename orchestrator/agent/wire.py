@@ -41,6 +41,7 @@ class DataSource:
 
     source: str
     target: str
+    index: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class BootOrder:
     """What a machine does by itself at boot; the laptop's wire.py says what each field means."""
 
     code: str = ""
-    start: bool = False
+    code_sha256: str = ""
+    start_sha256: str = ""
     gpus: int = 0
     torch_wheel: str = ""
 

@@ -38,6 +38,7 @@ def make_world(
         store=backing.store,
         stage=backing.stage,
         data_stage=backing.data,
+        store_caveats=backing.store_caveats,
         code=partial(code, stage=backing.stage),
         authorized_key=public_key,
         agent_archive=_agent_archive,

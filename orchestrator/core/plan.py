@@ -31,7 +31,7 @@ class Observed:
         usual_duration: of successful runs of this job and mode; None without any.
         boots_alone: the provider's machines can start the command by themselves.
         keeps_results: an object store keeps the results when the machine ends.
-        caveats: what to know of the provider's machines.
+        caveats: what to know of the provider's machines and of its object store.
         results: the object store holds something to go on from.
         outcome: the command's last state that the object store or the ledger knows; None for none.
         mark: the ledger's mark of the run when this was seen.

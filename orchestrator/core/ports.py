@@ -234,14 +234,30 @@ class CodeSource(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedCode:
+    """Code in the object store.
+
+    Attributes:
+        hash: of its content, by which it is known on machines.
+        sha256: of its archive, as hex: what a machine compares with before it unpacks anything.
+    """
+
+    hash: str
+    sha256: str
+
+
 class Stage(Protocol):
-    """Where a machine finds what it needs to start by itself: the object store, at its run's place."""
+    """Where a machine finds what it needs to start by itself: the object store, at its run's place.
 
-    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
-        """Bring the code there, unless this content is there already, and return the content hash."""
+    Others may write there too: what lies there is compared, or written again, and machines are told its SHA-256.
+    """
 
-    def put_start(self, run_id: str, config: RunConfig) -> None:
-        """Leave the command's configuration there; it holds no secrets."""
+    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> StagedCode:
+        """Bring the code there, unless the very same archive is there already."""
+
+    def put_start(self, run_id: str, config: RunConfig) -> str:
+        """Leave the command's configuration there, which holds no secrets, and return its SHA-256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +266,11 @@ class StagedData:
 
     Attributes:
         name: which machines ask for.
-        index: SHA-256 of what says what it holds, as hex; empty where that isn't known.
+        index: SHA-256 of what says what it holds, as hex.
     """
 
     name: str
-    index: str = ""
+    index: str
 
 
 class DataStage(Protocol):

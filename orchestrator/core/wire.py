@@ -24,10 +24,12 @@ class DataSource:
     Attributes:
         source: an address (see core/job.py, DataMount), or MIRRORED and a name.
         target: where it lies, relative to the working folder; one of RunConfig.data, or within one.
+        index: of a mirrored data set, the SHA-256 of what says which files there are: another one isn't taken.
     """
 
     source: str
     target: str
+    index: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +113,17 @@ class BootOrder:
     """What a machine does by itself when it has booted: `<root>/boot.json`, which `kedge-agent boot` reads.
 
     Attributes:
-        code: content hash of the code that it pulls from the run's prefix, `code/<hash>.tar.gz`; empty for none.
-        start: start the command that the prefix's `start.json` describes: a RunConfig without secrets.
+        code: content hash of the code that it pulls from the run's prefix; empty for none.
+        code_sha256: of its archive there, `code/<sha256>.tar.gz`: another one isn't unpacked.
+        start_sha256: of the prefix's `start.json`, a RunConfig without secrets, whose command it starts; another one
+            isn't read. Empty: nothing is started.
         gpus: how many the machine is sold with: so many must pass a burn-in before anything else; 0 for none.
         torch_wheel: where a torch has to be installed, the tag of its wheel, such as rocm6.4, or the address of an
             index; empty for what suits the machine; `none`: the job needs no torch, and there is no burn-in.
     """
 
     code: str = ""
-    start: bool = False
+    code_sha256: str = ""
+    start_sha256: str = ""
     gpus: int = 0
     torch_wheel: str = ""

@@ -6,7 +6,7 @@ from orchestrator.core.actions import CreateMachine, StageCode, StageData
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import CLOUD_ROOT
-from orchestrator.core.ports import Progress
+from orchestrator.core.ports import Progress, StagedCode
 from orchestrator.core.wire import MIRRORED, TORCH_WHEEL, BootOrder, DataSource
 from orchestrator.engine.run_config import run_config
 from orchestrator.engine.world import World
@@ -19,13 +19,17 @@ class Staging:
         self._spec = spec
         self._world = world
         self._moved = moved
-        self._code = ""
+        self._code: StagedCode | None = None
+        self._start_sha256 = ""
         self._data: list[DataSource] = []
 
     def order(self, action: CreateMachine) -> BootOrder:
         """Return what a machine does by itself with what was staged for it."""
         return BootOrder(
-            code=self._code, start=action.starts, torch_wheel=dict(self._spec.job.envs).get(TORCH_WHEEL, "")
+            code=self._code.hash if self._code else "",
+            code_sha256=self._code.sha256 if self._code else "",
+            start_sha256=self._start_sha256 if action.starts else "",
+            torch_wheel=dict(self._spec.job.envs).get(TORCH_WHEEL, ""),
         )
 
     def put_code(self, action: StageCode) -> str:
@@ -42,8 +46,8 @@ class Staging:
             self._code = stage.put_code(self._spec.run_id, source, self._moved)
         unit = self._world.render_unit(self._spec.job, CLOUD_ROOT)
         config = run_config(self._spec, action.gpus, self._world.environ, unit, staged=self._data)
-        stage.put_start(self._spec.run_id, config)
-        return self._code[:12]
+        self._start_sha256 = stage.put_start(self._spec.run_id, config)
+        return self._code.hash[:12] if self._code else ""
 
     def put_data(self, action: StageData) -> str:
         """Stage one mount's data, and return its name there.
@@ -54,6 +58,7 @@ class Staging:
         stage = self._world.data_stage
         if stage is None:
             raise KedgeError(f"machines at {self._world.provider.name} have no object store to take data from")
-        name = stage.put_data(action.mount, self._moved).name
-        self._data.append(DataSource(source=f"{MIRRORED}{name}", target=action.mount.target))
-        return name
+        staged = stage.put_data(action.mount, self._moved)
+        source = DataSource(source=f"{MIRRORED}{staged.name}", target=action.mount.target, index=staged.index)
+        self._data.append(source)
+        return staged.name

@@ -24,6 +24,7 @@ class World:
         agent_archive: packs the agent.
         render_unit: renders a job's systemd unit for a machine's root folder.
         environ: where the values of secrets are taken from.
+        store_caveats: what the store exposes to a run's machine beyond that run.
     """
 
     clock: Clock
@@ -39,6 +40,7 @@ class World:
     agent_archive: Callable[[], bytes]
     render_unit: Callable[[Job, str], str]
     environ: Mapping[str, str]
+    store_caveats: tuple[str, ...] = ()
 
     def has_results(self, run_id: str) -> bool:
         """Tell whether the object store holds anything of a run's, even if nobody can read the list of it."""

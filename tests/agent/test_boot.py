@@ -44,18 +44,32 @@ def outcomes(root: Path) -> list[tuple[str, bool]]:
     return [(phase["phase"], phase["ok"]) for phase in readiness(root)["phases"]]
 
 
-def put_code(store: Place, content_hash: str = "hash0001") -> None:
-    store.write(f"code/{content_hash}.tar.gz", gzip.compress(pack(content_hash, FIRST)))
+def sha256_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def put_code(store: Place) -> str:
+    """Stage the code, and return the SHA-256 of its archive."""
+    archive = gzip.compress(pack("hash0001", FIRST))
+    store.write(f"code/{sha256_of(archive)}.tar.gz", archive)
+    return sha256_of(archive)
+
+
+def put_start(store: Place, config: dict[str, Any]) -> str:
+    raw = json.dumps(config).encode()
+    store.write("start.json", raw)
+    return sha256_of(raw)
 
 
 def test_code_is_pulled_from_the_store(make_box: MakeBox, store: Place) -> None:
-    """It is in place as if it had been sent; the second time nothing is fetched."""
-    put_code(store)
+    """It is in place as if it had been sent; the second time nothing is fetched, and no SHA-256 is needed."""
+    sha256 = put_code(store)
     box = make_box(store_url=store.url, env=store.env)
-    assert box.call("pull-code", "hash0001").returncode == 0
+    assert box.call("pull-code", "hash0001").returncode == 2
+    assert box.call("pull-code", "--sha256", sha256, "hash0001").returncode == 0
     assert tree_of(box) == FIRST
     assert box.call("code-hash").stdout == b"hash0001\n"
-    store.write("code/hash0001.tar.gz", b"not fetched again")
+    store.write(f"code/{sha256}.tar.gz", b"not fetched again")
     assert box.call("pull-code", "hash0001").returncode == 0
 
 
@@ -73,12 +87,12 @@ def test_code_that_is_not_what_was_asked_for_changes_nothing(
     make_box: MakeBox, store: Place, content: bytes | None, told: bytes
 ) -> None:
     """The old tree stays, and the reason is told."""
-    put_code(store)
     box = make_box(store_url=store.url, env=store.env)
-    box.call("pull-code", "hash0001")
+    box.call("pull-code", "--sha256", put_code(store), "hash0001")
+    sha256 = sha256_of(content or b"")
     if content is not None:
-        store.write("code/hash0002.tar.gz", content)
-    done = box.call("pull-code", "hash0002")
+        store.write(f"code/{sha256}.tar.gz", content)
+    done = box.call("pull-code", "--sha256", sha256, "hash0002")
     assert (done.returncode, told in done.stderr, b"Traceback" in done.stderr) == (1, True, False), done.stderr
     assert box.call("code-hash").stdout == b"hash0001\n"
     assert tree_of(box) == FIRST
@@ -92,10 +106,9 @@ def test_a_machine_without_a_store_pulls_nothing(box: Box) -> None:
 
 def test_a_machine_boots_pulls_and_starts(make_box: MakeBox, store: Place) -> None:
     """The phases are told as they end; the command runs in its code, with what was stored of the run."""
-    put_code(store)
     box = make_box(store_url=store.url, env=store.env)
-    store.write("start.json", json.dumps(box.config("cat a.py; echo ran")).encode())
-    order(box, code="hash0001", start=True)
+    start = put_start(store, box.config("cat a.py; echo ran"))
+    order(box, code="hash0001", code_sha256=put_code(store), start_sha256=start)
     assert box.call("boot").returncode == 0
     assert outcomes(box.root) == [("agent", True), ("code", True), ("start", True)]
     lines = [json.loads(line) for line in (box.root / "boot.jsonl").read_text().splitlines()]
@@ -108,8 +121,7 @@ def test_a_machine_boots_pulls_and_starts(make_box: MakeBox, store: Place) -> No
 def test_a_command_that_has_ended_is_not_started_by_the_next_boot(make_box: MakeBox, store: Place) -> None:
     """`boot` may run as often as the machine boots."""
     box = make_box(store_url=store.url, env=store.env)
-    store.write("start.json", json.dumps(box.config('echo x >> "$KEDGE_OUTPUT_DIR/runs"')).encode())
-    order(box, start=True)
+    order(box, start_sha256=put_start(store, box.config('echo x >> "$KEDGE_OUTPUT_DIR/runs"')))
     assert box.call("boot").returncode == 0
     box.await_state("succeeded")
     assert box.call("boot").returncode == 0
@@ -120,9 +132,8 @@ def test_a_command_that_has_ended_is_not_started_by_the_next_boot(make_box: Make
 
 def test_code_that_was_sent_since_is_not_replaced_by_the_next_boot(make_box: MakeBox, store: Place) -> None:
     """What the launch ordered is for a machine that has no code yet: `sync-code` has the last word."""
-    put_code(store)
     box = make_box(store_url=store.url, env=store.env)
-    order(box, code="hash0001")
+    order(box, code="hash0001", code_sha256=put_code(store))
     assert box.call("boot").returncode == 0
     newer = {**FIRST, "b.py": b"newer\n"}
     assert box.send_code(pack("hash0002", newer)).returncode == 0
@@ -135,10 +146,12 @@ def test_code_that_was_sent_since_is_not_replaced_by_the_next_boot(make_box: Mak
 @pytest.mark.parametrize(
     ("fields", "failed", "told"),
     [
-        ({"code": "hash0009", "start": True}, "code", "no code hash0009"),
-        ({"start": True}, "start", "start.json"),
+        ({"code": "hash0009", "code_sha256": "0" * 64, "start_sha256": "0" * 64}, "code", "no code hash0009"),
+        ({"start_sha256": "0" * 64}, "start", "start.json"),
         ({"code": 3}, "agent", "wrong type"),
         ({"code": "../x"}, "agent", "not as expected"),
+        ({"code": "hash0009", "code_sha256": "../x"}, "agent", "not as expected"),
+        ({"start_sha256": "../x"}, "agent", "not as expected"),
     ],
 )
 def test_a_boot_that_fails_says_so_in_the_sentinel(

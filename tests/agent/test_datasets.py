@@ -61,8 +61,8 @@ class Shelf:
         self.store.write(f"shards/{name}", content)
         return {"shard": name, "offset": 0, "bytes": len(content), "sha256": name}
 
-    def pull(self, known: str = "") -> None:
-        pull(self.store, self.target, known=known)
+    def pull(self) -> None:
+        pull(self.store, self.target, pin=self.digest())
 
     def digest(self) -> str:
         """Return what the laptop says of the index."""
@@ -89,18 +89,18 @@ def test_files_arrive_with_their_times_and_are_not_fetched_again(shelf: Shelf) -
     assert shelf.store.fetched == []
 
 
-def test_an_index_that_is_here_and_known_to_be_the_newest_is_not_asked_for(shelf: Shelf) -> None:
+def test_an_index_that_is_here_and_pinned_is_not_asked_for(shelf: Shelf) -> None:
     """What it names is looked after all the same; another one is asked for."""
     shelf.lay({"a.png": b"content"})
-    shelf.pull(shelf.digest())
+    shelf.pull()
     shelf.store.asked = 0
-    shelf.pull(shelf.digest())
+    shelf.pull()
     assert shelf.store.asked == 0
     (shelf.target / "a.png").unlink()
-    shelf.pull(shelf.digest())
+    shelf.pull()
     assert (shelf.files(), shelf.store.asked) == ({"a.png": b"content"}, 0)
     shelf.lay({"a.png": b"newer content"})
-    shelf.pull(shelf.digest())
+    shelf.pull()
     assert (shelf.files(), shelf.store.asked) == ({"a.png": b"newer content"}, 1)
 
 
@@ -239,11 +239,13 @@ def test_the_verb_pulls_from_beside_the_runs(shelf: Shelf, tmp_path: Path) -> No
     config |= {"root": str(root), "store_url": (tmp_path / "store").as_uri()}
     (root / "machine.json").write_text(json.dumps(config))
     shelf.lay({"a": b"a"})
-    assert execute(Layout(root), argparse.Namespace(name="digits", target="digits", index="")) == 0
+    assert execute(Layout(root), argparse.Namespace(name="digits", target="digits", index=shelf.digest())) == 0
     assert shelf.files() == {"a": b"a"}
-    for name, target in (("../runs", "digits"), ("digits", "../x"), ("digits", "/etc")):
+    refused = [("../runs", "digits", shelf.digest()), ("digits", "../x", shelf.digest())]
+    refused += [("digits", "/etc", shelf.digest()), ("digits", "digits", ""), ("digits", "digits", "../x")]
+    for name, target, index in refused:
         with pytest.raises(RequestError):
-            execute(Layout(root), argparse.Namespace(name=name, target=target, index=""))
+            execute(Layout(root), argparse.Namespace(name=name, target=target, index=index))
 
 
 def test_a_machine_without_a_store_says_so() -> None:

@@ -59,7 +59,7 @@ CONFIG = wire.RunConfig(
     gpus_per_node=8,
     unit="[Service]",
     python_path=("src",),
-    sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces"),),
+    sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces", index="ab" * 32),),
 )
 MACHINE = wire.MachineConfig(
     machine="digits-1a2b-m1",
@@ -153,7 +153,9 @@ def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
     assert _plain(CONFIG) == _plain(read)
     machine = agent_parse.build(agent.MachineConfig, json.loads(msgspec.json.encode(MACHINE)))
     assert _plain(MACHINE) == _plain(machine)
-    order = wire.BootOrder(code="hash0001", start=True, gpus=8, torch_wheel="rocm6.4")
+    order = wire.BootOrder(
+        code="hash0001", code_sha256="ab" * 32, start_sha256="cd" * 32, gpus=8, torch_wheel="rocm6.4"
+    )
     assert _plain(order) == _plain(agent_parse.build(agent.BootOrder, json.loads(msgspec.json.encode(order))))
 
 

@@ -53,7 +53,7 @@ PLAIN = BootSpec(
 )
 FULL = replace(
     PLAIN,
-    boot=BootOrder(code="c0de", start=True),
+    boot=BootOrder(code="c0de", code_sha256="b2" * 32, start_sha256="c3" * 32),
     volumes=(
         BootVolume(serial="vol0123456789abcdef0", target="imagenet/train", origin=Origin.MADE),
         BootVolume(serial="vol0fedcba9876543210", target="it's old", origin=Origin.FOUND, device="/dev/xvdf"),

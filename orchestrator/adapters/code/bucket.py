@@ -9,13 +9,13 @@ from pathlib import Path
 from orchestrator.adapters.code.source import GitCodeSource
 from orchestrator.core.errors import agent_error
 from orchestrator.core.machine import Machine
-from orchestrator.core.ports import Clock, Completed, Progress, Remote, Stage
+from orchestrator.core.ports import Clock, Completed, Progress, Remote, Stage, StagedCode
 
 _PULLING = timedelta(minutes=30)
 
 
 class BucketCodeSource(GitCodeSource):
-    """Implements `core.ports.CodeSource`: what goes over SSH is the content's hash alone."""
+    """Implements `core.ports.CodeSource`: what goes over SSH is the content's hash, and the archive's SHA-256."""
 
     def __init__(
         self,
@@ -42,16 +42,22 @@ class BucketCodeSource(GitCodeSource):
             KedgeError: the bucket can't be used, or the machine can't take the code from it.
         """
         manifest = self._read().manifest
-        if self._sent.hash(machine.id) == manifest.hash and _pull(remote, machine, manifest.hash).exit_code == 0:
+        if self._sent.hash(machine.id) == manifest.hash and _has(remote, machine, manifest.hash):
             return manifest.hash
         staged = self._stage.put_code(machine.run_id, self, progress)
         done = _pull(remote, machine, staged)
         if done.exit_code != 0:
             raise agent_error("the machine could not take the code from the bucket", done.exit_code, done.stderr)
-        if staged == manifest.hash:
+        if staged.hash == manifest.hash:
             self._sent.remember(machine.id, manifest)
-        return staged
+        return staged.hash
 
 
-def _pull(remote: Remote, machine: Machine, content_hash: str) -> Completed:
-    return remote.run([machine.agent, "pull-code", content_hash], timeout=_PULLING)
+def _has(remote: Remote, machine: Machine, content_hash: str) -> bool:
+    """Ask for code without saying what its archive must be: the machine fetches nothing then."""
+    return remote.run([machine.agent, "pull-code", content_hash], timeout=_PULLING).exit_code == 0
+
+
+def _pull(remote: Remote, machine: Machine, staged: StagedCode) -> Completed:
+    argv = [machine.agent, "pull-code", "--sha256", staged.sha256, staged.hash]
+    return remote.run(argv, timeout=_PULLING)

@@ -39,8 +39,7 @@ class BucketMover:
             raise UnreachableError(
                 f"{machine.id} has no address yet", why=f"it is {machine.state}", fix="try again when it is ready"
             )
-        known = ("--index", staged.index) if staged.index else ()
-        argv = [machine.agent, "pull-data", *known, staged.name, mount.target]
+        argv = [machine.agent, "pull-data", "--index", staged.index, staged.name, mount.target]
         done = self._connector.connect(machine.address).run(argv, timeout=_PULLING)
         if done.exit_code != 0:
             raise agent_error("the machine could not take the data from the bucket", done.exit_code, done.stderr)

@@ -139,7 +139,7 @@ def _checked(name: str) -> str:
 
 
 def _is_the_same(seen: Seen, found: Found, *, delete: bool) -> bool:
-    return bool(seen.digest) and seen.digest == found.digest() and not (delete and seen.has_extras)
+    return bool(seen.digest and seen.index) and seen.digest == found.digest() and not (delete and seen.has_extras)
 
 
 @dataclass(frozen=True, slots=True)

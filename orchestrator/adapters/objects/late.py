@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.core.job import DataMount
-    from orchestrator.core.ports import CodeSource, DataStage, Progress, ResultStore, Shipment, Stage, StagedData
+    from orchestrator.core.ports import (
+        CodeSource,
+        DataStage,
+        Progress,
+        ResultStore,
+        Shipment,
+        Stage,
+        StagedCode,
+        StagedData,
+    )
     from orchestrator.core.report import ResultFile
     from orchestrator.core.tree import Arrival
     from orchestrator.core.wire import RunConfig
@@ -56,13 +65,13 @@ class LateStage:
     def __init__(self, open_stage: Callable[[], Stage]) -> None:
         self._open = open_stage
 
-    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
-        """Bring the code there, and return the content hash."""
+    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> StagedCode:
+        """Bring the code there."""
         return self._open().put_code(run_id, source, progress)
 
-    def put_start(self, run_id: str, config: RunConfig) -> None:
-        """Leave the command's configuration there."""
-        self._open().put_start(run_id, config)
+    def put_start(self, run_id: str, config: RunConfig) -> str:
+        """Leave the command's configuration there, and return its SHA-256."""
+        return self._open().put_start(run_id, config)
 
 
 class LateData:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
@@ -80,18 +82,22 @@ class S3Folder:
                 else:
                     return
 
-    def exists(self, key: str) -> bool:
-        """Tell whether there is such an object, in one request.
+    def has(self, key: str, content: IO[bytes]) -> bool:
+        """Tell, in one request, whether an object holds this content, which `write` or `upload` has put there.
+
+        Stores that keep no checksums never say so.
 
         Raises:
             KedgeError: the bucket can't be used.
         """
         try:
             with explained(f"{self.where(key)} can't be looked up"):
-                self.client.head_object(Bucket=self.bucket, Key=self.key(key))
+                found = self.client.head_object(Bucket=self.bucket, Key=self.key(key), ChecksumMode="ENABLED")
         except FileNotFoundError:
             return False
-        return True
+        size, digest = _describe(content)
+        # Of parts it says how many there are, too.
+        return found["ContentLength"] == size and found.get("ChecksumSHA256", "").partition("-")[0] == digest
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object in one request.
@@ -100,8 +106,7 @@ class S3Folder:
             KedgeError: the bucket can't be used.
         """
         with explained(f"{self.where(key)} can't be written"):
-            checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
-            self.client.put_object(Bucket=self.bucket, Key=self.key(key), Body=content, ChecksumSHA256=checksum)
+            self.client.put_object(Bucket=self.bucket, Key=self.key(key), Body=content, ChecksumAlgorithm="SHA256")
 
     def upload(self, key: str, file: Path, tally: Tally) -> None:
         """Write an object of any size, in parts; cut at any instant there is none.
@@ -162,6 +167,21 @@ class S3Folder:
                 return iter(())
             raise
         return answer["Body"].iter_chunks(_CHUNK)
+
+
+def _describe(content: IO[bytes]) -> tuple[int, str]:
+    """Return the size of a content, and the checksum that S3 keeps of it: sent in one piece, or in `_TRANSFER`'s parts.
+
+    Source: Amazon S3 User Guide, "Checking object integrity", composite checksums: the SHA-256 of the parts' SHA-256.
+    """
+    size = content.seek(0, os.SEEK_END)
+    content.seek(0)
+    if size < _TRANSFER.multipart_threshold:
+        digest = hashlib.sha256(content.read())
+    else:
+        parts = iter(partial(content.read, _TRANSFER.multipart_chunksize), b"")
+        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts))
+    return size, base64.b64encode(digest.digest()).decode()
 
 
 @contextlib.contextmanager

@@ -1,8 +1,13 @@
-"""What a machine needs to start by itself, laid into the bucket at its run's place."""
+"""What a machine needs to start by itself, laid into the bucket at its run's place.
+
+Code and agent lie under their own SHA-256. What is there under that name may still be something else: others may write
+to the bucket. It counts as there when S3 says that its content has the same checksum, else it is written again.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +18,7 @@ from orchestrator.adapters.objects.manifest import run_key
 from orchestrator.adapters.objects.s3_folder import S3Folder
 from orchestrator.adapters.objects.tally import Tally
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.ports import CodeSource, Progress
+from orchestrator.core.ports import CodeSource, Progress, StagedCode
 from orchestrator.core.wire import RunConfig
 
 if TYPE_CHECKING:
@@ -21,31 +26,31 @@ if TYPE_CHECKING:
 
 
 class S3Stage:
-    """Implements `core.ports.Stage`: code and agent are named by their content, and go up once."""
+    """Implements `core.ports.Stage`."""
 
     def __init__(self, client: S3Client, bucket: str, prefix: str = "runs") -> None:
         """Name the place, the same as that of the runs' `S3Store`; nothing is contacted."""
         self._folder = S3Folder(client=client, bucket=bucket, prefix=prefix)
 
-    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> str:
-        """Bring the code there, unless this content is there already, and return the content hash.
+    def put_code(self, run_id: str, source: CodeSource, progress: Progress) -> StagedCode:
+        """Bring the code there, unless the very same archive is there already.
 
         Raises:
             BadRequestError: the tree holds something that can't be sent.
             KedgeError: the bucket can't be used.
         """
-        found = source.summary().hash
-        if self._folder.exists(_code_key(run_id, found)):
-            return found
         with tempfile.TemporaryDirectory(prefix="kedge-code-") as folder:
             packed = Path(folder) / "code.tar.gz"
-            # The tree may have changed since: what was written counts.
             written = source.write(str(packed))
-            self._folder.upload(_code_key(run_id, written), packed, Tally(progress, packed.stat().st_size))
-        return written
+            with packed.open("rb") as archive:
+                sha256 = hashlib.file_digest(archive, "sha256").hexdigest()
+                key = run_key(run_id, f"code/{sha256}.tar.gz")
+                if not self._folder.has(key, archive):
+                    self._folder.upload(key, packed, Tally(progress, packed.stat().st_size))
+        return StagedCode(hash=written, sha256=sha256)
 
-    def put_start(self, run_id: str, config: RunConfig) -> None:
-        """Leave the command's configuration there.
+    def put_start(self, run_id: str, config: RunConfig) -> str:
+        """Leave the command's configuration there, and return its SHA-256.
 
         Raises:
             BadRequestError: it holds secrets, which must not lie in a bucket.
@@ -57,10 +62,12 @@ class S3Stage:
                 why="they are sent over SSH alone, and never lie in the bucket",
                 fix="leave `start: boot` out of the job file",
             )
-        self._folder.write(run_key(run_id, "start.json"), msgspec.json.encode(config))
+        content = msgspec.json.encode(config)
+        self._folder.write(run_key(run_id, "start.json"), content)
+        return hashlib.sha256(content).hexdigest()
 
     def put_agent(self, run_id: str, archive: bytes) -> str:
-        """Bring the agent's archive there, unless it is there already.
+        """Bring the agent's archive there, unless the very same one is there already.
 
         Returns:
             Its key below the run's place: `agent/<sha256>.tar.gz`.
@@ -70,10 +77,6 @@ class S3Stage:
         """
         name = f"agent/{hashlib.sha256(archive).hexdigest()}.tar.gz"
         key = run_key(run_id, name)
-        if not self._folder.exists(key):
+        if not self._folder.has(key, io.BytesIO(archive)):
             self._folder.write(key, archive)
         return name
-
-
-def _code_key(run_id: str, content_hash: str) -> str:
-    return run_key(run_id, f"code/{content_hash}.tar.gz")

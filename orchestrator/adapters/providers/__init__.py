@@ -108,12 +108,14 @@ class Backing:
         store: None where results wait on the machine.
         stage: None where machines can't start by themselves.
         data: where machines take the laptop's data from; None where that goes to them directly.
+        store_caveats: what the store exposes to a run's machine beyond that run, for whoever reads a plan.
     """
 
     provider: Provider
     store: ResultStore | None
     stage: Stage | None
     data: DataStage | None = None
+    store_caveats: tuple[str, ...] = ()
 
 
 def open_backing(name: str, context: Context) -> Backing:

@@ -101,8 +101,8 @@ class _Source:
     def _mirror(self) -> None:
         tally = Tally(self._source.target)
         with self._telling(tally):
-            mirror(self._layout, self._machine, self._source.source, self._target, tally)
-            self._remember(self._describe("", tally))
+            pin = mirror(self._layout, self._machine, self._source, self._target, tally)
+            self._remember(self._describe(pin, tally))
 
     def _fetch(self, patience: float) -> None:
         self._draft.prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSessi
     asks: dict[str, Callable[[], object]] = {
         "read": lambda: folder.read("x", 100),
         "stream": lambda: list(folder.stream("x", 0)),
-        "exists": lambda: folder.exists("x"),
+        "has": lambda: folder.has("x", io.BytesIO()),
         "write": lambda: folder.write("y", b"y"),
         "upload": lambda: folder.upload("y", large, silent),
         "results": lambda: S3Store(s3, BUCKET).manifest("r"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -64,12 +65,16 @@ class Lab:
         """Make the laptop's half, with shards of 64 KB, so that many of them are quick."""
         return BucketData(self.client, self.aws.bucket, state=state or self.state, clock=self.clock, shard_bytes=64_000)
 
-    def pull(self) -> int:
-        """Mirror on the machine; return the bytes that were fetched."""
+    def pin(self) -> str:
+        """Return the SHA-256 of the index that lies there, as the laptop tells the machine."""
+        return hashlib.sha256(self.aws.read(f"data/{NAME}/index.json.gz") or b"").hexdigest()
+
+    def pull(self, pin: str = "") -> int:
+        """Mirror on the machine what lies there, or what is pinned; return the bytes that were fetched."""
         client = Client(parse_place(self.aws.store_url), patience=2)
         steps = Steps()
         try:
-            pull(S3Store(client, f"data/{NAME}"), self.target, steps.add)
+            pull(S3Store(client, f"data/{NAME}"), self.target, steps.add, pin=pin or self.pin())
         finally:
             client.close()
         return steps.rows[-1][0] if steps.rows else 0

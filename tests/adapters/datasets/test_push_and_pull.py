@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from orchestrator.adapters.datasets.push import data_name
+from orchestrator.agent.errors import AgentError
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, UnreachableError
 from tests.adapters.buckets import asked
 from tests.adapters.datasets.lab import NAME, Lab, picture
@@ -90,7 +91,7 @@ def test_a_link_that_cannot_be_followed_is_refused(lab: Lab, target: str) -> Non
 
 
 def test_nothing_new_is_one_request(lab: Lab) -> None:
-    """The bucket isn't listed, no file is read, and the machine stats its own."""
+    """The bucket isn't listed, no file is read, and the machine, which has the pinned index, stats its own."""
     for number in range(50):
         lab.write(f"{number}.png", noise(3_000, number))
     assert lab.push() == 150_000
@@ -100,7 +101,7 @@ def test_nothing_new_is_one_request(lab: Lab) -> None:
     lab.pull()
     before = len(lab.aws.gate.asked)
     assert lab.pull() == 0
-    assert asked(lab.aws, since=before) == [f"GET /data/{NAME}/index.json.gz"]
+    assert asked(lab.aws, since=before) == []
 
 
 def test_only_what_changed_goes_up_and_comes_down(lab: Lab) -> None:
@@ -240,8 +241,10 @@ def test_a_shard_that_is_damaged_is_told_and_nothing_of_it_stands(lab: Lab) -> N
     assert picture(lab.target) == {}
 
 
-def test_a_push_during_a_pull_ends_in_the_new_data_set(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old index's shards are gone meanwhile: the machine takes the new index."""
+def test_a_push_during_a_pull_is_told_and_its_pin_brings_the_new_data_set(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old index's shards are gone meanwhile, and no other index is taken before the laptop has said its pin."""
     lab.write("a.bin", noise(60_000))
     lab.push()
     old = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
@@ -258,7 +261,9 @@ def test_a_push_during_a_pull_ends_in_the_new_data_set(lab: Lab, monkeypatch: py
         return asked_for(method, path)
 
     monkeypatch.setattr(lab.aws.gate, "fault_for", put_back)
-    lab.pull()
+    with pytest.raises(AgentError, match="damaged"):
+        lab.pull()
+    lab.pull(lab.pin())
     assert picture(lab.target) == picture(lab.source)
 
 

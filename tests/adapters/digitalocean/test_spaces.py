@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.code.source import GitCodeSource
+from orchestrator.adapters.providers import Context, open_backing
 from orchestrator.adapters.providers.digitalocean.spaces import Spaces, open_spaces, read_place
 from orchestrator.agent.s3client import parse_place
 from orchestrator.core.errors import BadRequestError
@@ -70,7 +73,7 @@ def test_a_machine_whose_keys_are_missing_says_so_at_once(aws: Aws, spaces: Spac
     url = spaces.store.url.replace("/opt/kedge/private", str(tmp_path))
     box = Box(tmp_path / "machine", store_url=url, env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.imds.url})
     try:
-        done = box.call("pull-code", "0123abcd")
+        done = box.call("pull-code", "--sha256", "0" * 64, "0123abcd")
     finally:
         box.close()
     assert done.returncode == 1
@@ -141,3 +144,25 @@ def test_naming_the_bucket_loads_no_sdk() -> None:
         timeout=60,
     )
     assert not {"boto3", "botocore", "pydo"} & set(done.stdout.split())
+
+
+def test_code_that_another_droplet_has_replaced_is_sent_again(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
+    """All droplets have the same keys. Spaces tells no SHA-256: what may be there already is written again."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text("print('hello')\n")
+    source = GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
+    staged = spaces.stage.put_code(RUN, source, nothing)
+    key = f"runs/{RUN}/code/{staged.sha256}.tar.gz"
+    aws.write(key, b"evil")
+    assert spaces.stage.put_code(RUN, source, nothing) == staged
+    assert hashlib.sha256(aws.read(key) or b"").hexdigest() == staged.sha256
+
+
+def test_a_plan_says_whose_results_a_droplets_keys_reach(tmp_path: Path) -> None:
+    """And only where there is such a bucket."""
+    bare = Context(state_dir=tmp_path, runtime_dir=tmp_path, clock=SystemClock(), key_file=tmp_path / "key")
+    assert open_backing("do", bare).store_caveats == ()
+    (said,) = open_backing("do", replace(bare, environ=NYC3)).store_caveats
+    assert "replaces other runs' results in mine" in said
+    assert KEYS["SPACES_SECRET_ACCESS_KEY"] not in said

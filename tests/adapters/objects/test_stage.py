@@ -1,4 +1,4 @@
-"""What machines find at boot lies in the bucket once, under its own content's name."""
+"""What machines find at boot lies in the bucket once, under its own content's name, whoever else writes there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import tarfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.code.source import GitCodeSource
 from orchestrator.adapters.objects.stage import S3Stage
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
+from orchestrator.core.ports import StagedCode
 from orchestrator.core.wire import RunConfig
 from tests.adapters.buckets import asked, laptop_client
 from tests.agent.aws import Aws, Fault
@@ -47,27 +49,48 @@ def code(tmp_path: Path) -> GitCodeSource:
     return GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
 
 
-def put(stage: S3Stage, code: GitCodeSource) -> str:
+def put(stage: S3Stage, code: GitCodeSource) -> StagedCode:
     return stage.put_code(RUN, code, lambda _done, _total: None)
 
 
-def test_code_lies_under_its_hash_as_the_stream_that_the_agent_takes(
+def key_of(staged: StagedCode) -> str:
+    return f"runs/{RUN}/code/{staged.sha256}.tar.gz"
+
+
+def test_code_lies_under_its_sha256_as_the_stream_that_the_agent_takes(
     aws: Aws, stage: S3Stage, code: GitCodeSource
 ) -> None:
     """A gzip'd tar whose last member is the manifest."""
-    code_hash = put(stage, code)
-    assert code_hash == code.summary().hash
-    raw = aws.read(f"runs/{RUN}/code/{code_hash}.tar.gz") or b""
+    staged = put(stage, code)
+    assert staged.hash == code.summary().hash
+    raw = aws.read(key_of(staged)) or b""
+    assert hashlib.sha256(raw).hexdigest() == staged.sha256
     with tarfile.open(fileobj=BytesIO(gzip.decompress(raw))) as tar:
         assert tar.getnames() == ["train.py", ".kedge-manifest.json"]
 
 
 def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: S3Stage, code: GitCodeSource) -> None:
     """One request tells."""
-    code_hash = put(stage, code)
+    staged = put(stage, code)
     before = len(aws.gate.asked)
-    assert put(stage, code) == code_hash
-    assert asked(aws, since=before) == [f"HEAD /runs/{RUN}/code/{code_hash}.tar.gz"]
+    assert put(stage, code) == staged
+    assert asked(aws, since=before) == [f"HEAD /{key_of(staged)}"]
+
+
+@pytest.mark.parametrize("size", [0, 20 << 20], ids=["in one piece", "in parts"])
+@pytest.mark.parametrize("checksum", ["SHA256", "CRC32"])
+def test_code_that_somebody_has_replaced_is_sent_again(
+    aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path, size: int, checksum: Any
+) -> None:
+    """S3 computes the checksums itself: an object can't claim another content's."""
+    (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(size))
+    staged = put(stage, code)
+    before = len(aws.gate.asked)
+    assert put(stage, code) == staged
+    assert asked(aws, since=before) == [f"HEAD /{key_of(staged)}"], "it was there, and was sent again"
+    aws.s3.put_object(Bucket=aws.bucket, Key=key_of(staged), Body=b"evil", ChecksumAlgorithm=checksum)
+    assert put(stage, code) == staged
+    assert hashlib.sha256(aws.read(key_of(staged)) or b"").hexdigest() == staged.sha256
 
 
 def test_large_code_goes_up_in_parts_with_checksums(
@@ -78,11 +101,11 @@ def test_large_code_goes_up_in_parts_with_checksums(
         for seed in range(20):
             file.write(hashlib.shake_128(bytes([seed])).digest(1 << 20))
     steps: list[tuple[int, int]] = []
-    code_hash = stage.put_code(RUN, code, lambda done, total: steps.append((done, total)))
+    staged = stage.put_code(RUN, code, lambda done, total: steps.append((done, total)))
     parts = [headers for method, path, headers in aws.gate.asked if method == "PUT" and "partNumber" in path]
     assert len(parts) == 2
     assert all("x-amz-checksum-sha256" in headers for headers in parts)
-    size = len(aws.read(f"runs/{RUN}/code/{code_hash}.tar.gz") or b"")
+    size = len(aws.read(key_of(staged)) or b"")
     assert steps[-1] == (size, size)
 
 
@@ -100,8 +123,9 @@ def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: S3Stage, code: 
 
 def test_the_start_holds_all_but_secrets(aws: Aws, stage: S3Stage) -> None:
     """A configuration with secrets is refused: a bucket is no place for them."""
-    stage.put_start(RUN, CONFIG)
-    assert json.loads(aws.read(f"runs/{RUN}/start.json") or b"")["envs"] == {"A": "é"}
+    sha256 = stage.put_start(RUN, CONFIG)
+    raw = aws.read(f"runs/{RUN}/start.json") or b""
+    assert (json.loads(raw)["envs"], hashlib.sha256(raw).hexdigest()) == ({"A": "é"}, sha256)
     secret = RunConfig(**{**{f: getattr(CONFIG, f) for f in CONFIG.__slots__}, "secrets": {"TOKEN": "hunter2"}})
     with pytest.raises(BadRequestError, match="TOKEN") as caught:
         stage.put_start(RUN, secret)
@@ -116,6 +140,9 @@ def test_the_agent_goes_up_once(aws: Aws, stage: S3Stage) -> None:
     before = len(aws.gate.asked)
     assert stage.put_agent(RUN, b"archive") == key
     assert asked(aws, since=before) == [f"HEAD /runs/{RUN}/{key}"]
+    aws.write(f"runs/{RUN}/{key}", b"evil")
+    assert stage.put_agent(RUN, b"archive") == key
+    assert aws.read(f"runs/{RUN}/{key}") == b"archive"
 
 
 def test_a_bucket_that_does_not_answer_is_unreachable(aws: Aws, stage: S3Stage) -> None:

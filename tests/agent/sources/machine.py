@@ -26,11 +26,11 @@ class Machine:
         self.store_url = ""
         self.patience = 5.0
 
-    def fetch(self, source: str, target: str = "data/set", **settings: str) -> Path:
+    def fetch(self, source: str, target: str = "data/set", index: str = "", **settings: str) -> Path:
         """Fetch one source, and return where it is."""
         config = RunConfig(
             run="r", job="j", mode="", command="", setup="", supervisor="nohup", restarts=0, restart_after=0, grace=0,
-            secrets=settings, data=(target,), sources=(DataSource(source, target),),
+            secrets=settings, data=(target,), sources=(DataSource(source, target, index),),
         )  # fmt: skip
         now = time.time()
         root = str(self.layout.root)

@@ -94,7 +94,9 @@ def make(
     provider = DigitalOceanProvider(tools, spaces, sister)
     if spaces is None:
         return Backing(provider=provider, store=None, stage=None)
-    return Backing(provider=provider, store=spaces.store, stage=spaces.stage, data=spaces.data)
+    return Backing(
+        provider=provider, store=spaces.store, stage=spaces.stage, data=spaces.data, store_caveats=spaces.caveats
+    )
 
 
 class DigitalOceanProvider:

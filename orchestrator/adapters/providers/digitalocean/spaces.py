@@ -1,7 +1,10 @@
 """A bucket of DigitalOcean's Spaces as the object store of runs: S3's protocol at an endpoint of its own.
 
 Spaces has no roles: the machine is brought the same keys as the laptop has, which reach all of their buckets, unless
-they are limited to this one (Spaces allows that).
+they are limited to this one. Nothing narrower can be had: DigitalOcean's API makes keys (`POST /v2/spaces/keys`) whose
+grants name a bucket and `read`, `readwrite` or `fullaccess`, never a prefix (API reference, Spaces Keys, 2026-11). Keys
+of one run's own would reach every other run's objects in the bucket as well. So what decides what runs is pinned
+(agent/pins.py), and the plan says what is left.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _SECRET = "SPACES_SECRET_ACCESS_KEY"  # noqa: S105 - a variable's name
 _KEYS_FILE = "spaces.json"
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
-_CHECKSUMS = ("ChecksumAlgorithm", "ChecksumSHA256", "ChecksumCRC32")
+_CHECKSUMS = ("ChecksumAlgorithm", "ChecksumMode", "ChecksumSHA256", "ChecksumCRC32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,15 @@ class Spaces:
         self.store = LateStore(self._open_store)
         self.stage = LateStage(self._open_stage)
         self.data = LateData(self._open_data)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What whoever takes over one machine can do with the keys that it was brought."""
+        return (
+            f"the machine gets this computer's Spaces keys, as every other one does: whoever takes it over reads and "
+            f"replaces other runs' results in {self._place.bucket}, not their code, which is pinned. Limit the keys to "
+            "that bucket; take another bucket, with keys of its own, for code that you don't trust",
+        )
 
     @property
     def secret_files(self) -> dict[str, str]:
