@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from benchmarks.pushing import NAME
 from benchmarks.rounds import BIN, CHECKOUT, Benchmark, Contender, main, timed
+from orchestrator.agent.dataindex import INDEX
 from orchestrator.agent.datasets import pull
 from orchestrator.agent.store import FolderStore
 
@@ -140,7 +142,8 @@ def verify(bench: Bench, prefix: str) -> None:
         CalledProcessError: it differs.
     """
     mirror = bench.root / "mirror"
-    pull(FolderStore(bench.bucket / prefix / NAME), mirror)
+    place = bench.bucket / prefix / NAME
+    pull(FolderStore(place), mirror, pin=hashlib.sha256((place / INDEX).read_bytes()).hexdigest())
     subprocess.run(["diff", "-rq", "--exclude=.kedge", str(bench.source), str(mirror)], check=True)
 
 
