@@ -16,9 +16,9 @@ _SYSTEMD = Path("/run/systemd/system")
 # forks is in the scope too. Where the scope is refused, the command starts all the same, in the group of its starter.
 # Delegate: a process that runs out of memory doesn't stop the others.
 _ENTER = """\
-scope=$1
-shift
-if {rights} busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
+scope=$1 rights=$2
+shift 2
+if $rights busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
     StartTransientUnit 'ssa(sv)a(sa(sv))' "$scope" fail 3 \
     PIDs au 1 $$ Delegate b true Description s 'kedge: the training command' 0 >/dev/null 2>&1; then
     for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -44,4 +44,4 @@ def in_own_scope(machine: MachineConfig, argv: Sequence[str], *, systemd: Path =
         return list(argv)
     rights = "" if os.geteuid() == 0 else "sudo -n"
     scope = f"kedge-run-{secrets.token_hex(4)}.scope"
-    return ["sh", "-c", _ENTER.format(rights=rights), "kedge-scope", scope, *argv]
+    return ["sh", "-c", _ENTER, "kedge-scope", scope, rights, *argv]

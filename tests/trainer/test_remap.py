@@ -132,6 +132,20 @@ def test_file_that_would_run_code_is_refused_and_what_it_calls_is_named(
     assert [path.name for path in tmp_path.iterdir()] == ["old.pth"]
 
 
+@pytest.mark.parametrize(
+    ("version", "is_read"),
+    [("2.5.1", False), ("2.5.1+cu124", False), ("1.13.0", False), ("2", False), ("2.6.0", True), ("2.13.0+cpu", True)],
+)
+def test_pickles_are_read_by_no_torch_that_could_be_made_to_run_them(
+    version: str, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Up to 2.5.1 `weights_only` could be got around (CVE-2025-32434): not even a harmless file is read there."""
+    torch.save(WEIGHTS, tmp_path / "old.pth")
+    monkeypatch.setattr(torch, "__version__", version)
+    assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == (0 if is_read else 2)
+    assert ("2.6" in capsys.readouterr().err) is not is_read
+
+
 def test_harmless_objects_are_refused_by_name_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Arguments kept beside the weights, as many training scripts do: named, with a way out."""
     torch.save({"model": WEIGHTS, "args": argparse.Namespace(lr=1)}, tmp_path / "old.pth")

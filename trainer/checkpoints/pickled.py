@@ -1,13 +1,13 @@
 """Files of torch.save, read without running what is in them: plain containers and tensors, or not at all."""
 
 import io
-import pickle
 import pickletools
 import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 import torch
@@ -23,10 +23,13 @@ _LOAD_ERRORS = (
     AttributeError,
     TypeError,
     AssertionError,
-    pickle.UnpicklingError,
+    UnpicklingError,
 )
 # What torch.save's own containers and tensors are made by.
 _HARMLESS = ("torch.", "collections.OrderedDict")
+_SAFE_SINCE = (2, 6)
+"""The torch whose `weights_only` holds. Source: CVE-2025-32434 (GHSA-53q9-r3pm-6pq6): up to 2.5.1 a file could run code
+in spite of it."""
 # Before it came to zip files, torch.save wrote a few pickles in a row: magic number, version, system, content, keys.
 _PICKLES_IN_A_ROW = 5
 
@@ -40,9 +43,10 @@ def read_pickled(path: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        UnsafeFileError: reading it would run code; the message names what.
+        UnsafeFileError: reading it would run code; the message names what. Or this torch couldn't keep it from that.
         ValueError: it is cut short, altered, or none of torch's.
     """
+    _require_safe_torch(str(torch.__version__))
     try:
         if zipfile.is_zipfile(path):
             _check_zip(path)
@@ -65,6 +69,13 @@ def list_calls(path: Path) -> list[str]:
         for _ in range(_PICKLES_IN_A_ROW):
             names.update(_globals(stream))
     return sorted(name for name in names if not name.startswith(_HARMLESS))
+
+
+def _require_safe_torch(version: str) -> None:
+    """Refuse before a byte is read: which older torch reads which file without danger, nobody knows."""
+    numbers = [int(number) for number in version.split(".")[:2] if number.isdigit()]
+    if tuple(numbers) < _SAFE_SINCE:
+        raise UnsafeFileError(f"with torch {version} it could run code, which 2.6 and newer prevent")
 
 
 def _check_zip(path: Path) -> None:
