@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 
-.PHONY: help demo test lint types contracts unit cloud bench setup system tools clean
+.PHONY: help demo test nightly audit lint types contracts unit cloud bench lock setup system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,15 @@ contracts:
 unit:
 	$(BIN)/pytest -n 3 --dist worksteal
 
+nightly: setup audit ## What is too slow, or too dependent on others, for every change
+
+# Known vulnerabilities in what is locked. It asks the public advisory database, and installs nothing.
+audit:
+	$(BIN)/pip-audit --require-hashes --disable-pip -r locks/tests.txt
+
+lock: setup ## Write locks/ anew; ARGS=--upgrade takes newer versions
+	$(BIN)/python locks/write.py $(ARGS)
+
 cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand (root, Linux)
 	$(BIN)/python -m tests.cloudbox $(ARGS)
 
@@ -50,12 +59,12 @@ tools: system $(READY)
 	@bash infra/setup/system.sh tests
 	@$(BIN)/python -m tests.cloudbox.nspawn_needs
 
-$(DEMO_READY): pyproject.toml constraints.txt
+$(DEMO_READY): pyproject.toml constraints.txt locks/trainer.txt
 	@bash infra/setup/python.sh $(VENV) trainer
 	@touch $(DEMO_READY)
 
-$(READY): pyproject.toml constraints.txt
-	@bash infra/setup/python.sh $(VENV) trainer,dev
+$(READY): pyproject.toml constraints.txt locks/tests.txt
+	@bash infra/setup/python.sh $(VENV) tests
 	@touch $(READY) $(DEMO_READY)
 
 clean: ## Remove what set-up made

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the virtual environment in the given folder, with kedge and the given extras, separated by commas.
+# Makes the virtual environment in the given folder, with kedge and what one of the locks names: kedge, trainer or tests.
 set -euo pipefail
 
 venv=$1
-extras=$2
+lock=$2
 
 python=
 for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
@@ -29,4 +29,10 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 echo "Installing kedge into $venv (the trainer's torch takes a while)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+# Every file as it was when it was locked, or nothing.
+"${pip[@]}" --require-hashes -r "locks/$lock.txt"
+# In no lock: which of its builds fits is the computer's.
+[ "$lock" = kedge ] || "${pip[@]}" -c constraints.txt torch
+# What builds it has been locked, too.
+"${pip[@]}" --no-deps --no-build-isolation -e .

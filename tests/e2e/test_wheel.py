@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,17 +16,30 @@ from tests.laptop import Laptop
 CHECKOUT = Path(__file__).parents[2]
 
 
+def build(source: Path, dist: Path, *, umask: int = 0o022) -> Path:
+    """Build the wheel of a tree, and return it."""
+    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(source)]
+    subprocess.run(argv, check=True, capture_output=True, umask=umask)
+    (wheel,) = dist.glob("*.whl")
+    return wheel
+
+
+def copy_tracked(target: Path) -> Path:
+    """Copy what git tracks, as a clone has it."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    for name in listed.decode().split("\0"):
+        if name and (CHECKOUT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, target / name)
+    return target
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the built wheel is installed."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(CHECKOUT)],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = (folder / "dist").glob("*.whl")
+    wheel = build(CHECKOUT, folder / "dist")
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
     return folder / "site"
 
@@ -66,3 +82,27 @@ def test_an_installed_kedge_brings_its_jobs_templates_and_trainer(installed: Lap
     plan = installed.kedge("plan", "--job", "digits", "--mode", "validate")
     assert "the bundled trainer" in plan
     assert "copy: kedge-results/digits-" in plan
+
+
+def test_two_builds_of_the_same_source_are_the_same_bytes(tmp_path: Path) -> None:
+    """Whoever builds it, whenever, in whichever folder and with whichever umask: others can check a published one."""
+    first, second = (copy_tracked(tmp_path / name) for name in ("a", "another folder"))
+    for path in second.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o020)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    wheels = [build(first, tmp_path / "1"), build(second, tmp_path / "2", umask=0o077)]
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        names = set(wheel.namelist())
+    assert "kedge-0.1.0.dist-info/sboms/kedge.cdx.json" in names
+    assert "orchestrator/_resources/infra/jobs/digits.yaml" in names
+
+
+def test_a_wheel_takes_nothing_along_that_git_ignores(tmp_path: Path) -> None:
+    """A file of tokens beside the reaper's units, and what Python has compiled, stay at home."""
+    source = copy_tracked(tmp_path / "source")
+    for litter in ("infra/reaper/reaper.env", "infra/.env", "infra/selftest/__pycache__/train.cpython-311.pyc"):
+        (source / litter).parent.mkdir(exist_ok=True)
+        (source / litter).write_text("DIGITALOCEAN_ACCESS_TOKEN=dop_v1_secret")
+    with zipfile.ZipFile(build(source, tmp_path / "dist")) as wheel:
+        assert [name for name in wheel.namelist() if b"dop_v1_secret" in wheel.read(name)] == []

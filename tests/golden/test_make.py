@@ -16,6 +16,7 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout in which nothing was ever made."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(_ROOT / name, tmp_path)
+    shutil.copytree(_ROOT / "locks", tmp_path / "locks")
     return tmp_path
 
 
@@ -29,22 +30,28 @@ def test_the_demo_installs_the_trainer_and_no_development_tools(checkout: Path) 
     """Who only looks waits for no linter, box or type checker."""
     commands = plan(checkout, "demo")
     assert "bash infra/setup/python.sh .venv trainer" in commands
-    assert not any("dev" in command or "system.sh tests" in command for command in commands)
+    assert not any("python.sh .venv tests" in command or "system.sh tests" in command for command in commands)
 
 
-def test_only_the_extras_that_make_names_are_installed(checkout: Path) -> None:
-    """The script takes them from the Makefile's line."""
+def test_what_is_installed_is_locked_but_for_torch(checkout: Path) -> None:
+    """By hash, the tools that build kedge too: no step resolves anything by itself, except torch."""
     python = checkout / ".venv/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho "$@" >"{checkout}/called"\n')
+    python.write_text(f'#!/bin/sh\necho "$@" >>"{checkout}/called"\n')
     python.chmod(0o755)
     subprocess.run(["bash", _ROOT / "infra/setup/python.sh", ".venv", "trainer"], cwd=checkout, check=True)
-    assert (checkout / "called").read_text().endswith(" -e .[trainer]\n")
+    called = [line for line in (checkout / "called").read_text().splitlines() if " install " in line]
+    steps = [line.partition("--disable-pip-version-check ")[2] for line in called]
+    assert steps == [
+        "--require-hashes -r locks/trainer.txt",
+        "-c constraints.txt torch",
+        "--no-deps --no-build-isolation -e .",
+    ]
 
 
 def test_an_environment_for_tests_does_for_the_demo(checkout: Path) -> None:
     """`make demo` after `make test` installs nothing."""
-    assert "bash infra/setup/python.sh .venv trainer,dev" in plan(checkout, "test")
+    assert "bash infra/setup/python.sh .venv tests" in plan(checkout, "test")
     (checkout / ".venv").mkdir()
     for name in (".ready", ".ready-demo"):
         (checkout / ".venv" / name).touch()

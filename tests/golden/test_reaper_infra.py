@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -49,12 +50,28 @@ def test_the_workflow_runs_hourly_with_tokens_from_secrets() -> None:
     """It may read the repository, and nothing else of it; no token stands in the file."""
     read = workflow()
     assert rounds_a_day() == 24
-    assert read["permissions"] == {"contents": "read"}
     (job,) = read["jobs"].values()
+    assert (read["permissions"], job["permissions"]) == ({}, {"contents": "read"})
     env = job["steps"][-1]["env"]
     tokens = [value for name, value in env.items() if name.endswith("TOKEN")]
     assert len(tokens) == 2
     assert all(value.startswith("${{ secrets.") for value in tokens)
+
+
+def test_what_the_workflow_runs_beside_the_tokens_is_pinned() -> None:
+    """Actions by commit, packages by hash and without building any; tokens are in the last step alone."""
+    (job,) = workflow()["jobs"].values()
+    used = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", action) for action in used), used
+    *before, last = job["steps"]
+    assert "secrets." not in str((before, {**job, "steps": []}))
+    assert "pip" not in last["run"]
+    installs = [line for step in before for line in step.get("run", "").splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert {"--require-hashes", "--only-binary", "locks/kedge.txt"} <= set(installs[0].split())
+    assert {"--no-deps", "--no-build-isolation"} <= set(installs[1].split())
+    assert (resource("infra").parent / "locks" / "kedge.txt").is_file()
 
 
 def test_a_month_of_rounds_fits_into_githubs_free_minutes() -> None:
