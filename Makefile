@@ -39,7 +39,7 @@ nightly: setup audit ## What is too slow, or too dependent on others, for every 
 
 # Known vulnerabilities in what is locked. It asks the public advisory database, and installs nothing.
 audit:
-	$(BIN)/pip-audit --require-hashes --disable-pip -r locks/tests.txt
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r locks/tests.txt
 
 lock: setup ## Write locks/ anew; ARGS=--upgrade takes newer versions
 	$(BIN)/python locks/write.py $(ARGS)

@@ -160,7 +160,10 @@ def test_code_that_another_droplet_has_replaced_is_sent_again(aws: Aws, spaces: 
 
 
 def test_a_plan_says_whose_results_a_droplets_keys_reach(tmp_path: Path) -> None:
-    """And only where there is such a bucket."""
+    """And only where there is such a bucket.
+
+    fact: do-spaces-key-grants
+    """
     bare = Context(state_dir=tmp_path, runtime_dir=tmp_path, clock=SystemClock(), key_file=tmp_path / "key")
     assert open_backing("do", bare).store_caveats == ()
     (said,) = open_backing("do", replace(bare, environ=NYC3)).store_caveats

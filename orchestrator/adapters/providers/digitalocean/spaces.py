@@ -1,10 +1,8 @@
 """A bucket of DigitalOcean's Spaces as the object store of runs: S3's protocol at an endpoint of its own.
 
 Spaces has no roles: the machine is brought the same keys as the laptop has, which reach all of their buckets, unless
-they are limited to this one. Nothing narrower can be had: DigitalOcean's API makes keys (`POST /v2/spaces/keys`) whose
-grants name a bucket and `read`, `readwrite` or `fullaccess`, never a prefix (API reference, Spaces Keys, 2026-11). Keys
-of one run's own would reach every other run's objects in the bucket as well. So what decides what runs is pinned
-(agent/pins.py), and the plan says what is left.
+they are limited to this one. Nothing narrower can be had (fact: do-spaces-key-grants). So what decides what runs is
+pinned (agent/pins.py), and the plan says what is left.
 """
 
 from __future__ import annotations
