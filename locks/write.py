@@ -3,6 +3,7 @@
     kedge.txt        what kedge needs on a laptop, and what builds it
     trainer.txt      and what the bundled trainer needs
     tests.txt        and what lints and tests need
+    machine.txt      what the agent installs by itself, on machines that lack it; agent/locked.py says the same
     kedge.cdx.json   kedge.txt as a software bill of materials, which the wheel carries
 
 Each file of a package is named by its SHA-256 as the public index has it, and no index is named: whichever one somebody
@@ -24,7 +25,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
 EXTRAS: dict[str, tuple[str, ...]] = {"kedge": (), "trainer": ("trainer",), "tests": ("trainer", "dev")}
-"""Which extras of the project each lock has."""
+"""Which extras of the project each of these locks has."""
+
+MACHINE = ("pip", "uv")
+"""What the agent installs by itself."""
+
+LOCKED = ROOT / "orchestrator" / "agent" / "locked.py"
+_OLDEST_MACHINE = "3.10"
+"""The oldest Python that the agent runs on."""
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 _UNLOCKED = re.compile(r"torch\b")
@@ -73,19 +81,33 @@ def describe(name: str, version: str, pins: Iterable[tuple[str, str]]) -> str:
     return json.dumps(bill, indent=1) + "\n"
 
 
+def render_locked(lock: str) -> str:
+    """Write the agent's module: it has no other files than modules."""
+    texts = dict(zip((name for name, _ in read_pins(lock)), re.split(r"\n(?=[a-z])", lock.rstrip("\n")), strict=True))
+    lines = ['"""What the agent installs by itself, as pip reads it; `make lock` writes it."""']
+    lines += [f'{name.upper()} = """\\\n{text}\n"""'.replace(" \\\n", " \\\\\n") for name, text in texts.items()]
+    return "\n\n".join(lines) + "\n"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write all of them; what is locked stays where it is, unless an upgrade is asked for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     oldest = project["project"]["requires-python"].removeprefix(">=")
     for lock, extras in EXTRAS.items():
-        with tempfile.NamedTemporaryFile("w", suffix=".in") as wanted:
-            wanted.write("\n".join(requirements(project, extras)) + "\n")
-            wanted.flush()
-            uv = [sys.executable, "-m", "uv", "pip", "compile", *_OPTIONS, "--python-version", oldest, *arguments]
-            subprocess.run([*uv, wanted.name, "-o", str(LOCKS / f"{lock}.txt")], check=True)
+        _lock(lock, requirements(project, extras), oldest, arguments)
+    _lock("machine", MACHINE, _OLDEST_MACHINE, arguments)
+    LOCKED.write_text(render_locked((LOCKS / "machine.txt").read_text()))
     about, pins = project["project"], read_pins((LOCKS / "kedge.txt").read_text())
     (LOCKS / "kedge.cdx.json").write_text(describe(about["name"], about["version"], pins))
     return 0
+
+
+def _lock(lock: str, wanted: Iterable[str], python: str, arguments: Sequence[str]) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
+        file.write("\n".join(wanted) + "\n")
+        file.flush()
+        uv = [sys.executable, "-m", "uv", "pip", "compile", *_OPTIONS, "--python-version", python, *arguments]
+        subprocess.run([*uv, file.name, "-o", str(LOCKS / f"{lock}.txt")], check=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""pip where an image has none, and uv where somebody asks for it. Neither needs root."""
+"""pip where an image has none, and uv where somebody asks for it: the files that were locked. Neither needs root."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shlex
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from . import locked
 from .errors import AgentError
 
-ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
-"""pip as one file that a Python runs. Source: pip's documentation, "Installation", "Standalone zip application"."""
+WHEELS = "https://files.pythonhosted.org/packages/py3/p/pip/"
+"""Where pip's wheels are, by their names alone. Source: CPython, Tools/build/bundle_ensurepip_wheels.py."""
 
 _INSTALL_SECONDS = 300.0
 _FETCH_SECONDS = 30.0
@@ -20,7 +23,8 @@ _FETCH_LIMIT_BYTES = 32 << 20
 # The guard is for an installer that says it has done what it hasn't.
 _UV = """#!/bin/sh
 # kedge: uv comes with its first use.
-if [ -z "$KEDGE_UV_FETCHED" ] && {python} -m pip install --quiet --ignore-installed --retries 1 uv >&2; then
+if [ -z "$KEDGE_UV_FETCHED" ] &&
+    {python} -m pip install --quiet --ignore-installed --retries 1 --require-hashes -r {lock} >&2; then
     KEDGE_UV_FETCHED=1 exec "$0" "$@"
 fi
 echo "kedge: uv can't be installed on this machine; pip does the same" >&2
@@ -28,8 +32,14 @@ exit 1
 """
 
 
-def ensure_pip(python: Path, env: Mapping[str, str], *, zipapp: str = ZIPAPP) -> None:
-    """Bring pip into a virtual environment: that which its Python carries along, else the one that its makers publish.
+def ensure_pip(python: Path, env: Mapping[str, str], *, lock: str = locked.PIP, wheels: str = WHEELS) -> None:
+    """Bring pip into a virtual environment: that which its Python carries along, else the one that was locked.
+
+    Args:
+        python: the environment's.
+        env: pip's environment.
+        lock: the version, and the SHA-256 of its files.
+        wheels: the address of the folder with its wheel.
 
     Raises:
         AgentError: neither can be had.
@@ -37,19 +47,32 @@ def ensure_pip(python: Path, env: Mapping[str, str], *, zipapp: str = ZIPAPP) ->
     try:
         call([str(python), "-Im", "ensurepip", "--default-pip"], "its Python has no ensurepip", env)
     except AgentError as missing:
-        file = python.parent.parent / "pip.pyz"
-        try:
-            with urllib.request.urlopen(zipapp, timeout=_FETCH_SECONDS) as answer:  # noqa: S310 - a constant, or a test's
-                file.write_bytes(answer.read(_FETCH_LIMIT_BYTES))
-        except OSError as err:
-            raise AgentError("pip can't be had", why=f"{missing}; {zipapp}: {err}".replace("\n", "; ")) from err
-        call([str(python), str(file), "install", "--quiet", "pip"], "pip can't be installed", env)
+        wheel = _fetch_wheel(lock, wheels, python.parent.parent, why=str(missing))
+        install = [f"{wheel}/pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+        call([str(python), *install], "pip can't be installed", env)
 
 
 def offer_uv(programs: Path) -> None:
     """Put a program called uv into an environment, which replaces itself by the real one when it is called."""
-    (programs / "uv").write_text(_UV.format(python=shlex.quote(str(programs / "python"))))
+    lock = programs.parent / "uv.txt"
+    lock.write_text(locked.UV)
+    (programs / "uv").write_text(_UV.format(python=shlex.quote(str(programs / "python")), lock=shlex.quote(str(lock))))
     (programs / "uv").chmod(0o755)
+
+
+def _fetch_wheel(lock: str, wheels: str, folder: Path, *, why: str) -> Path:
+    version, *hashes = re.findall(r"==(\S+)|--hash=sha256:([0-9a-f]{64})", lock)
+    wheel = folder / f"pip-{version[0]}-py3-none-any.whl"
+    address = wheels + wheel.name
+    try:
+        with urllib.request.urlopen(address, timeout=_FETCH_SECONDS) as answer:  # noqa: S310 - a constant, or a test's
+            content = answer.read(_FETCH_LIMIT_BYTES)
+    except OSError as err:
+        raise AgentError("pip can't be had", why=f"{why}; {address}: {err}".replace("\n", "; ")) from err
+    if hashlib.sha256(content).hexdigest() not in {sha256 for _, sha256 in hashes}:
+        raise AgentError("pip can't be had", why=f"{why}; {address} isn't the file that was locked".replace("\n", "; "))
+    wheel.write_bytes(content)
+    return wheel
 
 
 def call(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import re
-import shutil
 import subprocess
-import zipapp
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pip
 import pytest
 from uv import find_uv_bin
 
+from orchestrator.agent.errors import AgentError
 from orchestrator.agent.pips import ensure_pip
 from orchestrator.agent.pythonenv import ask_python, make_virtual_environment
 from tests.agent.box import Box
@@ -151,18 +151,21 @@ def test_a_machine_where_pip_cannot_be_had_says_so_and_runs(make_machine: Callab
 
 
 def test_pip_is_fetched_where_no_python_has_one(tmp_path: Path) -> None:
-    """As the one file that its makers publish."""
+    """Its wheel, as it was locked; another file under that name isn't even kept."""
     programs = make_system_python(tmp_path / "usr", hides=("venv", "ensurepip"))
-    source = tmp_path / "zipapp"
-    shutil.copytree(Path(pip.__file__).parent, source / "pip")
-    zipapp.create_archive(source, tmp_path / "pip.pyz", main="pip._internal.cli.main:main")
-    wheels = tmp_path / "wheels"
-    packed = write_wheel(wheels, "pip", "99.0", {"pip/__init__.py": b"", "pip/__main__.py": b"print('it runs')\n"})
-    env = {"PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packed.parent)}
+    source = Path(pip.__file__).parent
+    files = {f"pip/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    wheel = write_wheel(tmp_path / "wheels", "pip", "99.0", files)
+    env = {"PATH": "/usr/bin:/bin"}
     make_virtual_environment(tmp_path / "env", ask_python(str(programs / "python3"), env))
     python = tmp_path / "env/bin/python"
-    ensure_pip(python, env, zipapp=(tmp_path / "pip.pyz").as_uri())
-    assert subprocess.run([python, "-m", "pip"], capture_output=True, check=True).stdout == b"it runs\n"
+    where = f"{wheel.parent.as_uri()}/"
+    with pytest.raises(AgentError, match="pip can't be had") as caught:
+        ensure_pip(python, env, lock=lock_of(wheel).replace("sha256:", f"sha256:{'0' * 64} #"), wheels=where)
+    assert "isn't the file that was locked" in str(caught.value.why)
+    assert not list((tmp_path / "env").glob("*.whl"))
+    ensure_pip(python, env, lock=lock_of(wheel), wheels=where)
+    assert subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=True).stdout
 
 
 def test_the_environment_is_made_once(make_machine: Callable[..., Box], tmp_path: Path, wheels: Path) -> None:
@@ -214,10 +217,32 @@ def uv_wheel(folder: Path, script: bytes = UV) -> Path:
     return write_wheel(folder, "uv", "1.0", {"uv-1.0.data/scripts/uv": script}).parent
 
 
+def lock_of(wheel: Path) -> str:
+    name, version = wheel.name.split("-")[:2]
+    return f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+
+
+def offer(box: Box, wheels: Path) -> None:
+    """Let the machine's index have this uv, and its agent have locked it."""
+    box.env["PIP_FIND_LINKS"] = str(wheels)
+    (wheel,) = wheels.glob("*.whl")
+    (box.root / "agent/kedge_agent/locked.py").write_text(f"PIP = ''\nUV = {lock_of(wheel)!r}\n")
+
+
+def test_a_uv_that_was_not_locked_is_not_installed(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """An index that somebody else has filled, with the version that was asked for."""
+    box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
+    offer(box, uv_wheel(tmp_path / "index"))
+    uv_wheel(tmp_path / "index", b"#!/bin/sh\necho evil\n")
+    assert outcome(box, "true", setup="uv pip install toy") == "failed"
+    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in box.log()
+    assert "evil" not in box.log()
+
+
 def test_uv_comes_with_its_first_use(make_machine: Callable[..., Box], tmp_path: Path) -> None:
     """No launch waits for it, and nobody needs root for it."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
-    box.env["PIP_FIND_LINKS"] = str(uv_wheel(tmp_path / "index"))
+    offer(box, uv_wheel(tmp_path / "index"))
     assert outcome(box, "uv pip list; uv version") == "succeeded", box.log()
     assert f" uv of {box.root}/env: pip list\n" in box.log()
     assert f" uv of {box.root}/env: version\n" in box.log()
@@ -228,7 +253,7 @@ def test_the_real_uv_installs_beside_the_images_torch(make_machine: Callable[...
     write_wheel(tmp_path / "pypi", "torch", "99.0", {"torch/__init__.py": b"__version__ = '99.0'\n"})
     write_wheel(tmp_path / "pypi", "toy", "1.0", requires="torch>=2")
     box = make_gpu_machine(make_machine, tmp_path, index=make_index(tmp_path / "rocm"))
-    box.env["PIP_FIND_LINKS"] = str(uv_wheel(tmp_path / "index", Path(find_uv_bin()).read_bytes()))
+    offer(box, uv_wheel(tmp_path / "index", Path(find_uv_bin()).read_bytes()))
     box.env |= {"UV_DEFAULT_INDEX": (tmp_path / "pypi").as_uri(), "UV_NO_CONFIG": "1", "UV_OFFLINE": "1"}
     setup = "uv pip install toy && ! uv pip install --upgrade torch==99.0 && uv --version"
     assert outcome(box, f"{SEES}; uv pip list", setup=setup) == "succeeded", box.log()
