@@ -18,16 +18,23 @@ from pathlib import Path
 
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_ROOT, CLOUD_USER
 from orchestrator.core.wire import BootOrder, MachineConfig
-
-USER = "kedge"
-"""Whom the machine's user-data makes, and who owns the machine's folder."""
 
 STATE = "/var/lib/kedge"
 """A folder of root's: the deadline, and secrets that only root reads."""
 
 END_UNIT = "kedge-deadline.service"
 """Ends the machine, at the deadline or when somebody starts it before."""
+
+RUN_UNIT = "kedge-run.service"
+"""Runs the command where its supervisor is systemd; its text is root's, so that the job can't change as whom it runs."""
+
+ASK = f"{CLOUD_ROOT}/boot/ask.sh"
+"""What the job's user may ask of root, by the lines of `_render_rights` in sudoers."""
+
+END_COMMAND = ("sudo", "-n", "/bin/sh", ASK, "end")
+"""What the agent, which is the job's user's, ends the machine with."""
 
 UNREADY_SECONDS = 600
 """How long a machine stays whose agent doesn't come: time enough for somebody to look."""
@@ -59,6 +66,8 @@ _AGENT = Path(__file__).resolve().parent.parent / "agent"
 _UNITS = "/etc/systemd/system"
 _MARGIN_SHARE = 20
 _MARGIN_MOST_SECONDS = 60
+# A run that is asked to stop ends within its job's grace, which its runner keeps; nobody else has to.
+_STOP_SECONDS = 3600
 
 
 class Origin(StrEnum):
@@ -120,6 +129,7 @@ class BootSpec:
         agent_sha256: of the archive that lies at `agent/<sha256>.tar.gz` under the run's prefix of the store; empty
             where the agent is brought over SSH.
         unready_seconds: from each boot on; a machine on which the agent doesn't run by then ends itself.
+        sudo: the job's user may become root.
         end_script: tried before the machine is powered off, by root; empty where powering off ends it.
     """
 
@@ -131,6 +141,7 @@ class BootSpec:
     host_public_key: str
     agent_sha256: str = ""
     unready_seconds: int = UNREADY_SECONDS
+    sudo: bool = False
     end_script: str = ""
     volumes: tuple[BootVolume, ...] = ()
 
@@ -166,7 +177,9 @@ def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disks: 
     return render(
         "boot/user-data.yaml.j2",
         spec=spec,
-        user=USER,
+        admin=CLOUD_ADMIN,
+        user=CLOUD_USER,
+        rights=_render_rights(spec),
         deadline=render_deadline(spec).rstrip("\n"),
         upgrades=UPGRADES,
         files={path: text.rstrip("\n") for path, text in files.items()},
@@ -200,7 +213,7 @@ def render_deadline(spec: BootSpec) -> str:
 
 
 def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
-    whose = {"root": spec.machine.root, "user": USER}
+    whose = {"root": spec.machine.root, "user": CLOUD_USER}
     prepare = render(
         "boot/prepare.sh.j2",
         deadline_file=_deadline_file(spec.machine),
@@ -210,6 +223,7 @@ def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
     )
     unready = render("boot/unready.sh.j2", unready_seconds=spec.unready_seconds, end_unit=END_UNIT, **whose)
     scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare, "unready": unready}
+    scripts["ask"] = render("boot/ask.sh.j2", end_unit=END_UNIT, run_unit=RUN_UNIT, user=CLOUD_USER)
     scripts["scratch"] = render("boot/scratch.sh.j2", names=disks, wait=SCRATCH_WAIT_SECONDS, **whose)
     if not spec.agent_sha256:
         scripts["supply"] = render("boot/supply.sh.j2", state=STATE, **whose)
@@ -227,11 +241,26 @@ def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
 
 
 def _render_units(spec: BootSpec) -> dict[str, str]:
-    values = {"root": spec.machine.root, "user": USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
+    values = {"root": spec.machine.root, "user": CLOUD_USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
     units = {name: render(f"boot/{name}.j2", **values) for name in ("kedge-boot.service", "kedge-watch.service")}
+    units[RUN_UNIT] = _render_run_unit(spec.machine.root)
     units["kedge-unready.service"] = render("boot/kedge-unready.service.j2", root=spec.machine.root)
     units["kedge-unready.timer"] = render("boot/kedge-unready.timer.j2", unready_seconds=spec.unready_seconds)
     return units
+
+
+def _render_run_unit(root: str) -> str:
+    return render(
+        "systemd/kedge-run.service.j2", description="the run", root=root, user=CLOUD_USER, stop_seconds=_STOP_SECONDS
+    )
+
+
+def _render_rights(spec: BootSpec) -> str:
+    """Write what the job's user may do as root, in the words of sudoers."""
+    if spec.sudo:
+        return "ALL=(ALL) NOPASSWD:ALL"
+    # The script checks what `*` stands for.
+    return "ALL=(root) NOPASSWD: " + ", ".join(f"/bin/sh {ASK} {request}" for request in ("end", "start", "scope *"))
 
 
 def _deadline_file(machine: MachineConfig) -> str:

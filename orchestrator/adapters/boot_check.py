@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from orchestrator.adapters.boot import USER, BootSpec, render_deadline
+from orchestrator.adapters.boot import BootSpec, render_deadline
 from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_USER
 
 _GZIP = b"\x1f\x8b"
 _HEAD = "#cloud-config\n"
@@ -37,9 +38,10 @@ def check_user_data(content: bytes, spec: BootSpec, files: Mapping[str, str]) ->
     arms = (*_ARMS, str(spec.lifetime_seconds))
     if first != _ended(render_deadline(spec)) or not all(part in first for part in arms):
         raise _unreadable("the first thing that it does isn't to arm the deadline")
-    users = [user for user in _list(config.get("users")) if isinstance(user, dict) and user.get("name") == USER]
-    if [user.get("ssh_authorized_keys") for user in users] != [[spec.authorized_key]]:
-        raise _unreadable(f"the user {USER} doesn't get the key that kedge connects with")
+    users = [user for user in _list(config.get("users")) if isinstance(user, dict)]
+    for name in (CLOUD_ADMIN, CLOUD_USER):
+        if [user.get("ssh_authorized_keys") for user in users if user.get("name") == name] != [[spec.authorized_key]]:
+            raise _unreadable(f"the user {name} doesn't get the key that kedge connects with")
     keys = {"ecdsa_private": spec.host_private_key, "ecdsa_public": spec.host_public_key}
     if config.get("ssh_keys") != keys:
         raise _unreadable("the host key isn't the one by which kedge knows the machine")

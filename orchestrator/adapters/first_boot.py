@@ -47,6 +47,7 @@ def plan_first_boot(
         host_private_key=key.private,
         host_public_key=key.public,
         agent_sha256=agent_sha256,
+        sudo=order.sudo,
         end_script=end_script,
         volumes=tuple(volumes),
     )

@@ -1,7 +1,7 @@
 """Fetch the agent with the machine's own role, before there is an agent.
 
-User-data carries MODULES alone, as `kedge_agent/` in an archive, which is why they are small; it runs, as the owner of
-the root and where it was unpacked, `python3 -EsS -m kedge_agent.bootstrap ROOT SHA256`.
+User-data carries MODULES alone, as `kedge_agent/` in an archive, which is why they are small; root runs, where it
+was unpacked, `python3 -EsS -m kedge_agent.bootstrap ROOT SHA256 USER`: the agent is root's, and the job's user runs it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -33,7 +35,7 @@ _AGAIN_SECONDS = 2.0
 
 def main(argv: Sequence[str]) -> int:
     """Fetch, verify, unpack and install; say in boot.jsonl, and on failure in the sentinel, how it went."""
-    root, sha256 = Path(argv[0]), argv[1]
+    root, sha256, user = Path(argv[0]), argv[1], argv[2]
     began = time.time()
     error = ""
     try:
@@ -41,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     except (OSError, ValueError, KeyError, tarfile.TarError, subprocess.SubprocessError) as err:
         error = f"{type(err).__name__}: {err}"
         sys.stderr.write(f"the agent can't be installed: {error}\n")
+    _become(user)
     phase = {"phase": "agent", "began": began, "ended": time.time(), "ok": not error, "error": error}
     with (root / "boot.jsonl").open("a") as phases:
         phases.write(json.dumps(phase) + "\n")
@@ -48,6 +51,15 @@ def main(argv: Sequence[str]) -> int:
         (root / ".ready").write_text(json.dumps({"ok": False, "phases": [phase]}))
         (root / ".ready").replace(root / "ready")
     return int(bool(error))
+
+
+def _become(user: str) -> None:
+    """Leave root's rights behind: what is written next lies where the job can put links."""
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam(user)
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
 
 
 def fetch_agent(root: Path, sha256: str) -> None:

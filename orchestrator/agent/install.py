@@ -30,7 +30,6 @@ _FOLDER = Path(__file__).resolve().parent
 
 def execute(layout: Layout, _args: argparse.Namespace) -> int:
     """Write kedge-agent and kedge-cost, bound to this root and to the Python that runs this."""
-    layout.prepare()
     layout.launcher.parent.mkdir(exist_ok=True)
     for name, verb in (("kedge-agent", ""), ("kedge-cost", '"cost", ')):
         write_atomically(layout.launcher.parent / name, _render(layout, verb).encode(), mode=0o755)

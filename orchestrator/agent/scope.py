@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from .ask import ask_root
 from .wire import LOCAL, MachineConfig
 
 _SYSTEMD = Path("/run/systemd/system")
 
-# The shell asks systemd for a scope around itself, waits until it is in there, and becomes the command: whatever that
+# The shell asks root for a scope around itself, waits until it is in there, and becomes the command: whatever that
 # forks is in the scope too. Where the scope is refused, the command starts all the same, in the group of its starter.
-# Delegate: a process that runs out of memory doesn't stop the others.
 _ENTER = """\
-scope=$1 rights=$2
-shift 2
-if $rights busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
-    StartTransientUnit 'ssa(sv)a(sa(sv))' "$scope" fail 3 \
-    PIDs au 1 $$ Delegate b true Description s 'kedge: the training command' 0 >/dev/null 2>&1; then
+ask=$1
+shift
+# Words of kedge's own: the shell is to part them.
+if $ask $$ >/dev/null 2>&1; then
     for _ in 1 2 3 4 5 6 7 8 9 10; do
-        grep -q "$scope" /proc/$$/cgroup && break
+        grep -q kedge-run-$$- /proc/$$/cgroup && break
         sleep 0.2
     done
 fi
@@ -40,8 +37,6 @@ def in_own_scope(machine: MachineConfig, argv: Sequence[str], *, systemd: Path =
         argv: the command.
         systemd: a folder that is there where systemd is the machine's first process.
     """
-    if machine.provider == LOCAL or not systemd.is_dir() or shutil.which("busctl") is None:
+    if machine.provider == LOCAL or not systemd.is_dir():
         return list(argv)
-    rights = "" if os.geteuid() == 0 else "sudo -n"
-    scope = f"kedge-run-{secrets.token_hex(4)}.scope"
-    return ["sh", "-c", _ENTER, "kedge-scope", scope, rights, *argv]
+    return ["sh", "-c", _ENTER, "kedge-scope", shlex.join(ask_root(machine, "scope")), *argv]

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .ask import ask_root
 from .calling import call, rights_over
 from .errors import AgentError, RequestError
 from .layout import Layout
 from .scope import in_own_scope
-from .wire import MachineConfig, RunConfig
+from .wire import LOCAL, MachineConfig, RunConfig
 
 SESSION = "kedge"
 UNIT = "kedge-run.service"
@@ -120,8 +121,27 @@ class Nohup:
 
 
 @dataclass(frozen=True)
+class RootsUnit:
+    """The unit of a cloud machine's system, whose text is root's; it comes back after a reboot."""
+
+    machine: MachineConfig
+
+    def start(self, argv: Sequence[str]) -> None:  # noqa: ARG002 - its text says what is run
+        """Let root start it."""
+        call(ask_root(self.machine, "start"))
+
+    def alive(self) -> bool:
+        """Say whether the unit is active."""
+        return _succeeds(["systemctl", "is-active", "--quiet", UNIT])
+
+    def attach_argv(self) -> list[str] | None:
+        """There is no terminal."""
+        return None
+
+
+@dataclass(frozen=True)
 class Systemd:
-    """A unit, of the system or of the user; it comes back after a reboot."""
+    """A unit that is written here, of a system at home or of the user; it comes back after a reboot."""
 
     unit: str
     folder: Path
@@ -190,6 +210,12 @@ def _sockets(layout: Layout, machine: MachineConfig) -> Path:
     return Path(machine.sockets) if machine.sockets else layout.root / "sockets"
 
 
+def _make_systemd(_layout: Layout, machine: MachineConfig, config: RunConfig) -> Supervisor:
+    if machine.provider != LOCAL:
+        return RootsUnit(machine)
+    return Systemd(config.unit, Path("/etc/systemd/system"))
+
+
 def _make_systemd_user(_layout: Layout, _machine: MachineConfig, config: RunConfig) -> Supervisor:
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Systemd(config.unit, Path(home) / "systemd/user", ("--user",))
@@ -199,7 +225,7 @@ _KINDS: Mapping[str, tuple[str, str, Callable[[Layout, MachineConfig, RunConfig]
     "tmux": ("tmux", "tmux", lambda layout, machine, _: Tmux(_sockets(layout, machine) / "tmux", machine)),
     "screen": ("screen", "screen", lambda layout, machine, _: Screen(_sockets(layout, machine) / "screen", machine)),
     "nohup": ("nohup", "coreutils", lambda layout, machine, _: Nohup(layout.root, machine)),
-    "systemd": ("systemctl", "systemd", lambda _l, _m, config: Systemd(config.unit, Path("/etc/systemd/system"))),
+    "systemd": ("systemctl", "systemd", _make_systemd),
     "systemd-user": ("systemctl", "systemd", _make_systemd_user),
 }
 

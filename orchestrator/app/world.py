@@ -12,7 +12,7 @@ from orchestrator.adapters.rsync import RsyncMover
 from orchestrator.adapters.settings import Settings
 from orchestrator.core.job import Job, SupervisorKind
 from orchestrator.core.ledger import Ledger
-from orchestrator.core.machine import CLOUD_ROOT, CLOUD_USER
+from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.ports import Clock, CodeSource, Connector
 from orchestrator.engine.world import World
 
@@ -67,10 +67,16 @@ def _agent_archive() -> bytes:
 
 
 def _render_unit(job: Job, root: str) -> str:
-    """Render the systemd unit of a job that asks for one."""
-    if job.supervisor.kind not in (SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER):
+    """Render the systemd unit of a job that asks for one; the one of a cloud machine's system is there from its boot."""
+    is_own = job.supervisor.kind is SupervisorKind.SYSTEMD_USER
+    if not is_own and (job.supervisor.kind is not SupervisorKind.SYSTEMD or root == CLOUD_ROOT):
         return ""
     from orchestrator.adapters.templates import render  # noqa: PLC0415
 
-    user = CLOUD_USER if root == CLOUD_ROOT else "root"
-    return render("systemd/kedge-run.service.j2", job=job, root=root, user=user)
+    return render(
+        "systemd/kedge-run.service.j2",
+        description=job.name,
+        root=root,
+        user="" if is_own else "root",
+        stop_seconds=int(job.supervisor.grace.total_seconds()) + 15,
+    )

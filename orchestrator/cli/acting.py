@@ -8,6 +8,7 @@ from invoke.tasks import task
 
 _RUN = "the run; the only live one of this folder's job when left out"
 _YES = "don't ask"
+_ADMIN = "as the user who has sudo on the machine, not as the job's"
 _JSON = "print one JSON document for scripts"
 
 
@@ -172,24 +173,27 @@ def attach(_context: Context, run: str | None = None) -> None:
     raise Exit(code=run_in_terminal(app, machine, [machine.agent, "attach"], tty=True))
 
 
-@task(help={"run": _RUN}, auto_shortflags=False)
-def ssh(_context: Context, run: str | None = None) -> None:
-    """Open a shell on the run's machine.
+@task(help={"run": _RUN, "admin": _ADMIN}, auto_shortflags=False)
+def ssh(_context: Context, run: str | None = None, admin: bool = False) -> None:
+    """Open a shell on the run's machine, as the job's user.
 
     Examples:
       kedge ssh
+      kedge ssh --admin
     """
     from orchestrator.app.root import App
     from orchestrator.cli.say import say
     from orchestrator.cli.terminal import run_in_terminal
 
     app = App(tell=say)
-    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), [], tty=True))
+    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), [], tty=True, admin=admin))
 
 
-@task(name="exec", help={"run": _RUN}, auto_shortflags=False)
-def exec_(context: Context, run: str | None = None) -> None:
-    """Run a command on the machine, and exit with its exit code. What follows `--` is passed on as it is.
+@task(name="exec", help={"run": _RUN, "admin": _ADMIN}, auto_shortflags=False)
+def exec_(context: Context, run: str | None = None, admin: bool = False) -> None:
+    """Run a command on the machine as the job's user, and exit with its exit code.
+
+    What follows `--` is passed on as it is.
 
     Examples:
       kedge exec -- nvidia-smi
@@ -204,7 +208,7 @@ def exec_(context: Context, run: str | None = None) -> None:
     if not words:
         raise BadRequestError("there is no command to run", fix="write it after --, as in `kedge exec -- nvidia-smi`")
     app = App(tell=say)
-    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), words, tty=False))
+    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), words, tty=False, admin=admin))
 
 
 @task(

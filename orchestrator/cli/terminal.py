@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator.adapters.children import client_environment
 from orchestrator.app.root import App
+from orchestrator.core.errors import BadRequestError
 from orchestrator.core.machine import Machine
 
 # `$0` is the machine's folder. The agent writes activate.sh when it starts a run: with it, the same Python, pip and uv
@@ -30,7 +31,7 @@ exec "$shell" -l
 """
 
 
-def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bool) -> int:
+def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bool, admin: bool = False) -> int:
     """Run a command in the machine's working folder, with this terminal's input and output and the run's Python.
 
     Args:
@@ -38,14 +39,25 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         machine: where to run it.
         words: the command; empty for a shell.
         tty: give the command a terminal of its own.
+        admin: enter as the user who has sudo, not as the job's.
 
     Returns:
         The command's exit code; 255 where the connection failed.
+
+    Raises:
+        BadRequestError: the machine has no such user.
     """
     address = machine.require_address()
+    if admin and not address.admin:
+        raise BadRequestError(
+            f"machine {machine.id} has no user for administration",
+            why=f"all of it belongs to {address.user}",
+            fix="leave --admin out",
+        )
     # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
     kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
-    argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept)
+    user = address.as_admin if admin else address
+    argv = app.connector.terminal_argv(user, *(["-t"] if tty else []), *kept)
     script = _ENTER + (_COMMAND if words else _SHELL)
     argv.append(shlex.join(["sh", "-c", script, machine.root, *words]))
     return subprocess.run(argv, env=client_environment(app.settings.environ, address), check=False).returncode

@@ -172,6 +172,7 @@ class Job:
         inherited: names of variables that take the laptop's values (`null` under `envs`), kept as secrets are.
         setup: a shell script run once before the first start on a machine with this code.
         run: the shell script that is supervised; empty for a plain machine.
+        sudo: setup and run may become root on a cloud's machine.
         outputs: folders, relative to the working folder, that are results; they outlive a change of code.
         checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
             commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
@@ -194,6 +195,7 @@ class Job:
     data: tuple[DataMount, ...] = ()
     setup: str = ""
     run: str = ""
+    sudo: bool = False
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
     deadline: timedelta = DEFAULT_DEADLINE

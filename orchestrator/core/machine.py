@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -15,8 +15,11 @@ from orchestrator.core.wire import BootOrder
 CLOUD_ROOT = "/opt/kedge"
 """Where all that is kedge's lies on a machine of a cloud; a local machine has a folder of its own."""
 
-CLOUD_USER = "kedge"
-"""Whose it is there; the command runs as this user."""
+CLOUD_ADMIN = "kedge"
+"""Who administers such a machine, by sudo: only for what needs root."""
+
+CLOUD_USER = "job"
+"""As whom everything runs there that comes from the job; it has no sudo, unless the job file asks for it."""
 
 
 class MachineState(StrEnum):
@@ -68,6 +71,7 @@ class SshAddress:
             connection.
         jump_host: the SSH server to go through; empty for none.
         proxy_command: the command that carries the connection; empty for none.
+        admin: the user who has sudo there; empty where nobody but `user` is known.
     """
 
     host: str
@@ -78,6 +82,12 @@ class SshAddress:
     provisional: bool = False
     jump_host: str = ""
     proxy_command: str = ""
+    admin: str = ""
+
+    @property
+    def as_admin(self) -> SshAddress:
+        """The same machine, entered by whoever has sudo there."""
+        return replace(self, user=self.admin or self.user)
 
     @property
     def is_proxied(self) -> bool:
@@ -162,6 +172,7 @@ class MachineOrder:
         disk_mibps: of the root disk; None for what is sensible.
         volumes: data volumes to make or to use again.
         data: what the run's job mounts; its machines need no other data set of the object store's.
+        sudo: the job's user may become root.
         max_usd_per_hour: above it a spot machine is given up.
         ssh_from: who may reach it over SSH, as CIDR; empty for this computer's present address.
         site: where in the user's own account it goes.
@@ -185,6 +196,7 @@ class MachineOrder:
     disk_mibps: int | None = None
     volumes: tuple[VolumeSpec, ...] = ()
     data: tuple[DataMount, ...] = ()
+    sudo: bool = False
     max_usd_per_hour: Decimal | None = None
     ssh_from: str = ""
     site: Site = field(default_factory=Site)

@@ -38,7 +38,7 @@ def make_host_key(remote: Remote, machine: Machine) -> str:
     Raises:
         KedgeError: it couldn't.
     """
-    done = _checked(remote.run([machine.agent, "rekey"], timeout=_SOON), "make itself a host key")
+    done = _checked(remote.run(_as_root(machine, "rekey"), timeout=_SOON), "make itself a host key")
     return parse_host_key(done.stdout)
 
 
@@ -48,7 +48,7 @@ def retire_host_key(remote: Remote, machine: Machine) -> None:
     Raises:
         KedgeError: it couldn't.
     """
-    _checked(remote.run([machine.agent, "rekey", "--retire"], timeout=_SOON), "forget its first host key")
+    _checked(remote.run(_as_root(machine, "rekey", "--retire"), timeout=_SOON), "forget its first host key")
 
 
 def report(remote: Remote, machine: Machine) -> MachineReport:
@@ -121,6 +121,10 @@ def _its_own(said: MachineReport, machine: Machine) -> MachineReport:
     if (said.machine, said.run) != (machine.id, machine.run_id):
         raise nonsense("its report", f"it says that it is {said.machine!r} of run {said.run!r}, and it is {machine.id}")
     return said
+
+
+def _as_root(machine: Machine, *verb: str) -> list[str]:
+    return ["sudo", "-n", machine.agent, *verb]
 
 
 def _checked(done: Completed, purpose: str) -> Completed:

@@ -118,11 +118,11 @@ class _Boot:
 
     def _greet(self, machine: Machine) -> tuple[Machine, MachineReport]:
         assert machine.address is not None  # noqa: S101 - as look has seen
-        remote = self._world.connector.connect(machine.address)
         if machine.address.provisional:
-            self._require_ready(remote, machine)
-            machine, remote = _rekey(self._world, remote, machine)
-        return machine, agent_client.report(remote, machine)
+            admin = self._world.connector.connect(machine.address.as_admin)
+            self._require_ready(admin, machine)
+            machine = _rekey(self._world, admin, machine)
+        return machine, agent_client.report(self._world.connector.connect(machine.require_address()), machine)
 
     def _require_ready(self, remote: Remote, machine: Machine) -> None:
         """The sentinel, not an open port, says that a boot is over."""
@@ -134,7 +134,7 @@ class _Boot:
             raise KedgeError(
                 f"the boot of machine {machine.id} went wrong",
                 why="its kedge-boot.service has failed, more often than systemd starts it again",
-                fix="see `kedge exec -- sudo journalctl -u kedge-boot`, or end the machine with `kedge teardown`",
+                fix="see `kedge exec --admin -- sudo journalctl -u kedge-boot`, or end the machine with `kedge teardown`",
             )
         if seen.exit_code != 0 or not seen.stdout.startswith(b"{"):
             raise self._not_itself(machine, seen)
@@ -184,7 +184,7 @@ def _last_words(done: Completed) -> str:
     return next((line.strip() for line in reversed(said) if line.strip()), f"exit code {done.exit_code}")
 
 
-def _rekey(world: World, remote: Remote, machine: Machine) -> tuple[Machine, Remote]:
+def _rekey(world: World, admin: Remote, machine: Machine) -> Machine:
     """Replace the host key that others may have read, over the connection that it has verified.
 
     Machine and laptop can be parted at any instant: the machine shows both keys until the laptop has seen the new one
@@ -192,13 +192,14 @@ def _rekey(world: World, remote: Remote, machine: Machine) -> tuple[Machine, Rem
     for want of a connection opens nothing.
     """
     assert machine.address is not None  # noqa: S101 - as look has seen
-    host_key = agent_client.make_host_key(remote, machine)
+    host_key = agent_client.make_host_key(admin, machine)
     address = replace(machine.address, host_key=host_key, provisional=False)
-    renewed = world.connector.connect(address)
+    # It has shown the new key; the old one is retired over the connection that is open already.
+    world.connector.connect(address)
     world.provider.pin(machine.id, host_key)
     try:
-        agent_client.retire_host_key(renewed, machine)
+        agent_client.retire_host_key(admin, machine)
     except KedgeError as err:
         _log.warning("the host key that machine %s was born with is still there: %s", machine.id, err.what)
     world.connector.forget(machine.address)
-    return replace(machine, address=address), renewed
+    return replace(machine, address=address)

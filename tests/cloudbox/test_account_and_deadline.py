@@ -113,7 +113,7 @@ def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> 
     laptop.kedge("bootstrap", "--provider", "aws", "--yes")
     laptop.write_job(JOB.format(run="python3 patient.py"))
     run = laptop.json("launch", "--detach", "--yes")["run"]
-    laptop.kedge("exec", "--", "sudo", "systemctl", "stop", "kedge-deadline.timer", "kedge-watch.service")
+    laptop.kedge("exec", "--admin", "--", "sudo", "systemctl", "stop", "kedge-deadline.timer", "kedge-watch.service")
     due = schedule(box)
     assert abs(due - deadline(laptop) - timedelta(minutes=5)) < timedelta(minutes=1)
     left = (due - datetime.now(UTC)).total_seconds()

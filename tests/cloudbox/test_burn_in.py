@@ -62,7 +62,7 @@ def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: L
     assert (torch["python"], torch["archs"], torch["made"]) == ("/usr/bin/python3", ["sm_75"], False)
     assert [device["name"] for device in verdict["devices"]] == ["Tesla T4"]
     assert len(box.machines()) == 1
-    journal = laptop.kedge("exec", "--", "sudo", "journalctl", "--unit=kedge-boot", "--output=cat")
+    journal = laptop.kedge("exec", "--admin", "--", "sudo", "journalctl", "--unit=kedge-boot", "--output=cat")
     assert "is the fabric manager not up yet?" in journal
     ((made,),) = (read(laptop, "env.json"),)
     assert (made["base"], made["torches"]) == ("/usr/bin/python3", {"torch": "2.7.1"})

@@ -67,7 +67,14 @@ class Machine:
 
     def sh(self, script: str) -> str:
         """Run a script as the job's user."""
-        return self._laptop.kedge("exec", "--", "sh", "-c", f"cd ~ && {{ {script}\n}}").strip()
+        return self._run(script)
+
+    def admin(self, script: str) -> str:
+        """Run a script as the user who has sudo."""
+        return self._run(script, "--admin")
+
+    def _run(self, script: str, *options: str) -> str:
+        return self._laptop.kedge("exec", *options, "--", "sh", "-c", f"cd ~ && {{ {script}\n}}").strip()
 
     @property
     def pid(self) -> int:
@@ -103,12 +110,12 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     pid = machine.pid
     assert machine.scope.startswith("kedge-run-")
     restart = f"for unit in {' '.join(UNITS)}; do sudo systemctl restart $unit; echo $unit $({GROUP}); done"
-    assert machine.sh(restart).splitlines() == [f"{unit} {pid}" for unit in UNITS]
+    assert machine.admin(restart).splitlines() == [f"{unit} {pid}" for unit in UNITS]
     machine.await_steps()
 
     watch = "systemctl show kedge-watch.service -P MainPID"
     killed = machine.sh(watch)
-    machine.sh(f"sudo kill -9 {killed}")
+    machine.admin(f"sudo kill -9 {killed}")
     wait_until(lambda: machine.sh(watch) not in ("0", killed))
     beat = "cat /opt/kedge/heartbeat.json"
     wait_until(lambda: time.time() - json.loads(machine.sh(beat))["time"] < 2)
@@ -117,12 +124,12 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
         "systemctl is-enabled apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service || true"
     )
     assert masked.split() == ["masked"] * 3
-    machine.sh(f"sudo systemd-run --quiet --unit=innocent sleep 600; {MAKE_PACKAGE}")
+    machine.admin(f"sudo systemd-run --quiet --unit=innocent sleep 600; {MAKE_PACKAGE}")
     began = time.monotonic()
-    assert "restart innocent.service" in machine.sh(INSTALL)
+    assert "restart innocent.service" in machine.admin(INSTALL)
     assert time.monotonic() - began < 60, "nobody held the lock"
     hold = f'sudo systemd-run --quiet --unit=kedge-lock python3 -c "{HOLD}"; until [ -e /run/held ]; do sleep 0.1; done'
-    said = machine.sh(f"{hold}; {INSTALL}")
+    said = machine.admin(f"{hold}; {INSTALL}")
     assert "Waiting for cache lock" in said
     assert "restart kedge-" not in said
     assert machine.pid == pid
@@ -136,12 +143,13 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
         wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"))
         assert machine.scope.startswith("kedge-run-")
         pid = machine.pid
-        machine.sh("sudo systemctl restart kedge-watch.service kedge-boot.service ssh.service")
+        machine.admin("sudo systemctl restart kedge-watch.service kedge-boot.service ssh.service")
         assert machine.pid == pid
         machine.await_steps()
         assert ("(Detached)" in machine.sh(SESSIONS)) is (supervisor == "screen")
 
-    machine.sh("sudo systemctl stop kedge-watch; echo '{\"time\": 1}' >/opt/kedge/heartbeat.json")
+    machine.admin("sudo systemctl stop kedge-watch")
+    machine.sh("echo '{\"time\": 1}' >/opt/kedge/heartbeat.json")
     began = time.monotonic()
     said = laptop.kedge("teardown", "--yes")
     assert time.monotonic() - began < 60, "a dead agent uploads nothing, and is not waited for"

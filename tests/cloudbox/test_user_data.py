@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.boot import BootSpec, BootVolume, Origin
+from orchestrator.adapters.boot import END_COMMAND, BootSpec, BootVolume, Origin
 from orchestrator.adapters.providers.aws.userdata import render_user_data
 from orchestrator.core.report import Readiness, parse_ready
 from orchestrator.core.wire import BootOrder, MachineConfig
@@ -58,7 +58,7 @@ class Account:
             deadline=0,
             usd_per_hour="0.526",
             store_url=f"s3://{BUCKET}/runs?region={REGION}&endpoint={self.box.endpoint}",
-            end_command=("sudo", "systemctl", "poweroff"),
+            end_command=END_COMMAND,
         )
         return BootSpec(
             machine=machine,
@@ -116,7 +116,16 @@ def test_a_machine_makes_itself_ready(account: Account, image: str, torch: list[
     assert began < machine["created"] + 1 < time.time()
     assert machine["deadline"] - machine["created"] == LIFETIME - 45
     assert machine["path"] == torch
-    assert account.run(address, "stat -c %U /opt/kedge/machine.json /opt/kedge/boot.jsonl").split() == ["kedge"] * 2
+    owners = account.run(address, "cd /opt/kedge; stat -c '%U %a %n' . agent bin data machine.json boot.jsonl results")
+    assert owners.splitlines() == [
+        "root 1775 .",
+        "root 755 agent",
+        "root 755 bin",
+        "root 775 data",
+        "root 644 machine.json",
+        "root 664 boot.jsonl",
+        "job 755 results",
+    ]
     armed = account.run(address, "systemctl is-active kedge-deadline.timer kedge-watch.service")
     assert armed.split() == ["active", "active"]
     elapses = account.run(address, 'date -d "$(systemctl show kedge-deadline.timer -P NextElapseUSecRealtime)" +%s')
@@ -127,7 +136,7 @@ def test_a_machine_makes_itself_ready(account: Account, image: str, torch: list[
         address, "sudo systemctl start kedge-unready.service && systemctl is-active kedge-watch.service"
     )
     assert looked == "active", "the agent runs, and its machine is not to be ended by anything else"
-    account.run(address, "/opt/kedge/bin/kedge-agent end")
+    account.run(address, "sudo -u job /opt/kedge/bin/kedge-agent end")
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated")
 
 
@@ -144,7 +153,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
     address = account.describe(instance)["PublicIpAddress"]
     assert account.await_ready(address).ok
     look = "cat /proc/sys/kernel/random/boot_id; grep OnCalendar /etc/systemd/system/kedge-deadline.timer"
-    account.run(address, "echo kept >/opt/kedge/data/imagenet/file; rm /opt/kedge/ready; sync")
+    account.run(address, "sudo sh -c 'echo kept >/opt/kedge/data/imagenet/file; rm /opt/kedge/ready; sync'")
     before = account.run(address, look).splitlines()
     account.run(address, "sudo systemctl reboot")
     wait_until(lambda: account.run(address, look).splitlines()[:1] not in ([], before[:1]))

@@ -24,7 +24,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=30)
 
 def test_a_name_without_a_value_fails() -> None:
     """Instead of an empty place in a file that runs on a machine."""
-    with pytest.raises(TemplateError, match="'job' is undefined") as caught:
+    with pytest.raises(TemplateError, match="'description' is undefined") as caught:
         render("systemd/kedge-run.service.j2", root="/x")
     assert "systemd/kedge-run.service.j2" in caught.value.what
     assert caught.value.fix

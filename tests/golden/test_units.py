@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from orchestrator.adapters.templates import TemplateError, render
-from orchestrator.core.job import Job, SupervisorKind, SupervisorSpec
+from orchestrator.core.job import SupervisorKind
 
 GOLDEN = Path(__file__).parent / "units"
 UNIT = "systemd/kedge-run.service.j2"
 KINDS = [SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER]
 
 
-def job(kind: SupervisorKind) -> Job:
-    return Job(name="digits", supervisor=SupervisorSpec(kind=kind, grace=timedelta(minutes=2)))
+def unit_of(kind: SupervisorKind, root: str) -> str:
+    user = "" if kind is SupervisorKind.SYSTEMD_USER else "root"
+    return render(UNIT, description="digits", root=root, user=user, stop_seconds=135)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_unit_is_the_one_that_was_read_by_a_person(kind: SupervisorKind) -> None:
     """A change of the template shows as a change of these files."""
-    text = render(UNIT, job=job(kind), root="/root/.kedge runs/digits-1", user="root")
+    text = unit_of(kind, "/root/.kedge runs/digits-1")
     assert text == (GOLDEN / f"{kind.value}.service").read_text()
 
 
@@ -37,7 +37,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: Super
     launcher.write_text("#!/bin/sh\n")
     launcher.chmod(0o755)
     unit = tmp_path / "kedge-run.service"
-    unit.write_text(render(UNIT, job=job(kind), root=str(root), user="root"))
+    unit.write_text(unit_of(kind, str(root)))
     done = verify(unit, kind, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -45,7 +45,7 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: Super
 def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
     """The check above does look at the launcher."""
     unit = tmp_path / "kedge-run.service"
-    unit.write_text(render(UNIT, job=job(SupervisorKind.SYSTEMD), root=str(tmp_path), user="root"))
+    unit.write_text(unit_of(SupervisorKind.SYSTEMD, str(tmp_path)))
     assert "is not executable" in verify(unit, SupervisorKind.SYSTEMD, tmp_path).stderr
 
 
@@ -53,7 +53,7 @@ def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
 def test_a_folder_that_a_unit_cannot_name_is_refused(root: str) -> None:
     """Better than a unit that runs something else."""
     with pytest.raises(TemplateError) as caught:
-        render(UNIT, job=job(SupervisorKind.SYSTEMD), root=f"/{root}", user="root")
+        unit_of(SupervisorKind.SYSTEMD, f"/{root}")
     assert caught.value.why
     assert caught.value.fix
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import json
 import re
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap, render_files
+from orchestrator.adapters.boot import END_COMMAND, Origin, plan_margin, read_bootstrap, render_files
 from orchestrator.adapters.boot_check import check_user_data
 from orchestrator.adapters.providers.aws.userdata import (
     DISKS,
@@ -40,7 +41,7 @@ MACHINE = MachineConfig(
     deadline=0,
     usd_per_hour="0.526",
     store_url="s3://kedge-123456789012/runs?region=us-east-1",
-    end_command=("sudo", "systemctl", "poweroff"),
+    end_command=END_COMMAND,
 )
 PLAIN = BootSpec(
     machine=MACHINE,
@@ -109,7 +110,7 @@ def test_it_fits_what_ec2_takes_with_the_real_modules_and_many_volumes() -> None
     for spec in (PLAIN, FULL, replace(FULL, volumes=many)):
         content = render_user_data(spec)
         print(len(content), "bytes of", LIMIT_BYTES, "with", len(spec.volumes), "volumes")
-        assert len(content) < LIMIT_BYTES * 0.85
+        assert len(content) < LIMIT_BYTES * 0.9
         assert gzip.decompress(content).startswith(b"#cloud-config\n")
 
 
@@ -157,10 +158,20 @@ def test_nobody_logs_in_but_with_the_runs_key() -> None:
     """The image's own user stays, without a key; passwords and root are refused."""
     config = config_of(PLAIN)
     assert config["users"][0] == "default"
-    assert config["users"][1]["ssh_authorized_keys"] == [PLAIN.authorized_key]
-    assert (config["users"][1]["name"], config["users"][1]["lock_passwd"]) == ("kedge", True)
+    assert [user["name"] for user in config["users"][1:]] == ["kedge", "job"]
+    for user in config["users"][1:]:
+        assert (user["ssh_authorized_keys"], user["lock_passwd"]) == ([PLAIN.authorized_key], True)
     assert (config["ssh_pwauth"], config["disable_root"], config["ssh_deletekeys"]) == (False, True, True)
     assert "ssh_authorized_keys" not in config
+
+
+def test_the_jobs_user_has_three_requests_of_root_unless_its_file_asks_for_more() -> None:
+    """It ends the machine, starts the run's unit, whose text is root's, and gets a scope; else it has sudo."""
+    rights = config_of(PLAIN)["users"][2]["sudo"]
+    ask = "/bin/sh /opt/kedge/boot/ask.sh"
+    assert rights == f"ALL=(root) NOPASSWD: {ask} end, {ask} start, {ask} scope *"
+    assert config_of(replace(PLAIN, sudo=True))["users"][2]["sudo"] == "ALL=(ALL) NOPASSWD:ALL"
+    assert "\nUser=job\n" in files_of(PLAIN)["/etc/systemd/system/kedge-run.service"]
 
 
 @pytest.mark.parametrize("name", ["it's", 'say "hi"', "a: b # c", "{{ x }}", "ünï", "- x", "&'<>"])
@@ -179,7 +190,8 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
     for path, text in modules.items():
         if "/kedge_agent/" in path:
             (folder / Path(path).name).write_text(text)
-    done = run(["/usr/bin/env", "python3", "-EsS", "-m", "kedge_agent.bootstrap", str(tmp_path), "00"], cwd=tmp_path)
+    argv = ["/usr/bin/env", "python3", "-EsS", "-m", "kedge_agent.bootstrap", str(tmp_path), "00", getpass.getuser()]
+    done = run(argv, cwd=tmp_path)
     assert done.returncode == 1
     ready = json.loads((tmp_path / "ready").read_text())
     assert "machine.json" in ready["phases"][0]["error"]
@@ -188,7 +200,7 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
 def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
     """As a machine gets them."""
     scripts = {path: text for path, text in files_of(FULL).items() if path.endswith(".sh")}
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     for path, text in {**scripts, "/deadline.sh": "#!/bin/sh\n" + config_of(FULL)["bootcmd"][0]}.items():
         script = tmp_path / Path(path).name
         script.write_text(text)
@@ -206,6 +218,7 @@ def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
     units = {Path(path).name: text for path, text in files_of(spec).items() if "/systemd/" in path}
     assert sorted(units) == [
         "kedge-boot.service",
+        "kedge-run.service",
         "kedge-unready.service",
         "kedge-unready.timer",
         "kedge-watch.service",

@@ -23,6 +23,7 @@ from orchestrator.adapters.jobfile.paths import (
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
 from orchestrator.adapters.jobfile.site import lay_site
+from orchestrator.adapters.jobfile.sudo import decide_sudo
 from orchestrator.adapters.jobfile.variables import read_variables
 from orchestrator.adapters.jobfile.wishes import Wishes, lay_wishes, parse_provider
 from orchestrator.adapters.jobfile.written import Written
@@ -95,7 +96,7 @@ class _Builder:
 
     def job(self) -> Job:
         workdir = self._workdir()
-        run = self._last("run") or ""
+        setup, run = self._last("setup") or "", self._last("run") or ""
         job = Job(
             name=self._part.name or self._default_name(),
             path=str(self._path),
@@ -106,8 +107,9 @@ class _Builder:
             secrets=self._variables.secrets,
             inherited=self._variables.inherited,
             data=self._data(),
-            setup=self._last("setup") or "",
+            setup=setup,
             run=run,
+            sudo=decide_sudo(self._written, self._last("sudo"), (("setup", setup), ("run", run))),
             outputs=self._last("outputs") or (),
             checkpoints=self._last("checkpoints") or "",
             deadline=self._last("deadline") or DEFAULT_DEADLINE,

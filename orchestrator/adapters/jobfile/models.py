@@ -297,6 +297,10 @@ class ModePart(_Part, title="mode"):
         description="The shell script that trains.",
         examples=["python train.py --epochs $EPOCHS"],
     )
+    sudo: bool | None = Field(
+        default=None,
+        description="Whether `setup` and `run` may become root on a cloud's machine; default: false.",
+    )
     data: Data | None = Field(
         default=None,
         description="Files and folders of the laptop's to send: {target: source}, {target: {source, follow_links}}, "

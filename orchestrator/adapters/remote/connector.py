@@ -84,6 +84,10 @@ class SshConnector:
 
     def forget(self, address: SshAddress) -> None:
         """Close the ways into a machine that is gone, and drop its pin."""
+        for user in {address, address.as_admin}:
+            self._forget(user)
+
+    def _forget(self, address: SshAddress) -> None:
         way = self._ways.pop(address, None)
         if way is not None:
             way.close()

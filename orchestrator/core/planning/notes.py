@@ -9,6 +9,12 @@ from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
 
 
+_SUDO = (
+    "`sudo`: setup, run, and who enters with `kedge exec` or `kedge ssh` can become root on a cloud's machine: read what "
+    "only root may, tokens of yours among it, change the agent, and stop the timer that ends the machine at its deadline"
+)
+
+
 def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: tuple[Action, ...]) -> tuple[str, ...]:
     """Say what becomes of results, machines and volumes, and what bounds the cost."""
     job = spec.job
@@ -30,6 +36,8 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append("results end with the machine: fetch them before the deadline")
     if job.run:
         notes.append(_recovery_note(spec, ending))
+    if job.sudo:
+        notes.append(_SUDO)
     notes.extend(_fetch_notes(job))
     notes.extend(_local_disk_notes(job, observed))
     notes.extend(observed.caveats)

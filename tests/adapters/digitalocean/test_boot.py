@@ -49,7 +49,7 @@ class Laptop:
         machine, report = await_boot(self.world(), RUN, M1)
         assert report.machine == M1
         assert machine.address
-        return machine, self.connector.connect(machine.address)
+        return machine, self.connector.connect(machine.address.as_admin)
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def laptop(do_box: DigitalOceanBox, tmp_path: Path) -> Iterator[Laptop]:
 
 
 def read(remote: Remote, script: str) -> str:
+    """Run a script as root; the way in is the administrator's."""
     done = remote.run(["sudo", "sh", "-c", script])
     assert done.exit_code == 0, done.stderr.decode()
     return done.stdout.decode()
@@ -99,7 +100,7 @@ def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, d
     assert [name for name in ("machine", "secrets", "agent", "code", "start") if f'"{name}"' not in phases] == []
     assert '"ok": false' not in phases
     # What the agent calls when the run is done.
-    assert remote.run([machine.agent, "end"]).exit_code == 0
+    assert laptop.connector.connect(machine.address).run([machine.agent, "end"]).exit_code == 0
     wait_until(lambda: do_box.droplets() == [])
 
 

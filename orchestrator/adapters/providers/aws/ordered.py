@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from orchestrator.adapters.boot import END_COMMAND
 from orchestrator.adapters.first_boot import plan_first_boot
 from orchestrator.adapters.providers.aws.view import NAME
 from orchestrator.core.offer import Offer
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from orchestrator.adapters.host_key import HostKey
     from orchestrator.adapters.providers.aws.attaching import DataVolume
     from orchestrator.core.machine import MachineOrder
-
-_POWER_OFF = ("sudo", "systemctl", "poweroff")
 
 
 def offer_of(order: MachineOrder) -> Offer:
@@ -42,7 +41,7 @@ def boot_spec(order: MachineOrder, key: HostKey, volumes: tuple[DataVolume, ...]
         key,
         (volume.boot for volume in volumes),
         provider=NAME,
-        end_command=_POWER_OFF,
+        end_command=END_COMMAND,
         metadata=NAME,
         agent_sha256=hashlib.sha256(order.agent_archive).hexdigest(),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.aws.tags import CREATED, DEADLINE, MACHINE, PRICE, RUN, read_tags
 from orchestrator.core.job import DEFAULT_DEADLINE
-from orchestrator.core.machine import CLOUD_ROOT, CLOUD_USER, Machine, MachineState, SshAddress
+from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_ROOT, CLOUD_USER, Machine, MachineState, SshAddress
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
@@ -100,6 +100,7 @@ def _address(instance: InstanceTypeDef, record: MachineRecord | None, key_file: 
         host=host,
         port=_SSH,
         user=CLOUD_USER,
+        admin=CLOUD_ADMIN,
         host_key=record.host_key,
         key_file=str(key_file),
         provisional=not record.pinned,

@@ -2,8 +2,8 @@
 
 The token is one of the user's, with custom scopes: SCOPES are enough, and those of the API's "destroy with associated
 resources" take volumes along. No scope is of a single droplet: it can delete all of its team. The machine gets it after
-its first connection, in a file of curl's options that only root reads, and whoever becomes root, as the job's user does
-by sudo; without it, its deadline powers it off.
+its first connection, in a file of curl's options that only root reads, and whoever becomes root, as the job's user
+does where its file says `sudo: true`; without it, its deadline powers it off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.adapters.boot import END_UNIT, STATE
+from orchestrator.adapters.boot import END_COMMAND, STATE
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import BadRequestError
 
@@ -55,15 +55,15 @@ class SelfDelete:
     @property
     def command(self) -> tuple[str, ...]:
         """Return what ends the machine at once, as its agent calls it; empty where it can't end its bill."""
-        return ("sudo", "-n", "systemctl", "--no-block", "start", END_UNIT) if self.token else ()
+        return END_COMMAND if self.token else ()
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Say in one line what the token can do, or which guard remains where a droplet can't delete itself."""
         if self.token:
             return (
-                f"the token in {self.token_name} goes to the machine: it can delete every droplet of its team, and the "
-                "job's user can read it through sudo; take it from a team that has nothing but training "
+                f"the token in {self.token_name} goes to the machine: it can delete every droplet of its team, and "
+                "root there can read it, the job only through `sudo: true`; take it from a team that has nothing but training "
                 "(docs/digitalocean.md)",
             )
         return (

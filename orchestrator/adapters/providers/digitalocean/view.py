@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers.digitalocean.sizes import billed_for_at_least
-from orchestrator.core.machine import CLOUD_ROOT, CLOUD_USER, Machine, MachineState, SshAddress
+from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_ROOT, CLOUD_USER, Machine, MachineState, SshAddress
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.droplets import Droplet
@@ -96,6 +96,7 @@ def _address(droplet: Droplet, record: MachineRecord | None, key_file: Path) -> 
         host=droplet.ipv4,
         port=_SSH,
         user=CLOUD_USER,
+        admin=CLOUD_ADMIN,
         host_key=record.host_key,
         key_file=str(key_file),
         provisional=not record.pinned,
