@@ -28,7 +28,7 @@ END_UNIT = "kedge-deadline.service"
 """Ends the machine, at the deadline or when somebody starts it before."""
 
 RUN_UNIT = "kedge-run.service"
-"""Runs the command where its supervisor is systemd; its text is root's, so that the job can't change as whom it runs."""
+"""Runs the command where its supervisor is systemd; its text is root's: the job can't change as whom it runs."""
 
 ASK = f"{CLOUD_ROOT}/boot/ask.sh"
 """What the job's user may ask of root, by the lines of `_render_rights` in sudoers."""

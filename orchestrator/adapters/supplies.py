@@ -17,7 +17,7 @@ def pack_supplies(
     Args:
         root: the machine's folder.
         agent: its archive, a .tar.gz.
-        for_user: secrets by file name, which come to lie in `<root>/private`, for the job's user alone, as which the agent runs.
+        for_user: secrets by file name, which come to lie in `<root>/private`, for the job's user alone: the agent's.
         for_root: secrets by file name, which come to lie in `adapters.boot.STATE`, for root alone.
     """
     packed = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Ask root for what the job's user, as which the agent runs on a cloud's machine, can't do: a script decides what it may."""
+"""Ask root for what the agent can't do: on a cloud's machine it is the job's user. A script decides what it may."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _agent_archive() -> bytes:
 
 
 def _render_unit(job: Job, root: str) -> str:
-    """Render the systemd unit of a job that asks for one; the one of a cloud machine's system is there from its boot."""
+    """Render the systemd unit of a job that asks for one; a cloud's machine has that of its system from its boot."""
     is_own = job.supervisor.kind is SupervisorKind.SYSTEMD_USER
     if not is_own and (job.supervisor.kind is not SupervisorKind.SYSTEMD or root == CLOUD_ROOT):
         return ""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from orchestrator.adapters.children import client_environment
 from orchestrator.app.root import App
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.machine import Machine
+from orchestrator.core.machine import Machine, SshAddress
 
 # `$0` is the machine's folder. The agent writes activate.sh when it starts a run: with it, the same Python, pip and uv
 # are found as by `setup` and `run`.
@@ -39,7 +39,7 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         machine: where to run it.
         words: the command; empty for a shell.
         tty: give the command a terminal of its own.
-        admin: enter as the user who has sudo, not as the job's.
+        admin: enter as the user who has sudo, not as the job's: in that user's own folder, with the system's Python.
 
     Returns:
         The command's exit code; 255 where the connection failed.
@@ -48,16 +48,23 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         BadRequestError: the machine has no such user.
     """
     address = machine.require_address()
-    if admin and not address.admin:
+    if admin:
+        # As it is: in the machine's folder, and in activate.sh, the job says what a shell does.
+        address, said = _admin_of(machine, address), words
+    else:
+        said = ["sh", "-c", _ENTER + (_COMMAND if words else _SHELL), machine.root, *words]
+    # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
+    kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
+    argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept)
+    argv += [shlex.join(said)] if said else []
+    return subprocess.run(argv, env=client_environment(app.settings.environ, address), check=False).returncode
+
+
+def _admin_of(machine: Machine, address: SshAddress) -> SshAddress:
+    if not address.admin:
         raise BadRequestError(
             f"machine {machine.id} has no user for administration",
             why=f"all of it belongs to {address.user}",
             fix="leave --admin out",
         )
-    # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
-    kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
-    user = address.as_admin if admin else address
-    argv = app.connector.terminal_argv(user, *(["-t"] if tty else []), *kept)
-    script = _ENTER + (_COMMAND if words else _SHELL)
-    argv.append(shlex.join(["sh", "-c", script, machine.root, *words]))
-    return subprocess.run(argv, env=client_environment(app.settings.environ, address), check=False).returncode
+    return address.as_admin

@@ -134,7 +134,7 @@ class _Boot:
             raise KedgeError(
                 f"the boot of machine {machine.id} went wrong",
                 why="its kedge-boot.service has failed, more often than systemd starts it again",
-                fix="see `kedge exec --admin -- sudo journalctl -u kedge-boot`, or end the machine with `kedge teardown`",
+                fix="see `kedge exec --admin -- sudo journalctl -u kedge-boot`, or end it with `kedge teardown`",
             )
         if seen.exit_code != 0 or not seen.stdout.startswith(b"{"):
             raise self._not_itself(machine, seen)

@@ -243,13 +243,15 @@ def test_without_torch_the_path_stays_as_it_is(scratch: Scratch) -> None:
 # What is filled in at first boot.
 
 
-def prepare(scratch: Scratch, *, form: Mapping[str, Any], torch: str = "") -> subprocess.CompletedProcess[str]:
+def prepare(
+    scratch: Scratch, *, form: Mapping[str, Any], torch: str = "", user: str = ME
+) -> subprocess.CompletedProcess[str]:
     (scratch.root / "boot" / "machine.json").write_text(json.dumps(form))
     (scratch.root / "boot" / "find-torch.sh").write_text(f"echo '{torch}'\n" if torch else "")
     script = render(
         "boot/prepare.sh.j2",
         root=str(scratch.root),
-        user=ME,
+        user=user,
         deadline_file=str(kept(scratch)),
         lifetime=LIFETIME,
         margin=60,
@@ -260,6 +262,7 @@ def prepare(scratch: Scratch, *, form: Mapping[str, Any], torch: str = "") -> su
 FORM = {"machine": "digits-1", "created": "@created@", "deadline": "@deadline@", "path": ["@torch@"]}
 
 
+@needs_root
 @pytest.mark.parametrize(
     ("path", "torch", "expected"),
     [
@@ -283,7 +286,7 @@ def test_the_machine_learns_what_only_it_can_tell(
         "deadline": deadline - 60,
         "path": expected,
     }
-    assert [phase["phase"] for phase in scratch.phases()] == ["machine", "owner", "units"]
+    assert [phase["phase"] for phase in scratch.phases()] == ["owner", "machine", "units"]
     assert all(phase["ok"] and phase["began"] <= phase["ended"] for phase in scratch.phases())
     assert scratch.asked_of_systemctl[-5:] == [
         "daemon-reload",
@@ -295,6 +298,7 @@ def test_the_machine_learns_what_only_it_can_tell(
     assert not (scratch.root / "ready").exists()
 
 
+@needs_root
 def test_a_machine_that_cannot_be_prepared_says_so(scratch: Scratch) -> None:
     """In the sentinel that kedge waits for, instead of letting it wait."""
     done = prepare(scratch, form=FORM)
@@ -305,6 +309,7 @@ def test_a_machine_that_cannot_be_prepared_says_so(scratch: Scratch) -> None:
     assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-unready.timer"
 
 
+@needs_root
 def test_odd_words_of_an_error_are_readable(scratch: Scratch) -> None:
     """Quotes, backslashes and what isn't ASCII don't break the line."""
     arm(scratch)
@@ -314,10 +319,45 @@ def test_odd_words_of_an_error_are_readable(scratch: Scratch) -> None:
     assert ready.phases[-1].error.split() == ["a", '"b"', "\\", "c", "[1m"]
 
 
+def as_nobody(scratch: Scratch, script: str) -> subprocess.CompletedProcess[bytes]:
+    argv = ["runuser", "-u", "nobody", "--", "sh", "-c", script]
+    return subprocess.run(argv, cwd=scratch.root, check=False, timeout=60)
+
+
+@needs_root
+def test_what_the_job_leaves_in_the_machines_folder_leads_root_nowhere() -> None:
+    """It can replace nothing of root's, and links in the sentinel's place are followed with its own rights only."""
+    folder = Path(tempfile.mkdtemp(prefix="kedge-hostile-"))
+    try:
+        folder.chmod(0o755)
+        scratch = Scratch(folder)
+        arm(scratch)
+        assert prepare(scratch, form=FORM, user="nobody").returncode == 0
+        victim = folder / "victim"
+        victim.write_text("root's")
+        attacks = [
+            *(f"mv {name} taken" for name in ("boot", "agent", "bin", "data", "volumes", "scratch", "machine.json")),
+            *(f"rm -rf {name}" for name in ("machine.json", "boot.jsonl", "volumes", "scratch", "data")),
+            "echo later >machine.json",
+            "ln -sfT /etc data",
+        ]
+        for attack in attacks:
+            assert as_nobody(scratch, attack).returncode != 0, attack
+        plant = f"ln -s {victim} .ready; ln -s {victim} ready; echo '{{}}' >>boot.jsonl"
+        assert as_nobody(scratch, plant).returncode == 0
+        look_after(scratch, user="nobody")
+        bootstrap = "from orchestrator.agent import bootstrap; import sys; sys.exit(bootstrap.main(sys.argv[1:]))"
+        done = subprocess.run([sys.executable, "-c", bootstrap, str(scratch.root), "0" * 64, "nobody"], check=False)
+        assert done.returncode == 1
+        assert victim.read_text() == "root's"
+    finally:
+        shutil.rmtree(folder)
+
+
 # A machine whose agent doesn't come.
 
 
-def look_after(scratch: Scratch, *answers: int) -> subprocess.CompletedProcess[str]:
+def look_after(scratch: Scratch, *answers: int, user: str = ME) -> subprocess.CompletedProcess[str]:
     """Run what the timer runs, while systemd answers with these statuses whether the watch runs; 3 after them."""
     left = scratch.folder / "answers"
     left.write_text("".join(f"{answer}\n" for answer in answers))
@@ -325,10 +365,13 @@ def look_after(scratch: Scratch, *answers: int) -> subprocess.CompletedProcess[s
     log = f'echo "$*" >>{scratch.folder}/systemctl.log'
     scratch.replace_program("systemctl", f"case $* in *is-active*) {look} ;; esac\n{log}")
     scratch.replace_program("sleep", ":")
-    script = render("boot/unready.sh.j2", root=str(scratch.root), unready_seconds=600, end_unit="kedge-end.service")
+    script = render(
+        "boot/unready.sh.j2", root=str(scratch.root), user=user, unready_seconds=600, end_unit="kedge-end.service"
+    )
     return scratch.sh(script)
 
 
+@needs_root
 def test_a_machine_whose_agent_does_not_run_is_ended_and_says_so(scratch: Scratch) -> None:
     """In the sentinel, whatever phase it was that went wrong before, and in boot.jsonl."""
     earlier = {"phase": "agent", "began": 1.0, "ended": 2.0, "ok": False, "error": "S3Error: 404"}
@@ -745,7 +788,7 @@ def test_a_local_disk_that_is_blank_holds_the_data(disks: Disks) -> None:
     look = "findmnt -no FSTYPE,SIZE data; stat -c '%U %a' data; touch data/set; ls scratch/kedge-data; cat boot.jsonl"
     said = disks.boot_local(then=look)
     assert f"data is on {disks.root}/scratch" in said
-    assert f"{ME} 755" in said
+    assert f"{ME} 775" in said
     assert "\nset\n" in said
     (size,) = [line.split()[1] for line in said.splitlines() if line.startswith("ext4")]
     assert float(size.rstrip("M")) > 40

@@ -22,4 +22,6 @@ try "replace where root writes" sh -c 'rm -f boot.jsonl && ln -s /etc/passwd boo
 try "ask root for more" sudo -n /bin/sh boot/ask.sh sh -c id
 try "ask root for another's process" sudo -n /bin/sh /opt/kedge/boot/ask.sh scope 1
 try "ask root for two processes" sudo -n /bin/sh /opt/kedge/boot/ask.sh scope "$$ 1"
+# What a shell of the administrator's would do, if it read it.
+echo 'touch "/tmp/entered-by-$(id -un)"' >>activate.sh
 echo "ATTACKS over"

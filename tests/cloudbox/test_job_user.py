@@ -57,6 +57,8 @@ def test_a_job_cannot_take_its_machine_over(laptop: Laptop) -> None:
     for where in (("exec",), ("exec", "--admin")):
         said = laptop.kedge(*where, run, "--", "id", "-un").strip()
         assert said == ("kedge" if "--admin" in where else "job")
+    entered = laptop.kedge("exec", run, "--", "sh", "-c", "ls /tmp/entered-by-*").split()
+    assert entered == ["/tmp/entered-by-job"], "what the job has left in its folder is nothing for the administrator"
     armed = laptop.kedge("exec", run, "--", "systemctl", "is-active", "kedge-deadline.timer", "kedge-watch.service")
     assert armed.split() == ["active", "active"]
     assert "done" not in laptop.kedge("exec", run, "--", "sh", "attack.sh"), "nor can a shell of `kedge exec`"

@@ -1,4 +1,4 @@
-"""Whether a job's user may become root: only where its file says so, or is one of SkyPilot's, which takes it for granted."""
+"""Whether a job's user may become root: where its file says so, or names sudo and is one of SkyPilot's."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ def decide_sudo(written: Written, said: bool | None, scripts: Iterable[tuple[str
     Raises:
         BadRequestError: a script names sudo, and the file doesn't grant it.
     """
-    if said is not None:
-        is_granted = said
-    else:
-        is_granted = set(written.document.value) <= _SKYPILOT
+    # For SkyPilot's machines, where everybody has it.
+    is_granted = set(written.document.value) <= _SKYPILOT if said is None else said
     naming = [key for key, script in scripts if names_sudo(script)]
     if naming and not is_granted:
         raise written.refusal(
@@ -34,7 +32,7 @@ def decide_sudo(written: Written, said: bool | None, scripts: Iterable[tuple[str
             why="whoever is root on the machine can change its deadline, and read what only root may",
             fix="add `sudo: true` to the job file, or do without: `pip` and `uv` need no root",
         )
-    return said if said is not None else bool(naming)
+    return bool(naming) if said is None else said
 
 
 def names_sudo(script: str) -> bool:

@@ -8,10 +8,9 @@ from orchestrator.core.job import AtEnd, Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
 
-
 _SUDO = (
-    "`sudo`: setup, run, and who enters with `kedge exec` or `kedge ssh` can become root on a cloud's machine: read what "
-    "only root may, tokens of yours among it, change the agent, and stop the timer that ends the machine at its deadline"
+    "`sudo`: the job's user can become root on a cloud's machine: read what only root may, such as a token that "
+    "deletes machines, change the agent, and stop the timer that ends the machine at its deadline"
 )
 
 

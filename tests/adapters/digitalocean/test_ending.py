@@ -221,7 +221,7 @@ def test_a_plan_says_what_the_delete_token_can_do(doomed: Doomed) -> None:
     """It can delete what isn't kedge's, and the job can read it; that the droplet ends by itself stays true."""
     (line,) = doomed.ending("dop_v1_x").caveats
     assert TOKEN_NAME in line
-    assert all(words in line for words in ("every droplet of its team", "through sudo", "docs/digitalocean.md"))
+    assert all(words in line for words in ("every droplet of its team", "through `sudo: true`", "docs/digitalocean.md"))
     assert "from a team that has nothing but training" in line
     assert "make a team of its own for training" in PAGE.read_text()
     assert "dop_v1_x" not in line

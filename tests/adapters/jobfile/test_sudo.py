@@ -26,7 +26,7 @@ def read(folder: Path, text: str, mode: str | None = None) -> Job:
         "apt update || sudo -n apt update",
         "/usr/bin/sudo id",
         "$(sudo id)",
-        "a\n  sudo b",
+        "a\nsudo b",
     ],
 )
 def test_a_script_that_names_sudo_is_refused_with_the_way_to_have_it(tmp_path: Path, key: str, script: str) -> None:

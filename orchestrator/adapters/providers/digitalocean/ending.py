@@ -63,8 +63,8 @@ class SelfDelete:
         if self.token:
             return (
                 f"the token in {self.token_name} goes to the machine: it can delete every droplet of its team, and "
-                "root there can read it, the job only through `sudo: true`; take it from a team that has nothing but training "
-                "(docs/digitalocean.md)",
+                "root can read it there, a job only through `sudo: true`; take it from a team that has nothing but "
+                "training (docs/digitalocean.md)",
             )
         return (
             "at its deadline the droplet powers off and bills on until `kedge teardown` or `kedge reap` deletes it: "
