@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import getpass
 import gzip
 import hashlib
 import io
@@ -202,7 +203,7 @@ class Bare:
         (root / "machine.json").write_text(json.dumps({**names, **times}))
 
     def bootstrap(self, sha256: str) -> subprocess.CompletedProcess[bytes]:
-        argv = [sys.executable, "-EsS", "-m", "kedge_agent.bootstrap", str(self.root), sha256]
+        argv = [sys.executable, "-EsS", "-m", "kedge_agent.bootstrap", str(self.root), sha256, getpass.getuser()]
         return subprocess.run(argv, cwd=self.root / "boot", env=self._env, capture_output=True, timeout=60, check=False)
 
     def agent(self, *argv: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,10 +13,13 @@ from tests.laptop import TRAIN, Laptop
 JOB = """
     name: toy
     workdir: .
+    sudo: true
     setup: |
+        sudo -n sh -c 'echo by setup >/etc/kedge-made'
         ! /opt/pytorch/bin/python -m pip install --no-index --find-links wheels toy
         pip install --no-index --find-links wheels toy
     run: |
+        cat /etc/kedge-made
         python3 -c 'import sys, toy, yaml; print(sys.prefix, toy.__file__, yaml.__file__)'
         python3 train.py
     outputs: [results]
@@ -41,7 +44,7 @@ def test_setup_installs_packages_beside_those_of_the_image(box: Box, laptop: Lap
     shutil.copy(TRAIN, laptop.home / "train.py")
     make_wheels(laptop.home / "wheels", "toy")
     laptop.write_job(JOB)
-    laptop.kedge("launch", "--yes", "--keep")
+    assert "the job's user can become root" in laptop.kedge("launch", "--yes", "--keep")
     for argv in (["exec", "--", "sh", "-c", SHOW], ["ssh"]):
         done = subprocess.run(
             [*laptop.program, *argv],
@@ -56,6 +59,7 @@ def test_setup_installs_packages_beside_those_of_the_image(box: Box, laptop: Lap
     laptop.kedge("teardown", "--yes")
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     log = (results / "run.log").read_text()
+    assert "Z by setup\n" in log, "a job that asks for sudo has it"
     assert " /opt/kedge/env /opt/kedge/env/lib/python3" in log
     assert "/toy/__init__.py /opt/pytorch/lib/python3" in log
     assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"

@@ -231,7 +231,7 @@ def test_what_remains_without_a_token_is_said_in_one_line(doomed: Doomed) -> Non
     """And how to do better; with one the agent can end the machine."""
     with_token, without = doomed.ending("dop_v1_x"), doomed.ending("")
     assert without.command == ()
-    assert with_token.command[-1] == "kedge-deadline.service"
+    assert with_token.command[-2:] == ("/opt/kedge/boot/ask.sh", "end")
     (line,) = without.caveats
     assert TOKEN_NAME in line
     assert "reap" in line
