@@ -1,6 +1,6 @@
 """What a rented machine does at its first boot, as cloud-config: the same for every provider that has cloud-init.
 
-Order: the deadline's timer (bootcmd, at every boot, in plain sh), the image's own upgrades (masked), the user and the
+Order: the deadline's timer (bootcmd, at every boot, in plain sh), the image's own upgrades (masked), the users and the
 host key (sshd answers from here on), prepare.sh (machine.json, torch), then kedge-boot.service: the agent, the
 volumes, and what the agent does by itself. A machine that has no role to fetch the agent with waits in between until
 it is brought: supply.sh. One whose agent doesn't run in time ends itself: unready.sh. Each step says in
@@ -16,25 +16,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from orchestrator.adapters.job_user import END_UNIT, RUN_UNIT, render_ask, render_rights, render_run_unit
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_ROOT, CLOUD_USER
+from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_USER
 from orchestrator.core.wire import BootOrder, MachineConfig
 
 STATE = "/var/lib/kedge"
 """A folder of root's: the deadline, and secrets that only root reads."""
-
-END_UNIT = "kedge-deadline.service"
-"""Ends the machine, at the deadline or when somebody starts it before."""
-
-RUN_UNIT = "kedge-run.service"
-"""Runs the command where its supervisor is systemd; its text is root's: the job can't change as whom it runs."""
-
-ASK = f"{CLOUD_ROOT}/boot/ask.sh"
-"""What the job's user may ask of root, by the lines of `_render_rights` in sudoers."""
-
-END_COMMAND = ("sudo", "-n", "/bin/sh", ASK, "end")
-"""What the agent, which is the job's user's, ends the machine with."""
 
 UNREADY_SECONDS = 600
 """How long a machine stays whose agent doesn't come: time enough for somebody to look."""
@@ -66,8 +55,6 @@ _AGENT = Path(__file__).resolve().parent.parent / "agent"
 _UNITS = "/etc/systemd/system"
 _MARGIN_SHARE = 20
 _MARGIN_MOST_SECONDS = 60
-# A run that is asked to stop ends within its job's grace, which its runner keeps; nobody else has to.
-_STOP_SECONDS = 3600
 
 
 class Origin(StrEnum):
@@ -179,7 +166,7 @@ def render_cloud_config(spec: BootSpec, bootstrap: Mapping[str, str], *, disks: 
         spec=spec,
         admin=CLOUD_ADMIN,
         user=CLOUD_USER,
-        rights=_render_rights(spec),
+        rights=render_rights(sudo=spec.sudo),
         deadline=render_deadline(spec).rstrip("\n"),
         upgrades=UPGRADES,
         files={path: text.rstrip("\n") for path, text in files.items()},
@@ -223,7 +210,7 @@ def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
     )
     unready = render("boot/unready.sh.j2", unready_seconds=spec.unready_seconds, end_unit=END_UNIT, **whose)
     scripts = {"find-torch": render("boot/find-torch.sh.j2", opt="/opt"), "prepare": prepare, "unready": unready}
-    scripts["ask"] = render("boot/ask.sh.j2", end_unit=END_UNIT, run_unit=RUN_UNIT, user=CLOUD_USER)
+    scripts["ask"] = render_ask()
     scripts["scratch"] = render("boot/scratch.sh.j2", names=disks, wait=SCRATCH_WAIT_SECONDS, **whose)
     if not spec.agent_sha256:
         scripts["supply"] = render("boot/supply.sh.j2", state=STATE, **whose)
@@ -243,24 +230,10 @@ def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
 def _render_units(spec: BootSpec) -> dict[str, str]:
     values = {"root": spec.machine.root, "user": CLOUD_USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
     units = {name: render(f"boot/{name}.j2", **values) for name in ("kedge-boot.service", "kedge-watch.service")}
-    units[RUN_UNIT] = _render_run_unit(spec.machine.root)
+    units[RUN_UNIT] = render_run_unit(spec.machine.root)
     units["kedge-unready.service"] = render("boot/kedge-unready.service.j2", root=spec.machine.root)
     units["kedge-unready.timer"] = render("boot/kedge-unready.timer.j2", unready_seconds=spec.unready_seconds)
     return units
-
-
-def _render_run_unit(root: str) -> str:
-    return render(
-        "systemd/kedge-run.service.j2", description="the run", root=root, user=CLOUD_USER, stop_seconds=_STOP_SECONDS
-    )
-
-
-def _render_rights(spec: BootSpec) -> str:
-    """Write what the job's user may do as root, in the words of sudoers."""
-    if spec.sudo:
-        return "ALL=(ALL) NOPASSWD:ALL"
-    # The script checks what `*` stands for.
-    return "ALL=(root) NOPASSWD: " + ", ".join(f"/bin/sh {ASK} {request}" for request in ("end", "start", "scope *"))
 
 
 def _deadline_file(machine: MachineConfig) -> str:

@@ -45,7 +45,7 @@ class RunConfig:
         data: paths, relative to the working folder, that live beside the code and outlive a change of it.
         restart_after: seconds between a failure and the next start.
         grace: seconds between SIGTERM and SIGKILL.
-        unit: the text of the systemd unit; empty for other supervisors.
+        unit: the text of the systemd unit; empty for other supervisors, and for the unit of a cloud machine's system.
         python_path: folders, relative to the code, put on PYTHONPATH.
         keep: leave the machine to its deadline when the command is over.
         sources: what the machine fetches by itself; the tokens for it are among the secrets.

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.boot import END_COMMAND, BootSpec, BootVolume, Origin
+from orchestrator.adapters.boot import BootSpec, BootVolume, Origin
+from orchestrator.adapters.job_user import END_COMMAND
 from orchestrator.adapters.providers.aws.userdata import render_user_data
 from orchestrator.core.report import Readiness, parse_ready
 from orchestrator.core.wire import BootOrder, MachineConfig

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import END_COMMAND, Origin, plan_margin, read_bootstrap, render_files
+from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap, render_files
 from orchestrator.adapters.boot_check import check_user_data
+from orchestrator.adapters.job_user import END_COMMAND
 from orchestrator.adapters.providers.aws.userdata import (
     DISKS,
     LIMIT_BYTES,

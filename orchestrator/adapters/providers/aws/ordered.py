@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.boot import END_COMMAND
 from orchestrator.adapters.first_boot import plan_first_boot
+from orchestrator.adapters.job_user import END_COMMAND
 from orchestrator.adapters.providers.aws.view import NAME
 from orchestrator.core.offer import Offer
 

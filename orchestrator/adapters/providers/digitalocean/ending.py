@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.adapters.boot import END_COMMAND, STATE
+from orchestrator.adapters.boot import STATE
+from orchestrator.adapters.job_user import END_COMMAND
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import BadRequestError
 
