@@ -233,7 +233,7 @@ class _Builder:
 
     def _mount(self, key: KeyPath, part: MountPart) -> DataMount:
         said, target = (self._variables.expand(text, key) for text in (part.source, part.target))
-        return self._written.at(key, partial(self._placed, said, target, follow_links=part.follow_links))
+        return self._written.at(key, partial(self._placed, said, target, follow_links=bool(part.follow_links)))
 
     def _placed(self, said: str, target: str, *, follow_links: bool) -> DataMount:
         if is_address(said):
