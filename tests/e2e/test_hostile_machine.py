@@ -196,20 +196,23 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
     """What a machine has left in the store is its word too: status, teardown and reap go on without it."""
     honest, run = launch(laptop, "honest"), launch(laptop, "hostile")
     (laptop.state / "store" / run).mkdir(parents=True, exist_ok=True)
+    manifest = laptop.state / "store" / run / "manifest.json"
     provider = laptop.provider()
     provider.destroy(f"{run}-m1")
     wait_until(lambda: provider.describe(f"{run}-m1") is None)
     for lie in (
         f'{{"files": {nested(5000)}}}',
         json.dumps({"machine": f"{run}-m1", "time": 1e300}),
-        json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}),
     ):
-        (laptop.state / "store" / run / "manifest.json").write_text(lie)
+        manifest.write_text(lie)
         found = {status["run"]: status for status in laptop.json("status")}
         assert found[honest]["state"] == "running"
         assert [line for line in found[run]["findings"] if "nonsense" in line], found[run]["findings"]
         laptop.kedge("fetch", run, code=1)
         assert "nonsense" in laptop.errors
         laptop.kedge("cost")
+    manifest.write_text(json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}))
+    laptop.kedge("fetch", run, code=1)
+    assert "its size or its time is none" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert [status["run"] for status in laptop.json("status")] == [honest]
