@@ -17,14 +17,14 @@ _ENTER = """\
 cd "$0/code" 2>/dev/null
 activate=$0/activate.sh
 """
-_COMMAND = """\
-[ ! -r "$activate" ] || . "$activate"
+_COMMAND = f"""\
+{_ENTER}[ ! -r "$activate" ] || . "$activate"
 exec "$@"
 """
 # A login shell's own files may set PATH, and are read first. A shell that isn't of sh's family can't read activate.sh.
-_SHELL = """\
-shell=${SHELL:-sh}
-case "${shell##*/}" in
+_SHELL = f"""\
+{_ENTER}shell=${{SHELL:-sh}}
+case "${{shell##*/}}" in
 sh | bash | dash | ksh | zsh) [ ! -r "$activate" ] || exec "$shell" -l -c '. "$1"; exec "$0"' "$shell" "$activate" ;;
 esac
 exec "$shell" -l
@@ -52,7 +52,7 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         # As it is: in the machine's folder, and in activate.sh, the job says what a shell does.
         address, said = _admin_of(machine, address), words
     else:
-        said = ["sh", "-c", _ENTER + (_COMMAND if words else _SHELL), machine.root, *words]
+        said = ["sh", "-c", _COMMAND if words else _SHELL, machine.root, *words]
     # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
     kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
     argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept)

@@ -239,9 +239,9 @@ def test_none_of_these_is_found(source: str) -> None:
 QUOTING = {"shell", "systemd", "systemd_text", "systemd_executable", "ssh_config", "tojson", "int"}
 PLAIN = {
     # Counts and seconds: made by kedge, of type int.
-    *("wait", "lifetime", "margin", "unready_seconds", "refusals", "again", "taken"),
-    # Constants of kedge's own: the machine's user, its folder, units, and patterns of disks' names.
-    *("user", "root", "upgrades|join", "names.local"),
+    *("wait", "lifetime", "margin", "unready_seconds", "refusals", "again", "taken", "stop_seconds"),
+    # Constants of kedge's own: the machine's users, its folder, units, and patterns of disks' names.
+    *("admin", "user", "root", "upgrades|join", "names.local"),
     # Text that was rendered from a template, with its values quoted there.
     *("end", "deadline|indent", "text|indent"),
     # Quoted by whoever renders them: see adapters/remote/sshconfig.py, adapters/providers/local/sshd.py.
