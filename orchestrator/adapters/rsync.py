@@ -203,7 +203,7 @@ def _explain(exit_code: int, said: bytes) -> KedgeError:
         return KedgeError(
             "rsync isn't installed on the machine",
             why=_last_line(said),
-            fix="put `sudo apt-get install -y rsync` into the job's setup, or choose an image that has it",
+            fix="choose an image that has it, or give the job `sudo: true`, and a setup that installs rsync",
         )
     if "unknown option" in text or "unrecognized option" in text:
         return KedgeError(
