@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 
-.PHONY: help demo test nightly audit lint types contracts unit cloud bench lock setup system tools clean
+.PHONY: help demo test check nightly audit lint types contracts dangers unit cloud bench lock setup system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,7 +17,9 @@ help: ## Say what there is
 demo: system $(DEMO_READY) ## Train a small ResNet on this computer, from the job file to the results
 	$(BIN)/kedge launch --job digits --price 1.99 --yes
 
-test: setup tools lint types contracts unit ## Lint, types, import contracts and all tests
+test: tools check unit ## Lint, types, import contracts and all tests
+
+check: setup lint types contracts dangers ## Lint (bandit's rules too), types, import contracts, and what turns data into code
 
 lint:
 	$(BIN)/ruff check .
@@ -30,6 +32,9 @@ types:
 
 contracts:
 	$(BIN)/lint-imports
+
+dangers:
+	$(BIN)/pytest -q tests/golden/test_dangerous_calls.py
 
 # Tests of machines wait for half of their time: three workers keep two cores at work.
 unit:
