@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.adapters.agent_archive import agent_archive
+from orchestrator.agent.layout import Layout
 
 RUN = "digits-1a2b"
 LONG = 60.0
@@ -71,6 +72,8 @@ class Box:
             check=True,
             cwd="/",
         )
+        # As the boot of a cloud's machine does, and the watch of one at home.
+        Layout(self.root).prepare()
 
     @property
     def launcher(self) -> str:
