@@ -18,7 +18,13 @@ from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_USER
 
 _GZIP = b"\x1f\x8b"
 _HEAD = "#cloud-config\n"
-_ARMS = ("OnCalendar=", "OnActiveSec=", "systemctl --no-block restart kedge-deadline.timer", "poweroff")
+_ARMS = (
+    "OnCalendar=",
+    "OnActiveSec=",
+    "FailureAction=",
+    "systemctl --no-block restart kedge-deadline.timer",
+    "poweroff",
+)
 """What a deadline's script has in it, whatever its template says."""
 
 

@@ -402,6 +402,13 @@ def test_a_machine_whose_disk_is_full_is_ended_all_the_same(scratch: Scratch) ->
     assert scratch.asked_of_systemctl == ["--no-block start kedge-end.service"]
 
 
+def test_a_machine_whose_job_has_put_a_pipe_in_the_sentinels_place_is_ended_all_the_same(scratch: Scratch) -> None:
+    """Nobody reads from it, and whoever writes to it waits: the script does for 20 s."""
+    os.mkfifo(scratch.root / ".ready")
+    look_after(scratch)
+    assert scratch.asked_of_systemctl == ["--no-block start kedge-end.service"]
+
+
 # Volumes.
 
 
@@ -596,6 +603,19 @@ def test_a_blank_volume_from_a_snapshot_is_never_formatted(disks: Disks) -> None
     assert disks.mount(replace(volume(ours=True), origin=Origin.RESTORED))[0] == 1
     assert "formats only what it has just made" in disks.phases()[-1]["error"]
     assert image.read_bytes() == before
+
+
+@needs_root
+def test_nobody_becomes_root_by_what_lies_on_a_volume(disks: Disks) -> None:
+    """Another machine may have left a program with root's rights on it: neither this boot nor the next heeds it."""
+    image = disks.make("old")
+    format_with_a_file(disks, image)
+    disks.attach(image)
+    plant = "cp /usr/bin/id volumes/vol0a/id && chmod 4755 volumes/vol0a/id"
+    try_it = "setpriv --reuid=nobody --clear-groups volumes/vol0a/id -u"
+    next_boot = f"umount volumes/vol0a && mount -T {disks.fstab} {disks.root}/volumes/vol0a"
+    code, said = disks.mount(volume(ours=False), then=f"{plant}; {try_it}; {next_boot}; {try_it}")
+    assert (code, said.split()) == (0, ["65534", "65534"]), said
 
 
 def test_the_script_is_harmless_where_the_volume_is_mounted_already(disks: Disks) -> None:
@@ -856,6 +876,19 @@ def test_disks_that_the_image_mounts_are_awaited_and_never_formatted(disks: Disk
     assert said.rstrip().endswith("set")
     assert "the image didn't mount" in disks.boot_local(mounted_by="image.service")
     assert image.read_bytes() == bytes(64 * MIB)
+
+
+@needs_root
+def test_a_disk_that_everybody_may_write_to_leads_root_nowhere(disks: Disks) -> None:
+    """Where an image mounts it so, the job has put a link in the folder's place before the machine boots again."""
+    disks.replace_program("systemctl", "exit 0")
+    disks.add_local(disks.make("disk", mib=64))
+    roots = disks.folder / "etc"
+    roots.mkdir(mode=0o755)
+    planted = f"mount -t tmpfs -o size=32m none {disks.folder}/image; ln -s {roots} {disks.folder}/image/kedge-data"
+    said = disks.boot_local(mounted_by="image.service", before=planted, then="mountpoint data")
+    assert (roots.stat().st_mode & 0o777, "data is not a mountpoint" in said) == (0o755, True), said
+    assert "data stays on the root disk" in said
 
 
 @needs_root

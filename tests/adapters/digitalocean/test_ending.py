@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +24,12 @@ from orchestrator.adapters.providers.digitalocean.ending import (
     secret_files,
 )
 from orchestrator.core.errors import BadRequestError
+from tests.adapters.digitalocean import crowded
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="namespaces and another user need root on Linux"
+)
 PAGE = Path(__file__).parents[3] / "docs" / "digitalocean.md"
 SIZE = "gpu-h100x1-80gb"
 TOKEN_NAME = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
@@ -242,3 +248,22 @@ def test_what_is_no_token_is_refused(doomed: Doomed) -> None:
     """It would break out of its line in the file of curl's options."""
     with pytest.raises(BadRequestError, match=TOKEN_NAME):
         doomed.ending('x"\nurl = "https://elsewhere')
+
+
+@needs_root
+def test_a_job_that_holds_every_port_does_not_keep_its_droplet(tmp_path: Path) -> None:
+    """Any user can take all ports that connections start from; root then reaches neither its metadata nor the API."""
+    (tmp_path / "api.curl").write_text("silent\n")
+    url = "http://127.0.0.1:8080"
+    ending = SelfDelete(endpoint=url, token="t", token_name=TOKEN_NAME, metadata=url)
+    (tmp_path / "end.sh").write_text(render_end_script(ending, state=str(tmp_path), user=crowded.JOB))
+    namespaces = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+    said = subprocess.run(
+        [*namespaces, sys.executable, "-m", crowded.__name__, str(tmp_path / "end.sh"), "8080"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert said.stdout.splitlines()[0] == "DELETE /v2/droplets/4711", said

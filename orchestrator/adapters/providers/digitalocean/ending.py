@@ -17,6 +17,7 @@ from orchestrator.adapters.boot import STATE
 from orchestrator.adapters.job_user import END_COMMAND
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.machine import CLOUD_USER
 
 SCOPES = ("droplet:read", "droplet:delete", "actions:read", "image:read", "regions:read", "sizes:read")
 """To delete droplets takes the scope to read them, which takes the other four
@@ -95,13 +96,16 @@ def read_self_delete(environ: Mapping[str, str], *, endpoint: str, token_name: s
     )
 
 
-def render_end_script(ending: SelfDelete, volumes: Sequence[str] = (), *, state: str = STATE) -> str:
+def render_end_script(
+    ending: SelfDelete, volumes: Sequence[str] = (), *, state: str = STATE, user: str = CLOUD_USER
+) -> str:
     """Render what a droplet does at its deadline before it powers off; it holds no secret.
 
     Args:
         ending: with or without a token: one that is given later, or never, is looked for on the machine.
         volumes: ids of the volumes that are to end with it.
         state: the folder that holds the token.
+        user: the job's, whose processes are ended before each try.
     """
     return render(
         "digitalocean/end.sh.j2",
@@ -109,6 +113,7 @@ def render_end_script(ending: SelfDelete, volumes: Sequence[str] = (), *, state:
         endpoint=ending.endpoint.rstrip("/"),
         metadata=ending.metadata.rstrip("/"),
         volumes=list(volumes),
+        user=user,
         again=_AGAIN_SECONDS,
         taken=_TAKEN_SECONDS,
         refusals=_REFUSALS,
