@@ -1,8 +1,8 @@
 """Compiled kernels, kept in the store from one of the run's machines to the next.
 
 What MIOpen, Comgr, Inductor and Triton have compiled, and TunableOp has measured, for one architecture and one torch
-is packed into one object, `cache/<architecture>-<torch>.tar.gz`. It saves minutes and nothing else: what goes wrong
-with it is told in the log, and the run goes on.
+is packed into one object, `cache/<architecture>-<torch>.sealed`. It saves minutes and nothing else: what goes wrong
+with it is told in the log, and the run goes on. It is code, thus sealed (seal.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .files import read_json, write_json
 from .layout import NAME, Layout
 from .parse import clean_relative
 from .runlog import RunLog
+from .seal import BYTES, NoSealError, open_sealed, read_seal, sealed
 from .store import ObjectStore, open_store
 from .torchenv import read_torch
 from .wire import MachineConfig
@@ -42,6 +43,10 @@ def ship_caches(layout: Layout, machine: MachineConfig) -> bool:
     Raises:
         OSError: the store or a file can't be used.
     """
+    try:
+        seal = read_seal(machine)
+    except NoSealError:
+        return False
     folder = _folder(layout)
     stamps = _stamps(folder) if folder else {}
     mark = {"folder": folder.name if folder else "", "stamps": stamps}
@@ -52,7 +57,7 @@ def ship_caches(layout: Layout, machine: MachineConfig) -> bool:
     with tempfile.TemporaryFile(dir=layout.root) as packed:
         _pack(folder, stamps, packed)
         packed.seek(0)
-        store.put(_key(folder), iter(lambda: packed.read(_CHUNK_BYTES), b""))
+        store.put(_key(folder), sealed(seal, _key(folder), packed))
     write_json(layout.note("caches"), mark)
     return True
 
@@ -64,7 +69,7 @@ def restore_caches(layout: Layout, machine: MachineConfig, log: RunLog) -> None:
         return
     try:
         store = open_store(machine)
-        count = _fetch(layout, store, folder) if store else 0
+        count = _fetch(layout, store, folder, read_seal(machine)) if store else 0
     except (OSError, EOFError, AgentError, tarfile.TarError, zlib.error) as err:
         log.remark(f"compiled kernels can't be restored: {type(err).__name__}: {err}".replace("\n", ";"))
         return
@@ -81,7 +86,7 @@ def _folder(layout: Layout) -> Path | None:
 
 
 def _key(folder: Path) -> str:
-    return f"cache/{folder.name}.tar.gz"
+    return f"cache/{folder.name}.sealed"
 
 
 def _stamps(folder: Path) -> Stamps:
@@ -106,17 +111,17 @@ def _pack(folder: Path, paths: Iterable[str], packed: IO[bytes]) -> None:
                 tar.add(folder / path, arcname=path, recursive=False)
 
 
-def _fetch(layout: Layout, store: ObjectStore, folder: Path) -> int:
+def _fetch(layout: Layout, store: ObjectStore, folder: Path, seal: bytes) -> int:
     """Unpack aside, then rename: caches that are there are whole. Return how many files they are; 0: there are none."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=layout.root) as packed, tempfile.TemporaryDirectory(dir=folder.parent) as aside:
         try:
             for chunk in store.get(_key(folder)):
                 packed.write(chunk)
-                _require_small(packed.tell())
+                _require_small(packed.tell() - BYTES)
         except FileNotFoundError:
             return 0
-        packed.seek(0)
+        open_sealed(seal, _key(folder), packed)
         count = _unpack(packed, Path(aside) / "unpacked")
         (Path(aside) / "unpacked").replace(folder)
     return count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import io
 import json
 import tarfile
@@ -10,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.aws import Aws
 from tests.agent.box import Box, wait_for
-from tests.agent.places import Place
+from tests.agent.places import Place, S3Place, manifest_of
 
 MakeBox = Callable[..., Box]
 TORCH = {"python": "/opt/bin/python3", "torch": "2.9.1+rocm6.4", "archs": ["gfx942"]}
 NAME = "gfx942-2.9.1-rocm6.4"
-KEY = f"cache/{NAME}.tar.gz"
+KEY = f"cache/{NAME}.sealed"
 COMPILE = """
     mkdir -p "$TRITON_CACHE_DIR/ab"
     echo kernel >"$TRITON_CACHE_DIR/ab/k.hsaco"
@@ -42,8 +44,13 @@ def make_machine(make_box: MakeBox, store: Place) -> Callable[..., Box]:
 def names_in(packed: bytes | None) -> list[str]:
     if packed is None:
         return []
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+    with tarfile.open(fileobj=io.BytesIO(packed[32:])) as tar:
         return tar.getnames()
+
+
+def seal(content: bytes, secret: str = "", key: str = KEY) -> bytes:
+    """Write an object as one of the run's machines does; without a secret, as those that have a role of the run's."""
+    return hmac.digest(secret.encode(), key.encode() + b"\0" + content, "sha256") + content
 
 
 def run(box: Box, command: str) -> None:
@@ -93,9 +100,87 @@ def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
         if member == "bomb":
             content.size = 1 << 40
             tar.fileobj.write(content.tobuf())
-    store.write(KEY, packed.getvalue()[:-20] if member == "link" else packed.getvalue())
+    store.write(KEY, seal(packed.getvalue()[:-20] if member == "link" else packed.getvalue()))
     box = make_machine()
     run(box, 'test ! -e "$TRITON_CACHE_DIR/k.hsaco"; test ! -L "$TRITON_CACHE_DIR"')
     assert "compiled kernels can't be restored: " in box.log()
     assert not list(Path(box.root.parent).rglob("escaped"))
     assert sorted(path.name for path in (box.root / "cache").iterdir()) == [NAME]
+
+
+SECRET = "of this run"
+EVIL = "echo hostile code runs"
+
+
+def kernels(command: str) -> bytes:
+    """Pack what Triton would load."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        member = tarfile.TarInfo("triton/launcher.so")
+        member.size = len(command)
+        tar.addfile(member, io.BytesIO(command.encode()))
+    return packed.getvalue()
+
+
+@pytest.fixture
+def make_keyed(make_box: MakeBox, aws: Aws, tmp_path: Path) -> Callable[[str, str], Box]:
+    """Make machines that were brought the bucket's keys, as every machine of the account is."""
+
+    def make(secret: str, more: str) -> Box:
+        keys = tmp_path / f"keys-{secret}.json"
+        keys.write_text(json.dumps({"access_key": "k", "secret_key": "s", "seal": secret}))
+        box = make_box(provider="do", store_url=f"{aws.store_url}&keys={keys}{more}", ship_every=0.2)
+        (box.root / "torch.json").write_text(json.dumps(TORCH))
+        return box
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        kernels(EVIL),
+        seal(kernels(EVIL)),
+        seal(kernels(EVIL), "of another run"),
+        seal(kernels(EVIL), SECRET, key="cache/gfx942-2.8.0.sealed"),
+        seal(kernels("true"), SECRET)[:32] + kernels(EVIL),
+        b"",
+    ],
+    ids=["bare", "no secret", "another run's", "another object's", "another content's", "empty"],
+)
+def test_kernels_that_another_run_has_left_are_never_run(
+    make_keyed: Callable[[str, str], Box], aws: Aws, left: bytes
+) -> None:
+    """Machines of other runs have the bucket's keys, but not this run's secret; compiled kernels are code."""
+    S3Place(aws).write(KEY, left)
+    box = make_keyed(SECRET, "")
+    run(box, 'sh "$TRITON_CACHE_DIR/launcher.so" || true')
+    assert "hostile code runs" not in box.log()
+    assert "compiled kernels can't be restored: " in box.log()
+
+
+def test_kernels_of_the_run_come_back_where_others_have_the_buckets_keys(
+    make_keyed: Callable[[str, str], Box], aws: Aws
+) -> None:
+    """They carry the run's seal."""
+    first = make_keyed(SECRET, "")
+    first.begin("watch")
+    first.start('mkdir -p "$TRITON_CACHE_DIR"; echo echo mine >"$TRITON_CACHE_DIR/launcher.so"; sleep 1000')
+    wait_for(lambda: names_in(S3Place(aws).read(KEY)) == ["triton/launcher.so"])
+    second = make_keyed(SECRET, "")
+    run(second, 'sh "$TRITON_CACHE_DIR/launcher.so"')
+    assert " mine\n" in second.log()
+
+
+@pytest.mark.parametrize(("secret", "more"), [("", ""), (SECRET, "&shared=1")], ids=["no secret", "one role for all"])
+def test_without_a_secret_of_the_run_kernels_stay_on_the_machine(
+    make_keyed: Callable[[str, str], Box], aws: Aws, secret: str, more: str
+) -> None:
+    """Neither is anything taken, nor anything left."""
+    S3Place(aws).write(KEY, seal(kernels(EVIL), secret))
+    box = make_keyed(secret, more)
+    box.begin("watch")
+    run(box, 'sh "$TRITON_CACHE_DIR/launcher.so" || mkdir -p "$TRITON_CACHE_DIR"; echo 1 >"$TRITON_CACHE_DIR/k.so"')
+    wait_for(lambda: "succeeded" in str(manifest_of(S3Place(aws))))
+    assert "hostile code runs" not in box.log()
+    assert names_in(S3Place(aws).read(KEY)) == ["triton/launcher.so"]

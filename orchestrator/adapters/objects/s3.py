@@ -20,7 +20,14 @@ class S3Store(Results):
     """The results of runs, in a bucket."""
 
     def __init__(
-        self, client: S3Client, bucket: str, prefix: str = "runs", *, keys_file: str = "", owner: str = ""
+        self,
+        client: S3Client,
+        bucket: str,
+        prefix: str = "runs",
+        *,
+        keys_file: str = "",
+        owner: str = "",
+        shared: bool = False,
     ) -> None:
         """Name the place; nothing is contacted.
 
@@ -30,12 +37,14 @@ class S3Store(Results):
             prefix: what the keys of all runs begin with, without a slash at its end.
             keys_file: where the machine has its keys to the bucket; empty where it has a role.
             owner: the AWS account whose bucket it must be, for the machine; the laptop's client names it by itself.
+            shared: other runs' machines write to this run's place, with the role that they share.
         """
         self._client = client
         self._bucket_name = bucket
         self._prefix = prefix
         self._keys_file = keys_file
         self._owner = owner
+        self._shared = shared
         super().__init__(S3Folder(client=client, bucket=bucket, prefix=prefix), workers=_WORKERS)
 
     @property
@@ -49,4 +58,6 @@ class S3Store(Results):
             where["keys"] = self._keys_file
         if self._owner:
             where["owner"] = self._owner
+        if self._shared:
+            where["shared"] = "1"
         return f"s3://{self._bucket_name}/{quote(self._prefix)}?{urlencode(where, safe=':/')}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import subprocess
 import tempfile
 from pathlib import Path
@@ -22,6 +24,11 @@ def ensure_key(folder: Path) -> tuple[Path, str]:
     if not private.exists():
         _create(private)
     return private, _public_text(private)
+
+
+def derive_secret(private: Path, purpose: str) -> str:
+    """Return a secret that only this laptop can tell, and that tells nothing of its key: the same for each purpose."""
+    return hmac.new(private.read_bytes(), f"kedge {purpose}".encode(), hashlib.sha256).hexdigest()
 
 
 def _create(private: Path) -> None:

@@ -50,7 +50,7 @@ def nothing(_done: int, _total: int) -> None:
 def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
     """The machine signs with the keys that it was brought, and asks nobody for a role."""
     keys = tmp_path / "spaces.json"
-    keys.write_text(spaces.secret_files["spaces.json"])
+    keys.write_text(spaces.secret_files("seal")["spaces.json"])
     url = spaces.store.url.replace("/opt/kedge/private/spaces.json", str(keys))
     box = Box(tmp_path / "machine", store_url=url, env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.imds.url})
     try:
@@ -117,7 +117,7 @@ def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are(tmp_path
     assert found
     place = parse_place(found.store.url)
     where = ("mine", "runs", "nyc3", "https://nyc3.digitaloceanspaces.com")
-    assert place == (*where, "/opt/kedge/private/spaces.json", "")
+    assert place == (*where, "/opt/kedge/private/spaces.json", "", "")
     assert "DO00KEY" not in found.store.url
 
 

@@ -90,7 +90,7 @@ class Home:
     @cached_property
     def store(self) -> S3Store:
         """The bucket, as the place of results."""
-        return S3Store(self._s3, self.account.bucket, owner=self.account.id)
+        return S3Store(self._s3, self.account.bucket, owner=self.account.id, shared=self.account.shared_role)
 
     @cached_property
     def stage(self) -> S3Stage:

@@ -192,8 +192,13 @@ class DigitalOceanProvider:
 
     def supplies(self, machine_id: str) -> Supplies | None:
         """Say what a droplet must be brought: its agent, and the secrets that user-data must not hold."""
-        check_id(machine_id)
-        return droplet_supplies(self._tools.ending, self._spaces)
+        record = self._tools.records.machine(check_id(machine_id))
+        return droplet_supplies(
+            self._tools.ending,
+            self._spaces,
+            key_file=self._tools.key_file,
+            run_id=record.run_id if record else machine_id,
+        )
 
     def pin(self, machine_id: str, host_key: str) -> None:
         """Remember the host key that has replaced a machine's provisional one."""

@@ -78,10 +78,13 @@ class Spaces:
             "that bucket; take another bucket, with keys of its own, for code that you don't trust",
         )
 
-    @property
-    def secret_files(self) -> dict[str, str]:
-        """The file with the keys that the store's URL names, for the machine's user alone."""
-        keys = {"access_key": self._place.access_key, "secret_key": self._place.secret_key}
+    def secret_files(self, seal: str) -> dict[str, str]:
+        """Return the file with the keys that the store's URL names, for the machine's user alone.
+
+        Args:
+            seal: a secret that only this run's machines have (agent/seal.py).
+        """
+        keys = {"access_key": self._place.access_key, "secret_key": self._place.secret_key, "seal": seal}
         return {_KEYS_FILE: json.dumps(keys) + "\n"}
 
     def look(self) -> str:
