@@ -2,8 +2,9 @@
 
 A run that the ledger has is this computer's. Its machine is ended when it is past its deadline, when the run is over,
 when its end was begun, when it is powered off and bills all the same, or when the launch that made it died before it
-was of use to anybody; what else a run has goes when the run is over. Of another computer's run only machines past
-their deadline are ended: nobody here knows more.
+was of use to anybody; what else a run has goes when the run is over. While another command is at work on the run, its
+machine is ended only long past its deadline. Of another computer's run only machines past their deadline are ended:
+nobody here knows more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from orchestrator.core.units import format_duration
 
 ENDS_ITSELF = timedelta(minutes=5)
 """After its deadline a machine first checkpoints, ships, and ends by its own means; so long is it left to them."""
+
+OVERSTAYS = timedelta(hours=1)
+"""So long after its deadline a machine is ended although a command is at work on its run: what that command waits for
+may be the machine's own doing, such as results that come a byte at a time."""
 
 _FOREIGN = "of a run that this computer doesn't know"
 
@@ -162,7 +167,7 @@ def _judge(seen: RunSeen, machine: Machine, now: datetime, *, everyone: bool) ->
     why = f"past its deadline by {format_duration(late)}" if late >= ENDS_ITSELF else ""
     if seen.record is None:
         return _judge_foreign(why, everyone=everyone)
-    if seen.busy:
+    if seen.busy and late < OVERSTAYS:
         return Step.LEAVE, f"{why}, but another command is at work on its run" if why else ""
     why = why or _why_useless(seen, machine)
     return (Step.END, why) if why else (Step.LEAVE, "")

@@ -74,7 +74,12 @@ def reap(world: World, reaping: Reaping, events: Events) -> None:
         StillBillingError: the provider hasn't confirmed the end of something in time.
     """
     if reaping.seen.record is None:
-        _reap_foreign(world, reaping)
+        _end_by_marks(world, reaping)
+        if reaping.closes:
+            world.provider.release(reaping.seen.run_id)
+    elif reaping.seen.busy and reaping.ends:
+        # Whoever has the run's lock finds its machine gone, and settles the ledger.
+        _end_by_marks(world, reaping)
     else:
         _reap_own(world, reaping, reaping.seen.record, events)
 
@@ -96,13 +101,11 @@ def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events)
             world.provider.release(run_id)
 
 
-def _reap_foreign(world: World, reaping: Reaping) -> None:
-    """End it by its marks alone; this computer's ledger is none of it."""
+def _end_by_marks(world: World, reaping: Reaping) -> None:
+    """End machines, and leave the ledger as it is: it is none of this command's."""
     for machine in reaping.ends:
         world.provider.destroy(machine.id)
         await_end(world, machine)
-    if reaping.closes:
-        world.provider.release(reaping.seen.run_id)
 
 
 def _runs_seen(world: World, records: dict[str, RunRecord], marks: dict[str, int], swept: Sweep) -> Sequence[RunSeen]:

@@ -140,6 +140,16 @@ def test_another_command_that_is_at_work_is_not_disturbed(ledger: SqliteLedger) 
         assert survey(world, everyone=False).reapings == ()
 
 
+def test_a_command_that_its_machine_keeps_waiting_does_not_keep_the_machine(ledger: SqliteLedger) -> None:
+    """Such as a teardown to which results come a byte at a time: the run's lock is held until the machine is gone."""
+    start_training(ledger)
+    cloud = Cloud(there=(LATE,), leftovers=(VOLUME,))
+    world = make_world(ledger, cloud)
+    with ledger.lock(RUN):
+        reap_all(world)
+    assert (cloud.there, cloud.leftovers) == ((), (VOLUME,)), "what else the run has is for whoever holds the lock"
+
+
 def test_a_run_that_was_acted_on_since_the_look_is_left(ledger: SqliteLedger) -> None:
     """What was agreed to may not be what is there any more."""
     cloud = Cloud(there=(MACHINE,))

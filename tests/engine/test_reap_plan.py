@@ -158,9 +158,15 @@ def test_a_machine_whose_power_off_is_its_end_is_left_to_it() -> None:
 
 def test_a_busy_run_past_its_deadline_is_named_and_left() -> None:
     """Two commands must not act on one run; it may bill, and that is said."""
-    (finding,) = plan(seen(machines=(machine(left=-timedelta(hours=1)),), busy=True)).findings
+    (finding,) = plan(seen(machines=(machine(left=-timedelta(minutes=59)),), busy=True)).findings
     assert (finding.step, finding.bills) == (Step.LEAVE, True)
     assert "another command is at work" in finding.why
+
+
+def test_a_machine_that_keeps_a_command_waiting_is_ended_an_hour_past_its_deadline() -> None:
+    """It could keep that command, and the run's lock, for ever."""
+    reaping = plan(seen(machines=(machine(left=-timedelta(hours=1)),), busy=True))
+    assert ([each.id for each in reaping.ends], reaping.closes) == ([M1], False)
 
 
 def test_a_run_without_a_machine_keeps_what_it_has_until_its_time_is_over() -> None:
