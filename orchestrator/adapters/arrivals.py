@@ -23,6 +23,7 @@ from orchestrator.core.tree import (
 )
 
 _DEPTH = 200
+_SHOWN = 200
 _RENAMED_AT_MOST = 256
 """Each is copied by itself."""
 
@@ -142,14 +143,25 @@ class Homecoming:
 
 
 def disarm(root: Path) -> dict[str, str]:
-    """Rename what would make a repository of a folder at home, whoever left it there; return path -> new path."""
+    """Rename what would make a repository of a folder at home, whoever left it there; return path -> new path.
+
+    Raises:
+        KedgeError: it can't be renamed, or a folder can't be looked into.
+    """
     renamed = {}
     # No recursion, as os.walk has it: a machine's results may be nested as deeply as a path is long.
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        with os.scandir(root / folder) as listing:
-            children = list(listing)
+        try:
+            with os.scandir(root / folder) as listing:
+                children = list(listing)
+        except OSError as err:
+            raise KedgeError(
+                f"a folder that came home can't be looked into: {folder[:_SHOWN]!r}",
+                why=err.strerror or str(err),
+                fix="fetch to a folder with a shorter path, or remove it, and run git in no folder of these results",
+            ) from err
         for child in children:
             path = f"{folder}/{child.name}" if folder else child.name
             if child.is_dir(follow_symlinks=False):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import posixpath
-import re
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
 
-from orchestrator.adapters.arrivals import Homecoming
+from orchestrator.adapters.arrivals import Homecoming, disarm
 from orchestrator.adapters.children import client_environment
 from orchestrator.adapters.datatree import must_copy
 from orchestrator.adapters.files import make_destination
-from orchestrator.adapters.remote.session import Collector
-from orchestrator.core.decoding import ANSWER_BYTES, clip
+from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT
+from orchestrator.adapters.room import require_room
+from orchestrator.adapters.rsync_run import Limits, run_rsync
+from orchestrator.core.decoding import clip
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, SshAddress
@@ -27,9 +25,6 @@ from orchestrator.core.tree import Arrival
 
 _STALL_SECONDS = 60
 _PARTIAL = ".kedge-partial"
-_PROGRESS = re.compile(rb"^\s*(\d[\d,.]{0,30})\s+(\d{1,3})%")
-_READ_BYTES = 1 << 12
-_LAST_WORDS_SECONDS = 2.0
 _VANISHED = 24
 # rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
 _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
@@ -38,7 +33,11 @@ _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
 _HOME = (
     *("--no-links", "--filter=+ [Hh][Ee][Aa][Dd]/", "--filter=- [Hh][Ee][Aa][Dd]"),
     *("--filter=+ .[Gg][Ii][Tt]/", "--filter=- .[Gg][Ii][Tt]"),
+    # Whatever modes the machine sends, the laptop's user can look into what came, and remove it.
+    "--chmod=u+rwX",
 )
+# One file, by its path: a folder that has taken its place meanwhile isn't entered.
+_ALONE = ("--no-links", "--no-recursive", "--no-dirs", "--chmod=u+rwX")
 # What is unpacked belongs to whoever unpacks it, and no device is data.
 _OPTIONS = (
     *("--archive", "--no-owner", "--no-group", "--no-devices", "--no-specials", "--protect-args"),
@@ -96,7 +95,14 @@ class RsyncMover:
         self._copy(machine, [*options, "--", f"{source}{slash}", f"{_HOST}:{target}{slash}"], progress)
 
     def fetch(
-        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+        self,
+        machine: Machine,
+        folder: str,
+        destination: str,
+        progress: Progress,
+        *,
+        files: Sequence[ResultFile] = (),
+        within: timedelta = DEFAULT_TIMEOUT,
     ) -> Arrival:
         """Copy a folder, absolute or below the machine's root, into a folder of the laptop's.
 
@@ -106,17 +112,26 @@ class RsyncMover:
             destination: on the laptop.
             progress: called now and then.
             files: what the machine says lies there; links that it doesn't name don't come.
+            within: how long it may take, since a machine may send a byte now and then for ever.
 
         Raises:
-            UnreachableError: the connection broke; a repeated call goes on from there.
-            KedgeError: there is no such folder, or rsync is missing on one side.
+            UnreachableError: the connection broke, or it took too long; a repeated call goes on from there.
+            KedgeError: there is no such folder, rsync is missing on one side, or the disk has no room.
         """
-        make_destination(Path(destination))
+        home = Path(destination)
+        make_destination(home)
+        require_room(home, files)
         source = posixpath.join(machine.root, folder)
-        self._copy(machine, [*_HOME, "--", f"{_HOST}:{source}/", f"{destination}/"], progress)
-        homecoming = Homecoming(Path(destination), files)
-        for path, place in homecoming.to_copy():
-            self._copy(machine, ["--no-links", "--", f"{_HOST}:{source}/{path}", str(place)], _quietly)
+        limits = Limits.from_now(within, home)
+        homecoming = Homecoming(home, files)
+        try:
+            self._copy(machine, [*_HOME, "--", f"{_HOST}:{source}/", f"{destination}/"], progress, limits)
+            for path, place in homecoming.to_copy():
+                self._copy(machine, [*_ALONE, "--", f"{_HOST}:{source}/{path}", str(place)], _quietly, limits)
+        except BaseException:
+            # What has come by now stays.
+            disarm(home)
+            raise
         return homecoming.finish()
 
     def _make_folder(self, machine: Machine, folder: str) -> None:
@@ -124,14 +139,16 @@ class RsyncMover:
         if done.exit_code != 0:
             raise KedgeError(f"the machine can't make {folder}", why=_last_line(done.stderr))
 
-    def _copy(self, machine: Machine, arguments: Sequence[str], progress: Progress) -> None:
+    def _copy(
+        self, machine: Machine, arguments: Sequence[str], progress: Progress, limits: Limits | None = None
+    ) -> None:
         address = _address(machine)
         # Opened first: an error in it is told in our words, and rsync finds a socket to share.
         self._connector.connect(address)
         shell = _remote_shell(self._connector.ssh_argv(address, "-T", "-o", "ControlMaster=no"))
         own = ["--rsh", shell, "--rsync-path", self._remote_program]
         argv = [self._program, *_OPTIONS, *own, *arguments]
-        exit_code, said = _run(argv, client_environment(self._environ, address), progress)
+        exit_code, said = run_rsync(argv, client_environment(self._environ, address), progress, limits)
         if exit_code not in {0, _VANISHED}:
             raise _explain(exit_code, said)
 
@@ -142,59 +159,6 @@ def _quietly(_done: int, _total: int) -> None:
 
 # rsync wants a host's name where the SSH client has its HostName option; a name has no colons as IPv6 does.
 _HOST = "machine"
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> tuple[int, bytes]:
-    """Run rsync to its end; what it complains of may be the machine's own words.
-
-    Raises:
-        NonsenseError: it complains without an end.
-    """
-    try:
-        process = subprocess.Popen(
-            argv,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
-    except FileNotFoundError as err:
-        raise KedgeError(
-            "rsync isn't installed here",
-            fix="install it: `sudo apt-get install rsync`, or `brew install rsync`",
-        ) from err
-    with process:
-        complaints = Collector(partial(_read, process.stderr), ANSWER_BYTES, process.terminate)
-        try:
-            for done, total in _parse_progress(process.stdout):
-                progress(done, total)
-            process.wait()
-        except BaseException:
-            process.terminate()
-            raise
-        finally:
-            # Its SSH client may outlive it, where the machine holds that back: nobody waits for the pipe to end.
-            complaints.join(_LAST_WORDS_SECONDS)
-    return process.returncode, complaints.take()
-
-
-def _read(output: IO[bytes] | None) -> bytes:
-    # Closed meanwhile is ended.
-    with suppress(ValueError):
-        return (output.read(_READ_BYTES) if output else b"") or b""
-    return b""
-
-
-def _parse_progress(output: IO[bytes] | None) -> Iterator[tuple[int, int]]:
-    """Yield bytes done and an estimate of all, which grows while rsync still finds files."""
-    rest = b""
-    while data := _read(output):
-        *whole, rest = re.split(rb"[\r\n]", rest[-_READ_BYTES:] + data)
-        for line in whole:
-            if found := _PROGRESS.match(line):
-                done, percent = int(re.sub(rb"\D", b"", found[1])), int(found[2])
-                yield done, done * 100 // percent if percent else 0
 
 
 def _explain(exit_code: int, said: bytes) -> KedgeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     machines = app.ledger.machines(record.run_id)
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
-    folder = (app.settings.cwd / to) if to else Path(record.spec.results)
+    folder = Path(os.path.abspath(app.settings.cwd / to)) if to else Path(record.spec.results)  # noqa: PTH100 - no link is followed
     require_own_folder(folder, app.settings.cwd)
     return Plan(
         run_id=record.run_id,

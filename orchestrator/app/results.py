@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.adapters.files import require_no_link, write_atomically
-
-RESULTS = "kedge-results"
-"""The folder in which each run's results get a folder of their own."""
+from orchestrator.adapters.homes import MARK, RESULTS, holds_others
+from orchestrator.core.errors import BadRequestError
 
 _HIDDEN = ".gitignore"
+_MARKED = b"Results of kedge's runs: machines have named and written all that lies here.\n"
 
 
 def results_folder(base: Path, run_id: str) -> Path:
@@ -18,25 +18,33 @@ def results_folder(base: Path, run_id: str) -> Path:
 
 
 def require_own_folder(destination: Path, cwd: Path) -> None:
-    """Refuse a destination that links would lead elsewhere, before anything is rented.
+    """Refuse a destination that links would lead elsewhere, or with files of the user's, before anything is rented.
 
     Raises:
-        BadRequestError: it names the link.
+        BadRequestError: it names the link, or the folder.
     """
     require_no_link(destination, within=_trusted(destination, cwd))
     if _is_usual(destination):
         require_no_link(destination.parent / _HIDDEN, within=destination.parent)
+    elif holds_others(destination):
+        raise BadRequestError(
+            f"{destination} holds other files",
+            why="a machine names its results: one could replace any file there, such as .git/config or kedge.yaml",
+            fix="name a folder that is new or empty",
+        )
 
 
 def prepare_results(destination: Path, cwd: Path) -> None:
-    """Look again; in the user's repository results are neither committed nor sent with the code.
+    """Look again, and mark the folder; in the user's repository results are neither committed nor sent with the code.
 
     Raises:
-        BadRequestError: a link is in the way.
+        BadRequestError: a link is in the way, or a file of the user's.
     """
     require_own_folder(destination, cwd)
     if _is_usual(destination):
         write_atomically(destination.parent / _HIDDEN, b"*\n", mode=0o644)
+    else:
+        write_atomically(destination / MARK, _MARKED, mode=0o644)
 
 
 def _is_usual(destination: Path) -> bool:

@@ -7,10 +7,15 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.cost import price_usd
+from orchestrator.core.decoding import clip
+from orchestrator.core.printable import clean_line
 from orchestrator.core.units import format_duration, format_usd
 
 if TYPE_CHECKING:
     from orchestrator.core.report import MachineReport, Sample
+
+_NAME = 40
+"""Characters of a metric's name: others stand beside it on the line."""
 
 
 def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
@@ -50,7 +55,7 @@ def progress_words(progress: dict[str, Any] | None) -> tuple[list[str], list[str
     ]
     metrics = progress.get("metrics")
     found = sorted(metrics.items()) if isinstance(metrics, dict) else []
-    return counts, [f"{name} {value:.4g}" for name, value in found if _is_number(value)][:3]
+    return counts, [f"{clean_line(clip(name, _NAME))} {value:.4g}" for name, value in found if _is_number(value)][:3]
 
 
 def load_words(sample: Sample | None) -> str:

@@ -298,7 +298,14 @@ class DataMover(Protocol):
         """Bring `<root>/data/<target>` on the machine to the state of the mount's source."""
 
     def fetch(
-        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+        self,
+        machine: Machine,
+        folder: str,
+        destination: str,
+        progress: Progress,
+        *,
+        files: Sequence[ResultFile] = (),
+        within: timedelta = timedelta(minutes=10),
     ) -> Arrival:
         """Copy a folder of the machine's into one of the laptop's; what is there already isn't sent again.
 
@@ -308,6 +315,7 @@ class DataMover(Protocol):
             destination: on the laptop; no link in it will lead out of it.
             progress: called now and then.
             files: what the machine says lies there; links that it doesn't name don't come.
+            within: how long it may take.
 
         Returns:
             What was left out or renamed.

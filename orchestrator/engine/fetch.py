@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from orchestrator.core.errors import KedgeError, NonsenseError, UnreachableError
@@ -18,8 +19,11 @@ from orchestrator.engine.world import World
 
 _CHUNK = 1 << 20
 _SHOWN = 200
+_NAMED = 3
 _TRIES = 3
 """A command at work changes files while they are copied: these are copied again."""
+_AT_LEAST = timedelta(minutes=10)
+"""For a copy from a machine that should have gone by now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +81,25 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     command = agent_client.report(remote, there).command
     for _ in range(_TRIES):
         files = agent_client.manifest(remote, there)
-        arrival = world.data.fetch(there, f"{there.root}/results", destination, progress, files=files)
+        within = time_to_copy(machine, world.clock.now())
+        arrival = world.data.fetch(there, f"{there.root}/results", destination, progress, files=files, within=within)
         different = find_differences([file for file in files if file.path not in arrival.left_out], Path(destination))
         if not different:
             return Fetched(note=_describe(files, arrival), final=command if command.state.is_over else None)
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
-            f"the copy of {different[0]} differs from the machine's",
+            f"the copy of {different[0][:_SHOWN]!r} differs from the machine's",
             why="it was cut, or something changes it while it is copied",
             fix="fetch again with `kedge fetch`; what is there already isn't sent again",
         )
-    return Fetched(
-        note=f"{_describe(files, arrival)}, but for {', '.join(different)}, which the command keeps changing"
-    )
+    named = ", ".join(repr(path[:_SHOWN]) for path in different[:_NAMED])
+    more = f" and {len(different) - _NAMED:,} more" if len(different) > _NAMED else ""
+    return Fetched(note=f"{_describe(files, arrival)}, but for {named}{more}, which the command keeps changing")
+
+
+def time_to_copy(machine: Machine, now: datetime) -> timedelta:
+    """Return how long a machine may take to hand over its results: it isn't to outlive its deadline by that."""
+    return max(machine.deadline_at - now, _AT_LEAST)
 
 
 def find_differences(files: Sequence[ResultFile], folder: Path) -> list[str]:

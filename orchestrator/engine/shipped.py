@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.core.errors import NonsenseError
+from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.ports import Shipment
 from orchestrator.engine.world import World
 
@@ -25,12 +25,16 @@ class Shipped:
 def look_up(world: World, run_id: str) -> Shipped:
     """Read what was shipped last; nothing of it stands before the end of a machine, or of a run.
 
+    A machine may also leave what nobody can read: in S3's archive, or encrypted with a key of its own.
+
     Raises:
-        KedgeError: the store can't be used.
+        UnreachableError: the store doesn't answer.
     """
     try:
         return Shipped(last=world.store.last_shipment(run_id) if world.store else None)
-    except NonsenseError as err:
+    except UnreachableError:
+        raise
+    except KedgeError as err:
         return Shipped(problem=f"{err.what}: {err.why}")
 
 
@@ -38,7 +42,7 @@ def shipped_by(world: World, run_id: str, machine_id: str) -> Shipment | None:
     """Return what was shipped last, where that machine did it.
 
     Raises:
-        KedgeError: the store can't be used.
+        UnreachableError: the store doesn't answer.
     """
     last = look_up(world, run_id).last
     return last if last is not None and last.machine == machine_id else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.core.errors import NonsenseError
+from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job
 from orchestrator.core.ledger import Ledger
 from orchestrator.core.ports import Clock, CodeSource, Connector, DataMover, DataStage, Provider, ResultStore, Stage
@@ -43,8 +43,14 @@ class World:
     store_caveats: tuple[str, ...] = ()
 
     def has_results(self, run_id: str) -> bool:
-        """Tell whether the object store holds anything of a run's, even if nobody can read the list of it."""
+        """Tell whether the object store holds anything of a run's, even if nobody can read the list of it.
+
+        Raises:
+            UnreachableError: the store doesn't answer.
+        """
         try:
             return self.store is not None and bool(self.store.manifest(run_id))
-        except NonsenseError:
+        except UnreachableError:
+            raise
+        except KedgeError:
             return True

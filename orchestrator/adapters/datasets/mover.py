@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.adapters.remote.session import DEFAULT_TIMEOUT
 from orchestrator.core.errors import UnreachableError, agent_error
 
 if TYPE_CHECKING:
@@ -45,7 +46,14 @@ class BucketMover:
             raise agent_error("the machine could not take the data from the bucket", done.exit_code, done.stderr)
 
     def fetch(
-        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+        self,
+        machine: Machine,
+        folder: str,
+        destination: str,
+        progress: Progress,
+        *,
+        files: Sequence[ResultFile] = (),
+        within: timedelta = DEFAULT_TIMEOUT,
     ) -> Arrival:
         """Copy a folder of the machine's into one of the laptop's."""
-        return self._direct.fetch(machine, folder, destination, progress, files=files)
+        return self._direct.fetch(machine, folder, destination, progress, files=files, within=within)

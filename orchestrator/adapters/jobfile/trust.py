@@ -8,15 +8,20 @@ import pwd
 import stat
 from pathlib import Path
 
+from orchestrator.adapters.homes import came_home
 from orchestrator.core.errors import BadRequestError
 
 
 def refuse_foreign(path: Path) -> None:
     """Refuse a job file that was found, not named, and that another user owns or may write, as git does.
 
+    One among results was written by a machine, whoever owns it.
+
     Raises:
-        BadRequestError: the file, or the folder that it lies in, is open to others.
+        BadRequestError: the file, or the folder that it lies in, is open to others, or it came home with results.
     """
+    if came_home(path):
+        raise _refusal(path, f"{path} came home with results")
     file, folder = path.stat(), path.parent.stat()
     # Who owns a link chooses beside which files a job file of ours is read.
     owned = ((f"{path}", path.lstat()), (f"{path}", file), (f"{path} lies in a folder that", folder))

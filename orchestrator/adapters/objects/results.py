@@ -7,7 +7,6 @@ The agent writes both; the manifest goes last.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +18,12 @@ from orchestrator.adapters.objects.fetching import Fetching
 from orchestrator.adapters.objects.manifest import Manifest, ShippedFile, run_key
 from orchestrator.adapters.objects.parallel import in_parallel
 from orchestrator.adapters.objects.tally import Tally
+from orchestrator.adapters.room import require_room
 from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, decode, nonsense
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.ports import Progress, Shipment
 from orchestrator.core.report import ResultFile
-from orchestrator.core.tree import Arrival, home_path, is_tree_path
+from orchestrator.core.tree import Arrival
 from orchestrator.core.units import format_bytes
 
 _NAMED = 3
@@ -85,7 +85,7 @@ class Results:
         if not files:
             return Arrival()
         make_destination(Path(destination))
-        _require_room(Path(destination), files)
+        require_room(Path(destination), files)
         tally = Tally(progress, sum(file.bytes for file in files))
         fetching = Fetching(self._bucket, run_key(run_id, "blobs/"), Path(destination), tally)
         # Links are made when what they lead to is there: nothing is written through one.
@@ -136,29 +136,6 @@ class Results:
                 if len(content) >= LOG_BYTES:
                     break
         return bytes(content[:LOG_BYTES])
-
-
-def _require_room(destination: Path, files: Sequence[ShippedFile]) -> None:
-    """Refuse to begin what can't end. What is here already needs no room."""
-    there = next(folder for folder in (destination, *destination.parents) if folder.is_dir())
-    free = shutil.disk_usage(there).free
-    needed = sum(max(file.bytes, 0) for file in files if not file.link)
-    # Stats only where it looks tight: there may be thousands.
-    if needed > free:
-        needed -= sum(_size(destination / home_path(file.path)) for file in files if is_tree_path(file.path))
-    if needed > free:
-        raise KedgeError(
-            f"there is no room for the results in {there}",
-            why=f"{format_bytes(needed)} are still to come, and {format_bytes(free)} are free",
-            fix="make room, or fetch to another disk with `kedge fetch --to FOLDER`",
-        )
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
 
 
 def _incomplete(problems: Sequence[str], count: int) -> KedgeError:

@@ -204,6 +204,19 @@ def _parse_host_key(address: SshAddress) -> tuple[str, paramiko.PKey]:
 
 def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transport:
     try:
+        _negotiate(connection, address)
+    except UnreachableError:
+        # fabric closes what has been opened; before, paramiko's thread reads whatever a hostile server sends, for ever.
+        connection.client.close()
+        raise
+    transport: paramiko.Transport = connection.transport
+    transport.set_keepalive(KEEPALIVE_SECONDS)
+    _give_up_on_silence(transport)
+    return transport
+
+
+def _negotiate(connection: fabric.Connection, address: SshAddress) -> None:
+    try:
         connection.open()
     except (paramiko.BadHostKeyException, paramiko.ssh_exception.IncompatiblePeer) as err:
         raise wrong_host_key(address) from err
@@ -211,12 +224,7 @@ def _open(connection: fabric.Connection, address: SshAddress) -> paramiko.Transp
         raise key_refused(address) from err
     except Exception as err:
         # It hands on whatever its reader of a hostile server's bytes has raised.
-        connection.close()
         raise unanswered(address, str(err) or type(err).__name__) from err
-    transport: paramiko.Transport = connection.transport
-    transport.set_keepalive(KEEPALIVE_SECONDS)
-    _give_up_on_silence(transport)
-    return transport
 
 
 def _give_up_on_silence(transport: paramiko.Transport) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -206,3 +209,56 @@ def test_another_host_key_gets_no_data(mover: RsyncMover, box: Box, sshd: Sshd, 
     with pytest.raises(HostKeyError):
         mover.send(DataMount(source=str(data), target="d"), machine, ignore)
     assert not (box.root / "data" / "d").exists()
+
+
+SLOW = """\
+#!/usr/bin/env python3
+import os, subprocess, sys, threading, time
+process = subprocess.Popen(["rsync", *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+def pass_on():
+    while data := os.read(0, 65536):
+        process.stdin.write(data)
+threading.Thread(target=pass_on, daemon=True).start()
+while byte := process.stdout.read(1):
+    os.write(1, byte)
+    time.sleep(0.5)
+"""
+
+
+def test_a_machine_that_sends_a_byte_now_and_then_is_given_up(
+    connector: SshConnector, box: Box, tmp_path: Path
+) -> None:
+    """It never falls silent for as long as rsync would mind; the copy ends when its time is over."""
+    slow = tmp_path / "slow-rsync"
+    slow.write_text(SLOW)
+    slow.chmod(0o755)
+    (box.root / "results").mkdir(exist_ok=True)
+    (box.root / "results" / "run.log").write_text("one\n")
+    mover = RsyncMover(connector, remote_program=str(slow))
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="too long"):
+        mover.fetch(box.machine, "results", str(tmp_path / "home"), ignore, within=timedelta(seconds=3))
+    assert time.monotonic() - began < 20
+
+
+def test_more_than_the_disk_holds_is_not_begun(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """By what the machine itself says of its results."""
+    (box.root / "results").mkdir(exist_ok=True)
+    (box.root / "results" / "run.log").write_text("one\n")
+    listed = [ResultFile(path="run.log", bytes=1 << 60, sha256="0" * 64)]
+    with pytest.raises(KedgeError, match="no room"):
+        mover.fetch(box.machine, "results", str(tmp_path / "home"), ignore, files=listed)
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_machine_that_sends_more_than_it_said_does_not_fill_the_disk(
+    mover: RsyncMover, box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy ends while the laptop has room to write down what it does."""
+    (box.root / "results").mkdir(exist_ok=True)
+    (box.root / "results" / "run.log").write_bytes(bytes(5_000_000))
+    before = shutil.disk_usage(tmp_path)
+    left = iter([before])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: next(left, before._replace(free=1 << 20)))
+    with pytest.raises(KedgeError, match="no room"):
+        mover.fetch(box.machine, "results", str(tmp_path / "home"), ignore)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.rsync import RsyncMover
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import DataMount
 from orchestrator.core.report import ResultFile
 from orchestrator.engine.fetch import find_differences
@@ -192,3 +193,64 @@ def test_data_with_a_link_that_leaves_it_is_not_sent(
     with pytest.raises(BadRequestError, match="leaves it"):
         mover.send(DataMount(source=str(tmp_path / "set"), target="in"), box.machine, ignore)
     assert not (box.root / "data/in").exists()
+
+
+def armed(folder: Path, ran: Path) -> Path:
+    """Make what git takes for a repository, whose configuration names a program."""
+    git(folder.parent, "init", "-q", "--bare", str(folder))
+    for name, value in {"fsmonitor": f"touch '{ran}'; false", "bare": "false", "worktree": ".."}.items():
+        git(folder, "config", f"core.{name}", value)
+    return folder
+
+
+@pytest.mark.parametrize("exit_code", [0, 23])
+def test_a_folder_in_the_place_of_a_renamed_file_brings_no_repository(
+    connector: SshConnector, box: Box, output: Path, tmp_path: Path, exit_code: int
+) -> None:
+    """The machine lists a file HEAD, and has a folder there by the time that it is copied by itself."""
+    (output / "x").mkdir()
+    (output / "x" / "HEAD").write_text("a result\n")
+    ran, evil, home = tmp_path / "ran", armed(box.root / "evil", tmp_path / "ran"), tmp_path / "home"
+    rsync = tmp_path / "hostile-rsync"
+    rsync.write_text(
+        f'#!/bin/sh\nif [ -e "{tmp_path}/once" ]; then rm -rf "{output}/x/HEAD"; cp -r "{evil}" "{output}/x/HEAD"; '
+        f'rsync "$@"; exit {exit_code}; fi\ntouch "{tmp_path}/once"\nexec rsync "$@"\n'
+    )
+    rsync.chmod(0o755)
+    with contextlib.suppress(KedgeError, AssertionError):
+        bring(RsyncMover(connector, remote_program=str(rsync)), box, home)
+    for folder, _, _ in os.walk(home):
+        subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
+    assert (home / "output/x").is_dir()
+    assert not ran.exists()
+
+
+def test_a_copy_that_breaks_leaves_no_repository(
+    connector: SshConnector, box: Box, output: Path, tmp_path: Path
+) -> None:
+    """What an earlier fetch, or a sender that heeds no filter, has left is renamed after a failure too."""
+    home = tmp_path / "home"
+    home.mkdir()
+    ran = tmp_path / "ran"
+    armed(home / "repo", ran)
+    rsync = tmp_path / "hostile-rsync"
+    rsync.write_text("#!/bin/sh\nexit 12\n")
+    rsync.chmod(0o755)
+    with pytest.raises(KedgeError):
+        bring(RsyncMover(connector, remote_program=str(rsync)), box, home)
+    subprocess.run(["git", "status"], cwd=home / "repo", capture_output=True, check=False)
+    assert not ran.exists()
+
+
+def test_modes_of_a_machine_keep_nobody_from_what_came(
+    mover: RsyncMover, box: Box, output: Path, tmp_path: Path
+) -> None:
+    """A folder without any permission comes home with its owner's, so that all of it can be looked at and removed."""
+    (output / "closed").mkdir()
+    (output / "closed" / "weights").write_text("1")
+    (output / "closed" / "weights").chmod(0)
+    (output / "closed").chmod(0)
+    home = tmp_path / "home"
+    mover.fetch(box.machine, "results", str(home), ignore)
+    assert stat.S_IMODE((home / "output/closed").stat().st_mode) & 0o700 == 0o700
+    assert stat.S_IMODE((home / "output/closed/weights").stat().st_mode) & 0o600 == 0o600

@@ -81,9 +81,16 @@ class Direct:
         raise NotImplementedError
 
     def fetch(
-        self, machine: Machine, folder: str, destination: str, progress: Progress, *, files: Sequence[ResultFile] = ()
+        self,
+        machine: Machine,
+        folder: str,
+        destination: str,
+        progress: Progress,
+        *,
+        files: Sequence[ResultFile] = (),
+        within: timedelta = timedelta(minutes=10),
     ) -> Arrival:
-        self.fetched.append(f"{machine.id}:{folder} -> {destination}, {len(files)} listed")
+        self.fetched.append(f"{machine.id}:{folder} -> {destination}, {len(files)} listed, within {within}")
         progress(1, 1)
         return Arrival()
 
@@ -117,5 +124,12 @@ def test_results_come_home_the_direct_way(lab: Lab) -> None:
     """The bucket's copy of them is another port's."""
     direct = Direct()
     mover = BucketMover(lab.data(), Way(Completed(exit_code=0, stdout=b"", stderr=b"")), direct)
-    mover.fetch(MACHINE, "results", "/here", nothing, files=[ResultFile(path="a", bytes=0, sha256="")])
-    assert direct.fetched == ["m1:results -> /here, 1 listed"]
+    mover.fetch(
+        MACHINE,
+        "results",
+        "/here",
+        nothing,
+        files=[ResultFile(path="a", bytes=0, sha256="")],
+        within=timedelta(hours=1),
+    )
+    assert direct.fetched == ["m1:results -> /here, 1 listed, within 1:00:00"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from orchestrator.adapters.remote.session import read_lines
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed
+from tests.waiting import wait_until
 
 
 class Quiet:
@@ -120,3 +122,36 @@ def test_a_server_that_never_starts_the_command_is_given_up(tmp_path: Path, monk
             remote.run(["true"])
         assert time.monotonic() - begun < 20
         remote.close()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5], ids=["at once", "now and then"])
+def test_a_server_whose_greeting_has_no_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    """Whoever has the machine's address needs no key for that; nothing goes on reading what he sends."""
+    monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
+    own, public = ensure_key(tmp_path)
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                while True:
+                    connection.sendall(b"A" * (1 if pause else 1 << 16))
+                    time.sleep(pause)
+
+        greeter = threading.Thread(target=greet, daemon=True)
+        greeter.start()
+        address = SshAddress(
+            host="127.0.0.1",
+            port=listening.getsockname()[1],
+            user="kedge",
+            host_key=public.rpartition(" ")[0],
+            key_file=str(own),
+        )
+        with pytest.raises(UnreachableError):
+            FabricRemote(address)
+        greeter.join(10)
+        assert not greeter.is_alive()
+    wait_until(lambda: set(threading.enumerate()) <= before)

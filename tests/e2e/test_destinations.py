@@ -1,0 +1,56 @@
+"""Where results go: a machine has named each of them, so that they never lie among the user's own files."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_hostile_machine import folder, launch_and_ship
+from tests.laptop import Laptop
+
+
+@pytest.mark.parametrize("place", [".", "kedge-results/..", "../home", "mine"])
+def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: Path, place: str) -> None:
+    """A machine ships `.git/config` and `kedge.yaml`: they replace nobody's, and the user's repository stays one."""
+    run = launch_and_ship(laptop)
+    ran, mine = tmp_path / "git ran", laptop.home / place
+    (laptop.home / "kedge-results").mkdir(exist_ok=True)
+    mine.mkdir(exist_ok=True)
+    subprocess.run(["git", "init", "-q", mine], check=True)
+    (mine / "kedge.yaml").write_text("mine")
+    results = folder(laptop, run) / "results"
+    (results / ".git").mkdir()
+    (results / ".git" / "config").write_text(f"[core]\n\tfsmonitor = touch '{ran}'; false\n")
+    (results / "kedge.yaml").write_text("{name: evil, run: evil}\n")
+    laptop.kedge("fetch", run, "--to", place, code=2)
+    assert "holds other files" in laptop.errors
+    assert (mine / "kedge.yaml").read_text() == "mine"
+    subprocess.run(["git", "status"], cwd=mine, check=True, capture_output=True)
+    assert not ran.exists()
+
+
+def test_a_folder_that_results_came_to_takes_them_again(laptop: Laptop) -> None:
+    """A new folder or an empty one is marked as theirs."""
+    run = launch_and_ship(laptop)
+    (laptop.home / "empty").mkdir()
+    for place in ("new", "empty", "new", "empty"):
+        laptop.kedge("fetch", run, "--to", place)
+        assert (laptop.home / place / "run.log").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--to", "best")], ids=["usual", "named"])
+def test_a_job_file_that_came_home_is_not_taken_without_being_named(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Who stands among results means no job of the machine's; by its path it can be named as any other."""
+    run = launch_and_ship(laptop)
+    output = folder(laptop, run) / "results" / "output"
+    (output / "kedge.yaml").write_text("{name: evil, run: evil}\n")
+    (output / "next.yaml").write_text("{name: evil, run: evil}\n")
+    laptop.kedge("fetch", run, *words)
+    laptop.home /= Path("best" if words else f"kedge-results/{run}") / "output"
+    assert (laptop.home / "next.yaml").exists()
+    for found in ((), ("--job", "next")):
+        laptop.kedge("plan", *found, code=2)
+        assert "came home with results" in laptop.errors
+    assert "Run evil" in laptop.kedge("plan", "--job", "./kedge.yaml")
