@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from orchestrator.core.errors import UnreachableError
+from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.recovery import describe_end
 from orchestrator.core.report import Command, FollowEvent, RunState
@@ -23,9 +23,16 @@ RESTARTING = "restarting"
 
 _RESTART = timedelta(minutes=5)
 
+_OVERDUE = timedelta(minutes=30)
+"""How late a machine may end: its own clock of the deadline begins with its boot, and the power goes off in minutes."""
+
 
 class MachineLostError(UnreachableError):
     """The provider says that the machine is gone."""
+
+
+class OverdueError(KedgeError):
+    """The machine goes on past its deadline: whatever was to end it there doesn't."""
 
 
 def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> Iterator[FollowEvent]:
@@ -33,6 +40,7 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
 
     Raises:
         MachineLostError: the machine is gone.
+        OverdueError: it has a deadline, and goes on long after it.
         UnreachableError: the machine is there, and out of reach for too long.
     """
     reached_at = world.clock.now()
@@ -44,6 +52,7 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
                 reached_at = world.clock.now()
                 command = event.report.command if event.report else command
                 yield event
+                _refuse_overdue(machine, reached_at)
         except UnreachableError:
             if world.provider.describe(machine.id) is None:
                 raise _lost(machine, world) from None
@@ -54,6 +63,15 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
             if not _restarts(command, world.clock.now()):
                 return
             world.clock.sleep(_PAUSE)
+
+
+def _refuse_overdue(machine: Machine, now: datetime) -> None:
+    if now - machine.deadline_at > _OVERDUE:
+        raise OverdueError(
+            f"machine {machine.id} has not ended at its deadline",
+            why="what was to end it there is broken, or somebody has taken it over",
+            fix=f"end it with `kedge teardown {machine.run_id}`",
+        )
 
 
 def _restarts(command: Command, now: datetime) -> bool:

@@ -26,14 +26,14 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Remote
-from orchestrator.core.report import Command
+from orchestrator.core.report import DEADLINE, Command, RunState
 from orchestrator.engine import agent_client
 from orchestrator.engine.boot import BOOT, await_boot
 from orchestrator.engine.creation import create_machine
 from orchestrator.engine.ending import end_machine
 from orchestrator.engine.events import ActionProgressed, Events, LogLine, Remark, ReportSeen
 from orchestrator.engine.fetch import fetch_results
-from orchestrator.engine.follow import RESTARTING, MachineLostError, follow
+from orchestrator.engine.follow import RESTARTING, MachineLostError, OverdueError, follow
 from orchestrator.engine.observe import latest_command, rented_offer
 from orchestrator.engine.reaching import reach
 from orchestrator.engine.reconcile import note_outcome
@@ -112,6 +112,10 @@ class Performer:
                     self._events(ReportSeen(report=event.report))
         except MachineLostError as lost:
             self.progress.command = self._last_word(lost)
+        except OverdueError as overdue:
+            # Its plan goes on to its end.
+            self._tell(f"{overdue.what}: {overdue.why}")
+            self.progress.command = replace(self.progress.command, state=RunState.STOPPED, reason=DEADLINE)
         return self._note(self.progress.command)
 
     def _last_word(self, lost: MachineLostError) -> Command:

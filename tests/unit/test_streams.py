@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import orchestrator
+from orchestrator.cli.standing_line import progress_words
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.printable import clean
 from tests.laptop import Laptop
