@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from orchestrator.core.errors import KedgeError, NonsenseError, UnreachableError
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Progress
 from orchestrator.core.report import Command, ResultFile
@@ -47,13 +47,18 @@ def fetch_results(world: World, machine: Machine, destination: str, progress: Pr
     """
     try:
         return _fetch_from_machine(world, machine, destination, progress)
-    except NonsenseError:
-        if not world.has_results(machine.run_id):
-            raise
+    except BadRequestError:
+        raise
     except UnreachableError:
         if world.store is None:
             raise
-    return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress))
+        why = ""
+    except KedgeError as err:
+        # Whatever the machine does to a copy: what it has shipped is as good.
+        if not world.has_results(machine.run_id):
+            raise
+        why = f", since {err.what}"
+    return Fetched(note=fetch_from_store(world, machine.run_id, destination, progress) + why)
 
 
 def fetch_from_store(world: World, run_id: str, destination: str, progress: Progress) -> str:

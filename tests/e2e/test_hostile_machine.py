@@ -252,6 +252,16 @@ def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     assert "and 4,997 more" in said
     assert len(said) < 2000
     laptop.kedge("stop", run)
-    laptop.kedge("fetch", run, code=1)
-    assert "differs from the machine's" in laptop.errors
-    assert not [line for line in laptop.errors.splitlines() if line.strip().startswith("fix: curl")]
+    said = laptop.kedge("fetch", run)
+    assert "from the object store, since the copy of 'output/0" in said
+    assert not [line for line in said.splitlines() if line.strip().startswith("fix: curl")]
+
+
+@pytest.mark.parametrize("script", ["exit 23", "exit 127", "echo hello; sleep 1", "kill -9 $$"])
+def test_a_machine_that_spoils_the_copy_keeps_nobody_from_its_end(laptop: Laptop, script: str) -> None:
+    """A job can put a program in rsync's place: what was shipped comes home, and the machine is gone."""
+    run = launch_and_ship(laptop)
+    put(laptop, run, "rsync", script)
+    assert "from the object store" in laptop.kedge("teardown", run, "--yes")
+    assert laptop.processes() == []
+    assert (laptop.home / "kedge-results" / run / "run.log").exists()

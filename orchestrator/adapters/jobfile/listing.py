@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.adapters.jobfile.document import read_document
+from orchestrator.adapters.jobfile.document import MAX_BYTES, read_document
 from orchestrator.adapters.jobfile.find import JOB_FILE, named_jobs, nearest_job
 from orchestrator.adapters.jobfile.validate import validate_job
 from orchestrator.core.errors import BadRequestError
@@ -42,7 +42,8 @@ def list_jobs(cwd: Path) -> tuple[JobListing, ...]:
 
 def _is_like_a_job(path: Path) -> bool:
     try:
-        return path.name == JOB_FILE or _LIKE_A_JOB.search(path.read_bytes()) is not None
+        with path.open("rb") as file:
+            return path.name == JOB_FILE or _LIKE_A_JOB.search(file.read(MAX_BYTES)) is not None
     except OSError:
         return False
 

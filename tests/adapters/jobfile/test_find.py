@@ -120,6 +120,13 @@ def test_a_damaged_file_does_not_hide_the_others(project: Path) -> None:
     assert not jobs["digits"].problem
 
 
+def test_a_huge_file_beside_the_jobs_is_not_read_whole(project: Path) -> None:
+    """An archive of a TiB of nothing is small: no job, and no memory for it."""
+    with (project / "huge.yaml").open("wb") as huge:
+        huge.truncate(1 << 40)
+    assert "huge" not in {job.name for job in list_jobs(project)}
+
+
 def test_looking_for_a_job_loads_nothing_heavy() -> None:
     """Quick commands look for the job file too; they can't wait for pydantic."""
     code = (
