@@ -5,16 +5,21 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
 import pytest
 
+from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.objects.s3 import S3Store
 from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.engine.shipped import look_up
 from tests.adapters.buckets import asked, laptop_client
 from tests.adapters.objects.shelves import RUN, S3Shelf, blob_key, fetch, files_below, ship
 from tests.agent.aws import REGION, Aws, Fault
+from tests.engine.fakes import FakeProvider, make_world
 
 WEIGHTS = random.Random(1).randbytes(5_000_000)
 
@@ -98,3 +103,15 @@ def test_the_package_alone_loads_no_sdk() -> None:
     """`status` and `cost` import it, and stay quick."""
     script = "import orchestrator.adapters.objects, sys; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_list_that_its_machine_has_put_into_the_archive_is_that_runs_affair(
+    aws: Aws, shelf: S3Shelf, tmp_path: Path
+) -> None:
+    """Nobody can read it for hours, but the store answers: `status` of other runs, and all ends of machines, go on."""
+    client = laptop_client(aws)
+    client.put_object(Bucket=aws.bucket, Key=f"runs/{RUN}/manifest.json", Body=b"{}", StorageClass="GLACIER")
+    world = replace(make_world(SqliteLedger(tmp_path, SystemClock()), FakeProvider()), store=shelf.store)
+    assert look_up(world, RUN).last is None
+    assert "manifest.json can't be read" in look_up(world, RUN).problem
+    assert world.has_results(RUN)
