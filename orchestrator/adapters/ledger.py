@@ -63,7 +63,8 @@ class SqliteLedger:
         self._path = state_dir / "ledger.db"
         require_no_link(self._path, within=state_dir)
         keep_file_private(self._path)  # SQLite gives the log beside it the same mode
-        self._db = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
+        # Threads that ask machines use it too, one at a time (remote/reopening.py) and while nobody else does.
+        self._db = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
         self._migrate()

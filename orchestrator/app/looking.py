@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,32 +25,30 @@ class RunCost:
 def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
     """Tell how runs are: one, all live ones, or all that the ledger has."""
     records = (app.named_run(run),) if run else app.ledger.runs(live_only=not everything)
-    return tuple(_status(app, record, ledger_only=ledger_only) for record in records)
+    if ledger_only:
+        return tuple(recorded_status(app.ledger, record, app.clock.now()) for record in records)
+    return _observe(app, records)
 
 
 def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
     """Add up what runs have cost; machines that ended by themselves are looked for first."""
     records = (app.named_run(run),) if run else app.ledger.runs()
-    return tuple(_cost(app, record) for record in records)
+    _observe(app, [record for record in records if record.stage is RunStage.LIVE])
+    now = app.clock.now()
+    return tuple(RunCost(record=record, rentals=app.ledger.rentals(record.run_id), now=now) for record in records)
 
 
 def find_strays(app: App) -> tuple[Machine, ...]:
     """Ask every provider that was ever used for machines that no live run of the ledger's accounts for."""
-    from orchestrator.engine import reconcile  # noqa: PLC0415 - as in _status
+    from orchestrator.engine import reconcile  # noqa: PLC0415 - as in _observe
 
     return tuple(machine for name in app.known_providers() for machine in reconcile.find_strays(app.world(name)))
 
 
-def _status(app: App, record: RunRecord, *, ledger_only: bool) -> RunStatus:
-    if ledger_only:
-        return recorded_status(app.ledger, record, app.clock.now())
+def _observe(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
+    if not records:
+        return ()
     # Imported when needed: it loads the planner, which costs as much as reading the ledger.
-    from orchestrator.engine.status import observed_status  # noqa: PLC0415
+    from orchestrator.engine.status import observed_statuses  # noqa: PLC0415
 
-    return observed_status(app.world(record.spec.provider), record)
-
-
-def _cost(app: App, record: RunRecord) -> RunCost:
-    if record.stage is RunStage.LIVE:
-        _status(app, record, ledger_only=False)
-    return RunCost(record=record, rentals=app.ledger.rentals(record.run_id), now=app.clock.now())
+    return observed_statuses([(app.world(record.spec.provider), record) for record in records])

@@ -195,6 +195,9 @@ class Connector(Protocol):
     def forget(self, address: SshAddress) -> None:
         """Close control sockets and drop pinned keys of a machine that is gone."""
 
+    def close(self) -> None:
+        """Give up what this command does on all machines, from any thread; what earlier ones left open stays open."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSummary:

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
 from orchestrator.core.errors import ConflictError
 from orchestrator.core.job import Expect
 from orchestrator.core.ledger import RunRecord
+from orchestrator.core.machine import Machine
 from orchestrator.core.report import MachineReport
 from orchestrator.core.stall import stalled_for
 from orchestrator.core.units import format_duration
-from orchestrator.engine.observe import question
+from orchestrator.engine.observe import Answer
+from orchestrator.engine.questions import ask_each
 from orchestrator.engine.reconcile import differences, note_outcome, reconcile
 from orchestrator.engine.recorded import RunStatus, recorded_status
 from orchestrator.engine.world import World
 
 
-def observed_status(world: World, record: RunRecord) -> RunStatus:
-    """Look at the provider and the machine as well; the ledger is brought into agreement with what was seen."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A run as its ledger and its provider have it, before its machines are asked."""
+
+    world: World
+    recorded: RunStatus
+    findings: tuple[str, ...]
+
+    @property
+    def questions(self) -> list[tuple[World, Machine]]:
+        return [(self.world, machine) for machine in self.recorded.machines]
+
+
+def observed_statuses(runs: Sequence[tuple[World, RunRecord]]) -> tuple[RunStatus, ...]:
+    """Look at the providers and the machines as well; the ledger is brought into agreement with what was seen.
+
+    The machines of all runs are asked at once. Ledger and providers are used from the calling thread alone.
+    """
+    seen = [_look(world, record) for world, record in runs]
+    answers = iter(ask_each([each for run in seen for each in run.questions]))
+    return tuple(_conclude(run, list(islice(answers, len(run.questions)))) for run in seen)
+
+
+def _look(world: World, record: RunRecord) -> _Seen:
     findings = _reconcile_unless_busy(world, record.run_id)
-    now = world.clock.now()
-    recorded = recorded_status(world.ledger, world.ledger.run(record.run_id) or record, now)
+    recorded = recorded_status(world.ledger, world.ledger.run(record.run_id) or record, world.clock.now())
     machines = tuple(world.provider.describe(machine.id) or machine for machine in recorded.machines)
-    answers = [question(world, machine) for machine in machines]
+    return _Seen(world=world, recorded=replace(recorded, machines=machines), findings=findings)
+
+
+def _conclude(seen: _Seen, answers: Sequence[Answer]) -> RunStatus:
+    world, record = seen.world, seen.recorded.record
     reports = [answer.report for answer in answers if answer.report]
     for report in reports:
-        if report.command.state.is_over and report.command.state != recorded.record.outcome:
+        if report.command.state.is_over and report.command.state != record.outcome:
             note_outcome(world, record.run_id, report.command)
-    return RunStatus(
-        record=recorded.record,
-        now=recorded.now,
-        machines=machines,
-        spent_usd=recorded.spent_usd,
+    return replace(
+        seen.recorded,
         report=reports[0] if reports else None,
         findings=(
-            *findings,
+            *seen.findings,
             *(answer.problem for answer in answers if answer.problem),
             *_stale(reports),
             *_stalled(reports, record.spec.job.expect),
-            *(_left_to_end(world) if machines else ()),
+            *(_left_to_end(world) if seen.recorded.machines else ()),
         ),
     )
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from orchestrator.adapters.providers.local.folder import MachineFolder
 from tests.laptop import Laptop
 from tests.waiting import wait_until
 
@@ -110,6 +113,61 @@ def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
         assert [line for line in found[hostile]["findings"] if "nonsense" in line], (lie[:200], found[hostile])
     assert hostile in laptop.kedge("status", hostile)
     assert honest in laptop.kedge("cost")
+
+
+def test_machines_that_are_slow_to_answer_are_waited_for_at_once(laptop: Laptop) -> None:
+    """Four that take three seconds each cost `status` and `cost` little more than one; their lines keep their order."""
+    runs = [launch(laptop, name) for name in ("one", "two", "three", "four")]
+    for run in runs:
+        honest = shlex.quote(str(folder(laptop, run) / "bin" / "honest-agent"))
+        usurp(laptop, run, "report", f"sleep 3; exec {honest} report")
+    recorded = [status["run"] for status in laptop.json("status", "--ledger")]
+    assert sorted(recorded) == sorted(runs)
+    began = time.monotonic()
+    statuses = laptop.json("status")
+    assert time.monotonic() - began < 6
+    assert [status["run"] for status in statuses] == recorded
+    assert [status["report"]["run"] for status in statuses] == recorded
+    began = time.monotonic()
+    laptop.kedge("cost")
+    assert time.monotonic() - began < 6
+
+
+def test_ctrl_c_leaves_machines_that_never_answer(laptop: Laptop) -> None:
+    """`status` ends at once, and no client that it has started goes on waiting."""
+    for name in ("one", "two", "three"):
+        usurp(laptop, launch(laptop, name), "report", "exec sleep 600")
+    status = laptop.start("status")
+    wait_until(lambda: sum("sleep 600" in line for line in commands(laptop)) == 3)
+    clients = [process for process in psutil.Process(status.pid).children() if process.name() == "ssh"]
+    began = time.monotonic()
+    status.send_signal(signal.SIGINT)
+    assert status.wait(timeout=60) == 128 + signal.SIGINT
+    assert time.monotonic() - began < 5
+    assert len(clients) == 3
+    assert psutil.wait_procs(clients, timeout=5)[1] == []
+
+
+def test_machines_at_which_nobody_listens_are_all_named(laptop: Laptop) -> None:
+    """Whoever can't be connected to has its provider asked to let this computer in, from the threads that ask."""
+    runs = [launch(laptop, name) for name in ("one", "two", "three")]
+    for run in runs:
+        init = MachineFolder(folder(laptop, run)).init()
+        assert init is not None
+        psutil.Process(init.pid).kill()
+    for process in laptop.processes():
+        if process.name() == "sshd":
+            process.kill()
+    for kept in (laptop.runtime / "ssh").iterdir():
+        kept.unlink()
+    found = {status["run"]: status["findings"] for status in laptop.json("status")}
+    for run in runs:
+        assert [line for line in found[run] if f"{run}-m1 doesn't answer" in line], found[run]
+
+
+def commands(laptop: Laptop) -> list[str]:
+    """List what this laptop's machines run."""
+    return [" ".join(process.cmdline()) for process in laptop.processes()]
 
 
 @pytest.mark.parametrize("stream", ["1", "2"], ids=["answer", "complaint"])

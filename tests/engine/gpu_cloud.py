@@ -147,3 +147,6 @@ class FakeConnector:
 
     def forget(self, address: SshAddress) -> None:
         """Nothing was remembered."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -139,6 +139,9 @@ class MortalConnector:
     def forget(self, address: SshAddress) -> None:
         self._connector.forget(address)
 
+    def close(self) -> None:
+        self._connector.close()
+
 
 @dataclass
 class Newborn:

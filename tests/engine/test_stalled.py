@@ -16,7 +16,7 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.core.job import Expect, Job, LaunchSpec
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
-from orchestrator.engine.status import observed_status
+from orchestrator.engine.status import observed_statuses
 from tests.engine.fakes import MACHINE, NOW, RUN, FakeProvider, make_world
 
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
@@ -58,7 +58,7 @@ def findings(folder: Path, *, first_step: timedelta | None = None, **report: flo
     world = make_world(ledger, FakeProvider(there=(machine,)))
     record = ledger.run(RUN)
     assert record is not None
-    status = observed_status(replace(world, connector=cast("Connector", Agent(report))), record)
+    (status,) = observed_statuses([(replace(world, connector=cast("Connector", Agent(report))), record)])
     ledger.close()
     return status.findings
 

@@ -98,7 +98,7 @@ class SshConnector:
         self._places.known_hosts(address).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the connections of this command; control sockets stay for the next."""
+        """Close the connections of this command and give up what goes over them; control sockets stay for the next."""
         while self._ways:
             self._ways.popitem()[1].close()
 

@@ -7,6 +7,7 @@ import os
 import select
 import shlex
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -40,6 +41,7 @@ class OpenSshRemote:
         self._socket = places.control_socket(address)
         self._options = openssh_options(places, address)
         self._client = openssh_argv(self._options, address, _OWN_WAY)
+        self._at_work: set[_ClientProcess] = set()
 
     @property
     def usable(self) -> bool:
@@ -71,7 +73,9 @@ class OpenSshRemote:
         return read_lines(self._session(argv), end)
 
     def close(self) -> None:
-        """Do nothing: every command has ended, and the master stays."""
+        """Give up the commands that other threads still wait for; the master stays."""
+        for session in list(self._at_work):
+            session.abort()
 
     def _converse(
         self, argv: Sequence[str], chunks: Iterable[bytes], timeout: timedelta | None, most: int
@@ -85,7 +89,7 @@ class OpenSshRemote:
         return outcome.completed
 
     def _session(self, argv: Sequence[str]) -> Session:
-        return _ClientProcess([*self._client, shlex.join(argv)], self._environ)
+        return _ClientProcess([*self._client, shlex.join(argv)], self._environ, self._at_work)
 
     def _check(self, completed: Completed, master: int | None) -> None:
         if completed.exit_code == _OWN_FAILURE and not self._held(master):
@@ -94,7 +98,7 @@ class OpenSshRemote:
     def _complaint(self) -> bytes:
         # Some refusals are below the level of errors, and a client of a master that broke has nothing to say.
         loud = openssh_argv(self._options, self._address, (*_OWN_WAY, "-o", "LogLevel=INFO"))
-        probe = converse(_ClientProcess([*loud, "true"], self._environ), (), _PROBE_TIMEOUT)
+        probe = converse(_ClientProcess([*loud, "true"], self._environ, self._at_work), (), _PROBE_TIMEOUT)
         return probe.completed.stderr if probe.completed.exit_code == _OWN_FAILURE else b""
 
     def _held(self, master: int | None) -> bool:
@@ -129,12 +133,16 @@ class _ClientProcess:
     would come: every read and write also waits for the call to give up.
     """
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], at_work: set[_ClientProcess]) -> None:
         self._process = _start(argv, environ)
         self._pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in self._pipes if pipe)
         self._given_up, self._give_up = os.pipe()
         os.set_blocking(self._stdin, False)
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._at_work = at_work
+        at_work.add(self)
 
     def write(self, chunk: bytes) -> None:
         view = memoryview(chunk)
@@ -157,16 +165,21 @@ class _ClientProcess:
         return self._process.wait()
 
     def abort(self) -> None:
-        self._process.kill()
-        os.write(self._give_up, b"!")
+        with self._closing:
+            if not self._is_closed:
+                self._process.kill()
+                os.write(self._give_up, b"!")
 
     def close(self) -> None:
         self._process.wait()
-        for pipe in self._pipes:
-            if pipe:
-                pipe.close()
-        os.close(self._given_up)
-        os.close(self._give_up)
+        self._at_work.discard(self)
+        with self._closing:
+            self._is_closed = True
+            for pipe in self._pipes:
+                if pipe:
+                    pipe.close()
+            os.close(self._given_up)
+            os.close(self._give_up)
 
     def _read(self, pipe: int) -> bytes:
         return os.read(pipe, _READ_BYTES) if self._ready(pipe, select.POLLIN) else b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -35,6 +36,7 @@ class ReopeningConnector:
         self._reopen = reopen
         self._clock = clock
         self._looked_at: dict[SshAddress, datetime] = {}
+        self._letting_in = threading.Lock()
 
     def connect(self, address: SshAddress) -> Remote:
         """Open a way in, at the second attempt where this computer had to be let in first."""
@@ -61,7 +63,16 @@ class ReopeningConnector:
         """Close the ways into a machine that is gone, and drop its pin."""
         self._connector.forget(address)
 
+    def close(self) -> None:
+        """Give up what this command does on all machines."""
+        self._connector.close()
+
     def _let_in(self, address: SshAddress) -> bool:
+        # One at a time: machines are asked from several threads, which the ledger and clouds' SDKs aren't made for.
+        with self._letting_in:
+            return self._let_in_unless_just_tried(address)
+
+    def _let_in_unless_just_tried(self, address: SshAddress) -> bool:
         now = self._clock.now()
         looked_at = self._looked_at.get(address)
         if looked_at is not None and now - looked_at < _EVERY:

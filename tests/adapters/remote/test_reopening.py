@@ -44,6 +44,9 @@ class FakeConnector:
     def forget(self, address: SshAddress) -> None:
         raise AssertionError(address)
 
+    def close(self) -> None:
+        raise AssertionError
+
 
 @dataclass
 class Firewall:
