@@ -26,6 +26,7 @@ _LAUNCH_HELP = {
     "supervisor": "what keeps the command alive: tmux, screen, nohup, systemd or systemd-user",
     "env": "set a variable of the command, NAME=VALUE; may be repeated",
     "allow-secret": "let the job take a variable of this shell that is kedge's own (AWS_..., AMD_...); may be repeated",
+    "allow-proxy-command": "let this computer run the proxy_command of the job file, to reach the machine",
     "detach": "return when the command has started, and leave it running",
     "keep": "leave the machine to its deadline when the command is over",
     "recover": "replace a machine that is taken away, for as long as this command runs",
@@ -55,6 +56,7 @@ def _overrides(flags: dict[str, Any]) -> Any:
         supervisor=flags.get("supervisor"),
         envs=tuple(flags.get("env") or ()),
         allowed=tuple(flags.get("allow_secret") or ()),
+        allows_proxy_command=bool(flags.get("allow_proxy_command")),
     )
 
 
@@ -79,6 +81,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     supervisor: str | None = None,
     env: list[str] | None = None,
     allow_secret: list[str] | None = None,
+    allow_proxy_command: bool = False,
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,
@@ -134,6 +137,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     supervisor: str | None = None,
     env: list[str] | None = None,
     allow_secret: list[str] | None = None,
+    allow_proxy_command: bool = False,
     detach: bool = False,
     keep: bool = False,
     recover: bool = False,

@@ -179,6 +179,20 @@ def test_a_job_is_not_given_kedges_own_credentials(shell: Laptop, how: str) -> N
     assert TOKEN not in shown
 
 
+def test_a_job_does_not_say_what_this_computer_runs(laptop: Laptop) -> None:
+    """A command that leads to the machine would run as the user: settings name one, or a flag allows it."""
+    block = "provider: {aws: {proxy_command: touch ran; nc %h %p}}"
+    laptop.write_job((JOB % "nohup") + f"    {block}\n")
+    for words in (("plan",), ("launch", "--yes", "--detach")):
+        laptop.kedge(*words, code=2)
+        assert "touch ran" in laptop.errors
+        assert "--allow-proxy-command" in laptop.errors
+    laptop.kedge("plan", "--allow-proxy-command")
+    laptop.extra_env["KEDGE_CONFIG"] = str(laptop.home / "config.yaml")
+    (laptop.home / "config.yaml").write_text(f"{block}\n")
+    laptop.kedge("plan")
+
+
 def test_what_kedge_writes_is_the_users_alone(laptop: Laptop) -> None:
     """Whatever the shell's umask; what the machine's own processes write lies within, with modes as on any machine."""
     laptop.write_job((JOB % "nohup").replace("exec sleep 1000", "true"))

@@ -167,7 +167,22 @@ class _Builder:
         for layer in self._layers:
             around: KeyPath = () if layer is self._part else ("modes", self._written.mode)
             sites = lay_provider(sites, layer.provider, self._written.document, around)
+        self._refuse_proxy_commands(sites)
         return sites
+
+    def _refuse_proxy_commands(self, sites: tuple[tuple[str, Site], ...]) -> None:
+        """Refuse to run on this computer what a job file says, unless the user's settings say the same."""
+        own = dict(self._laptop.sites)
+        for provider, site in sites:
+            if site.proxy_command in ("", own.get(provider, Site()).proxy_command) or self._laptop.allows_proxy_command:
+                continue
+            raise self._written.refusal(
+                ("provider", provider, "proxy_command"),
+                f"a job file doesn't say what runs on your computer: {quoted(site.proxy_command)}",
+                why="it would run as you, with your keys, and a job file may come with a stranger's repository",
+                fix=f"write it under `provider: {provider}:` of your own settings (config.yaml), name a `jump_host` "
+                "instead, or allow this job's with --allow-proxy-command",
+            )
 
     def _volumes(self) -> tuple[VolumeSpec, ...]:
         return tuple(self._volume(part) for part in self._last("volumes") or ())

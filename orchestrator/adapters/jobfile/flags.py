@@ -37,6 +37,7 @@ class Overrides:
         usd_per_hour: a price to rehearse with.
         envs: `NAME=value`, or `NAME` to take the laptop's value.
         allowed: names of kedge's own credentials that the job may have.
+        allows_proxy_command: the job file may name a command that this computer runs.
     """
 
     provider: str | None = None
@@ -54,6 +55,7 @@ class Overrides:
     supervisor: str | None = None
     envs: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    allows_proxy_command: bool = False
 
 
 def lay_overrides(job: Job, overrides: Overrides, laptop: Laptop) -> Job:

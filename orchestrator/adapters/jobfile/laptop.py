@@ -20,6 +20,7 @@ class Laptop:
         sites: by provider: what the user's settings say.
         given: variables with their values, from the command line.
         allowed: credentials of kedge's own that the user lets this job have.
+        allows_proxy_command: the user lets this job say what leads to its machine.
     """
 
     environ: Mapping[str, str]
@@ -27,6 +28,7 @@ class Laptop:
     sites: tuple[tuple[str, Site], ...] = ()
     given: Mapping[str, str] = field(default_factory=dict)
     allowed: frozenset[str] = frozenset()
+    allows_proxy_command: bool = False
 
     def refuse_own_credential(self, name: str) -> None:
         """Refuse to take a variable of this computer's with which kedge itself rents machines.

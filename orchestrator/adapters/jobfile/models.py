@@ -210,7 +210,8 @@ class AwsPart(_Part, title="provider.aws"):
     )
     proxy_command: ProxyCommand | None = Field(
         default=None,
-        description="A command that carries the connection; %h and %p are the machine's address and port.",
+        description="A command of this computer's that carries the connection; %h and %p are the machine's address and "
+        "port. For your settings; in a job file it needs --allow-proxy-command.",
         examples=["ssh -W %h:%p bastion"],
     )
     private_ip: bool | None = Field(

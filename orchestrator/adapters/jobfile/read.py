@@ -45,6 +45,7 @@ def read_job(
         sites=sites,
         given=given_values(overrides),
         allowed=frozenset(overrides.allowed),
+        allows_proxy_command=overrides.allows_proxy_command,
     )
     document = read_document(path.absolute())
     part = validate_job(document)

@@ -13,18 +13,20 @@ from orchestrator.core.site import Site
 
 SUBNET = "subnet-0a1b2c3d4e5f60718"
 OTHER = "subnet-0a1b2c3d4e5f60719"
+NO_FLAGS = Overrides()
+COMMAND = "nc %h %p"
 
 
-def read(tmp_path: Path, job: str, settings: str = "", mode: str | None = None) -> Site:
+def read(
+    tmp_path: Path, job: str, settings: str = "", mode: str | None = None, overrides: Overrides = NO_FLAGS
+) -> Site:
     """Return what a job says of AWS, over what the user's settings say."""
     config, path = tmp_path / "config.yaml", tmp_path / "kedge.yaml"
     if settings:
         config.write_text(settings)
     path.write_text(job)
     read_settings = read_user_settings(config)
-    found = read_job(
-        path, mode=mode, overrides=Overrides(), environ={}, providers=("aws", "local"), sites=read_settings
-    )
+    found = read_job(path, mode=mode, overrides=overrides, environ={}, providers=("aws", "local"), sites=read_settings)
     return found.resources_at("aws").site
 
 
@@ -66,9 +68,37 @@ modes:
     assert (plain.subnets, plain.jump_host, plain.is_private) == ((SUBNET, OTHER), "bastion", True)
     assert dict(plain.tags) == {"team": "vision", "stage": "job"}
     assert plain.where("jump_host") == f"{tmp_path}/config.yaml:3: "
-    mode = read(tmp_path, job, settings, mode="vpn")
+    mode = read(tmp_path, job, settings, mode="vpn", overrides=Overrides(allows_proxy_command=True))
     assert (mode.jump_host, mode.proxy_command, mode.is_private) == ("", "nc %h %p", False)
     assert dict(mode.tags)["stage"] == "mode"
+
+
+@pytest.mark.parametrize(
+    ("job", "mode", "line"),
+    [
+        (f"provider: {{aws: {{proxy_command: {COMMAND}}}}}\n", None, 1),
+        (f"run: x\nmodes:\n  vpn:\n    provider: {{aws: {{proxy_command: {COMMAND}}}}}\n", "vpn", 4),
+    ],
+)
+def test_a_job_file_does_not_say_what_this_computer_runs(tmp_path: Path, job: str, mode: str | None, line: int) -> None:
+    """A proxy command runs as the user, and a job file may be a stranger's: a flag of the user's allows it."""
+    for settings in ("", "provider: {aws: {proxy_command: my-own-way}}\n"):
+        with pytest.raises(BadRequestError) as refused:
+            read(tmp_path, job, settings, mode)
+        assert f"{tmp_path}/kedge.yaml:{line}: " in refused.value.what
+        assert COMMAND in refused.value.what
+        assert "--allow-proxy-command" in refused.value.fix
+        assert "config.yaml" in refused.value.fix
+    allowed = read(tmp_path, job, mode=mode, overrides=Overrides(allows_proxy_command=True))
+    assert allowed.proxy_command == COMMAND
+
+
+def test_a_proxy_command_of_the_users_own_settings_needs_no_flag(tmp_path: Path) -> None:
+    """Nor does a job file that says the same, or one that names a jump host instead of its own command."""
+    settings = f"provider: {{aws: {{proxy_command: {COMMAND}}}}}\n"
+    assert read(tmp_path, "run: x\n", settings).proxy_command == COMMAND
+    assert read(tmp_path, f"run: x\n{settings}", settings).proxy_command == COMMAND
+    assert read(tmp_path, "provider: {aws: {jump_host: bastion}}\n", settings).jump_host == "bastion"
 
 
 def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
