@@ -301,3 +301,36 @@ def test_a_link_of_another_users_to_a_job_file_of_ones_own_is_not_found(laptop: 
     os.chown(link, 65534, 65534, follow_symlinks=False)
     laptop.kedge("plan", code=2)
     assert "nobody" in laptop.errors
+
+
+def settings_of_the_users(laptop: Laptop) -> Path:
+    """Write settings that name what this computer runs to reach machines."""
+    folder = laptop.home / "config"
+    folder.mkdir()
+    path = folder / "config.yaml"
+    path.write_text("provider: {aws: {proxy_command: nc %h %p}}\n")
+    laptop.extra_env["KEDGE_CONFIG"] = str(path)
+    return path
+
+
+@pytest.mark.parametrize("what", ["config.yaml", "."], ids=["file", "folder"])
+def test_settings_that_others_may_write_are_not_taken(laptop: Laptop, what: str) -> None:
+    """They name what runs on this computer; once they are the user's alone, they are taken."""
+    path = settings_of_the_users(laptop)
+    (path.parent / what).chmod(0o777)
+    laptop.kedge("plan", code=2)
+    assert f"others may write {path}" in laptop.errors
+    assert f"chmod go-w {path} {path.parent}" in laptop.errors
+    path.chmod(0o600)
+    path.parent.chmod(0o755)
+    laptop.kedge("plan")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
+def test_settings_of_another_users_are_not_taken(laptop: Laptop) -> None:
+    """Though KEDGE_CONFIG names them: what they say runs as this user."""
+    path = settings_of_the_users(laptop)
+    os.chown(path, 65534, 65534)
+    laptop.kedge("plan", code=2)
+    assert f"{path} belongs to nobody" in laptop.errors
+    assert "chown" in laptop.errors

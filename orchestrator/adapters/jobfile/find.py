@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.adapters.jobfile.problems import quoted, suggest
-from orchestrator.adapters.jobfile.trust import refuse_foreign
+from orchestrator.adapters.jobfile.trust import refuse_foreign_job
 from orchestrator.adapters.resources import resource
 from orchestrator.core.errors import BadRequestError
 
@@ -30,7 +30,7 @@ def find_job(cwd: Path, name: str | None) -> Path | None:
         nearest = nearest_job(cwd)
         _refuse_odd(cwd, nearest)
         if nearest is not None:
-            refuse_foreign(nearest)
+            refuse_foreign_job(nearest)
         return nearest
     path = Path(name)
     if path.suffix in _SUFFIXES or len(path.parts) > 1:
@@ -43,7 +43,7 @@ def find_job(cwd: Path, name: str | None) -> Path | None:
             fix=suggest(name, list(found)) or "give the path of a job file",
         )
     if found[name].parent != resource("infra", "jobs"):
-        refuse_foreign(found[name])
+        refuse_foreign_job(found[name])
     return found[name]
 
 

@@ -9,6 +9,7 @@ from orchestrator.adapters.jobfile.build import build_job, lay_provider
 from orchestrator.adapters.jobfile.document import read_document
 from orchestrator.adapters.jobfile.flags import Overrides, given_values, lay_overrides
 from orchestrator.adapters.jobfile.laptop import Laptop
+from orchestrator.adapters.jobfile.trust import refuse_foreign_settings
 from orchestrator.adapters.jobfile.validate import validate_job, validate_settings
 from orchestrator.core.job import Job
 from orchestrator.core.site import Site
@@ -56,10 +57,11 @@ def read_user_settings(path: Path) -> Sites:
     """Read the user's settings for all jobs; nothing where there is no such file.
 
     Raises:
-        BadRequestError: a mistake in the file; the key and its line are named.
+        BadRequestError: a mistake in the file, whose key and line are named; or others may have written it.
     """
     if not path.exists():
         return ()
+    refuse_foreign_settings(path)
     document = read_document(path)
     return lay_provider((), validate_settings(document).provider, document)
 
