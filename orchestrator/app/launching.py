@@ -16,6 +16,7 @@ from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
 from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
 from orchestrator.adapters.resources import resource
+from orchestrator.app.exposure import exposure_notes, refuse_state
 from orchestrator.app.results import require_own_folder, results_folder
 from orchestrator.app.root import App
 from orchestrator.core.actions import CreateMachine
@@ -149,13 +150,14 @@ def launch_plan(
         avoided: what isn't to be rented, since it turned out to be unfit; only their places and types count.
 
     Raises:
-        BadRequestError: everybody is to reach its machines, a link leads its results elsewhere, or a new deadline for
-            a machine that is there: it keeps the one that it was born with.
+        BadRequestError: everybody is to reach its machines, a link leads its results elsewhere, the job names kedge's
+            own folder, or a new deadline for a machine that is there: it keeps the one that it was born with.
         NoCapacityError: there is no offer, or none but what is to be avoided.
         OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
     """
     _refuse_everybody(spec)
     require_own_folder(Path(spec.results), app.settings.cwd)
+    refuse_state(spec.job, app.settings.state_dir)
     read_secrets(spec.job.from_shell, app.settings.environ)
     world = app.world(spec.provider)
     observed = observe_run(world, spec)
@@ -169,7 +171,8 @@ def launch_plan(
             fix="resume without --ttl; after that deadline, --ttl sets the next machine's",
         )
     ending = Ending(follow=follow, destination=spec.results)
-    return plan_launch(spec, observed, ending)
+    plan = plan_launch(spec, observed, ending)
+    return replace(plan, notes=(*plan.notes, *exposure_notes(plan, app.settings.state_dir)))
 
 
 def _refuse_everybody(spec: LaunchSpec) -> None:

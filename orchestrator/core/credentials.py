@@ -1,10 +1,27 @@
-"""Which variables of a shell hold what kedge itself rents machines with."""
+"""Which variables of a shell hold what kedge itself rents machines with, and where on a laptop credentials lie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _OWN = ("AWS_", "AMD_", "DIGITALOCEAN_", "SPACES_")
+
+PLACES = {
+    "~/.aws": "AWS keys",
+    "~/.azure": "Azure tokens",
+    "~/.cache/huggingface/token": "a Hugging Face token",
+    "~/.config/doctl": "DigitalOcean tokens",
+    "~/.config/gcloud": "Google Cloud tokens",
+    "~/.config/gh": "GitHub tokens",
+    "~/.docker/config.json": "passwords of container registries",
+    "~/.git-credentials": "passwords of git servers",
+    "~/.gnupg": "GnuPG keys",
+    "~/.kaggle": "a Kaggle token",
+    "~/.kube": "keys of Kubernetes clusters",
+    "~/.netrc": "passwords of servers",
+    "~/.ssh": "SSH keys",
+}
+"""Where programs keep the user's credentials, and what these are."""
 
 
 def is_own_credential(name: str) -> bool:
