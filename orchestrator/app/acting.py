@@ -95,16 +95,25 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
-    """Plan the end of everything that a run has.
-
-    Raises:
-        BadRequestError: a link leads its results elsewhere.
-    """
-    destination = record.spec.results if fetch and record.spec.job.run else None
-    if destination is not None:
-        require_own_folder(Path(destination), app.settings.cwd)
+    """Plan the end of everything that a run has."""
+    destination, notes = _place_at_the_end(app, record) if fetch and record.spec.job.run else (None, ())
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
-    return plan_teardown(record.run_id, observed, destination=destination)
+    plan = plan_teardown(record.run_id, observed, destination=destination)
+    fetches = any(isinstance(action, FetchResults) for action in plan.actions)
+    return replace(plan, notes=(*notes, *plan.notes)) if fetches else plan
+
+
+def _place_at_the_end(app: App, record: RunRecord) -> tuple[str, tuple[str, ...]]:
+    """Return where results go before their machine ends, and what there is to say of it.
+
+    A link in a repository keeps no machine billing, and loses no results: they come to kedge's own folder instead.
+    """
+    try:
+        require_own_folder(Path(record.spec.results), app.settings.cwd)
+    except BadRequestError as err:
+        folder = app.settings.state_dir / "results" / record.run_id
+        return str(folder), (f"{err.what}, so results come to {folder}: move them from there",)
+    return record.spec.results, ()
 
 
 def _take_in_unrecorded(app: App, record: RunRecord) -> None:

@@ -70,6 +70,18 @@ def test_results_are_not_fetched_through_a_link(laptop: Laptop, bashrc: Path) ->
     assert names(bashrc.parent) == [".bashrc"]
 
 
+def test_a_link_keeps_no_machine_from_its_end(laptop: Laptop, bashrc: Path) -> None:
+    """A teardown brings the results to kedge's own folder, says so in its plan, and ends the machine."""
+    laptop.write_job(JOB)
+    run = laptop.json("launch", "--yes", "--keep", "--detach")["run"]
+    (laptop.home / "kedge-results").symlink_to(bashrc.parent)
+    said = "".join(laptop.kedge("teardown", "--yes").split())
+    assert f"kedge-resultsisalink,soresultscometo{laptop.state}/results/{run}" in said
+    assert (laptop.state / "results" / run / "run.log").is_file()
+    assert list(laptop.provider().machines()) == []
+    assert names(bashrc.parent) == [".bashrc"]
+
+
 def test_a_state_folder_of_the_users_may_be_reached_through_a_link(laptop: Laptop, tmp_path: Path) -> None:
     """Somebody who keeps it on another disk has made that link himself."""
     (tmp_path / "disk").mkdir(mode=0o700)
