@@ -16,6 +16,7 @@ from orchestrator.cli.standing_line import load_words, progress_words
 from orchestrator.cli.table import Table
 from orchestrator.core.checkup import Verdict
 from orchestrator.core.cost import spent_usd
+from orchestrator.core.errors import BadRequestError
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.printable import clean_line
 from orchestrator.core.units import format_bytes, format_duration, format_usd
@@ -110,6 +111,10 @@ def schema(found: dict[str, Any], output: str | None) -> None:
         from orchestrator.adapters.files import write_atomically
 
         here = Path.cwd()
+        if not (here / output).parent.is_dir():
+            raise BadRequestError(
+                f"there is no folder for {output}", fix="make it, or name a file in one that is there"
+            )
         within = None if Path(output).is_absolute() else here
         write_atomically(here / output, f"{text}\n".encode(), mode=0o644, within=within)
 

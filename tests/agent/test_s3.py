@@ -12,7 +12,7 @@ import pytest
 from orchestrator.agent.imds import ENDPOINT_VARIABLE
 from orchestrator.agent.multipart import PART_BYTES, part_bytes, split
 from orchestrator.agent.s3 import S3Store
-from orchestrator.agent.s3client import Client, S3Error, parse_place
+from orchestrator.agent.s3client import Client, Place, S3Error, parse_place
 from tests.agent.aws import REGION, Aws, Fault
 from tests.cloudbox.moto_state import ACCOUNT
 
@@ -204,15 +204,8 @@ def test_parts_are_whole_but_for_the_last() -> None:
 
 def test_a_store_is_found_by_its_url() -> None:
     """Bucket, prefix, region, and an endpoint where there is one."""
-    assert parse_place("s3://b/runs?region=eu-west-3") == ("b", "runs", "eu-west-3", "", "", "")
-    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == (
-        "b",
-        "",
-        "r",
-        "http://127.0.0.1:5000",
-        "",
-        "",
-    )
+    assert parse_place("s3://b/runs?region=eu-west-3") == Place("b", "runs", "eu-west-3", "")
+    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == Place("b", "", "r", "http://127.0.0.1:5000")
     with pytest.raises(ValueError, match="no s3://"):
         parse_place("https://b/runs")
 

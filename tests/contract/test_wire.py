@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from orchestrator.adapters.homes import RESULTS
 from orchestrator.adapters.jobfile.names import parse_torch_wheel
 from orchestrator.agent import parse as agent_parse
 from orchestrator.agent import wire as agent
 from orchestrator.agent.accelerators import Accelerators
 from orchestrator.agent.errors import RequestError
 from orchestrator.agent.wheels import choose_index
-from orchestrator.app.results import RESULTS
 from orchestrator.core import decoding, report, wire
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.report import RunState

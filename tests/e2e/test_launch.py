@@ -113,7 +113,7 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
         (["status", "nobody"], 2, "nobody"),
         (["exec"], 2, "--"),
         (["logs", "--lines", "abc"], 2, "abc"),
-        (["job-schema", "--output", "/nonexistent/x"], 1, "/nonexistent/x"),
+        (["job-schema", "--output", "/nonexistent/x"], 2, "/nonexistent/x"),
     ],
 )
 def test_bad_requests_have_their_own_exit_codes_and_change_nothing(
