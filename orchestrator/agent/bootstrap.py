@@ -75,7 +75,8 @@ def fetch_agent(root: Path, sha256: str) -> None:
         content = await_role(lambda: _download(root, sha256))
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"the agent in the store isn't {sha256}")
-        incoming = root / ".agent"
+        # In a folder of root's: in the one above it the job makes names, and links, too.
+        incoming = root / "boot/agent.new"
         shutil.rmtree(incoming, ignore_errors=True)
         _unpack(content, incoming)
         (incoming / "sha256").write_text(sha256)

@@ -260,6 +260,19 @@ def test_another_agent_takes_the_place_of_the_first(aws: Aws, bare: Bare) -> Non
     assert not (bare.root / "agent/kedge_agent/stale.py").exists()
 
 
+def test_a_newer_agent_is_unpacked_where_the_job_has_nothing_to_say(aws: Aws, bare: Bare, tmp_path: Path) -> None:
+    """An image may be made of a machine, with a link that its job has put where root was to unpack."""
+    assert bare.bootstrap(put_agent(aws)).returncode == 0
+    (bare.root / "agent/sha256").write_text("another")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in (".agent", "agent.new", ".agent.new", ".install"):
+        (bare.root / name).symlink_to(mine)
+    assert bare.bootstrap(put_agent(aws)).returncode == 0
+    assert list(mine.iterdir()) == []
+    assert not (bare.root / "agent").is_symlink()
+
+
 @pytest.mark.parametrize(("content", "told"), [(b"tampered", "isn't"), (None, "NoSuchKey")], ids=["wrong", "missing"])
 def test_an_agent_that_is_not_what_was_asked_for_is_not_installed(
     aws: Aws, bare: Bare, content: bytes | None, told: str
