@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from orchestrator.core.decoding import clip
 from orchestrator.core.errors import KedgeError
 
 INDEX = "index.json.gz"
 SHARDS = "shards/"
+INDEX_BYTES = 256 << 20
+"""Of an index, unpacked: the agent reads no larger one."""
 _FORMAT = 1
 _LEVEL = 4
 
@@ -83,34 +87,49 @@ class Index:
 
 
 def decode_index(raw: bytes) -> Index:
-    """Read what `encode` wrote.
+    """Read what `encode` wrote. It comes from a bucket that a machine may be able to write to.
 
     Raises:
         KedgeError: it is something else.
     """
     try:
-        found = json.loads(gzip.decompress(raw))
-        return _parse(found)
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as err:
+        return _parse(json.loads(_unpacked(raw)))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as err:
         raise KedgeError(
             "the data set's index in the bucket can't be read",
-            why=str(err),
+            why=clip(str(err)),
             fix=f"update kedge, or remove that {INDEX} and run the command again: contents aren't sent twice",
         ) from err
 
 
+def _unpacked(raw: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+        content = stream.read(INDEX_BYTES + 1)
+    if len(content) > INDEX_BYTES:
+        raise ValueError(f"it is larger than {INDEX_BYTES >> 20} MiB")
+    return content
+
+
 def _parse(found: Mapping[str, Any]) -> Index:
     if found["format"] != _FORMAT:
-        raise ValueError(f"its format is {found['format']}")
+        raise ValueError(f"its format is {found['format']!r}")
+    shards = {str(name): int(size) for name, size in found["shards"].items()}
     return Index(
-        is_file=found["is_file"],
-        files={file["path"]: _parse_file(file) for file in found["files"]},
-        links=found["links"],
-        folders=frozenset(found["folders"]),
-        shards=found["shards"],
+        is_file=bool(found["is_file"]),
+        files={str(file["path"]): _parse_file(file, shards) for file in found["files"]},
+        links={str(path): str(target) for path, target in found["links"].items()},
+        folders=frozenset(str(path) for path in found["folders"]),
+        shards=shards,
     )
 
 
-def _parse_file(raw: Mapping[str, Any]) -> FileEntry:
-    pieces = tuple(Piece(**piece) for piece in raw["pieces"])
-    return FileEntry(mode=raw["mode"], mtime_ns=raw["mtime_ns"], pieces=pieces)
+def _parse_file(raw: Mapping[str, Any], shards: Mapping[str, int]) -> FileEntry:
+    pieces = tuple(_parse_piece(piece, shards) for piece in raw["pieces"])
+    return FileEntry(mode=int(raw["mode"]) & 0o777, mtime_ns=int(raw["mtime_ns"]), pieces=pieces)
+
+
+def _parse_piece(raw: Mapping[str, Any], shards: Mapping[str, int]) -> Piece:
+    piece = Piece(str(raw["shard"]), int(raw["offset"]), int(raw["bytes"]), str(raw["sha256"]))
+    if piece.shard not in shards or piece.offset < 0 or piece.bytes <= 0:
+        raise ValueError(f"{raw} is no piece of a shard")
+    return piece

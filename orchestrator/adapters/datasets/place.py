@@ -9,7 +9,7 @@ from datetime import datetime
 from botocore.exceptions import ClientError
 
 from orchestrator.adapters.aws_sdk import code_of
-from orchestrator.adapters.datasets.index import INDEX, SHARDS
+from orchestrator.adapters.datasets.index import INDEX, INDEX_BYTES, SHARDS
 from orchestrator.adapters.objects.s3_folder import S3Folder, explained
 from orchestrator.core.errors import ConflictError
 
@@ -29,6 +29,11 @@ class Place:
 
     def __init__(self, folder: S3Folder) -> None:
         self._folder = folder
+
+    @property
+    def where(self) -> str:
+        """Say where it lies, for a person."""
+        return self._folder.where("")
 
     def read_index(self, known_etag: str) -> StoredIndex | None:
         """Read the index; None where it is the known one, which one request tells.
@@ -106,7 +111,7 @@ class Place:
 
     def _get_index(self) -> StoredIndex:
         found = self._folder.client.get_object(Bucket=self._folder.bucket, Key=self._folder.key(INDEX))
-        return StoredIndex(content=found["Body"].read(), etag=found["ETag"])
+        return StoredIndex(content=found["Body"].read(INDEX_BYTES + 1), etag=found["ETag"])
 
     def _put_index(self, content: bytes, condition: Mapping[str, str]) -> str:
         where = {"Bucket": self._folder.bucket, "Key": self._folder.key(INDEX)}

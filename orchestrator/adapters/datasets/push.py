@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from orchestrator.core.job import DataMount
+
+_log = logging.getLogger(__name__)
 
 # Each holds a shard in memory, twice while it is handed to the SDK.
 _WORKERS = 4
@@ -159,7 +162,7 @@ class _Update:
         changed = [file for path, file in self.found.files.items() if path not in kept]
         present = self.place.list_shards() if any(file.bytes for file in changed) else {}
         sending = self._send(changed, present, progress)
-        left = set() if delete or self.found.is_file or base.is_file else extras(self.found, base)
+        left = set() if delete or self.found.is_file or base.is_file else self._left(base_raw, base, seen)
         index = self._index({**kept, **sending.entries(changed)}, base, left, sending.shards)
         content = index.encode()
         etag = base_raw.etag
@@ -181,6 +184,20 @@ class _Update:
             return StoredIndex(etag=seen.etag), details.index, details
         stored = stored or self.place.read_index("") or StoredIndex()
         return stored, decode_index(stored.content) if stored.etag else Index(), Details()
+
+    def _left(self, base_raw: StoredIndex, base: Index, seen: Seen) -> set[str]:
+        """Return what stays though it isn't here, but for what was put there elsewhere: machines trust what is pinned."""
+        left = extras(self.found, base)
+        if not base_raw.content or hashlib.sha256(base_raw.content).hexdigest() == seen.index:
+            return left
+        if left:
+            _log.warning(
+                "%s was written elsewhere: %d of its paths aren't here, and are left out (%r)",
+                self.place.where,
+                len(left),
+                min(left),
+            )
+        return set()
 
     def _send(self, changed: Sequence[LocalFile], present: Mapping[str, datetime], progress: Progress) -> Sending:
         tally = Tally(progress, sum(file.bytes for file in changed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ConnectionClosedError
 
+from orchestrator.adapters.datasets.index import INDEX_BYTES, decode_index
 from orchestrator.adapters.datasets.push import data_name
 from orchestrator.agent.errors import AgentError
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, UnreachableError
@@ -31,6 +33,9 @@ AWKWARD = [
     b"back\\slash",
     b"deep/" + b"x" * 200 + b"/" + b"y" * 200 + b".png",
 ]
+
+
+PIECE = {"shard": "s", "offset": 0, "bytes": 1, "sha256": "0" * 64}
 
 
 def noise(size: int, seed: int = 1) -> bytes:
@@ -123,6 +128,19 @@ def test_another_laptop_sends_nothing_of_what_is_there(lab: Lab, tmp_path: Path)
         lab.write(f"{number:02}.png", noise(5_000, number))
     lab.push()
     assert lab.push(state=tmp_path / "another laptop") == 0
+
+
+def test_what_somebody_else_has_put_into_the_index_is_not_passed_on(lab: Lab, tmp_path: Path) -> None:
+    """Who may write to the bucket, as each droplet may, adds no file to a data set: machines trust what is pinned."""
+    lab.write("a.png", b"a")
+    lab.push()
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "a.png").write_bytes(b"a")
+    (tmp_path / "evil" / "weights.pt").write_bytes(b"a pickle")
+    lab.push(source=tmp_path / "evil", state=tmp_path / "a droplet's")
+    lab.push()
+    lab.pull()
+    assert picture(lab.target) == picture(lab.source)
 
 
 def test_a_renamed_large_file_is_not_sent_again(lab: Lab) -> None:
@@ -367,3 +385,29 @@ def test_what_is_remembered_and_damaged_is_forgotten(lab: Lab) -> None:
     assert lab.push() == 1
     lab.pull()
     assert picture(lab.target) == picture(lab.source)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"files": "x"},
+        {"files": [{"path": "a", "mode": 1, "mtime_ns": 1, "pieces": [["x"]]}]},
+        {"files": [{"path": "a", "mode": 1, "mtime_ns": 1, "pieces": [PIECE | {"shard": "other"}]}]},
+        {"files": [{"path": "a", "mode": 1, "mtime_ns": 1, "pieces": [PIECE | {"bytes": -1}]}]},
+        {"files": [{"path": "a", "mode": 1e400, "mtime_ns": 1, "pieces": []}]},
+        {"links": [1]},
+        {"shards": {"x": None}},
+    ],
+)
+def test_an_index_of_nonsense_is_an_error_of_ours(damage: dict[str, Any]) -> None:
+    """Whatever stands in its place in the bucket."""
+    content = {"format": 1, "is_file": False, "files": [], "links": {}, "folders": [], "shards": {}} | damage
+    with pytest.raises(KedgeError, match="can't be read"):
+        decode_index(gzip.compress(json.dumps(content).encode()))
+
+
+def test_an_index_that_nobody_can_hold_is_an_error_of_ours() -> None:
+    """100,000 lists in each other; 256 MiB of nothing in one."""
+    for content in (b"[" * 100_000, bytes(INDEX_BYTES + 1)):
+        with pytest.raises(KedgeError, match="can't be read"):
+            decode_index(gzip.compress(content, 1))
