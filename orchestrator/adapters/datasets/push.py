@@ -186,7 +186,7 @@ class _Update:
         return stored, decode_index(stored.content) if stored.etag else Index(), Details()
 
     def _left(self, base_raw: StoredIndex, base: Index, seen: Seen) -> set[str]:
-        """Return what stays though it isn't here, but for what was put there elsewhere: machines trust what is pinned."""
+        """Return what stays though it isn't here: nothing that was put there elsewhere, as machines trust all of it."""
         left = extras(self.found, base)
         if not base_raw.content or hashlib.sha256(base_raw.content).hexdigest() == seen.index:
             return left
