@@ -95,7 +95,7 @@ def _problem(document: Document, error: ErrorDetails, top: type[BaseModel]) -> P
 
 def _unknown_key(key_path: KeyPath, top: type[BaseModel]) -> tuple[str, str, str]:
     key = f"`{dotted(key_path)}`"
-    in_mode = key_path[0] == "modes"
+    in_mode = top is JobPart and key_path[0] == "modes"
     within = key_path[2:] if in_mode else key_path
     if instead := instead_of(within):
         return f"{key} is not supported", "it is a key of SkyPilot's that kedge doesn't have", instead
