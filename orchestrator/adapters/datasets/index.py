@@ -5,19 +5,25 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from orchestrator.core.decoding import clip
+import msgspec
+
+from orchestrator.core.decoding import Name, Size, clip
 from orchestrator.core.errors import KedgeError
+from orchestrator.core.tree import is_tree_path
 
 INDEX = "index.json.gz"
 SHARDS = "shards/"
-INDEX_BYTES = 256 << 20
-"""Of an index, unpacked: the agent reads no larger one."""
+INDEX_BYTES = 1 << 28
+"""Of an index, packed or unpacked: machines read no larger one either (agent/files.py)."""
 _FORMAT = 1
 _LEVEL = 4
+_Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
+_Nanoseconds = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
 
 
 class Piece(NamedTuple):
@@ -87,14 +93,14 @@ class Index:
 
 
 def decode_index(raw: bytes) -> Index:
-    """Read what `encode` wrote. It comes from a bucket that a machine may be able to write to.
+    """Read what `encode` wrote; others may write to the bucket.
 
     Raises:
         KedgeError: it is something else.
     """
     try:
-        return _parse(json.loads(_unpacked(raw)))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as err:
+        return _parse(msgspec.convert(json.loads(_unpacked(raw)), _Written))
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, msgspec.ValidationError) as err:
         raise KedgeError(
             "the data set's index in the bucket can't be read",
             why=clip(str(err)),
@@ -102,34 +108,53 @@ def decode_index(raw: bytes) -> Index:
         ) from err
 
 
+class _WrittenPiece(msgspec.Struct):
+    shard: Name
+    offset: Size
+    bytes: Size
+    sha256: Name
+
+
+class _WrittenFile(msgspec.Struct):
+    path: str
+    mode: _Mode
+    mtime_ns: _Nanoseconds
+    pieces: tuple[_WrittenPiece, ...]
+
+
+class _Written(msgspec.Struct):
+    """An index as it is written: all of it is needed, and more isn't looked at."""
+
+    format: int
+    is_file: bool
+    files: tuple[_WrittenFile, ...]
+    links: dict[str, str]
+    folders: tuple[str, ...]
+    shards: dict[str, Size]
+
+
 def _unpacked(raw: bytes) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
         content = stream.read(INDEX_BYTES + 1)
-    if len(content) > INDEX_BYTES:
+    if len(content) > INDEX_BYTES or len(raw) > INDEX_BYTES:
         raise ValueError(f"it is larger than {INDEX_BYTES >> 20} MiB")
     return content
 
 
-def _parse(found: Mapping[str, Any]) -> Index:
-    if found["format"] != _FORMAT:
-        raise ValueError(f"its format is {found['format']!r}")
-    shards = {str(name): int(size) for name, size in found["shards"].items()}
-    return Index(
-        is_file=bool(found["is_file"]),
-        files={str(file["path"]): _parse_file(file, shards) for file in found["files"]},
-        links={str(path): str(target) for path, target in found["links"].items()},
-        folders=frozenset(str(path) for path in found["folders"]),
-        shards=shards,
+def _parse(found: _Written) -> Index:
+    if found.format != _FORMAT:
+        raise ValueError(f"its format is {found.format}")
+    files = {file.path: _parse_file(file, found.shards) for file in found.files}
+    index = Index(
+        is_file=found.is_file, files=files, links=found.links, folders=frozenset(found.folders), shards=found.shards
     )
+    if odd := [path for path in index.paths if not is_tree_path(path)]:
+        raise ValueError(f"{clip(odd[0])!r} is no path in it")
+    return index
 
 
-def _parse_file(raw: Mapping[str, Any], shards: Mapping[str, int]) -> FileEntry:
-    pieces = tuple(_parse_piece(piece, shards) for piece in raw["pieces"])
-    return FileEntry(mode=int(raw["mode"]) & 0o777, mtime_ns=int(raw["mtime_ns"]), pieces=pieces)
-
-
-def _parse_piece(raw: Mapping[str, Any], shards: Mapping[str, int]) -> Piece:
-    piece = Piece(str(raw["shard"]), int(raw["offset"]), int(raw["bytes"]), str(raw["sha256"]))
-    if piece.shard not in shards or piece.offset < 0 or piece.bytes <= 0:
-        raise ValueError(f"{raw} is no piece of a shard")
-    return piece
+def _parse_file(written: _WrittenFile, shards: Mapping[str, int]) -> FileEntry:
+    pieces = tuple(Piece(each.shard, each.offset, each.bytes, each.sha256) for each in written.pieces)
+    if lost := [piece for piece in pieces if piece.shard not in shards or not piece.bytes]:
+        raise ValueError(f"{lost[0]} is no piece of a shard that it lists")
+    return FileEntry(mode=written.mode, mtime_ns=written.mtime_ns, pieces=pieces)
