@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,12 @@ ROLE_SECONDS = 300.0
 """How long a new role may take to be known everywhere; IAM names no bound, seconds are usual."""
 
 _AGAIN_SECONDS = 2.0
+_FILE_BYTES = 16 << 20
+"""Of a module of the agent's, by far."""
+_FAILURES = (
+    *(OSError, ValueError, KeyError, EOFError, OverflowError),
+    *(zlib.error, tarfile.TarError, subprocess.SubprocessError),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     error = ""
     try:
         fetch_agent(root, sha256)
-    except (OSError, ValueError, KeyError, tarfile.TarError, subprocess.SubprocessError) as err:
+    except _FAILURES as err:
         error = f"{type(err).__name__}: {err}"
         sys.stderr.write(f"the agent can't be installed: {error}\n")
     _become(user)
@@ -108,7 +115,8 @@ def _unpack(content: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         for member in tar:
             file = folder / member.name
-            if not member.isreg() or member.name.startswith("/") or ".." in file.parts:
+            is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and 0 <= member.size <= _FILE_BYTES
+            if not is_plain or member.name.startswith("/") or ".." in file.parts:
                 raise ValueError(f"the agent's archive holds {member.name!r}")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]

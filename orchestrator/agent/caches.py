@@ -13,7 +13,6 @@ import shutil
 import stat
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -26,6 +25,7 @@ from .parse import clean_relative
 from .runlog import RunLog
 from .seal import BYTES, NoSealError, open_sealed, read_seal, sealed
 from .store import ObjectStore, open_store
+from .tarstream import DAMAGED, Member
 from .torchenv import read_torch
 from .wire import MachineConfig
 
@@ -70,7 +70,7 @@ def restore_caches(layout: Layout, machine: MachineConfig, log: RunLog) -> None:
     try:
         store = open_store(machine)
         count = _fetch(layout, store, folder, read_seal(machine)) if store else 0
-    except (OSError, EOFError, AgentError, tarfile.TarError, zlib.error) as err:
+    except (OSError, AgentError, *DAMAGED) as err:
         log.remark(f"compiled kernels can't be restored: {type(err).__name__}: {err}".replace("\n", ";"))
         return
     if count:
@@ -131,7 +131,7 @@ def _unpack(packed: IO[bytes], folder: Path) -> int:
     folder.mkdir()
     count = 0
     size = 0
-    with tarfile.open(fileobj=packed, mode="r:gz") as tar:
+    with tarfile.open(fileobj=packed, mode="r:gz", tarinfo=Member) as tar:
         for member in tar:
             size += member.size
             _require_small(size)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,6 +21,10 @@ OWN = ".kedge"
 """The folder inside a data set that is kedge's own."""
 _FORMAT = 1
 _LIMIT = 1 << 62
+_DAMAGED = (
+    *(OSError, EOFError, zlib.error, ValueError, KeyError, TypeError),
+    *(AttributeError, RecursionError, OverflowError),
+)
 _CHUNK_BYTES = 1 << 20
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -69,7 +74,7 @@ def parse_index(raw: bytes) -> DataIndex:
     """
     try:
         return _parse(json.loads(_unpacked(raw)))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as err:
+    except _DAMAGED as err:
         raise AgentError(
             "the data set's index can't be read", why=str(err), fix="bring kedge up to date, and sync the data again"
         ) from err
@@ -79,11 +84,13 @@ def _parse(found: Mapping[str, Any]) -> DataIndex:
     if found["format"] != _FORMAT:
         raise ValueError(f"its format is {found['format']!r}")
     index = DataIndex(
-        is_file=bool(found["is_file"]),
+        is_file=found["is_file"] is True,
         files=tuple(_parse_file(file) for file in found["files"]),
         links=dict(found["links"]),
         folders=tuple(found["folders"]),
     )
+    if index.is_file and len(index.paths) != len(index.files[:1]):
+        raise ValueError("a single file is one file")
     no_folders = {*index.links, *(file.path for file in index.files)}
     if fault := find_fault(index.paths, index.links, no_folders):
         raise ValueError(f"no data set is so: {fault}")

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,7 +21,7 @@ from .errors import AgentError, RequestError
 from .files import locked
 from .layout import Layout
 from .links import apply_links
-from .tarstream import TarStream
+from .tarstream import DAMAGED, TarStream
 from .tree import Tree
 
 LOCK_SECONDS = 120.0
@@ -128,7 +127,7 @@ def _unpack(tree: Tree, stream: IO[bytes]) -> None:
             tree.add(member, members.content())
         while stream.read(1 << 16):
             pass
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as err:
+    except (*DAMAGED, gzip.BadGzipFile) as err:
         raise AgentError("the stream of code was cut", why=str(err), fix="send it again") from err
 
 

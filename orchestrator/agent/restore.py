@@ -6,6 +6,7 @@ left out, and named in the run's log.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
@@ -29,6 +30,7 @@ _CHUNK_BYTES = 1 << 20
 _DONE = {"state": "done"}
 _BEGUN = {"state": "begun"}
 _DEPTH = 200
+_NO_NAME = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -85,6 +87,10 @@ def _restore(layout: Layout, store: ObjectStore, log: RunLog, is_unwanted: Calla
             restored += _restore_entry(layout, store, entry)
         except _UnfitError as err:
             _tell(log, entry.path, err)
+        except OSError as err:
+            if err.errno not in _NO_NAME:
+                raise
+            _tell(log, entry.path, _UnfitError("this disk can't hold such a name"))
     if rows:
         checkpoint = manifest.get("checkpoint") or "no checkpoint"
         log.remark(f"restored {restored} of {len(rows)} files of machine {manifest.get('machine')}: {checkpoint}")

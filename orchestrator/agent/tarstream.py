@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import tarfile
+import zlib
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
 
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _PLAIN_TYPE = b"0"
 _MAGIC = b"ustar\0"
+
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError)
+"""What comes out of tarfile for a damaged tar, packed or not: it lets errors of numbers and of decoders through."""
 
 
 class TarStream:
@@ -87,6 +92,15 @@ class Member(tarfile.TarInfo):
         plain = buf[156:157] == _PLAIN_TYPE and buf[257:263] == _MAGIC and buf[345:346] == b"\0"
         if not plain or int(buf[148:154], 8) != summed:
             raise ValueError("not a plain file")
+        size = int(buf[124:135], 8)
+        if size < 0:
+            raise ValueError("fewer than no bytes")
         member = cls(buf[:100].rstrip(b"\0").decode(encoding, errors))
-        member.mode, member.size, member.mtime = int(buf[100:107], 8), int(buf[124:135], 8), int(buf[136:147], 8)
+        member.mode, member.size, member.mtime = int(buf[100:107], 8), size, int(buf[136:147], 8)
         return member
+
+    def _block(self, count: int) -> int:
+        """Round a size up, as tarfile does; of one below nothing it would go back, and never end (CVE-2025-8194)."""
+        if count < 0:
+            raise tarfile.SubsequentHeaderError("a member of fewer than no bytes")  # type: ignore[attr-defined]
+        return -(-count // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE

@@ -171,9 +171,10 @@ def _read_manifest(member: tarfile.TarInfo, content: Iterable[bytes]) -> dict[st
         manifest = json.loads(b"".join(content))
     except (ValueError, RecursionError) as err:
         raise _refused(MANIFEST, "it is not JSON") from err
-    if not isinstance(manifest, dict) or not NAME.fullmatch(str(manifest.get("hash"))):
+    content_hash = manifest.get("hash") if isinstance(manifest, dict) else None
+    if not isinstance(content_hash, str) or not NAME.fullmatch(content_hash):
         raise _refused(MANIFEST, "it names no content hash")
-    return manifest
+    return dict(manifest)
 
 
 def _parse_entry(raw: object) -> dict[str, Any]:

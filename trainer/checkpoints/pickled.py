@@ -1,14 +1,17 @@
 """Files of torch.save, read without running what is in them: plain containers and tensors, or not at all."""
 
 import io
+import mmap
 import pickletools
+import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -23,7 +26,10 @@ _LOAD_ERRORS = (
     AttributeError,
     TypeError,
     AssertionError,
+    OverflowError,
     UnpicklingError,
+    struct.error,
+    zlib.error,
 )
 # What torch.save's own containers and tensors are made by.
 _HARMLESS = ("torch.", "collections.OrderedDict")
@@ -65,7 +71,7 @@ def read_pickled(path: Path) -> Any:
 def list_calls(path: Path) -> list[str]:
     """List what unpickling a file would look up to call, beyond torch's own parts, without looking it up."""
     names: set[str] = set()
-    with suppress(ValueError, OSError, zipfile.BadZipFile), _open_pickle(path) as stream:
+    with suppress(*_LOAD_ERRORS, ValueError, OSError, zipfile.BadZipFile), _open_pickle(path) as stream:
         for _ in range(_PICKLES_IN_A_ROW):
             names.update(_globals(stream))
     return sorted(name for name in names if not name.startswith(_HARMLESS))
@@ -88,7 +94,9 @@ def _check_zip(path: Path) -> None:
 
 def _open_pickle(path: Path) -> BinaryIO:
     if not zipfile.is_zipfile(path):
-        return path.open("rb")
+        with path.open("rb") as stream:
+            # It may claim a text of an exabyte, for which a file object would make room; a map reads what is there.
+            return cast("BinaryIO", mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     with zipfile.ZipFile(path) as archive:
         member = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
         return io.BytesIO(archive.read(member) if member else b"")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..errors import AgentError
+from ..tarstream import DAMAGED, Member
 from .draft import Draft, require_inside, writing
 from .tally import Tally
 
 _CHUNK_BYTES = 1 << 20
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+# zipfile lets more through: of names that are empty, of fields that are cut, of places before the beginning.
+_DAMAGED = (*DAMAGED, zipfile.BadZipFile, RuntimeError, NotImplementedError, IndexError, struct.error, OSError)
 
 
 class _Entry(NamedTuple):
@@ -111,8 +113,8 @@ def _opened(archive: Path, draft: Draft) -> Iterator[Iterator[_Entry]]:
     # Opened here, because tarfile leaves files open that it fails on.
     with archive.open("rb") as stream:
         if _is_tar(stream):
-            with tarfile.open(fileobj=stream) as tar:
-                yield _tar_entries(tar)
+            with tarfile.open(fileobj=stream, tarinfo=Member) as tar:
+                yield _tar_entries(tar, draft)
         elif zipfile.is_zipfile(stream):
             with zipfile.ZipFile(stream) as packed:
                 draft.require_room(sum(info.file_size for info in packed.infolist()))
@@ -127,7 +129,7 @@ def _opened(archive: Path, draft: Draft) -> Iterator[Iterator[_Entry]]:
 
 def _is_tar(stream: IO[bytes]) -> bool:
     try:
-        tarfile.open(fileobj=stream).close()
+        tarfile.open(fileobj=stream, tarinfo=Member).close()
     except _DAMAGED:
         return False
     finally:
@@ -147,8 +149,10 @@ def _zip_entries(packed: zipfile.ZipFile) -> Iterator[_Entry]:
                 yield _Entry(info.filename, mode, content=content)
 
 
-def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
+def _tar_entries(tar: tarfile.TarFile, draft: Draft) -> Iterator[_Entry]:
     for member in tar:
+        # A hole in a file needs no bytes of the archive, and all of them of the disk.
+        draft.require_room(member.size)
         if not (member.isdir() or member.isfile() or member.issym() or member.islnk()):
             raise AgentError(f"the archive holds {member.name!r}, which is neither a file, a folder nor a link")
         yield _Entry(
