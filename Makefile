@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 
-.PHONY: help demo test check nightly audit lint types contracts dangers unit cloud bench lock setup system tools clean
+.PHONY: help demo test check nightly audit fuzz lint types contracts dangers unit cloud bench lock setup system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,11 +40,15 @@ dangers:
 unit:
 	$(BIN)/pytest -n 3 --dist worksteal
 
-nightly: setup audit ## What is too slow, or too dependent on others, for every change
+nightly: setup audit fuzz ## What is too slow, or too dependent on others, for every change
 
 # Known vulnerabilities in what is locked. It asks the public advisory database, and installs nothing.
 audit:
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r locks/tests.txt
+
+# A minute for each surface where bytes from outside come in; ARGS='--seconds 600 reports' for longer.
+fuzz: setup ## Look for inputs that break a promise (tests/fuzz)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lock: setup ## Write locks/ anew; ARGS=--upgrade takes newer versions
 	$(BIN)/python locks/write.py $(ARGS)

@@ -1,0 +1,60 @@
+"""What comes from outside is read or refused: the corpus, and the same mutations of it each time.
+
+Longer runs, which look for what nobody has thought of, are `python -m tests.fuzz`; what they find joins the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.running import bounded_memory, seeded, try_in, working_folder
+from tests.fuzz.target import CORPUS, BrokenPromiseError, Target
+from tests.fuzz.targets import NAMES, load
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_input_breaks_a_promise(name: str, tmp_path: Path) -> None:
+    """Each target's docstring says which promises those are; the inputs are the same each time."""
+    target = load(name)
+    with working_folder() as folder, bounded_memory():
+        for data in (*target.seeds(), *seeded(target, count=target.examples)):
+            _try(target, data, folder, tmp_path / "finding")
+
+
+def test_every_target_has_a_corpus_and_no_corpus_lacks_its_target() -> None:
+    """An attack that lies in a folder of another name is never tried."""
+    assert {folder.name for folder in CORPUS.iterdir()} == set(NAMES)
+    assert all(any((CORPUS / name).iterdir()) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda data, _folder: data[5],
+        lambda _data, _folder: bytearray(1 << 40),
+        lambda data, _folder: int(data),
+        lambda _data, folder: (folder.parent / "outside").write_text("x"),
+    ],
+)
+def test_a_broken_promise_is_found(run: Callable[[bytes, Path], None], tmp_path: Path) -> None:
+    """A harness that can't fail shows nothing: another exception, memory without end, a file outside."""
+    from tests.fuzz.trees import guarded
+
+    def watched(data: bytes, folder: Path) -> None:
+        with guarded(folder):
+            run(data, folder)
+
+    target = Target(name="broken", run=watched, allowed=(KeyboardInterrupt,))  # type: ignore[arg-type]
+    with bounded_memory(), pytest.raises(BrokenPromiseError):
+        try_in(target, b"x", tmp_path)
+
+
+def _try(target: Target, data: bytes, folder: Path, kept: Path) -> None:
+    try:
+        try_in(target, data, folder)
+    except BrokenPromiseError as err:
+        kept.write_bytes(data)
+        pytest.fail(f"{err}\nthe input is {kept}; mend it, and put it into {CORPUS / target.name}")
