@@ -16,6 +16,7 @@ TrainerError                    exit 1
 import re
 from typing import Any
 
+_LINE = 500
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -94,7 +95,12 @@ def visible(text: str) -> str:
 def first_line(err: BaseException) -> str:
     """Cut an error's message to its first line without colours; its type where there is none."""
     plain = _COLOURS.sub("", str(err)).strip()
-    return (plain or type(err).__name__).splitlines()[0]
+    return clip((plain or type(err).__name__).splitlines()[0])
+
+
+def clip(text: str) -> str:
+    """Cut what a library, or a stranger's file, says to what fits a line of an error."""
+    return text if len(text) <= _LINE else f"{text[:_LINE]}..."
 
 
 def _escaped(letter: str) -> str:

@@ -54,14 +54,18 @@ class Target:
         """
         begun = time.process_time()
         try:
-            self.run(data, folder)
-        except self.allowed as err:
-            _require_readable(err)
+            self._run(data, folder)
         except Exception as err:
             raise BrokenPromiseError(f"{self.name}: {type(err).__name__}: {err}"[:2000]) from err
         took = time.process_time() - begun
         if took > self.seconds:
             raise BrokenPromiseError(f"{self.name}: it took {took:.1f} seconds of processor time")
+
+    def _run(self, data: bytes, folder: Path) -> None:
+        try:
+            self.run(data, folder)
+        except self.allowed as err:
+            _require_readable(err)
 
 
 def _require_readable(err: Exception) -> None:

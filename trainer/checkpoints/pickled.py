@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from trainer.errors import first_line
+from trainer.errors import clip, first_line
 
 # What torch.load raises on bytes that it doesn't understand.
 _LOAD_ERRORS = (
@@ -26,6 +26,8 @@ _LOAD_ERRORS = (
     AttributeError,
     TypeError,
     AssertionError,
+    # What it claims to hold is more than this computer can; what it holds may be a few bytes.
+    MemoryError,
     OverflowError,
     UnpicklingError,
     struct.error,
@@ -38,6 +40,7 @@ _SAFE_SINCE = (2, 6)
 in spite of it."""
 # Before it came to zip files, torch.save wrote a few pickles in a row: magic number, version, system, content, keys.
 _PICKLES_IN_A_ROW = 5
+_LONGEST_NAME = 255
 
 
 class UnsafeFileError(ValueError):
@@ -56,6 +59,7 @@ def read_pickled(path: Path) -> Any:
     try:
         if zipfile.is_zipfile(path):
             _check_zip(path)
+        _require_short_names(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it was pickled by another protocol
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -64,17 +68,31 @@ def read_pickled(path: Path) -> Any:
     except _LOAD_ERRORS as err:
         refused = list_calls(path)
         if refused:
-            raise UnsafeFileError(f"loading it would call {', '.join(refused)}") from err
+            raise UnsafeFileError(f"loading it would call {clip(', '.join(refused))}") from err
         raise ValueError(_explain(err)) from err
 
 
 def list_calls(path: Path) -> list[str]:
     """List what unpickling a file would look up to call, beyond torch's own parts, without looking it up."""
     names: set[str] = set()
-    with suppress(*_LOAD_ERRORS, ValueError, OSError, zipfile.BadZipFile), _open_pickle(path) as stream:
-        for _ in range(_PICKLES_IN_A_ROW):
-            names.update(_globals(stream))
+    with suppress(*_LOAD_ERRORS, ValueError, OSError, zipfile.BadZipFile):
+        names.update(_names(path))
     return sorted(name for name in names if not name.startswith(_HARMLESS))
+
+
+def _names(path: Path) -> Iterator[str]:
+    with _open_pickle(path) as stream:
+        for _ in range(_PICKLES_IN_A_ROW):
+            if not stream.read(1):
+                return
+            stream.seek(-1, io.SEEK_CUR)
+            yield from _globals(stream)
+
+
+def _require_short_names(path: Path) -> None:
+    """Keep from torch what its own message would be searched in for minutes (torch 2.13.0, `_get_wo_message`)."""
+    if any(len(name) > _LONGEST_NAME for name in _names(path)):
+        raise UnsafeFileError(f"it names code in more than {_LONGEST_NAME} characters")
 
 
 def _require_safe_torch(version: str) -> None:
@@ -118,4 +136,4 @@ def _explain(err: BaseException) -> str:
     """Take the line of torch's message that says what is wrong; most of it is advice to trust the file."""
     lines = str(err).splitlines()
     start = next((number for number, line in enumerate(lines) if "WeightsUnpickler error" in line), None)
-    return first_line(err) if start is None else " ".join(" ".join(lines[start : start + 3]).split())
+    return first_line(err) if start is None else clip(" ".join(" ".join(lines[start : start + 3]).split()))

@@ -20,7 +20,16 @@ from .tally import Tally
 
 _CHUNK_BYTES = 1 << 20
 # zipfile lets more through: of names that are empty, of fields that are cut, of places before the beginning.
-_DAMAGED = (*DAMAGED, zipfile.BadZipFile, RuntimeError, NotImplementedError, IndexError, struct.error, OSError)
+_DAMAGED = (
+    *DAMAGED,
+    zipfile.BadZipFile,
+    RuntimeError,
+    NotImplementedError,
+    IndexError,
+    struct.error,
+    OSError,
+    MemoryError,
+)
 
 
 class _Entry(NamedTuple):
