@@ -54,7 +54,7 @@ class _Repository:
         self._task = task
         self._url = url
         self._ref = ref
-        self._token = task.setting("GIT_TOKEN")
+        self._token = task.credential("GIT_TOKEN")
         self._folder = task.draft.whole
         self._metadata = task.draft.folder / "git"
 
@@ -108,7 +108,7 @@ class _Repository:
             "GIT_DIR": str(self._metadata),
             "GIT_WORK_TREE": str(self._folder),
             "GIT_TERMINAL_PROMPT": "0",
-            "KEDGE_GIT_USER": self._task.setting("GIT_USERNAME") or "x-access-token",
+            "KEDGE_GIT_USER": self._task.credential("GIT_USERNAME") or "x-access-token",
             "KEDGE_GIT_TOKEN": self._token,
             "LC_ALL": "C",
         }

@@ -55,7 +55,7 @@ def fetch(task: Task) -> Fetched:
         OSError: the Hub can't be reached.
     """
     repository = parse_address(task.address)
-    token = task.setting(_SECRET)
+    token = task.credential(_SECRET)
     home = task.setting("HF_ENDPOINT").rstrip("/") or _ENDPOINT
     hub = _Hub(home, token, repository, task.patience)
     try:

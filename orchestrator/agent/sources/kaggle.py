@@ -38,7 +38,7 @@ def fetch(task: Task) -> Fetched:
 
 
 def _authorization(task: Task) -> str:
-    if token := task.setting("KAGGLE_API_TOKEN"):
+    if token := task.credential("KAGGLE_API_TOKEN"):
         return f"Bearer {token}"
-    user, key = task.setting("KAGGLE_USERNAME"), task.setting("KAGGLE_KEY")
+    user, key = task.credential("KAGGLE_USERNAME"), task.credential("KAGGLE_KEY")
     return f"Basic {base64.b64encode(f'{user}:{key}'.encode()).decode()}" if user and key else ""

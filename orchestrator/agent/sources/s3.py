@@ -142,8 +142,8 @@ class _KeyedClient(Client):
 
 
 def _keys(task: Task) -> Credentials | None:
-    access, secret = task.setting("AWS_ACCESS_KEY_ID"), task.setting("AWS_SECRET_ACCESS_KEY")
-    return Credentials(access, secret, task.setting("AWS_SESSION_TOKEN")) if access and secret else None
+    access, secret = task.credential("AWS_ACCESS_KEY_ID"), task.credential("AWS_SECRET_ACCESS_KEY")
+    return Credentials(access, secret, task.credential("AWS_SESSION_TOKEN")) if access and secret else None
 
 
 def _is_folder(address: str) -> bool:

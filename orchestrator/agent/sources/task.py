@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import AgentError
 from ..wire import MachineConfig
 from .draft import Draft
 from .tally import Tally
@@ -34,6 +35,21 @@ class Task:
     def setting(self, *names: str) -> str:
         """Return the first of these variables and secrets that is there; empty for none."""
         return next((self.settings[name] for name in names if self.settings.get(name)), "")
+
+    def credential(self, name: str) -> str:
+        """Return a secret that a request carries; empty where there is none.
+
+        Raises:
+            AgentError: no request can carry it; Python's own error would show it in the run's log.
+        """
+        value = self.setting(name).strip()
+        if value.isascii() and value.isprintable():
+            return value
+        raise AgentError(
+            f"{name} can't be sent",
+            why="it holds a line end, or another character that no credential has",
+            fix="set it again in your shell, without what was copied along with it, and start again",
+        )
 
 
 class Fetched(NamedTuple):

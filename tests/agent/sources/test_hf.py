@@ -101,3 +101,17 @@ def test_a_repository_larger_than_the_disk_is_refused_before_a_file_is_fetched(m
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
     assert "doesn't fit on the disk" in str(error)
     assert not [asked for asked in hub.asked if "/resolve/" in asked.path]
+
+
+@pytest.mark.parametrize("token", ["hf_hunter2\nhf_hunter2", "hf_hunter2\x1b[2J", "hf_hunter2\u200b"])
+def test_a_token_that_cannot_be_sent_is_not_told(machine: Machine, hub: Hub, token: str) -> None:
+    """Python's own error would show it, in the run's log: the secret is named instead."""
+    error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN=token)
+    assert "hunter2" not in str(error)
+    assert "HF_TOKEN" in str(error)
+
+
+def test_a_token_with_the_end_of_its_file_is_taken(machine: Machine, hub: Hub) -> None:
+    """As the Hub's own tools do."""
+    folder = machine.fetch("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2\n")
+    assert files_below(folder) == FACES

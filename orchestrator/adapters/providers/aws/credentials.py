@@ -22,6 +22,7 @@ from botocore.session import Session
 from botocore.utils import JSONFileCache
 
 from orchestrator.adapters.aws_sdk import translate
+from orchestrator.core.credentials import require_sendable
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -56,13 +57,14 @@ def sign_in(session: boto3.Session) -> Credentials | None:
     """Return the session's credentials, asked for now where they are temporary; None where there are none.
 
     Raises:
-        BadRequestError: the SSO login has expired, or an MFA code is needed and there is nobody to ask.
+        BadRequestError: the SSO login has expired, or an MFA code is needed and there is nobody to ask, or a key holds
+            what no key holds.
         KedgeError: AWS refuses.
     """
     try:
         found = session.get_credentials()
         if found is not None:
-            found.get_frozen_credentials()
+            _require_sendable(found)
     except (SSOError, TokenRetrievalError) as err:
         profile = session.profile_name
         raise BadRequestError(
@@ -73,6 +75,12 @@ def sign_in(session: boto3.Session) -> Credentials | None:
     except (ClientError, BotoCoreError) as err:
         raise translate(err, _UNUSABLE) from err
     return found
+
+
+def _require_sendable(found: Credentials) -> None:
+    keys = found.get_frozen_credentials()
+    for part, value in (("key id", keys.access_key), ("secret key", keys.secret_key), ("session token", keys.token)):
+        require_sendable(value or "", f"the AWS {part} ({found.method})")
 
 
 class _Descriptions(Loader):

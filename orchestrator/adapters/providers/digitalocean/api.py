@@ -22,6 +22,7 @@ from orchestrator.adapters.providers.digitalocean.failures import (
     failure_of,
     refusal_of,
 )
+from orchestrator.core.credentials import require_sendable
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Api:
         """The SDK's client, whose operations are given to the methods below; nothing is contacted.
 
         Raises:
-            BadRequestError: there is no token, or the endpoint isn't https.
+            BadRequestError: there is no token, or none that can be sent, or the endpoint isn't https.
         """
         site = self.site
         if not site.token:
@@ -75,7 +76,7 @@ class Api:
                 fix="write https://HOST",
             )
         return pydo.Client(
-            site.token,
+            require_sendable(site.token, f"the token in {' or '.join(site.token_names)}"),
             endpoint=site.endpoint,
             connection_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,

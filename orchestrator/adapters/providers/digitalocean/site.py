@@ -35,12 +35,13 @@ def read_site(
         name: the provider's.
         endpoint: where the API is.
         endpoint_name: the variable that says another place.
-        token_names: the variables that hold the token, the first one that is set counts.
+        token_names: the variables that hold the token, the first one that is set counts; blanks and line ends around
+            it are the file's that it was read from.
     """
     return Site(
         name=name,
         endpoint=environ.get(endpoint_name) or endpoint,
-        token=next((environ[each] for each in token_names if environ.get(each)), ""),
+        token=next((token for each in token_names if (token := environ.get(each, "").strip())), ""),
         token_names=tuple(token_names),
         ca_file=environ.get("KEDGE_DIGITALOCEAN_CA", ""),
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.adapters.objects.late import LateData, LateStage, LateStore
+from orchestrator.core.credentials import require_sendable
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.machine import CLOUD_ROOT
 
@@ -140,7 +141,7 @@ def read_place(environ: Mapping[str, str]) -> SpacesPlace | None:
     """Read the bucket, its region or endpoint, and the keys; None where no bucket is named.
 
     Raises:
-        BadRequestError: something else is missing.
+        BadRequestError: something else is missing, or a key holds what no key holds.
     """
     bucket = environ.get(_BUCKET, "")
     if not bucket:
@@ -159,8 +160,8 @@ def read_place(environ: Mapping[str, str]) -> SpacesPlace | None:
         bucket=bucket,
         region=region or "us-east-1",
         endpoint=(endpoint or f"https://{region}.digitaloceanspaces.com").rstrip("/"),
-        access_key=environ[_KEY],
-        secret_key=environ[_SECRET],
+        access_key=require_sendable(environ[_KEY].strip(), _KEY),
+        secret_key=require_sendable(environ[_SECRET].strip(), _SECRET),
     )
 
 

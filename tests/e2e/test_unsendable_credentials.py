@@ -1,0 +1,60 @@
+"""A credential with a line end in it: a library that can't send it shows it in its error, and kedge must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laptop import Laptop
+
+MARK = "kedgeMarker7Qx"
+NOBODY = {
+    "KEDGE_DIGITALOCEAN_ENDPOINT": "https://127.0.0.1:9",
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "AKIAKEDGE",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+}
+JOB = """
+    name: toy
+    run: sleep 1
+    resources: {infra: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("infra", "name"),
+    [
+        ("do, instance_type: s-2vcpu-4gb", "DIGITALOCEAN_ACCESS_TOKEN"),
+        ("aws, accelerators: T4", "AWS_SESSION_TOKEN"),
+        ("aws, accelerators: T4", "AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_a_credential_that_cannot_be_sent_is_not_shown(laptop: Laptop, infra: str, name: str) -> None:
+    """It is refused by its name; nobody listens where it would be sent."""
+    laptop.extra_env |= {**NOBODY, name: f"{MARK}\n{MARK}"}
+    laptop.write_job(JOB % infra)
+    said = laptop.kedge("plan", code=2) + laptop.errors
+    assert MARK not in said
+    assert "can't be sent" in said
+
+
+def test_a_token_with_the_end_of_its_file_is_taken(laptop: Laptop) -> None:
+    """As other tools do: it is the connection that fails."""
+    laptop.extra_env |= {**NOBODY, "DIGITALOCEAN_ACCESS_TOKEN": f" {MARK}\r\n"}
+    laptop.write_job(JOB % "do, instance_type: s-2vcpu-4gb")
+    assert "Connection refused" in " ".join(laptop.kedge("plan").split())
+
+
+def test_a_key_of_spaces_that_cannot_be_sent_is_not_shown(laptop: Laptop) -> None:
+    """The variable is named instead."""
+    keys = {"SPACES_ACCESS_KEY_ID": f"{MARK}\n{MARK}", "SPACES_SECRET_ACCESS_KEY": "secret"}
+    bucket = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
+    token = {"DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_x"}
+    laptop.extra_env |= {**NOBODY, **bucket, **keys, **token}
+    laptop.write_job(JOB % "do, instance_type: s-2vcpu-4gb")
+    said = laptop.kedge("plan", code=None) + laptop.errors
+    assert MARK not in said
+    assert "SPACES_ACCESS_KEY_ID can't be sent" in said
