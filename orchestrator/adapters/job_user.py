@@ -11,6 +11,9 @@ END_UNIT = "kedge-deadline.service"
 RUN_UNIT = "kedge-run.service"
 """Runs the command where its supervisor is systemd; its text is root's: the job can't change as whom it runs."""
 
+JOB_UNITS = ("kedge-boot.service", "kedge-watch.service", RUN_UNIT, "kedge-run-*.scope", "cron.service", "atd.service")
+"""Where processes of the job's user can be, besides its sessions."""
+
 ASK = f"{CLOUD_ROOT}/boot/ask.sh"
 """Root's script that carries requests out."""
 

@@ -83,7 +83,7 @@ class Doomed:
         for name, text in secret_files(ending, state=str(self.state)).items():
             (self.state / name).write_text(text)
         script = self.folder / "end.sh"
-        script.write_text(render_end_script(ending, volumes, state=str(self.state)))
+        script.write_text(render_end_script(ending, volumes, state=str(self.state), user="nobody-here"))
         assert not token or token not in script.read_text()
         done = subprocess.run(
             ["sh", str(script)],
@@ -116,6 +116,7 @@ def doomed(do_api: DigitalOceanBox, tmp_path: Path) -> Iterator[Doomed]:
     ]
     for program, script in {
         "sleep": SLEEP.format(log=tmp_path / "sleep.log"),
+        "systemctl": "exit 1",
         "curl": f'echo "$*" >>{tmp_path}/curl.log\nexec /usr/bin/curl "$@"',
     }.items():
         path = tmp_path / "programs" / program
@@ -255,12 +256,14 @@ def test_a_job_that_holds_every_port_does_not_keep_its_droplet(tmp_path: Path) -
     """Any user can take all ports that connections start from; root then reaches neither its metadata nor the API."""
     (tmp_path / "api.curl").write_text("silent\n")
     url = "http://127.0.0.1:8080"
+    (tmp_path / "systemctl").symlink_to("/bin/false")
     ending = SelfDelete(endpoint=url, token="t", token_name=TOKEN_NAME, metadata=url)
     (tmp_path / "end.sh").write_text(render_end_script(ending, state=str(tmp_path), user=crowded.JOB))
     namespaces = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
     said = subprocess.run(
         [*namespaces, sys.executable, "-m", crowded.__name__, str(tmp_path / "end.sh"), "8080"],
         cwd=Path(__file__).parents[3],
+        env={"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.adapters.boot import STATE
-from orchestrator.adapters.job_user import END_COMMAND
+from orchestrator.adapters.job_user import END_COMMAND, JOB_UNITS
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.machine import CLOUD_USER
@@ -114,6 +114,7 @@ def render_end_script(
         metadata=ending.metadata.rstrip("/"),
         volumes=list(volumes),
         user=user,
+        units=JOB_UNITS,
         again=_AGAIN_SECONDS,
         taken=_TAKEN_SECONDS,
         refusals=_REFUSALS,
