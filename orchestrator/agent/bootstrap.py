@@ -82,7 +82,7 @@ def fetch_agent(root: Path, sha256: str) -> None:
         content = await_role(lambda: _download(root, sha256))
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"the agent in the store isn't {sha256}")
-        # In a folder of root's: in the one above it the job makes names, and links, too.
+        # A folder of root's: beside it the job can make links.
         incoming = root / "boot/agent.new"
         shutil.rmtree(incoming, ignore_errors=True)
         _unpack(content, incoming)
