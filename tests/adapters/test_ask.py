@@ -50,6 +50,7 @@ def ask(folder: Path, *words: str, path: str = "/usr/bin:/bin") -> subprocess.Co
         ("scope", "1"),
         ("scope", "self"),
         ("scope", "JOB/../1"),
+        ("scope", "JOB/"),
         ("scope", "JOB 1"),
         ("scope", "JOB", "1"),
         ("scope", "JOB\n1"),

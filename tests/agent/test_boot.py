@@ -285,6 +285,19 @@ def test_an_agent_that_is_not_what_was_asked_for_is_not_installed(
     assert not (bare.root / "bin").exists()
 
 
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/kedge-escaped", "a/../../../escaped"])
+def test_an_agents_archive_writes_nothing_outside_its_folder(
+    aws: Aws, bare: Bare, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Although it is what was asked for: root unpacks it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    monkeypatch.setattr("tests.agent.test_boot.agent_archive", packed.getvalue)
+    assert bare.bootstrap(put_agent(aws)).returncode == 1
+    assert "the agent's archive holds" in readiness(bare.root)["phases"][0]["error"]
+
+
 @pytest.mark.parametrize("missing", ["role", "rights"])
 def test_a_role_that_arrives_late_is_waited_for(aws: Aws, bare: Bare, missing: str) -> None:
     """IAM takes its time: for the instance profile to arrive, and for S3 to know the role."""

@@ -20,9 +20,10 @@ from orchestrator.adapters.providers.aws.account_settings import AccountWishes, 
 from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.adapters.resources import resource
+from orchestrator.agent.s3client import parse_place
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import DataMount
-from tests.adapters.aws.world import RUN, AwsWorld
+from tests.adapters.aws.world import RUN, AwsWorld, share_role
 from tests.cloudbox.box import REGION, Box
 from tests.cloudbox.moto_state import ACCOUNT
 
@@ -136,6 +137,21 @@ def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
 def test_the_machine_is_told_whose_the_bucket_must_be(session: AwsSession) -> None:
     """In the address of its store."""
     assert f"owner={ACCOUNT}" in S3Store(own_s3(session, ACCOUNT), BUCKET, owner=ACCOUNT).url
+
+
+def test_the_machine_is_told_where_other_runs_have_its_role(aws: AwsWorld) -> None:
+    """What they write there is nothing that it may run."""
+    share_role(aws.api)
+    store = aws.backing().store
+    assert store is not None
+    assert parse_place(store.url).shared
+
+
+def test_a_run_with_a_role_of_its_own_shares_its_place_with_nobody(aws: AwsWorld) -> None:
+    """Which the machine is told as well."""
+    store = aws.backing().store
+    assert store is not None
+    assert not parse_place(store.url).shared
 
 
 def test_a_new_bucket_gets_no_name_with_dots() -> None:

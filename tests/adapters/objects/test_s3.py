@@ -34,6 +34,7 @@ def test_the_url_names_region_and_endpoint_where_it_is_not_amazons_own(aws: Aws)
     assert S3Store(laptop_client(aws), "b").url == f"s3://b/runs?region={REGION}&endpoint={aws.gate.url}"
     of_amazon = boto3.client("s3", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
     assert S3Store(of_amazon, "b", "my runs").url == f"s3://b/my%20runs?region={REGION}"
+    assert S3Store(of_amazon, "b", shared=True).url == f"s3://b/runs?region={REGION}&shared=1"
 
 
 def test_a_download_that_breaks_is_gone_on_with_where_it_broke(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
