@@ -112,7 +112,7 @@ def await_role(action: Callable[[], _Result], *, seconds: float = ROLE_SECONDS) 
 
 def _unpack(content: bytes, folder: Path) -> None:
     """Write an archive's plain files; it holds nothing else, and none that leaves the folder."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         for member in tar:
             file = folder / member.name
             is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and 0 <= member.size <= _FILE_BYTES
