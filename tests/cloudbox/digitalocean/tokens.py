@@ -32,6 +32,10 @@ class Tokens:
         self._scopes[token] = frozenset(scopes)
         return token
 
+    def adopt(self, token: str, *scopes: str) -> None:
+        """Let a text of the test's own be a token with these scopes; without any, it may do everything."""
+        self._scopes[token] = frozenset(scopes) or _EVERYTHING
+
     def revoke(self, token: str) -> None:
         """Let a token be worth nothing."""
         del self._scopes[token]

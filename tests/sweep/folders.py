@@ -1,0 +1,119 @@
+"""Reads what a life has left behind: folders of the laptop's, and all that a machine of a box has written."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.sweep.secrets import Secrets
+
+Found = dict[tuple[str, str], str]
+"""(secret, place) with the file as an example."""
+
+_NOT_FILES = frozenset({"proc", "sysfs", "cgroup2", "devpts", "mqueue", "devtmpfs", "bpf", "securityfs", "nsfs"})
+
+
+def search_folder(secrets: Secrets, folder: Path, name: Callable[[str], str]) -> Found:
+    """Search all files below a folder: their content, their names, where links lead.
+
+    Args:
+        secrets: to look for.
+        folder: to look through; no file system that is mounted below it is entered.
+        name: makes `table`'s name of a place of a path relative to the folder.
+    """
+    found: Found = {}
+    for path in _walk(folder):
+        relative = str(path.relative_to(folder))
+        for secret in secrets.find(relative.encode(errors="replace")) | secrets.find(_content(path)):
+            found.setdefault((secret, name(relative)), str(path))
+    return found
+
+
+def search_machine(secrets: Secrets, machine: str) -> Found:
+    """Search what a machine of a box, which is running, has written: on its disk, on its volumes, in memory.
+
+    Args:
+        secrets: to look for.
+        machine: the name that the box gives it.
+    """
+    keeper, init = _processes_of(machine)
+    folder = keeper.cmdline()[-1]
+    found = search_folder(secrets, Path(f"/proc/{keeper.pid}/root{folder}/upper"), _in_machine)
+    for mount in _mounts(init.pid):
+        at = Path(f"/proc/{init.pid}/root{mount}")
+        found |= search_folder(secrets, at, lambda path, mount=mount: _in_machine(f"{mount.lstrip('/')}/{path}"))  # type: ignore[misc]
+    return found
+
+
+def read_file(machine: str, path: str) -> bytes:
+    """Read a file of a machine that is running, as root."""
+    _keeper, init = _processes_of(machine)
+    return Path(f"/proc/{init.pid}/root{path}").read_bytes()
+
+
+def _in_machine(path: str) -> str:
+    return f"machine /{path}"
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    device = folder.stat().st_dev
+    for above, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if (Path(above) / each).lstat().st_dev == device]
+        yield from (Path(above) / each for each in (*folders, *files))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            return str(path.readlink()).encode(errors="replace")
+        if not stat.S_ISREG(mode):
+            return b""
+        if path.suffix == ".journal":
+            # journald packs long fields by itself.
+            argv = ["journalctl", f"--file={path}", "--output=export", "--all"]
+            return path.read_bytes() + subprocess.run(argv, capture_output=True, check=False).stdout
+        return path.read_bytes()
+    except OSError:
+        # What is written meanwhile may be gone.
+        return b""
+
+
+def _processes_of(machine: str) -> tuple[psutil.Process, psutil.Process]:
+    """Return the keeper of a machine, and the machine's init."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "tests.cloudbox.nspawn" in words and words[-1].endswith(f"/{machine}") and "unshare" not in words[0]:
+            [init, *_] = [child for child in process.children(recursive=True) if child.name() == "systemd"]
+            return process, init
+    raise LookupError(f"no machine {machine} is running")
+
+
+def _mounts(pid: int) -> Iterator[str]:
+    """Return where a process sees file systems that can be written, but for its root."""
+    for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        target, options = before.split()[4:6]
+        is_writable = "ro" not in options.split(",")
+        if target != "/" and is_writable and after.split()[0] not in _NOT_FILES | {"overlay"}:
+            yield re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), target)
+
+
+def search_bucket(secrets: Secrets, s3: Any, bucket: str) -> Found:
+    """Search every object of a bucket, its name and what is said about it."""
+    found: Found = {}
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for entry in page.get("Contents", ()):
+            key = entry["Key"]
+            answer = s3.get_object(Bucket=bucket, Key=key)
+            said = f"{key} {answer['Metadata']}".encode()
+            for secret in secrets.find(said) | secrets.find(answer["Body"].read()):
+                found.setdefault((secret, f"bucket {key}"), key)
+    return found
