@@ -111,7 +111,12 @@ TABLE = (
         )
     ),
     # Keys.
-    Row(secrets=("a key of the user's",), place="laptop user/.ssh/id_ed25519", page="", seen=EVERYWHERE),
+    Row(
+        secrets=("a key of the user's",),
+        place="laptop user/.ssh/id_ed25519",
+        page="where you keep them: kedge copies none",
+        seen=EVERYWHERE,
+    ),
     Row(
         secrets=("the key for machines",),
         place="laptop state/keys/id_ed25519",
@@ -119,7 +124,7 @@ TABLE = (
         seen=EVERYWHERE,
     ),
     Row(secrets=("a machine's throw-away host key",), place="user-data", page="user-data: at the cloud", seen=CLOUDS),
-    Row(secrets=("a machine's throw-away host key",), place="api POST /v2/droplets", page="at the cloud"),
+    Row(secrets=("a machine's throw-away host key",), place="api POST /v2/droplets", page="user-data: at the cloud"),
     Row(
         secrets=("a machine's throw-away host key", "KEDGE_TORCH_WHEEL"),
         place="machine /var/lib/cloud/*",
@@ -175,7 +180,7 @@ TABLE = (
     ),
     Row(secrets=("KEDGE_TORCH_WHEEL",), place="user-data", page="user-data", seen=CLOUDS),
     Row(secrets=("KEDGE_TORCH_WHEEL",), place="api POST /v2/droplets", page="user-data", seen=(DIGITALOCEAN,)),
-    Row(secrets=("KEDGE_TORCH_WHEEL",), place="machine /opt/kedge/boot.json", page="user-data", seen=CLOUDS),
+    Row(secrets=("KEDGE_TORCH_WHEEL",), place="machine /opt/kedge/boot.json", page="`<root>/boot.json`", seen=CLOUDS),
 )
 
 

@@ -1,0 +1,39 @@
+"""docs/security.md says where each secret lives; the sweep goes by a table of its own: the two agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.sweep.table import TABLE
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+NOT_SWEPT = {
+    "~/.aws/cli/cache": "no life takes an MFA code",
+    "~/.config/kedge/recover.env": "written by the user",
+    "/etc/kedge/reaper.env": "written by whoever runs the reaper",
+    "/var/lib/kedge/incoming": "gone within seconds, before a life looks",
+    "~/.netrc": "an example of what a job may write",
+}
+"""Places of the page that no life reaches, and why."""
+
+
+def where_secrets_live() -> str:
+    """Return the part of the page that says it."""
+    return PAGE.read_text().partition("\n## Where each secret lives\n")[2].partition("\n## ")[0]
+
+
+def test_the_page_says_what_the_sweep_allows() -> None:
+    """Each row of the table has its words on the page."""
+    said = " ".join(where_secrets_live().split())
+    assert len(TABLE) > 40
+    assert [row for row in TABLE if row.page not in said] == []
+
+
+def test_the_sweep_allows_what_the_page_says() -> None:
+    """Each path in the first column of its tables is a row's, or has a reason why no life reaches it."""
+    cells = [line.split("|")[1] for line in where_secrets_live().splitlines() if line.startswith("|")]
+    named = {path for cell in cells for path in re.findall(r"`((?:<|~|/)[^`]*)`", cell)}
+    swept = " ".join(row.page for row in TABLE)
+    assert len(named) > 8
+    assert {path for path in named if f"`{path}`" not in swept} == set(NOT_SWEPT)
