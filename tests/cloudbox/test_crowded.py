@@ -1,7 +1,8 @@
-"""A job that leaves no room for another process on its machine: the machine's end takes none."""
+"""A job that would keep its machine: by leaving no room for another process, or by stopping who is to end it."""
 
 from __future__ import annotations
 
+import base64
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.adapters.providers.digitalocean.ending import SelfDelete, render_end_script
 from orchestrator.adapters.templates import render
 from tests.cloudbox.machines import MachineSpec
 from tests.cloudbox.nspawn_lab import Lab, open_lab
@@ -81,3 +83,17 @@ def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, a
         api.settimeout(0)
         if asks:
             api.accept()[0].close()
+
+
+def test_a_job_is_cleared_away_by_its_control_groups(lab: Lab) -> None:
+    """It can stop whoever becomes its user to kill it: none has to, as here, where nobody can."""
+    spec = lab.boot_up()
+    ending = SelfDelete(endpoint="http://127.0.0.1:9", token="t", token_name="TOKEN", metadata="http://127.0.0.1:9")
+    script = render_end_script(ending, state="/srv", user="nobody").encode()
+    lab.run(spec, f"echo {base64.b64encode(script).decode()} | base64 -d >/tmp/end.sh; echo | sudo tee /srv/api.curl")
+    lab.run(spec, "mkdir /tmp/first; ln -s /bin/false /tmp/first/setpriv")
+    for unit in ("--unit=kedge-run.service", "--scope --unit=kedge-run-7-1.scope", "--slice=user-65534.slice"):
+        lab.run(spec, f"sudo systemd-run --quiet {unit} --uid=nobody sleep 1000 >/dev/null 2>&1 &")
+    wait_until(lambda: lab.run(spec, "pgrep -c -x -u nobody sleep || true") == "3")
+    lab.run(spec, "sudo env PATH=/tmp/first:/usr/bin:/bin timeout 3 sh /tmp/end.sh >/dev/null 2>&1 || true")
+    assert lab.run(spec, "pgrep -l -u nobody || true") == ""
