@@ -231,6 +231,16 @@ def test_a_shard_that_is_gone_for_good_is_told(shelf: Shelf) -> None:
         shelf.pull()
 
 
+@pytest.mark.parametrize("content", [b"EVIL", b"", b"tru", b"EVILtrue"], ids=["other", "empty", "cut", "shifted"])
+def test_a_shard_that_somebody_has_replaced_is_not_taken(shelf: Shelf, content: bytes) -> None:
+    """It lies under the hash of another content, which the pinned index names; nothing of it is seen."""
+    shelf.lay({"code.py": b"true"})
+    next((shelf.place / "shards").iterdir()).write_bytes(content)
+    with pytest.raises(AgentError, match="damaged"):
+        shelf.pull()
+    assert shelf.files() == {}
+
+
 def test_the_verb_pulls_from_beside_the_runs(shelf: Shelf, tmp_path: Path) -> None:
     """`data/<name>/` lies at the top of the machine's store; a name or a target that is a path elsewhere is refused."""
     root = tmp_path / "machine"
