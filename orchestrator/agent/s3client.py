@@ -29,12 +29,11 @@ _PASSING = (*_EXPIRED, "RequestTimeout", "SlowDown", "OperationAborted", "Incomp
 
 
 class Place(NamedTuple):
-    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE][&owner=ACCOUNT][&shared=1]`.
+    """Where in S3: `s3://BUCKET/PREFIX?region=REGION[&endpoint=URL][&keys=FILE][&owner=ACCOUNT]`.
 
     Attributes:
         keys: a file of keys; without it, the role opens the bucket.
         owner: the account whose bucket it must be; S3 refuses every request where it is another's.
-        shared: anything, where other runs' machines have the same role.
     """
 
     bucket: str
@@ -43,7 +42,6 @@ class Place(NamedTuple):
     endpoint: str
     keys: str = ""
     owner: str = ""
-    shared: str = ""
 
 
 class Answer(NamedTuple):
@@ -208,7 +206,7 @@ def parse_place(url: str) -> Place:
     if parts.scheme != "s3" or not parts.netloc:
         raise ValueError(f"{url} is no s3://BUCKET/PREFIX")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    names = ("region", "endpoint", "keys", "owner", "shared")
+    names = ("region", "endpoint", "keys", "owner")
     return Place(parts.netloc, parts.path.strip("/"), *(query.get(name, "") for name in names))
 
 

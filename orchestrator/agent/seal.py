@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+from urllib.parse import parse_qs, urlsplit
 
 from .errors import AgentError
 from .imds import load_object
@@ -35,12 +36,12 @@ def read_seal(machine: MachineConfig) -> bytes:
     """
     if not machine.store_url.startswith("s3://"):
         return b""
-    place = parse_place(machine.store_url)
-    if place.shared:
+    if "shared" in parse_qs(urlsplit(machine.store_url).query):
         raise NoSealError("all runs of this account share one role")
-    if not place.keys:
+    keys = parse_place(machine.store_url).keys
+    if not keys:
         return b""
-    seal = str(load_object(Path(place.keys).read_text()).get("seal", ""))
+    seal = str(load_object(Path(keys).read_text()).get("seal", ""))
     if not seal:
         raise NoSealError("the machine wasn't brought a secret of its run")
     return seal.encode()

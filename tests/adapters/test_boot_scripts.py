@@ -403,7 +403,7 @@ def test_a_machine_whose_disk_is_full_is_ended_all_the_same(scratch: Scratch) ->
 
 
 def test_a_machine_whose_job_has_put_a_pipe_in_the_sentinels_place_is_ended_all_the_same(scratch: Scratch) -> None:
-    """Nobody reads from it, and whoever writes to it waits: the script does for 20 s."""
+    """Nobody reads from it, and whoever writes to it waits: for 20 s at most, where the job has put it there again."""
     os.mkfifo(scratch.root / ".ready")
     look_after(scratch)
     assert scratch.asked_of_systemctl == ["--no-block start kedge-end.service"]

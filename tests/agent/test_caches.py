@@ -104,6 +104,7 @@ def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
     box = make_machine()
     run(box, 'test ! -e "$TRITON_CACHE_DIR/k.hsaco"; test ! -L "$TRITON_CACHE_DIR"')
     assert "compiled kernels can't be restored: " in box.log()
+    assert (member == "bomb") == ("they are more than 512 MiB" in box.log())
     assert not list(Path(box.root.parent).rglob("escaped"))
     assert sorted(path.name for path in (box.root / "cache").iterdir()) == [NAME]
 
@@ -170,6 +171,13 @@ def test_kernels_of_the_run_come_back_where_others_have_the_buckets_keys(
     second = make_keyed(SECRET, "")
     run(second, 'sh "$TRITON_CACHE_DIR/launcher.so"')
     assert " mine\n" in second.log()
+    # Those of one torch can't be passed off for another's.
+    S3Place(aws).write("cache/gfx942-2.8.0.sealed", S3Place(aws).read(KEY) or b"")
+    third = make_keyed(SECRET, "")
+    (third.root / "torch.json").write_text(json.dumps({**TORCH, "torch": "2.8.0"}))
+    run(third, 'sh "$TRITON_CACHE_DIR/launcher.so" || true')
+    assert " mine\n" not in third.log()
+    assert "compiled kernels can't be restored: " in third.log()
 
 
 @pytest.mark.parametrize(("secret", "more"), [("", ""), (SECRET, "&shared=1")], ids=["no secret", "one role for all"])

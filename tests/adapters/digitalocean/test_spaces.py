@@ -117,7 +117,7 @@ def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are(tmp_path
     assert found
     place = parse_place(found.store.url)
     where = ("mine", "runs", "nyc3", "https://nyc3.digitaloceanspaces.com")
-    assert place == (*where, "/opt/kedge/private/spaces.json", "", "")
+    assert place == (*where, "/opt/kedge/private/spaces.json", "")
     assert "DO00KEY" not in found.store.url
 
 
