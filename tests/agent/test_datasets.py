@@ -231,7 +231,7 @@ def test_a_shard_that_is_gone_for_good_is_told(shelf: Shelf) -> None:
         shelf.pull()
 
 
-@pytest.mark.parametrize("content", [b"EVIL", b"", b"tru", b"EVILtrue"], ids=["other", "empty", "cut", "shifted"])
+@pytest.mark.parametrize("content", [b"EVIL", b"", b"tr", b"EVILtrue"], ids=["other", "empty", "cut", "shifted"])
 def test_a_shard_that_somebody_has_replaced_is_not_taken(shelf: Shelf, content: bytes) -> None:
     """It lies under the hash of another content, which the pinned index names; nothing of it is seen."""
     shelf.lay({"code.py": b"true"})
