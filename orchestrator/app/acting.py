@@ -6,8 +6,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from orchestrator.adapters.providers import PROVIDERS
-from orchestrator.app.results import require_own_folder
+from orchestrator.app.results import require_no_others, require_own_folder
 from orchestrator.app.root import App
 from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
@@ -86,12 +88,20 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     machines = app.ledger.machines(record.run_id)
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
-    folder = Path(os.path.abspath(app.settings.cwd / to)) if to else Path(record.spec.results)  # noqa: PTH100 - no link is followed
+    # Not resolved: a link in it is refused.
+    folder = Path(os.path.abspath(app.settings.cwd / (to or record.spec.results)))  # noqa: PTH100
     require_own_folder(folder, app.settings.cwd)
+    require_no_others(folder, {record.spec.results, *_fetched_to(app, record.run_id)})
     return Plan(
         run_id=record.run_id,
         actions=(FetchResults(machine_id=machines[-1].id, destination=str(folder)),),
     )
+
+
+def _fetched_to(app: App, run_id: str) -> set[str]:
+    """List where a run's results were copied to: by the ledger, since a folder's own word may be a repository's."""
+    fetches = (each for each in app.ledger.intents(run_id) if each.kind == FetchResults.__name__)
+    return {msgspec.json.decode(each.payload, type=FetchResults).destination for each in fetches}
 
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:

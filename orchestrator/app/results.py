@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 from orchestrator.adapters.files import require_no_link, write_atomically
-from orchestrator.adapters.homes import MARK, RESULTS, holds_others
+from orchestrator.adapters.homes import MARK, RESULTS
 from orchestrator.core.errors import BadRequestError
 
 _HIDDEN = ".gitignore"
@@ -18,15 +19,29 @@ def results_folder(base: Path, run_id: str) -> Path:
 
 
 def require_own_folder(destination: Path, cwd: Path) -> None:
-    """Refuse a destination that links would lead elsewhere, or with files of the user's, before anything is rented.
+    """Refuse a destination that links would lead elsewhere, before anything is rented.
 
     Raises:
-        BadRequestError: it names the link, or the folder.
+        BadRequestError: it names the link.
     """
     require_no_link(destination, within=_trusted(destination, cwd))
     if _is_usual(destination):
         require_no_link(destination.parent / _HIDDEN, within=destination.parent)
-    elif holds_others(destination):
+
+
+def require_no_others(destination: Path, fetched_to: Container[str]) -> None:
+    """Refuse a folder that the user has named and that holds anything but results of the same run.
+
+    Args:
+        destination: the folder, which need not be there.
+        fetched_to: where the run's results are copied to anyway, or have been before.
+
+    Raises:
+        BadRequestError: it holds other files.
+    """
+    if str(destination) in fetched_to or not destination.is_dir():
+        return
+    if next(destination.iterdir(), None) is not None:
         raise BadRequestError(
             f"{destination} holds other files",
             why="a machine names its results: one could replace any file there, such as .git/config or kedge.yaml",
@@ -38,7 +53,7 @@ def prepare_results(destination: Path, cwd: Path) -> None:
     """Look again, and mark the folder; in the user's repository results are neither committed nor sent with the code.
 
     Raises:
-        BadRequestError: a link is in the way, or a file of the user's.
+        BadRequestError: a link is in the way.
     """
     require_own_folder(destination, cwd)
     if _is_usual(destination):

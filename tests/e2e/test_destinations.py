@@ -11,23 +11,26 @@ from tests.e2e.test_hostile_machine import folder, launch_and_ship
 from tests.laptop import Laptop
 
 
-@pytest.mark.parametrize("place", [".", "kedge-results/..", "../home", "mine"])
-def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: Path, place: str) -> None:
+def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: Path) -> None:
     """A machine ships `.git/config` and `kedge.yaml`: they replace nobody's, and the user's repository stays one."""
     run = launch_and_ship(laptop)
-    ran, mine = tmp_path / "git ran", laptop.home / place
-    (laptop.home / "kedge-results").mkdir(exist_ok=True)
-    mine.mkdir(exist_ok=True)
-    subprocess.run(["git", "init", "-q", mine], check=True)
-    (mine / "kedge.yaml").write_text("mine")
+    ran, mine = tmp_path / "git ran", laptop.home / "mine"
     results = folder(laptop, run) / "results"
     (results / ".git").mkdir()
     (results / ".git" / "config").write_text(f"[core]\n\tfsmonitor = touch '{ran}'; false\n")
     (results / "kedge.yaml").write_text("{name: evil, run: evil}\n")
-    laptop.kedge("fetch", run, "--to", place, code=2)
-    assert "holds other files" in laptop.errors
-    assert (mine / "kedge.yaml").read_text() == "mine"
-    subprocess.run(["git", "status"], cwd=mine, check=True, capture_output=True)
+    (laptop.home / "kedge-results" / "other").mkdir(parents=True)
+    mine.mkdir()
+    for place in (mine, laptop.home, laptop.home / "kedge-results" / "other"):
+        subprocess.run(["git", "init", "-q", place], check=True)
+        (place / "kedge.yaml").write_text("mine")
+        (place / ".kedge-results").write_text("a repository may say that it is a folder for results")
+    for words in (".", "kedge-results/..", "../home", "mine", "kedge-results/other"):
+        laptop.kedge("fetch", run, "--to", words, code=2)
+        assert "holds other files" in laptop.errors
+        place = laptop.home / words
+        assert (place / "kedge.yaml").read_text() == "mine"
+        subprocess.run(["git", "status"], cwd=place, check=True, capture_output=True)
     assert not ran.exists()
 
 
