@@ -240,6 +240,13 @@ def damage_start(stage: Stage) -> None:
     path.write_text("raise SystemExit(9)\n")
 
 
+def lose_results(stage: Stage) -> None:
+    """Neither the machine nor the store has them to give."""
+    stage.break_agent()
+    for path in (stage.app.settings.state_dir / "store").glob("*/manifest.json"):
+        path.unlink()
+
+
 def lose_machine(stage: Stage) -> None:
     provider = stage.app.world("local").provider
     for machine in provider.machines():
@@ -286,7 +293,7 @@ def try_probes(stage: Stage) -> None:
         (("start", 1), Stage.break_agent, "start"),
         (("offer", 1), damage_data, "first steps"),
         (("start", 2), damage_start, "resume"),
-        (("results", 1), Stage.break_agent, "results"),
+        (("results", 1), lose_results, "results"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
