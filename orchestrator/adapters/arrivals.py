@@ -143,7 +143,7 @@ class Homecoming:
 
 
 def disarm(root: Path) -> dict[str, str]:
-    """Rename what would make a repository of a folder at home, whoever left it there; return path -> new path.
+    """Rename what git or Mercurial would obey in a folder at home, whoever left it there; return path -> new path.
 
     Raises:
         KedgeError: it can't be renamed, or a folder can't be looked into.
@@ -160,7 +160,7 @@ def disarm(root: Path) -> dict[str, str]:
             raise KedgeError(
                 f"a folder that came home can't be looked into: {folder[:_SHOWN]!r}",
                 why=err.strerror or str(err),
-                fix="fetch to a folder with a shorter path, or remove it, and run git in no folder of these results",
+                fix="fetch to a folder with a shorter path, or remove it, and run neither git nor hg in these results",
             ) from err
         for child in children:
             path = f"{folder}/{child.name}" if folder else child.name
@@ -177,7 +177,7 @@ def _rename(place: Path, new: Path) -> None:
         place.replace(new)
     except OSError as err:
         raise KedgeError(
-            f"{str(place)!r} makes a git repository of what came home, and can't be renamed to {new.name}",
+            f"{str(place)!r} makes a repository of what came home, and can't be renamed to {new.name}",
             why=err.strerror or str(err),
-            fix="remove it, and run git in no folder of these results before",
+            fix="remove it, and run neither git nor hg in a folder of these results before",
         ) from err

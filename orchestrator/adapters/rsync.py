@@ -21,18 +21,29 @@ from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, SshAddress
 from orchestrator.core.ports import Connector, Progress
 from orchestrator.core.report import ResultFile
-from orchestrator.core.tree import Arrival
+from orchestrator.core.tree import OF_REPOSITORIES, Arrival
 
 _STALL_SECONDS = 60
 _PARTIAL = ".kedge-partial"
 _VANISHED = 24
 # rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
 _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
-# No link is brought home, whatever the machine sends: `Homecoming` makes those that stay inside. What would make a git
-# repository of a folder comes under another name (core/tree.py, home_path).
+
+
+def _in_any_case(name: str) -> str:
+    """Write a name as rsync's pattern."""
+    return "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else letter for letter in name)
+
+
+# No link is brought home, whatever the machine sends: `Homecoming` makes those that stay inside. What would make a
+# repository of a folder comes under another name (core/tree.py, home_path): its folders pass, its files don't.
 _HOME = (
-    *("--no-links", "--filter=+ [Hh][Ee][Aa][Dd]/", "--filter=- [Hh][Ee][Aa][Dd]"),
-    *("--filter=+ .[Gg][Ii][Tt]/", "--filter=- .[Gg][Ii][Tt]"),
+    "--no-links",
+    *(
+        f"--filter={rule}"
+        for name in OF_REPOSITORIES
+        for rule in (f"+ {_in_any_case(name)}/", f"- {_in_any_case(name)}")
+    ),
     # Whatever modes the machine sends, the laptop's user can look into what came, and remove it.
     "--chmod=u+rwX",
 )

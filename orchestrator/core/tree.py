@@ -18,7 +18,14 @@ RENAMED = "kedge-renamed"
 LINK_LEAVES = "it is a link that leaves the results"
 BELOW_A_LINK = "a link, or a file, is in the way of its folder"
 
-_GIT = {"head": f"HEAD.{RENAMED}", ".git": f"git.{RENAMED}"}
+OF_REPOSITORIES = {
+    "head": f"HEAD.{RENAMED}",
+    ".git": f"git.{RENAMED}",
+    "hgrc": f"hgrc.{RENAMED}",
+    "hgrc-not-shared": f"hgrc-not-shared.{RENAMED}",
+}
+"""What has git or Mercurial run what a folder says, in small letters -> its name at home. `home_path` explains it."""
+
 # Code points that HFS+ doesn't see in names: git's utf8.c, next_hfs_char (git 2.47).
 _UNSEEN = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 
@@ -63,11 +70,12 @@ def home_path(path: str) -> str:
     """Return where a result that isn't a folder lies at home.
 
     git takes a folder for a repository, and runs what its configuration names, only with a HEAD in it, and follows a
-    file `.git` to one (git 2.47, setup.c). Neither comes home under that name, wherever it lies, so that a name never
-    depends on what else is there.
+    file `.git` to one (git 2.47, setup.c). Mercurial takes any folder with a folder `.hg` for one, and runs what a file
+    `hgrc` or `hgrc-not-shared` names, there or where `.hg/sharedpath` leads (Mercurial 7.2, localrepo.loadhgrc). None
+    of them comes home under that name, wherever it lies, so that a name never depends on what else is there.
     """
     folder, slash, name = path.rpartition("/")
-    known = _GIT.get(name.translate(_UNSEEN).casefold())
+    known = OF_REPOSITORIES.get(name.translate(_UNSEEN).casefold())
     return f"{folder}{slash}{known}" if known else path
 
 

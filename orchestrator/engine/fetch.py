@@ -145,7 +145,7 @@ def _describe(files: Sequence[ResultFile], arrival: Arrival) -> str:
     if arrival.renamed:
         first, home = next(iter(sorted(arrival.renamed.items())))
         said.append(
-            f"{_named(arrival.renamed)} renamed, so that git runs nothing in what came home "
+            f"{_named(arrival.renamed)} renamed, so that git and Mercurial run nothing in what came home "
             f"({first[:_SHOWN]!r} is {home[:_SHOWN]!r} now)"
         )
     return "; ".join(said)

@@ -37,7 +37,7 @@ def test_a_hostile_jobs_results_lead_nowhere_and_the_user_is_told(laptop: Laptop
         subprocess.run(["git", "status"], cwd=results / "output/repo", capture_output=True, check=False)
     assert not marker.exists()
     assert "a link that leaves the results" in said
-    assert "renamed, so that git runs nothing" in said
+    assert "renamed, so that git and Mercurial run nothing" in said
     laptop.write_job("name: next\nrun: ls\ndata: {in: kedge-results}\n")
     laptop.kedge("plan")
     (home / "output/model.bin").symlink_to(secret)

@@ -157,6 +157,27 @@ def test_git_runs_nothing_of_a_repository_that_came_home(
     assert second == 0
 
 
+def test_mercurial_reads_no_configuration_that_came_home(
+    mover: RsyncMover, box: Box, output: Path, tmp_path: Path
+) -> None:
+    """It runs what two files name, here or where `sharedpath` leads; all else of the repository comes as it is."""
+    names = ("hgrc", "hgrc-not-shared", "requires", "sharedpath")
+    for folder in (output / "repo/.hg", output / "elsewhere"):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(name)
+    (output / "repo/HGRC").mkdir()
+    (output / "repo/HGRC/linked").symlink_to("../.hg/hgrc")
+    first, second = bring(mover, box, tmp_path / "home"), bring(mover, box, tmp_path / "home")
+    home = tmp_path / "home/output"
+    for folder in (home / "repo/.hg", home / "elsewhere"):
+        there = {path.name: path.read_text() for path in folder.iterdir()}
+        assert there == {f"{name}.kedge-renamed" if "hgrc" in name else name: name for name in names}
+    assert (home / "repo/HGRC/linked").read_text() == "hgrc"
+    assert first > 0
+    assert second == 0
+
+
 def test_a_repository_that_came_home_can_be_put_right(
     mover: RsyncMover, box: Box, output: Path, tmp_path: Path
 ) -> None:
