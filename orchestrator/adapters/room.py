@@ -42,7 +42,11 @@ def require_room(destination: Path, files: Sequence[Listed]) -> None:
     needed = sum(max(file.bytes, 0) for file in files if not file.link)
     # Stats only where it looks tight: there may be thousands.
     if needed > free:
-        needed -= sum(_size(destination / home_path(file.path)) for file in files if is_tree_path(file.path))
+        needed -= sum(
+            min(max(file.bytes, 0), _size(destination / home_path(file.path)))
+            for file in files
+            if not file.link and is_tree_path(file.path)
+        )
     if needed > free:
         raise no_room(there, f"{format_bytes(needed)} are still to come, and {format_bytes(free)} are free")
 

@@ -240,6 +240,17 @@ def test_more_than_the_disk_holds_is_refused_before_anything_is_copied(shelf: Sh
     assert files_below(tmp_path / "here") == {}
 
 
+def test_a_large_file_at_home_makes_no_room_for_another(shelf: Shelf, tmp_path: Path) -> None:
+    """Of what is at home already counts no more than is listed of it."""
+    ship(shelf, {"bomb": b"evil", "good": b"fine"})
+    rewrite(shelf, {"bytes": 1 << 42}, {})
+    (tmp_path / "here").mkdir()
+    with (tmp_path / "here" / "good").open("wb") as there:
+        there.truncate(1 << 42)
+    with pytest.raises(KedgeError, match="room"):
+        fetch(shelf, tmp_path / "here")
+
+
 @pytest.mark.parametrize(
     "damage", [{"mtime": 1e300}, {"mtime": -1e300}, {"bytes": -5}, {"path": "a" * 5000}, {"path": "b/" * 3000 + "c"}]
 )
