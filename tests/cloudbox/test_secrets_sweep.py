@@ -74,6 +74,7 @@ def role_key(url: str) -> str:
     return str(json.loads(said)["SecretAccessKey"])
 
 
+@pytest.mark.timeout(600)
 def test_no_secret_is_found_where_the_page_does_not_say_so(box: Box, life: Life) -> None:
     """Planned, launched, looked at, changed, stopped, reclaimed, resumed from its checkpoint, ended."""
     life.begin()

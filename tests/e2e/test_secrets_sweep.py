@@ -13,6 +13,7 @@ def test_no_secret_is_found_where_the_page_does_not_say_so(laptop: Laptop, tmp_p
     """Planned, launched, looked at, changed, stopped, ended without its results, resumed from a checkpoint, ended."""
     with living(laptop, tmp_path, supervisor="tmux") as life:
         life.begin()
+        life.kedge("doctor", code=None)
         life.change()
         life.kedge("fetch")
         life.search_laptop()

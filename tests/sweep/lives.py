@@ -122,7 +122,6 @@ class Life:
         self.wait_until_it_trains()
         for command in ("status", "status --json", "exec -- true", "cost", "ssh-config", "jobs"):
             self.kedge(*command.split())
-        self.kedge("doctor", code=None)
 
     def change(self) -> None:
         """Send other code, stop the command, start it again."""
@@ -149,12 +148,14 @@ class Life:
     def search_laptop(self) -> None:
         """Search all that the user has."""
         self.add(search_folder(self.secrets, self.folder, lambda path: f"laptop {path}"))
+        self.add(search_folder(self.secrets, self.laptop.runtime, lambda path: f"laptop runtime/{path}"))
 
     def end(self) -> None:
         """Search what the user has in the end, and take what was seen of processes."""
         self.search_laptop()
         assert self._watcher
         self.processes = self._watcher.close()
+        assert self.processes.missed <= self.processes.started / 20, self.processes
         self.add(self.processes.found)
 
 

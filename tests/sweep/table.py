@@ -86,11 +86,11 @@ TABLE = (
     Row(secrets=TAKEN, place="machine /opt/kedge/secrets.json", page="`<root>/secrets.json`", seen=CLOUDS),
     Row(secrets=TAKEN, place="laptop state/machines/RUN-m1/secrets.json", page="you, with `local`", seen=(LOCAL,)),
     *(
-        Row(secrets=(*TAKEN, *LITERAL), place=f"{where}environ {name}", page=page, seen=seen if name in sure else ())
+        Row(secrets=(*TAKEN, *LITERAL), place=f"{where}environ {name}", page=page, seen=seen if name == lasts else ())
         for where, seen in (("", (LOCAL,)), ("machine ", CLOUDS))
-        for names, page, sure in (
-            (_COMMAND, "environment of `setup` and `run`", ("train.py",)),
-            (_FETCHING, "environment of what fetches `data`", ("kedge-agent fetch-data",)),
+        for names, page, lasts in (
+            (_COMMAND, "environment of `setup` and `run`", "train.py"),
+            (_FETCHING, "environment of what fetches `data`", ""),
         )
         for name in names
     ),

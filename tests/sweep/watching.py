@@ -29,7 +29,8 @@ from tests.sweep.secrets import Secrets
 
 _ROOT = Path(__file__).parents[2]
 _PROC = Path("/proc")
-_LOOK_SECONDS = 0.25
+_LOOK_SECONDS = 2.0
+_UNTOLD_LOOK_SECONDS = 0.02
 _INTERPRETERS = ("python", "sh", "bash", "dash")
 # include/uapi/linux/{netlink,connector,cn_proc}.h
 _NETLINK_CONNECTOR = 11
@@ -170,9 +171,9 @@ def _connect() -> socket.socket | None:
 
 def _watch(looker: _Looker, kernel: socket.socket | None) -> None:
     waits: list[int] = [sys.stdin.fileno(), *([kernel.fileno()] if kernel else [])]
-    next_look = 0.0
+    pause, next_look = _LOOK_SECONDS if kernel else _UNTOLD_LOOK_SECONDS, 0.0
     while True:
-        ready, _, _ = select.select(waits, [], [], _LOOK_SECONDS)
+        ready, _, _ = select.select(waits, [], [], pause)
         if sys.stdin.fileno() in ready:
             return
         if kernel and ready:
@@ -180,7 +181,7 @@ def _watch(looker: _Looker, kernel: socket.socket | None) -> None:
                 _take(looker, kernel.recv(1 << 16))
         if time.monotonic() > next_look:
             looker.look_at_all()
-            next_look = time.monotonic() + _LOOK_SECONDS
+            next_look = time.monotonic() + pause
 
 
 def _take(looker: _Looker, message: bytes) -> None:

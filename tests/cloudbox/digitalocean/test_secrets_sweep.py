@@ -56,6 +56,7 @@ def life(do_box: DigitalOceanBox, moto: str, laptop: Laptop, tmp_path: Path) -> 
     assert do_box.meter.billing() == [], "something is left billing"
 
 
+@pytest.mark.timeout(600)
 def test_no_secret_is_found_where_the_page_does_not_say_so(do_box: DigitalOceanBox, spaces: Any, life: Life) -> None:
     """Planned, launched, looked at, changed, stopped; its command dies, and the droplet deletes itself."""
     life.begin()
