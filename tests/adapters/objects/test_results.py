@@ -291,3 +291,11 @@ def test_git_finds_no_repository_in_what_came_home(shelf: Shelf, tmp_path: Path)
         subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
     assert not marker.exists()
     assert files_below(tmp_path / "here")[".git/HEAD.kedge-renamed"] == files[".git/HEAD"]
+
+
+def test_a_repository_that_lies_at_home_already_is_disarmed(shelf: Shelf, tmp_path: Path) -> None:
+    """An earlier fetch may have brought it: by rsync, or by a kedge that didn't rename."""
+    ship(shelf, {"run.log": b"x"})
+    subprocess.run(["git", "init", "-q", tmp_path / "here" / "repo"], check=True)
+    arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)
+    assert arrival.renamed == {"repo/.git/HEAD": "repo/.git/HEAD.kedge-renamed"}
