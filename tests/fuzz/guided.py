@@ -50,6 +50,7 @@ def main() -> None:
         options = [
             f"-max_total_time={args.seconds}",
             "-timeout=300",
+            "-handle_xfsz=0",
             "-report_slow_units=300",
             "-rss_limit_mb=0",
             "-max_len=65536",
