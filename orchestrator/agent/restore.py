@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import math
 import os
 import re
 import shutil
@@ -119,7 +118,7 @@ def _parse(row: dict[str, Any]) -> _Entry:
     if type(size) is not int or size < 0 or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise _UnfitError("its size or its checksum is none")
     # Beyond that file systems keep no times.
-    if not isinstance(mtime, int | float) or not math.isfinite(mtime) or not 0 <= mtime < 1 << 40:
+    if not isinstance(mtime, int | float) or not 0 <= mtime < 1 << 40:
         raise _UnfitError("its time is none")
     return _Entry(path, size, sha256, mtime, link)
 

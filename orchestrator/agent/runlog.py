@@ -65,8 +65,9 @@ class RunLog:
         self._lost = 0
 
     def remark(self, text: str) -> None:
-        """Add a line of the agent's own."""
-        self.lines([f"[kedge] {text}".encode(errors="surrogateescape")])
+        """Add a line of the agent's own, which stays one whatever it quotes."""
+        line = f"[kedge] {text}".replace("\n", "\\n")
+        self.lines([line.encode(errors="backslashreplace")])
 
     def lines(self, lines: list[bytes]) -> None:
         """Add the command's lines."""

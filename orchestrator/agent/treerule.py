@@ -11,14 +11,14 @@ from pathlib import Path
 
 def is_tree_path(path: str) -> bool:
     """Tell whether a path names something in a tree: relative, and without empty parts, `.` and `..`."""
-    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+    return _is_text_of_names(path) and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def stays_inside(path: str, target: str) -> bool:
     """Tell whether a link can't leave its tree: it is relative, and `..` stands at its beginning alone, if at all."""
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    is_plain = bool(target) and not target.startswith("/") and "\0" not in target and ".." not in parts[ups:]
+    is_plain = bool(target) and not target.startswith("/") and _is_text_of_names(target) and ".." not in parts[ups:]
     return is_plain and ups <= path.count("/")
 
 
@@ -62,3 +62,11 @@ def make_folders(root: Path, path: str) -> None:
         except FileExistsError:
             if not stat.S_ISDIR(os.lstat(upper).st_mode):
                 raise NotADirectoryError(f"a link, or a file, is in the way at {str(upper)!r}") from None
+
+
+def _is_text_of_names(text: str) -> bool:
+    """Tell whether a file system can hold a text: JSON may have halves of letters that stand for no byte."""
+    try:
+        return b"\0" not in text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False

@@ -45,7 +45,7 @@ class Arrival:
 
 def is_tree_path(path: str) -> bool:
     """Tell whether a path names something in a tree: relative, and without empty parts, `.` and `..`."""
-    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+    return _is_text_of_names(path) and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def stays_inside(path: str, target: str) -> bool:
@@ -57,7 +57,7 @@ def stays_inside(path: str, target: str) -> bool:
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    is_plain = bool(target) and not target.startswith("/") and "\0" not in target and ".." not in parts[ups:]
+    is_plain = bool(target) and not target.startswith("/") and _is_text_of_names(target) and ".." not in parts[ups:]
     return is_plain and ups <= path.count("/")
 
 
@@ -83,3 +83,11 @@ def upper_folders(path: str) -> Iterator[str]:
     """Yield the folders that a path lies in, innermost first."""
     while path := path.rpartition("/")[0]:
         yield path
+
+
+def _is_text_of_names(text: str) -> bool:
+    """Tell whether a file system can hold a text: JSON may have halves of letters that stand for no byte."""
+    try:
+        return b"\0" not in text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False

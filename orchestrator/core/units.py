@@ -12,6 +12,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _CENT = Decimal("0.01")
+_MOST_BYTES = 10**30
 
 
 def parse_duration(text: str) -> timedelta:
@@ -73,7 +74,8 @@ def format_usd(amount: Decimal) -> str:
 
 def format_bytes(count: int) -> str:
     """Print bytes with the decimal units that networks and disks are sold in."""
-    size = float(count)
+    # What a machine claims may be more than a float holds.
+    size = float(min(count, _MOST_BYTES))
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
