@@ -22,6 +22,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
+from orchestrator.adapters.aws_answers import UnreadableAnswerError
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 
 SIGN_IN = "run `aws configure` or `aws sso login`, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -113,6 +114,8 @@ def _translate_answer(err: ClientError, what: str) -> KedgeError:
 
 
 def _translate_failure(err: BotoCoreError, what: str) -> KedgeError:
+    if isinstance(err, UnreadableAnswerError):
+        return UnreachableError(what, why=err.why, fix=err.fix)
     why = " ".join(str(err).split())
     if isinstance(err, NoRegionError):
         return no_region(what)

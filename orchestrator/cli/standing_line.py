@@ -32,7 +32,8 @@ def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
         load_words(report.sample),
         *metrics,
     )
-    return "  ".join(part for part in parts if part)
+    # A name of a metric with line ends would be drawn as lines of their own.
+    return clean_line("  ".join(part for part in parts if part))
 
 
 def machine_usd(report: MachineReport) -> Decimal:

@@ -124,10 +124,11 @@ def _mutate_meaning(data: bytes, random: Random, form: Form) -> bytes:
     change: Callable[..., None] = random.choice(
         (_replace, _replace, _replace, _tweak, _tweak, _move, _drop, _rename, _repeat)
     )
-    change(top, random.choice(places), random, places)
     try:
+        change(top, random.choice(places), random, places)
         return form.write(top[0])
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        # Some changes have no form.
         return b""
 
 

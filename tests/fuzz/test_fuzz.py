@@ -24,6 +24,15 @@ def test_no_input_breaks_a_promise(name: str, tmp_path: Path) -> None:
             _try(target, data, folder, tmp_path / "finding")
 
 
+@pytest.mark.parametrize("cloud", ["do", "aws"])
+def test_good_answers_are_taken(cloud: str, tmp_path: Path) -> None:
+    """Where every answer was refused, none would break a promise."""
+    from tests.fuzz.targets import answers
+
+    for call in ("machines", "describe", "sweep", "guard"):
+        assert answers.ask(cloud, call, tmp_path, None)
+
+
 def test_every_target_has_a_corpus_and_no_corpus_lacks_its_target() -> None:
     """An attack that lies in a folder of another name is never tried."""
     assert {folder.name for folder in CORPUS.iterdir()} == set(NAMES)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.fuzz.target import Target
 
-NAMES = ("jobs", "reports", "results", "archives", "weights", "listings", "logs", "indexes")
+NAMES = ("jobs", "reports", "results", "archives", "weights", "listings", "answers", "logs", "indexes")
 """In the order of issue 10's list of surfaces."""
 
 

@@ -22,7 +22,7 @@ from orchestrator.cli.streams import CleanStream
 from orchestrator.core.errors import NonsenseError, agent_error
 from orchestrator.core.job import Expect, Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.core.printable import clean, find_unprintable
+from orchestrator.core.printable import find_unprintable
 from orchestrator.core.report import (
     MachineReport,
     parse_command,
@@ -71,9 +71,7 @@ def _require_stable(parse: Any, data: bytes) -> None:
 
 def _show(report: MachineReport) -> None:
     stalled_for(report, Expect(first_step=timedelta(minutes=1)))
-    line = clean(standing_line(report, Decimal(10)))
-    assert line
-    assert "\n" not in line
+    assert not find_unprintable(standing_line(report, Decimal(10)))
     status = RunStatus(record=_RECORD, now=NOW, machines=(MACHINE,), spent_usd=Decimal(1), report=report)
     for shown in (status, replace(status, machines=())):
         assert _printed(shown, as_json=False)

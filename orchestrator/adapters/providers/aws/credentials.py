@@ -21,6 +21,7 @@ from botocore.loaders import Loader
 from botocore.session import Session
 from botocore.utils import JSONFileCache
 
+from orchestrator.adapters.aws_answers import check_answers
 from orchestrator.adapters.aws_sdk import translate
 from orchestrator.core.credentials import require_sendable
 from orchestrator.core.errors import BadRequestError
@@ -50,6 +51,7 @@ def open_session(profile: str | None, region: str | None) -> boto3.Session:
     # The SDK's own way to ask falls back to standard input, and waits for ever where nobody answers.
     resolver.get_provider("assume-role")._prompter = _ask_for_code  # type: ignore[attr-defined]
     core.register_component("credential_provider", resolver)
+    check_answers(core)
     return boto3.Session(botocore_session=core, region_name=region)
 
 

@@ -80,7 +80,7 @@ def _find(ec2: EC2Client, spec: VolumeSpec) -> SnapshotTypeDef:
     """Find a volume's snapshot in a region, whoever owns it; it must be able to fill the volume."""
     what = f"the volume {spec.name} can't be made from {spec.snapshot_id}"
     try:
-        (found,) = ec2.describe_snapshots(SnapshotIds=[str(spec.snapshot_id)])["Snapshots"]
+        found = ec2.describe_snapshots(SnapshotIds=[str(spec.snapshot_id)])["Snapshots"][0]
     except (ClientError, BotoCoreError) as err:
         if isinstance(err, ClientError) and code_of(err) in _UNKNOWN:
             raise BadRequestError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pydo
 from azure.core.exceptions import AzureError
 
+from orchestrator.adapters.providers.digitalocean.answers import understand
 from orchestrator.adapters.providers.digitalocean.failures import (
     ApiError,
     BusyError,
@@ -41,6 +42,8 @@ _FIRST_PAUSE = timedelta(seconds=0.5)
 _LONGEST_PAUSE = timedelta(seconds=16)
 _PER_PAGE = 200
 _MOST_PAGES = 500
+# Of the SDK, and what it lets through on answers that are no JSON, or none of its encoding.
+_FAILURES = (AzureError, ValueError, TypeError, AttributeError, LookupError, RecursionError, OverflowError)
 
 
 class Api:
@@ -135,7 +138,7 @@ class Api:
             body = self.read(what, operation, page=page, **{"per_page": _PER_PAGE, **kwargs})
             if body is None:
                 raise refusal_of(404, None, what)
-            yield from body.get(key) or ()
+            yield from body[key] or ()
             if not ((body.get("links") or {}).get("pages") or {}).get("next"):
                 return
 
@@ -155,8 +158,10 @@ class Api:
     def _send(self, what: str, operation: Operation, *args: object, **kwargs: object) -> tuple[int, Any]:
         try:
             # `cls` is the SDK's hook for whoever wants the answer itself: without it, a 404 looks like success.
-            answer: tuple[int, Any] = operation(*args, **kwargs, retry_total=0, cls=_keep_answer)
-        except (AzureError, ValueError) as err:
+            answer: tuple[int, Any] = operation(
+                *args, **kwargs, retry_total=0, permit_redirects=False, cls=_keep_answer
+            )
+        except _FAILURES as err:
             raise failure_of(err, what) from err
         return answer
 
@@ -168,7 +173,7 @@ def _keep_answer(response: Any, body: Any, _headers: Mapping[str, str]) -> tuple
 def _accepted(what: str, status: int, body: Any) -> Json:
     if status >= 400:
         raise refusal_of(status, body, what)
-    return body if isinstance(body, dict) else {}
+    return understand(what, status, body)
 
 
 def _patience(err: ApiError, *, unclear: bool) -> timedelta:

@@ -23,6 +23,7 @@ _NOT_SENT = (
     ssl.SSLCertVerificationError,
 )
 
+_LONGEST_PAUSE = 3600.0
 _TIMED_OUT = 408
 """A proxy's word, which has waited too long for the API, or for the request: it doesn't say which."""
 
@@ -72,7 +73,7 @@ _FIXES = {
 }
 
 
-def failure_of(err: AzureError | ValueError, what: str) -> ApiError:
+def failure_of(err: Exception, what: str) -> ApiError:
     """Say what a failure of the SDK's means for the request that met it.
 
     Args:
@@ -120,7 +121,7 @@ def _words(body: object) -> tuple[str, str]:
 
 def _seconds(text: str) -> float:
     """Read a Retry-After in seconds; a date isn't worth the trouble, as pauses grow by themselves."""
-    return float(text) if text.strip().isdecimal() else 0.0
+    return min(float(text), _LONGEST_PAUSE) if text.strip().isdecimal() else 0.0
 
 
 def _causes(err: BaseException) -> Iterator[BaseException]:

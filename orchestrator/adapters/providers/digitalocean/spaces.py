@@ -168,6 +168,9 @@ def read_place(environ: Mapping[str, str]) -> SpacesPlace | None:
 def _make_client(place: SpacesPlace) -> S3Client:
     import boto3  # noqa: PLC0415 - quick commands do without
     from botocore.config import Config  # noqa: PLC0415
+    from botocore.session import Session  # noqa: PLC0415
+
+    from orchestrator.adapters.aws_answers import check_answers  # noqa: PLC0415
 
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
@@ -178,7 +181,11 @@ def _make_client(place: SpacesPlace) -> S3Client:
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"},
     )
-    session = boto3.Session(aws_access_key_id=place.access_key, aws_secret_access_key=place.secret_key)
+    core = Session()
+    check_answers(core)
+    session = boto3.Session(
+        botocore_session=core, aws_access_key_id=place.access_key, aws_secret_access_key=place.secret_key
+    )
     client: S3Client = session.client("s3", region_name=place.region, endpoint_url=place.endpoint, config=config)
     client.meta.events.register("before-parameter-build.s3", _drop_checksums)
     client.meta.events.register("before-sign.s3.DeleteObjects", _prefer_md5)

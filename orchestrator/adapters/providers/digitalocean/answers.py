@@ -1,0 +1,285 @@
+"""What the API's answers hold, as far as kedge reads them: whatever else comes isn't the API's.
+
+A proxy, or a network that wants a login, answers in its place, and the SDK hands over whatever JSON that is. Each key
+below has one meaning in all answers. Source: the API's description (docs.digitalocean.com/reference/api), 2026-11.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, NoReturn, TypedDict
+
+import msgspec
+
+from orchestrator.adapters.providers.digitalocean.failures import UnclearError
+from orchestrator.core.decoding import clip
+
+_FIX = "look whether a proxy, or a network that wants a login, answers in its place; then run the command again"
+_EMPTY = frozenset({202, 204})
+"""Answers to what was asked to be done that have no body."""
+_YEARS = range(2000, 2500)
+
+_Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+_Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+_Texts = list[_Text] | None
+
+
+class _Time:
+    """A date and a time, as the API writes it."""
+
+
+class _Region(TypedDict):
+    slug: _Text
+
+
+class _Address(TypedDict):
+    ip_address: _Text
+    type: _Text
+
+
+class _Networks(TypedDict, total=False):
+    v4: list[_Address] | None
+
+
+class _Price(TypedDict, total=False):
+    price_hourly: _Amount | None
+
+
+class _DropletNeeds(TypedDict):
+    id: _Id
+    status: _Text
+    region: _Region
+    created_at: _Time
+
+
+class _Droplet(_DropletNeeds, total=False):
+    tags: _Texts
+    networks: _Networks | None
+    volume_ids: _Texts
+    size: _Price | None
+
+
+class _Unit(TypedDict):
+    amount: _Amount
+
+
+class _Disk(TypedDict):
+    type: _Text
+    size: _Unit
+
+
+class _Gpu(TypedDict, total=False):
+    count: _Count | None
+    model: _Text | None
+    vram: _Unit | None
+
+
+class _SizeNeeds(TypedDict):
+    slug: _Text
+    vcpus: _Count
+    memory: _Count
+    disk: _Count
+    price_hourly: _Amount
+    regions: _Texts
+
+
+class _Size(_SizeNeeds, total=False):
+    available: bool
+    disk_info: list[_Disk] | None
+    gpu_info: _Gpu | None
+
+
+class _SoldRegion(TypedDict):
+    slug: _Text
+    available: bool
+    features: list[_Text]
+
+
+class _VolumeNeeds(TypedDict):
+    id: _Text
+    name: _Text
+    region: _Region
+    size_gigabytes: _Count
+    created_at: _Time
+
+
+class _Volume(_VolumeNeeds, total=False):
+    tags: _Texts
+    droplet_ids: list[_Id] | None
+
+
+class _Snapshot(TypedDict):
+    id: _Text | _Id
+    name: _Text
+
+
+class _ImageNeeds(TypedDict):
+    id: _Id
+    name: _Text
+    created_at: _Text
+
+
+class _Image(_ImageNeeds, total=False):
+    slug: _Text | None
+    min_disk_size: _Count | None
+    regions: _Texts
+
+
+class _Action(TypedDict):
+    id: _Id
+    status: _Text
+    type: _Text
+
+
+class _FirewallNeeds(TypedDict):
+    id: _Text
+    name: _Text
+    created_at: _Time
+
+
+class _Firewall(_FirewallNeeds, total=False):
+    tags: _Texts
+    pending_changes: list[Any] | None
+
+
+class _Key(TypedDict):
+    fingerprint: _Text
+
+
+class _Project(TypedDict):
+    id: _Text
+    name: _Text
+    created_at: _Time
+
+
+class _Uses(TypedDict, total=False):
+    count: _Count | None
+
+
+class _TagNeeds(TypedDict):
+    name: _Text
+
+
+class _Tag(_TagNeeds, total=False):
+    resources: _Uses | None
+
+
+class _Holder(TypedDict, total=False):
+    id: _Id
+
+
+class _ReservedNeeds(TypedDict):
+    ip: _Text
+
+
+class _Reserved(_ReservedNeeds, total=False):
+    droplet: _Holder | None
+
+
+class _Team(TypedDict, total=False):
+    uuid: _Text
+    name: _Text
+
+
+class _Account(TypedDict, total=False):
+    uuid: _Text
+    email: _Text
+    status: _Text
+    status_message: _Text
+    droplet_limit: _Count | None
+    team: _Team | None
+
+
+class _Vpc(TypedDict, total=False):
+    default: bool
+
+
+class _Pages(TypedDict, total=False):
+    next: _Text | None
+
+
+class _LinkedActionNeeds(TypedDict):
+    id: _Id
+
+
+class _LinkedAction(_LinkedActionNeeds, total=False):
+    rel: _Text | None
+
+
+class _Links(TypedDict, total=False):
+    pages: _Pages | None
+    actions: list[_LinkedAction] | None
+
+
+class _Body(TypedDict, total=False):
+    links: _Links | None
+    account: _Account
+    action: _Action
+    actions: list[_Action] | None
+    droplet: _Droplet
+    droplets: list[_Droplet] | None
+    firewall: _Firewall
+    firewalls: list[_Firewall] | None
+    image: _Image
+    images: list[_Image] | None
+    project: _Project
+    projects: list[_Project] | None
+    regions: list[_SoldRegion] | None
+    reserved_ips: list[_Reserved] | None
+    sizes: list[_Size] | None
+    snapshot: _Snapshot
+    snapshots: list[_Snapshot] | None
+    ssh_keys: list[_Key] | None
+    tag: _Tag
+    tags: list[_Tag] | None
+    volume: _Volume
+    volumes: list[_Volume] | None
+    vpcs: list[_Vpc] | None
+
+
+class _Answer(dict[str, Any]):
+    """The body of an answer; what is missing of it is no mistake of the reader's."""
+
+    def __init__(self, body: dict[str, Any], what: str) -> None:
+        super().__init__(body)
+        self._what = what
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _unclear(self._what, f"it lacks {name!r}")
+
+
+def understand(what: str, status: int, body: object) -> dict[str, Any]:
+    """Return an answer's body, in which what kedge reads is what it should be.
+
+    Args:
+        what: what fails where it fails.
+        status: of the answer, below 400.
+        body: what the SDK made of it.
+
+    Raises:
+        UnclearError: it is something else.
+    """
+    if body is None and status in _EMPTY:
+        return {}
+    if not isinstance(body, dict) or status >= 300:  # a redirection leads to no API
+        raise _unclear(what, f"it is no object, with status {status}: {clip(repr(body), 100)}")
+    try:
+        msgspec.convert(body, _Body, dec_hook=_decode)
+    except (msgspec.ValidationError, RecursionError) as err:
+        raise _unclear(what, clip(str(err))) from err
+    return _Answer(body, what)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is not _Time or not isinstance(value, str):
+        raise ValueError(f"{value!r} is no time")
+    # Whoever adds a deadline to it must not leave the calendar.
+    if datetime.fromisoformat(value).year not in _YEARS:
+        raise ValueError(f"{value!r} is a time at which there is no cloud")
+    return kind()
+
+
+def _unclear(what: str, why: str) -> UnclearError:
+    return UnclearError(what, why=f"what came isn't an answer of the API's: {why}", fix=_FIX)
