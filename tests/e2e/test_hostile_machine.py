@@ -116,21 +116,21 @@ def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
 
 
 def test_machines_that_are_slow_to_answer_are_waited_for_at_once(laptop: Laptop) -> None:
-    """Four that take three seconds each cost `status` and `cost` little more than one; their lines keep their order."""
+    """Four that take six seconds each cost `status` and `cost` less than three; their lines keep their order."""
     runs = [launch(laptop, name) for name in ("one", "two", "three", "four")]
     for run in runs:
         honest = shlex.quote(str(folder(laptop, run) / "bin" / "honest-agent"))
-        usurp(laptop, run, "report", f"sleep 3; exec {honest} report")
+        usurp(laptop, run, "report", f"sleep 6; exec {honest} report")
     recorded = [status["run"] for status in laptop.json("status", "--ledger")]
     assert sorted(recorded) == sorted(runs)
     began = time.monotonic()
     statuses = laptop.json("status")
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 18
     assert [status["run"] for status in statuses] == recorded
     assert [status["report"]["run"] for status in statuses] == recorded
     began = time.monotonic()
     laptop.kedge("cost")
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 18
 
 
 def test_ctrl_c_leaves_machines_that_never_answer(laptop: Laptop) -> None:
