@@ -162,7 +162,7 @@ def test_an_object_larger_than_it_says_is_cut_off(machine: Machine) -> None:
     assert "not restored" in machine.restore()
     written.append(sum(path.stat().st_size for path in machine.layout.output.rglob("*")))
     assert written == [0]
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_more_than_the_disk_holds_is_refused_before_anything_is_written(machine: Machine) -> None:

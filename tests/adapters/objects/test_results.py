@@ -228,7 +228,7 @@ def test_an_object_larger_than_it_says_is_cut_off(tmp_path: Path, size: int) -> 
     with pytest.raises(KedgeError, match="1 of 2"):
         fetch(shelf, tmp_path / "here")
     assert files_below(tmp_path / "here") == {"good": b"fine"}
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_more_than_the_disk_holds_is_refused_before_anything_is_copied(shelf: Shelf, tmp_path: Path) -> None:
