@@ -53,7 +53,7 @@ def _pull(data: bytes, store: Path, target: Path) -> None:
     (store / "index.json.gz").write_bytes(data)
     (store / "shards" / SHARD_NAME).write_bytes(SHARD)
     target.parent.mkdir()
-    with guarded(target.parent, "set", ".kedge", ".kedge-set"):
+    with guarded(target.parent, "set", ".set.kedge"):
         try:
             pull(FolderStore(store), target, pin=hashlib.sha256(data).hexdigest())
         finally:
