@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from rich.status import Status
 
     from orchestrator.app.selftest import Selftest
     from orchestrator.core.plan import Plan
@@ -95,8 +96,7 @@ class _Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._status = console.status("")
-        self._shown = False
+        self._shown: Status | None = None
 
     def began(self, name: str) -> None:
         from orchestrator.app.selftest import CUT_OFF
@@ -104,10 +104,10 @@ class _Screen:
         with suppress(OSError):
             if name == CUT_OFF:
                 self._console.print("Ending the machine; whoever interrupts that leaves it billing.")
-            self._status.update(f"{name} ...")
-            self._status.start()
-            # Not before: one whose start was interrupted can't be stopped.
-            self._shown = True
+            # Another one each time, and shown only now: one whose start was interrupted can't be stopped.
+            status = self._console.status(f"{name} ...")
+            status.start()
+            self._shown = status
 
     def ended(self, line: Tried) -> None:
         mark = {"ok": "ok", "failed": "!!"}[line.verdict]
@@ -117,10 +117,10 @@ class _Screen:
 
     def rest(self) -> None:
         """Show nothing more of what is being done."""
-        shown, self._shown = self._shown, False
+        shown, self._shown = self._shown, None
         with suppress(OSError):
             if shown:
-                self._status.stop()
+                shown.stop()
 
 
 def _report_path() -> Path:

@@ -53,7 +53,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 def follow(ledger: SqliteLedger, late: timedelta) -> tuple[Performer, list[Event]]:
     """Follow a machine whose deadline was so long ago."""
-    machine = replace(MACHINE, address=ADDRESS, deadline_at=NOW - late)
+    machine = replace(MACHINE, address=ADDRESS, deadline_at=SystemClock().now() - late)
     ledger.put_machine(machine)
     told: list[Event] = []
     world = replace(make_world(ledger, FakeProvider(there=(machine,))), connector=cast("Connector", Forever()))

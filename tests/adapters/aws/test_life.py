@@ -116,13 +116,14 @@ def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
 
 
 def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> None:
-    """It is reached as kedge's user, with the host key that it was born with, which is provisional."""
+    """It is reached as the job's user or as kedge's own, with the host key that it was born with: it is provisional."""
     made = aws.provider().create(aws.order())
     found = aws.provider().describe(M1)
     assert found is not None
     assert found.state is MachineState.READY
     assert found.address is not None
-    assert (found.address.user, found.address.port, found.address.provisional) == ("kedge", 22, True)
+    address = found.address
+    assert (address.user, address.admin, address.port, address.provisional) == ("job", "kedge", 22, True)
     assert found.address.host_key.startswith("ecdsa-sha2-nistp256 ")
     assert made.created_at == found.created_at
     assert found.deadline_at - found.created_at == timedelta(hours=1)

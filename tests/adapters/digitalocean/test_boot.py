@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.providers.digitalocean.ending import SCOPES
 from orchestrator.adapters.remote.connector import SshConnector
 from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Remote
 from orchestrator.engine.boot import await_boot
@@ -99,8 +101,9 @@ def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, d
     phases = read(remote, f"cat {machine.root}/boot.jsonl")
     assert [name for name in ("machine", "secrets", "agent", "code", "start") if f'"{name}"' not in phases] == []
     assert '"ok": false' not in phases
-    # What the agent calls when the run is done.
-    assert laptop.connector.connect(machine.address).run([machine.agent, "end"]).exit_code == 0
+    # What the agent calls when the run is done; the end clears the job's sessions away, this one among them.
+    with suppress(UnreachableError):
+        assert laptop.connector.connect(machine.address).run([machine.agent, "end"]).exit_code == 0
     wait_until(lambda: do_box.droplets() == [])
 
 
