@@ -56,7 +56,7 @@ class Laptop:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         self.errors = done.stderr
