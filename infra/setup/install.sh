@@ -1,12 +1,42 @@
 #!/usr/bin/env bash
-# Installs Debian packages, as root, without starting any service and without letting cloud-init loose.
+# Installs Debian packages, as root, without starting or enabling a server, and without letting cloud-init loose.
 set -euo pipefail
 
-# sshd is run by kedge, on a loopback address of its own; a service would take port 22 of every address.
-if [ ! -e /usr/sbin/policy-rc.d ]; then
-	trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-	chmod 755 /usr/sbin/policy-rc.d
+# kedge needs sshd's program alone, and runs it on a loopback address of its own. The package's service would open port
+# 22 of every address, from the next boot at the latest. A server that was here before is the user's: it isn't touched.
+declare -A servers=([openssh-server]="ssh.service ssh.socket" [rsync]="rsync.service")
+closed=()
+for package in "$@"; do
+	if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
+		read -r -a units <<<"${servers[$package]:-}"
+		closed+=("${units[@]}")
+	fi
+done
+
+# Debian enables what a package brings as presets say: deb-systemd-helper(1p), systemd.preset(5).
+preset=/run/systemd/system-preset/00-kedge.preset
+denial=/usr/sbin/policy-rc.d
+finish() {
+	for unit in "${closed[@]}"; do
+		# Older releases look at no presets, nor does a package that was removed before and comes back.
+		systemctl --quiet is-enabled "$unit" >/dev/null 2>&1 && systemctl --quiet disable "$unit"
+		[ -d /run/systemd/system ] && systemctl --quiet stop "$unit" 2>/dev/null
+	done
+	rm -f "$preset"
+	[ -z "$denial" ] || rm -f "$denial"
+}
+# Interrupted as well: what a half-finished installation has enabled is disabled again.
+trap finish EXIT
+
+if [ "${#closed[@]}" -gt 0 ]; then
+	mkdir -p "${preset%/*}"
+	printf 'disable %s\n' "${closed[@]}" >"$preset"
+fi
+if [ -e "$denial" ]; then
+	denial=
+else
+	printf '#!/bin/sh\nexit 101\n' >"$denial"
+	chmod 755 "$denial"
 fi
 
 # cloud-init is for the machines that tests boot. On this computer it would run at the next boot, as if that were the

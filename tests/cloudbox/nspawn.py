@@ -64,7 +64,7 @@ class Keeper:
 
     def _has_base(self) -> bool:
         # In a process of its own, so that a pulled plug doesn't wait for a Debian to be installed.
-        return self._order.base == "host" or self._plug.run(rootfs.builder_argv()) == 0
+        return self._order.base == "host" or self._plug.run(rootfs.builder_argv(rootfs.BARE)) == 0
 
     def _run(self, group: str) -> int:
         self._mount()
@@ -77,7 +77,7 @@ class Keeper:
         return status
 
     def _mount(self) -> None:
-        lower = rootfs.HOST if self._order.base == "host" else rootfs.bare_folder()
+        lower = rootfs.HOST if self._order.base == "host" else rootfs.BARE.folder
         _mount("tmpfs", self._folder, "mode=0711")
         # What systemd-nspawn would leave on the host goes with this namespace.
         _NSPAWN_STATE.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def prepare_machines() -> str | None:
-    """Install what is missing, where that is possible, and unpack the bare Debian: no test's wait may pay for it.
+    """Install what is missing, where that is possible, and unpack both Debians: no test's wait may pay for it.
 
     Returns:
         None when machines can run here, else why not and what to do about it.
@@ -40,8 +40,10 @@ def prepare_machines() -> str | None:
             subprocess.run(_INSTALL, cwd=_ROOT, check=False, stdout=sys.stderr)
     if missing := _missing():
         return f"machines need {', '.join(missing)}: run `{' '.join(_INSTALL)}` and see what it says"
-    if not rootfs.bare_folder().exists() and subprocess.run(rootfs.builder_argv(), cwd=_ROOT, check=False).returncode:
-        return f"a Debian can't be unpacked: run `{' '.join(rootfs.builder_argv())}` and see what it says"
+    for debian in (rootfs.BARE, rootfs.DESK):
+        argv = rootfs.builder_argv(debian)
+        if not debian.folder.exists() and subprocess.run(argv, cwd=_ROOT, check=False).returncode:
+            return f"a Debian can't be unpacked: run `{' '.join(argv)}` and see what it says"
     return _missing_port()
 
 
