@@ -23,7 +23,12 @@ need zstd zstd
 need git git
 # systemd runs on Linux alone: its unit is checked there.
 [ "$(uname -s)" = Darwin ] || need systemd-analyze systemd
-[ "${1:-}" = tests ] && need shellcheck shellcheck
+if [ "${1:-}" = tests ]; then
+	need shellcheck shellcheck
+	# Whose completion is tested.
+	need zsh zsh
+	need fish fish
+fi
 
 root=no
 sudo=()
@@ -47,7 +52,7 @@ fi
 
 if [ "$(uname -s)" = Darwin ]; then
 	refuse "Missing: ${packages[*]}" \
-		"macOS brings sshd; get the rest with: brew install rsync tmux screen zstd git shellcheck"
+		"macOS brings sshd; get the rest with: brew install rsync tmux screen zstd git shellcheck fish"
 fi
 command -v apt-get >/dev/null 2>&1 || refuse "Missing: ${packages[*]}" \
 	"This computer has no apt-get: install them with its own package manager, then try again."

@@ -54,9 +54,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         # A token isn't shown, not even in the error.
         if name.startswith("KEDGE_") and not name.endswith("_TOKEN"):
             require_printable(value, f"{name}: ")
-    state = Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge")).expanduser().absolute()
     return Settings(
-        state_dir=Path(os.path.realpath(make_private_folder(follow_own_link(state)))),
+        state_dir=Path(os.path.realpath(make_private_folder(follow_own_link(_state_dir(env))))),
         runtime_dir=make_private_folder(_runtime_dir(env)),
         provider=env.get("KEDGE_PROVIDER") or "local",
         config_file=Path(env.get("KEDGE_CONFIG") or user_config_path("kedge") / "config.yaml").expanduser(),
@@ -66,6 +65,20 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         cwd=Path.cwd(),
         environ=dict(env),
     )
+
+
+def find_state_dir() -> Path | None:
+    """Return where kedge's state is, for who only looks; None where there is none of this user's.
+
+    Raises:
+        BadRequestError: it is a link of somebody else's.
+    """
+    state = follow_own_link(_state_dir(os.environ))
+    return state if _is_own(state) else None
+
+
+def _state_dir(env: Mapping[str, str]) -> Path:
+    return Path(env.get("KEDGE_STATE_DIR") or user_state_path("kedge")).expanduser().absolute()
 
 
 def _runtime_dir(env: Mapping[str, str]) -> Path:

@@ -1,10 +1,16 @@
 """Where kedge starts: the console script, and `python -m orchestrator.cli`."""
 
 import gc
+import sys
 
 
 def main() -> None:
-    """Run the program."""
+    """Run the program, or answer a shell that completes a word: that loads none of it."""
+    if sys.argv[1:2] == ["__complete"]:
+        from orchestrator.cli import completing
+
+        completing.answer(sys.argv[2:])
+        return
     # What is imported stays: looking for garbage among it costs a twentieth of a short command.
     gc.disable()
     from orchestrator.cli import program

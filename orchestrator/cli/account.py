@@ -46,13 +46,14 @@ def bootstrap(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     yes: bool = False,
     json: bool = False,
 ) -> None:
-    """Set a cloud account up for kedge: a private bucket, a boundary for runs, a role that ends machines.
+    """Set a cloud account up for kedge, once.
 
-    What is there already is brought up to date; a second time there is nothing to do.
+    It gets a private bucket, a boundary for what runs may do, and a role that ends machines. What is there already is
+    brought up to date; a second time there is nothing to do.
 
     Examples:
       kedge bootstrap --provider aws
-      kedge bootstrap --provider aws --region eu-west-1 --budget-usd 50 --email you@example.org
+      kedge bootstrap --provider aws --budget-usd 50 --email you@example.org
       kedge bootstrap --provider aws --read-bucket my-data --read-bucket more-data
       kedge bootstrap --provider aws --run-role
       kedge bootstrap --provider aws --remove --delete-data

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
 _RUN = "the run; the only live one of this folder's job when left out"
 _YES = "don't ask"
+_DRY_RUN = "print the plan and do nothing"
 _ADMIN = "as the user who has sudo on the machine, not as the job's"
 _JSON = "print one JSON document for scripts"
 
 
-@task(help={"run": _RUN, "json": _JSON}, auto_shortflags=False)
-def start(_context: Context, run: str | None = None, json: bool = False) -> None:
-    """Start the command again on the run's machine; it goes on from its newest checkpoint.
+@task(help={"run": _RUN, "dry-run": _DRY_RUN, "json": _JSON}, auto_shortflags=False)
+def start(_context: Context, run: str | None = None, dry_run: bool = False, json: bool = False) -> None:
+    """Start the command again, on the run's machine.
+
+    It goes on from its newest checkpoint.
 
     Examples:
       kedge start
@@ -28,15 +33,30 @@ def start(_context: Context, run: str | None = None, json: bool = False) -> None
     app = App(tell=say)
     record = app.choose_run(run)
     plan = start_plan(app, record)
-    carry_out(app, record.spec, plan, findings=changed_job(record), yes=True, as_json=json)
+    carry_out(app, record.spec, plan, findings=changed_job(record), dry_run=dry_run, yes=True, as_json=json)
 
 
 @task(
-    help={"run": _RUN, "now": "kill it at once, without a checkpoint", "yes": _YES, "json": _JSON},
+    help={
+        "run": _RUN,
+        "now": "kill it at once, without a checkpoint",
+        "dry-run": _DRY_RUN,
+        "yes": _YES,
+        "json": _JSON,
+    },
     auto_shortflags=False,
 )
-def stop(_context: Context, run: str | None = None, now: bool = False, yes: bool = False, json: bool = False) -> None:
-    """Stop the command: it checkpoints and exits. The machine stays, and goes on costing money.
+def stop(
+    _context: Context,
+    run: str | None = None,
+    now: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Stop the command; the machine stays, and goes on costing money.
+
+    The command checkpoints and exits.
 
     Examples:
       kedge stop
@@ -51,8 +71,11 @@ def stop(_context: Context, run: str | None = None, now: bool = False, yes: bool
 
     app = App(tell=say)
     record = app.choose_run(run)
-    if not now:
-        carry_out(app, record.spec, stop_plan(app, record), yes=True, as_json=json)
+    if not now or dry_run:
+        plan = stop_plan(app, record)
+        if now:
+            plan = replace(plan, notes=("--now kills it at once, without a checkpoint", *plan.notes))
+        carry_out(app, record.spec, plan, dry_run=dry_run, yes=True, as_json=json)
         return
     confirm(f"Kill the command of {record.run_id} without a checkpoint?", yes=yes)
     render.command(record, kill(app, record), as_json=json)
@@ -67,7 +90,9 @@ def stop(_context: Context, run: str | None = None, now: bool = False, yes: bool
     auto_shortflags=False,
 )
 def sync_code(_context: Context, run: str | None = None, restart: bool = False, json: bool = False) -> None:
-    """Bring the machine's code to the laptop's state; nothing is sent when nothing has changed.
+    """Bring the machine's code to the laptop's state.
+
+    Nothing is sent when nothing has changed.
 
     Examples:
       kedge sync-code
@@ -92,11 +117,20 @@ def sync_code(_context: Context, run: str | None = None, restart: bool = False, 
 
 
 @task(
-    help={"run": _RUN, "delete": "remove on the machine what isn't in the folder here", "json": _JSON},
+    help={
+        "run": _RUN,
+        "delete": "remove on the machine what isn't in the folder here",
+        "dry-run": _DRY_RUN,
+        "json": _JSON,
+    },
     auto_shortflags=False,
 )
-def sync_data(_context: Context, run: str | None = None, delete: bool = False, json: bool = False) -> None:
-    """Bring the job's data folders to the machine; what is there already isn't sent again.
+def sync_data(
+    _context: Context, run: str | None = None, delete: bool = False, dry_run: bool = False, json: bool = False
+) -> None:
+    """Bring the job's data folders to the machine.
+
+    What is there already isn't sent again.
 
     Examples:
       kedge sync-data
@@ -109,15 +143,25 @@ def sync_data(_context: Context, run: str | None = None, delete: bool = False, j
 
     app = App(tell=say)
     record = app.choose_run(run)
-    carry_out(app, record.spec, sync_data_plan(app, record, delete=delete), yes=True, as_json=json)
+    plan = sync_data_plan(app, record, delete=delete)
+    carry_out(app, record.spec, plan, dry_run=dry_run, yes=True, as_json=json)
 
 
 @task(
-    help={"run": _RUN, "to": "the folder to copy to; kedge-results/RUN by default", "json": _JSON},
+    help={
+        "run": _RUN,
+        "to": "the folder to copy to; kedge-results/RUN by default",
+        "dry-run": _DRY_RUN,
+        "json": _JSON,
+    },
     auto_shortflags=False,
 )
-def fetch(_context: Context, run: str | None = None, to: str | None = None, json: bool = False) -> None:
-    """Copy the run's results home and verify the copy: from its machine, else from the object store.
+def fetch(
+    _context: Context, run: str | None = None, to: str | None = None, dry_run: bool = False, json: bool = False
+) -> None:
+    """Copy the run's results home and verify the copy.
+
+    They come from its machine, else from the object store.
 
     Examples:
       kedge fetch
@@ -130,7 +174,7 @@ def fetch(_context: Context, run: str | None = None, to: str | None = None, json
 
     app = App(tell=say)
     record = app.choose_run(run, live_only=False)
-    carry_out(app, record.spec, fetch_plan(app, record, to), yes=True, as_json=json)
+    carry_out(app, record.spec, fetch_plan(app, record, to), dry_run=dry_run, yes=True, as_json=json)
 
 
 @task(
@@ -140,6 +184,7 @@ def fetch(_context: Context, run: str | None = None, to: str | None = None, json
         "lines": "how many lines to begin with",
         "raw": "the bytes that the command printed, for a pipe or a file",
     },
+    auto_shortflags=False,
 )
 def logs(_context: Context, run: str | None = None, follow: bool = False, lines: int = 100, raw: bool = False) -> None:
     """Print the command's log.
@@ -159,7 +204,9 @@ def logs(_context: Context, run: str | None = None, follow: bool = False, lines:
 
 @task(help={"run": _RUN}, auto_shortflags=False)
 def attach(_context: Context, run: str | None = None) -> None:
-    """Attach this terminal to the command's tmux or screen session; its own keys detach again.
+    """Attach this terminal to the command's tmux or screen session.
+
+    Its own keys detach again.
 
     Examples:
       kedge attach
@@ -191,9 +238,9 @@ def ssh(_context: Context, run: str | None = None, admin: bool = False) -> None:
 
 @task(name="exec", help={"run": _RUN, "admin": _ADMIN}, auto_shortflags=False)
 def exec_(context: Context, run: str | None = None, admin: bool = False) -> None:
-    """Run a command on the machine as the job's user, and exit with its exit code.
+    """Run a command on the machine, and exit with its exit code.
 
-    What follows `--` is passed on as it is.
+    It runs as the job's user. What follows `--` is passed on as it is.
 
     Examples:
       kedge exec -- nvidia-smi
@@ -215,23 +262,32 @@ def exec_(context: Context, run: str | None = None, admin: bool = False) -> None
     help={
         "run": _RUN,
         "no-fetch": "leave the results; they end with the machine",
+        "dry-run": _DRY_RUN,
         "yes": _YES,
         "json": _JSON,
     },
     auto_shortflags=False,
 )
 def teardown(
-    _context: Context, run: str | None = None, no_fetch: bool = False, yes: bool = False, json: bool = False
+    _context: Context,
+    run: str | None = None,
+    no_fetch: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
 ) -> None:
-    """End a run: stop the command, fetch the results, destroy the machine, and wait until it is gone.
+    """End a run: stop, fetch the results, destroy the machine.
+
+    It waits until the provider says that the machine is gone.
 
     Examples:
       kedge teardown
       kedge teardown digits-1121-k3f9 --yes
+      kedge teardown --dry-run
     """
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import tear_down
 
     app = App()
     record = app.choose_run(run, live_only=False)
-    tear_down(app, record, fetch=not no_fetch, yes=yes, as_json=json)
+    tear_down(app, record, fetch=not no_fetch, dry_run=dry_run, yes=yes, as_json=json)

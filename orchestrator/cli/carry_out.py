@@ -94,14 +94,17 @@ def _follows(plan: Plan) -> bool:
     return any(isinstance(action, FollowCommand) for action in plan.actions)
 
 
-def tear_down(app: App, record: RunRecord, *, fetch: bool, yes: bool, as_json: bool) -> None:
-    """End everything that a run has, and close it in the ledger.
+def tear_down(app: App, record: RunRecord, *, fetch: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """End everything that a run has, and close it in the ledger; a rehearsal shows the plan for it.
 
     Raises:
         StillBillingError: the provider didn't confirm the end of a machine.
     """
     findings = app.settle(record)
     plan = teardown_plan(app, record, fetch=fetch)
+    if dry_run:
+        carry_out(app, ended_spec(record), plan, findings=findings, dry_run=True, as_json=as_json)
+        return
     if plan.actions:
         _end_machines(app, record, plan, findings, yes=yes, as_json=as_json)
         return

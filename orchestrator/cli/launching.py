@@ -90,7 +90,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     yes: bool = False,
     json: bool = False,
 ) -> None:
-    """Rent a machine, send the code, run the job, bring the results home, and end the machine.
+    """Rent a machine, run the job, fetch the results, end the machine.
 
     Without --job the nearest kedge.yaml is taken; where there is none, a plain machine is opened. The plan is
     shown and confirmed first. Leaving the log with Ctrl-C never ends the run.
@@ -144,7 +144,9 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     no_recover: bool = False,
     json: bool = False,
 ) -> None:
-    """Print what `launch` with the same flags would do, with its price, time and worst case.
+    """Print what `launch` would do, its price, time and worst case.
+
+    It takes the same flags.
 
     Examples:
       kedge plan --job digits --mode full
@@ -190,7 +192,9 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     yes: bool = False,
     json: bool = False,
 ) -> None:
-    """Go on with a run: on its machine where there is one, else on a new one from the last complete checkpoint.
+    """Go on with a run, on its machine or on a new one.
+
+    A new machine goes on from the last complete checkpoint.
 
     Examples:
       kedge resume
@@ -255,7 +259,7 @@ def offers(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     refresh: bool = False,
     json: bool = False,
 ) -> None:
-    """List what is for sale now, in the order in which `launch` would try it.
+    """List what is for sale now, in the order that `launch` tries.
 
     Machines with a GPU are listed for --gpu; without it, the machines that a launch without --gpu takes.
 
@@ -295,7 +299,9 @@ def jobs(_context: Context, json: bool = False) -> None:
 
 @task(help={"output": "write to this file instead of the terminal"}, auto_shortflags=False)
 def job_schema(_context: Context, output: str | None = None) -> None:
-    """Write the JSON schema of job files, with which editors complete and check them.
+    """Write the JSON schema of job files, for editors.
+
+    With it they complete and check what is written.
 
     Examples:
       kedge job-schema --output kedge.schema.json

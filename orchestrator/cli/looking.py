@@ -24,7 +24,9 @@ def status(
     ledger: bool = False,
     json: bool = False,
 ) -> None:
-    """Tell how runs are, from the ledger, the provider and the machines, and say where these differ.
+    """Tell how runs are: their state, progress, machine and cost.
+
+    Asks the ledger, the provider and the machines, and says where these differ.
 
     Examples:
       kedge status
@@ -43,7 +45,9 @@ def status(
 
 @task(help={"run": "one run; all of them when left out", "json": _JSON}, auto_shortflags=False)
 def cost(_context: Context, run: str | None = None, json: bool = False) -> None:
-    """Add up what machines have cost, from the moment they were created to the moment they were gone.
+    """Add up what machines have cost.
+
+    They cost from the moment they were created to the moment they were gone.
 
     Examples:
       kedge cost
@@ -74,7 +78,9 @@ def doctor(
     spot: bool = False,
     json: bool = False,
 ) -> None:
-    """Check that this computer, or a cloud account, has what a launch needs, and say how to fix what is missing.
+    """Check that this computer and the cloud accounts can launch.
+
+    Says how to fix what is missing.
 
     Nothing is made or changed. Exits 1 where a launch would fail.
 
@@ -94,7 +100,9 @@ def doctor(
 
 @task(help={"install": "put the Include line into your own SSH configuration"}, auto_shortflags=False)
 def ssh_config(_context: Context, install: bool = False) -> None:
-    """Write the SSH configuration with which plain `ssh RUN`, scp and editors reach every live machine.
+    """Make plain `ssh RUN`, scp and editors reach every live machine.
+
+    Writes the SSH configuration for it, which your own includes with one line: --install writes that.
 
     Examples:
       kedge ssh-config --install

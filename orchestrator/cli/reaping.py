@@ -34,10 +34,11 @@ def reap(
     yes: bool = False,
     json: bool = False,
 ) -> None:
-    """End what runs have left: machines past their deadline or without a run, and what runs that are over still have.
+    """End what runs have left behind, at every provider.
 
-    Looks at every provider whose credentials are there, in all regions, by tags and by the ledger. A run that is at
-    work is left alone. Exits 5 while anything may bill that no live run accounts for.
+    That is machines past their deadline or without a run, and what runs that are over still have. Looks at every
+    provider whose credentials are there, in all regions, by tags and by the ledger. A run that is at work is left
+    alone. Exits 5 while anything may bill that no live run accounts for.
 
     Examples:
       kedge reap --dry-run

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     auto_shortflags=False,
 )
 def recover(_context: Context, install: bool = False, uninstall: bool = False, json: bool = False) -> None:
-    """Give every run that was launched with --recover, and has lost its machine, another one.
+    """Give runs that have lost their machine another one.
 
-    The run goes on from its last complete checkpoint, within its budget. `launch --recover` does the same while it
-    runs; this is for runs that nobody follows. Nothing is asked: --recover was the yes.
+    It is for runs that were launched with --recover. The run goes on from its last complete checkpoint, within its
+    budget. `launch --recover` does the same while it runs; this is for runs that nobody follows. Nothing is asked:
+    --recover was the yes.
 
     Examples:
       kedge launch --provider aws --gpu t4 --spot --recover --detach --yes

@@ -41,10 +41,11 @@ def selftest(
     yes: bool = False,
     json: bool = False,
 ) -> None:
-    """Try a run's whole life on the cheapest machine: create, train, stop, resume, fetch, end, and look for leftovers.
+    """Try a run's whole life on the cheapest machine.
 
-    Spends real money, at most the budget. Writes kedge-selftest.json, without secrets, to attach to a report. Exits
-    as launches do: 1 where a check failed, 2, 3 or 4 where nothing could be rented, 5 where something may still bill.
+    It creates, trains, stops, resumes, fetches, ends, and looks for leftovers. Spends real money, at most the budget.
+    Writes kedge-selftest.json, without secrets, to attach to a report. Exits as launches do: 1 where a check failed, 2,
+    3 or 4 where nothing could be rented, 5 where something may still bill.
 
     Examples:
       kedge selftest

@@ -100,7 +100,7 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["launch", "--no-such-flag"], 2, "kedge --help launch"),
+        (["launch", "--no-such-flag"], 2, "kedge help launch"),
         (["lunch"], 2, "launch"),
         (["launch", "--mode", "fats"], 2, "fast"),
         (["launch", "--ttl", "90"], 2, "--ttl"),

@@ -14,9 +14,9 @@ from tests.laptop import Laptop
 SLOW = {"pydantic", "fabric", "paramiko", "jinja2", "boto3", "pydo", "torch", "tenacity"}
 SCRIPT = """
 import json, sys
-from orchestrator.cli.program import make_program
+from orchestrator.cli.program import KedgeProgram
 try:
-    make_program().run(["kedge", *sys.argv[1:]])
+    KedgeProgram().run(["kedge", *sys.argv[1:]])
 except SystemExit as end:
     code = end.code
 print()
@@ -25,7 +25,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 
 
 @pytest.mark.parametrize(
-    "words", [["--list"], ["--help", "launch"], ["status"], ["status", "--all", "--ledger"], ["cost"], ["stop"]]
+    "words", [["--list"], ["help", "launch"], ["status"], ["status", "--all", "--ledger"], ["cost"], ["stop"]]
 )
 def test_a_quick_command_loads_nothing_slow(laptop: Laptop, words: list[str]) -> None:
     """No parser of job files, no template engine, no SSH library, no SDK."""

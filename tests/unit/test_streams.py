@@ -34,7 +34,7 @@ def attack(_context, word=""):
     "Attack."
     {body}
 
-KedgeProgram(name="kedge", namespace=Collection(attack)).run(["kedge", *sys.argv[1:]])
+KedgeProgram(Collection(attack)).run(["kedge", *sys.argv[1:]])
 """
 WAYS = {
     "print": "print(ATTACK)",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.adapters.jobfile.document import MAX_BYTES, read_document
-from orchestrator.adapters.jobfile.find import JOB_FILE, named_jobs, nearest_job
+from orchestrator.adapters.jobfile.candidates import is_like_a_job
+from orchestrator.adapters.jobfile.document import read_document
+from orchestrator.adapters.jobfile.find import named_jobs, nearest_job
 from orchestrator.adapters.jobfile.validate import validate_job
 from orchestrator.core.errors import BadRequestError
-
-# Folders hold YAML of many programs; a job has one of these at its top.
-_LIKE_A_JOB = re.compile(rb"^(?:run|resources|modes):", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +33,8 @@ def list_jobs(cwd: Path) -> tuple[JobListing, ...]:
     """List the nearest `kedge.yaml`, the job files beside it and in `cwd`, and those that come with kedge."""
     nearest = nearest_job(cwd)
     paths = [nearest] if nearest else []
-    paths += [path for path in named_jobs(cwd).values() if path not in paths and _is_like_a_job(path)]
+    paths += [path for path in named_jobs(cwd).values() if path not in paths and is_like_a_job(path)]
     return tuple(_listing(path) for path in paths)
-
-
-def _is_like_a_job(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return path.name == JOB_FILE or _LIKE_A_JOB.search(file.read(MAX_BYTES)) is not None
-    except OSError:
-        return False
 
 
 def _listing(path: Path) -> JobListing:

@@ -1,0 +1,223 @@
+"""Reads a command line: one command, its name or file, its flags, and what follows `--`.
+
+invoke knows the tasks and parses their flags. The rest of its command line is not taken over: it chains tasks, and its
+own flags (`--echo`, `--warn-only`, `--dry`) are about shell commands, which no task here runs. The worst of them would
+be a rehearsal that isn't one: `--dry` means `--dry-run`, and is refused where a command has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cache
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser
+from invoke.tasks import Task
+
+from orchestrator.core.errors import BadRequestError
+
+SHORT_FLAGS = {"yes": "y", "dry-run": "n", "follow": "f", "lines": "n"}
+"""What can be written with one letter; the same in every command that has it."""
+
+_REHEARSAL = ("-R", "--dry", "-n", "--dry-run")
+_FINDS_TASKS = ("-r", "--search-root", "-c", "--collection")
+"""With a value: where plain `invoke` has found tasks.py before it handed over."""
+
+
+class Want(Enum):
+    """What a command line asks for."""
+
+    RUN = auto()
+    HELP = auto()
+    LIST = auto()
+    VERSION = auto()
+
+
+_ASKS = {
+    **dict.fromkeys(("-h", "--help", "help"), Want.HELP),
+    **dict.fromkeys(("-V", "--version"), Want.VERSION),
+    **dict.fromkeys(("-l", "--list"), Want.LIST),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """What was asked for.
+
+    Attributes:
+        command: its name; empty where none was given.
+        values: keyword arguments of the command's task.
+    """
+
+    want: Want
+    command: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_command_line(words: Sequence[str], tasks: Collection, *, by_invoke: bool = False) -> CommandLine:
+    """Read what stands before a `--`.
+
+    Args:
+        words: without the program's name.
+        tasks: the commands that there are.
+        by_invoke: plain `invoke` was given these words, and its flags for finding tasks may be among them.
+
+    Raises:
+        BadRequestError: something in it means nothing, or can't be meant.
+    """
+    rest = list(words)
+    want, rehearse = _read_lead(rest, by_invoke=by_invoke)
+    if want in {Want.VERSION, Want.LIST}:
+        return CommandLine(want=want)
+    if not rest:
+        return CommandLine(want=Want.HELP)
+    command = _require_command(rest.pop(0), tasks)
+    if want is Want.HELP:
+        return CommandLine(want=want, command=command)
+    return _read_flags(command, rest, tasks, rehearse=rehearse)
+
+
+def _read_lead(rest: list[str], *, by_invoke: bool) -> tuple[Want, bool]:
+    """Take away what stands before the command, and return what it asks for, and whether for a rehearsal."""
+    want, rehearse = Want.RUN, False
+    while rest[:1] == ["help"] or (rest and rest[0].startswith("-")):
+        word, _, value = rest.pop(0).partition("=")
+        if word in _ASKS:
+            want = _ASKS[word]
+            rest[:0] = [value] if value else []
+        elif word in _REHEARSAL:
+            rehearse = True
+        elif by_invoke and word in _FINDS_TASKS:
+            del rest[: 0 if value else 1]
+        else:
+            raise _unknown_flag(word, by_invoke=by_invoke)
+    return want, rehearse
+
+
+def flags_of(task: Task[Any], name: str = "") -> ParserContext:
+    """Return a task's flags: in the order of its parameters, with their help."""
+    return ParserContext(name=name or task.name, args=_arguments(task))
+
+
+@cache
+def _arguments(task: Task[Any]) -> tuple[Argument, ...]:
+    """Ask invoke once: it takes the help texts away when it is asked."""
+    arguments = tuple(task.get_arguments())
+    for argument in arguments:
+        if short := SHORT_FLAGS.get(argument.names[0]):
+            argument.names = (argument.names[0], short)
+    return arguments
+
+
+def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: bool) -> CommandLine:
+    context = flags_of(tasks[command], command)
+    own = ParserContext(args=[Argument(names=("help", "h"), kind=bool), Argument(names=("dry", "R"), kind=bool)])
+    named = name_positional(words, context, tasks)
+    try:
+        asked, read = Parser(initial=own, contexts=[context]).parse_argv([command, *named])
+    except ParseError as err:
+        raise _explain(str(err), command, context) from err
+    except ValueError as err:
+        raise BadRequestError(f"a value can't be read: {err}", fix=_see(command)) from err
+    if asked.args["help"].value:
+        return CommandLine(want=Want.HELP, command=command)
+    values = dict(read.as_kwargs)
+    if rehearse or asked.args["dry"].value:
+        if "dry_run" not in values:
+            raise BadRequestError(
+                f"`kedge {command}` can't be rehearsed",
+                why="it has no --dry-run, and would do what it does",
+                fix=f"leave the flag out; `kedge help {command}` says what it does",
+            )
+        values["dry_run"] = True
+    return CommandLine(want=Want.RUN, command=command, values=values)
+
+
+def name_positional(words: Sequence[str], context: ParserContext, tasks: Collection) -> list[str]:
+    """Turn `status RUN --json` into `status --run RUN --json`.
+
+    invoke has no optional positional arguments: a word that no flag takes belongs to the command's first argument.
+
+    Raises:
+        BadRequestError: the command takes no such word, or no second one; or it is a command, as if several could be
+            given at once.
+    """
+    named: list[str] = []
+    first = next(iter(context.args.values()), None)
+    is_free = first is not None and first.kind is str
+    wants_value = False
+    for word in words:
+        if wants_value or word.startswith("-"):
+            wants_value = not wants_value and _wants_value(word, context)
+        else:
+            if first is None or not is_free or word in tasks.task_names:
+                raise _one_too_many(word, context, tasks)
+            named.append(f"--{first.names[0]}")
+            is_free = False
+        named.append(word)
+    return named
+
+
+def _wants_value(word: str, context: ParserContext) -> bool:
+    # Letters may stand together, as in `logs -fn 5`: the last one takes the value.
+    flag = word if word.startswith("--") else f"-{word[-1]}"
+    return flag in context.flags and bool(context.flags[flag].takes_value)
+
+
+def _require_command(word: str, tasks: Collection) -> str:
+    if word in tasks.task_names:
+        return word
+    near = _nearest(word, tasks.task_names)
+    raise BadRequestError(
+        f"there is no command {word!r}",
+        why=f"did you mean {near}?" if near else "",
+        fix="see `kedge help`",
+    )
+
+
+def _one_too_many(word: str, context: ParserContext, tasks: Collection) -> BadRequestError:
+    if word in tasks.task_names:
+        return BadRequestError(
+            f"{context.name} and {word} are two commands",
+            why="kedge takes one at a time",
+            fix=f"give them one after the other: kedge {context.name} && kedge {word}",
+        )
+    return BadRequestError(f"`kedge {context.name}` does not know what {word!r} is", fix=_see(str(context.name)))
+
+
+def _unknown_flag(word: str, *, by_invoke: bool) -> BadRequestError:
+    near = _nearest(word, (*_ASKS, "--dry-run"))
+    usual = (
+        "of invoke's own flags only those that find tasks.py are taken" if by_invoke else "a command's flags follow it"
+    )
+    what = f"there is no flag {word} before a command"
+    return BadRequestError(what, why=f"did you mean {near}?" if near else usual, fix="see `kedge help`")
+
+
+def _explain(said: str, command: str, context: ParserContext) -> BadRequestError:
+    """Say what was not understood, and what comes nearest."""
+    word = said.split("'")[1] if said.count("'") >= 2 else ""
+    if "No idea what" in said:
+        near = _nearest(word, context.flag_names())
+        what = f"`kedge {command}` has no flag {word}"
+        return BadRequestError(what, why=f"did you mean {near}?" if near else "", fix=_see(command))
+    if "needed value" in said:
+        flag = next((name for name, flag in context.flags.items() if repr(flag) in said), "a flag")
+        return BadRequestError(f"{flag} needs a value", fix=_see(command))
+    return BadRequestError(said.rstrip("!"), fix=_see(command))
+
+
+def _see(command: str) -> str:
+    return f"see `kedge help {command}`"
+
+
+def _nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

@@ -1,0 +1,180 @@
+"""What words on a command line mean: the command, its flags, and what is refused before anything happens."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from invoke.context import Context
+from invoke.tasks import task
+
+from orchestrator.cli.command_line import CommandLine, Want, flags_of, read_command_line
+from orchestrator.cli.help import COLUMNS, GROUPS, command_help, listing, overview
+from orchestrator.cli.program import namespace
+from orchestrator.core.errors import BadRequestError
+
+COMMANDS = sorted(namespace.task_names)
+ACTING = {
+    *("bootstrap", "fetch", "launch", "reap", "recover", "resume"),
+    *("selftest", "start", "stop", "sync-code", "sync-data", "teardown"),
+}
+"""What makes, changes or ends something."""
+
+
+def read(*words: str, by_invoke: bool = False) -> CommandLine:
+    return read_command_line(words, namespace, by_invoke=by_invoke)
+
+
+def has_rehearsal(command: str) -> bool:
+    return "--dry-run" in flags_of(namespace[command], command).flags
+
+
+@pytest.mark.parametrize("flag", ["--dry", "-R", "--dry-run", "-n"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_rehearsal_is_one_or_is_refused(command: str, flag: str) -> None:
+    """Before the command and behind it, for kedge and for plain invoke: nothing acts that was to be rehearsed."""
+    if command == "logs" and flag == "-n":
+        return  # as in `tail -n`, and it only looks
+    for words, by_invoke in product(([flag, command], [command, flag]), (False, True)):
+        if has_rehearsal(command):
+            assert read(*words, by_invoke=by_invoke).values["dry_run"] is True
+        else:
+            with pytest.raises(BadRequestError, match=r"can't be rehearsed|has no flag"):
+                read(*words, by_invoke=by_invoke)
+
+
+def test_what_acts_on_money_or_machines_can_be_rehearsed() -> None:
+    """But for what sends a difference of code, gives nobody a choice, or is a test."""
+    assert {command for command in ACTING if not has_rehearsal(command)} == {"recover", "selftest", "sync-code"}
+
+
+@pytest.mark.parametrize("words", [["--echo", "launch"], ["-e", "launch"], ["launch", "-e"], ["-w", "teardown"]])
+@pytest.mark.parametrize("by_invoke", [False, True])
+def test_no_flag_of_invoke_does_nothing(words: list[str], by_invoke: bool) -> None:
+    """Each is refused: somebody meant something by it."""
+    with pytest.raises(BadRequestError, match="no flag"):
+        read(*words, by_invoke=by_invoke)
+
+
+def test_plain_invoke_may_say_where_it_finds_the_tasks() -> None:
+    """It has done so by then; kedge itself knows no such flag."""
+    assert read("-r", "folder", "--collection=tasks", "jobs", by_invoke=True).command == "jobs"
+    with pytest.raises(BadRequestError, match="no flag -r"):
+        read("-r", "folder", "jobs")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["help", "launch"],
+        ["--help", "launch"],
+        ["--help=launch"],
+        ["-h", "launch"],
+        ["launch", "-h"],
+        ["launch", "--help"],
+    ],
+)
+def test_help_can_be_asked_for_in_any_way(words: list[str]) -> None:
+    """As people know it from other programs."""
+    line = read(*words)
+    assert (line.want, line.command) == (Want.HELP, "launch")
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        ([], Want.HELP),
+        (["help"], Want.HELP),
+        (["-h"], Want.HELP),
+        (["--version"], Want.VERSION),
+        (["-V"], Want.VERSION),
+        (["--list"], Want.LIST),
+    ],
+)
+def test_what_needs_no_command(words: list[str], want: Want) -> None:
+    """All commands, or the version."""
+    line = read(*words)
+    assert (line.want, line.command) == (want, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["launch", "-y"], {"yes": True, "dry_run": False}),
+        (["launch", "-yn"], {"yes": True, "dry_run": True}),
+        (["launch", "digits", "--mode", "full"], {"job": "digits", "mode": "full"}),
+        (["launch", "--job=a b", "--env", "A=1", "--env=B=2"], {"job": "a b", "env": ["A=1", "B=2"]}),
+        (["logs", "-fn", "5", "digits"], {"follow": True, "lines": 5, "run": "digits"}),
+        (["status", "digits-1", "--json"], {"run": "digits-1", "json": True}),
+        (["launch", "--job", "status"], {"job": "status"}),
+        (["status"], {"run": None, "json": False}),
+    ],
+)
+def test_flags_and_the_word_that_needs_none(words: list[str], values: dict[str, object]) -> None:
+    """Long, short, joined, and by place."""
+    found = read(*words).values
+    assert {name: found[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lunch"], "did you mean launch"),
+        (["launch", "--job-file", "x"], "did you mean --job"),
+        (["launch", "--jbo", "x"], "did you mean --job"),
+        (["--versoin"], "did you mean --version"),
+        (["status", "launch"], "one at a time"),
+        (["status", "a", "b"], "what 'b' is"),
+        (["jobs", "a"], "what 'a' is"),
+        (["launch", "--job"], "--job needs a value"),
+        (["logs", "--lines", "many"], "many"),
+        (["help", "nothing-like-it"], "no command"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_with_what_comes_nearest(words: list[str], says: str) -> None:
+    """Exit 2, and where to look."""
+    with pytest.raises(BadRequestError) as caught:
+        read(*words)
+    assert says in str(caught.value)
+    assert "kedge help" in caught.value.fix or "&&" in caught.value.fix
+
+
+def test_the_overview_has_every_command_once_on_one_screen() -> None:
+    """40 lines of 80 columns, in the order of a run's life, and nothing of invoke's."""
+    named = [name for names in GROUPS.values() for name in names]
+    assert sorted(named) == COMMANDS
+    for text in (overview(namespace), listing(namespace)):
+        lines = text.splitlines()
+        assert len(lines) <= 40
+        assert max(map(len, lines)) <= COLUMNS
+        assert [line.split()[0] for line in lines if line.startswith("  ")] == named
+    assert "core" not in overview(namespace)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_fits_and_has_its_parts(command: str) -> None:
+    """Usage, options and examples; each flag has its sentence, and each command one line that ends."""
+    text = command_help(namespace, command)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[0].startswith(f"Usage: kedge {command}")
+    assert lines[2].endswith(".")
+    assert [line for line in lines if line in ("Options:", "Examples:")] == ["Options:", "Examples:"]
+    assert f"  kedge {command}" in text
+    assert all(argument.help for argument in flags_of(namespace[command]).args.values())
+
+
+def test_a_value_that_needs_no_flag_is_never_taken_for_one_that_does() -> None:
+    """A first parameter that is a switch takes no word."""
+    from invoke.collection import Collection
+
+    @task
+    def switch(_context: Context, on: bool = False) -> None:
+        """Switch.
+
+        Examples:
+          kedge switch
+        """
+
+    with pytest.raises(BadRequestError):
+        read_command_line(["switch", "word"], Collection(switch))
