@@ -17,6 +17,7 @@ import psutil
 from orchestrator.adapters.clock import SystemClock
 from orchestrator.adapters.ledger import SqliteLedger
 from orchestrator.adapters.providers.local.provider import LocalProvider
+from tests.json_schemas import require_documented
 
 TRAIN = Path(__file__).parent / "e2e" / "train.py"
 """A user's training script."""
@@ -65,8 +66,10 @@ class Laptop:
         return done.stdout
 
     def json(self, *words: str, code: int | None = 0) -> Any:
-        """Run a command with --json and parse what it printed."""
-        return json.loads(self.kedge(*words, "--json", code=code))
+        """Run a command with --json and parse what it printed, which is as docs/json says."""
+        found = json.loads(self.kedge(*words, "--json", code=code))
+        require_documented(words[0], found)
+        return found
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command and leave it running, until the test ends at the latest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -31,8 +31,9 @@ def carry_out(
     dry_run: bool = False,
     yes: bool = False,
     as_json: bool = False,
+    answer: Callable[[object], None] = render.print_json,
 ) -> None:
-    """Show a plan and, unless it is a rehearsal, carry it out.
+    """Show a plan and, unless it is a rehearsal, carry it out; `answer` takes what there is for scripts.
 
     Raises:
         BadRequestError: it needs a yes that nobody gave.
@@ -40,7 +41,7 @@ def carry_out(
         KedgeError: an action failed; what exists was printed.
     """
     if dry_run and as_json:
-        render.print_json(plans.plan_as_data(plan))
+        answer(plans.plan_as_data(plan))
         return
     console = make_console(stderr=as_json)
     plans.plan(console, spec, plan, findings)
@@ -56,7 +57,7 @@ def carry_out(
     except (KedgeError, KeyboardInterrupt):
         plans.standing(console, app, spec)
         raise
-    _conclude(app, spec, plan, progress, console, as_json=as_json)
+    _conclude(app, spec, plan, progress, console, answer=answer if as_json else None)
 
 
 def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bool) -> Progress:
@@ -135,11 +136,19 @@ def _end_machines(
         ) from err
 
 
-def _conclude(app: App, spec: LaunchSpec, plan: Plan, progress: Progress, console: Console, *, as_json: bool) -> None:
+def _conclude(
+    app: App,
+    spec: LaunchSpec,
+    plan: Plan,
+    progress: Progress,
+    console: Console,
+    *,
+    answer: Callable[[object], None] | None,
+) -> None:
     fetched = [action.destination for action in plan.actions if isinstance(action, FetchResults)]
     plans.conclusion(console, app, spec, progress, fetched if progress.finished else [])
-    if as_json:
-        render.print_json(plans.run_as_data(app, spec, progress.command, finished=progress.finished))
+    if answer is not None:
+        answer(plans.run_as_data(app, spec, progress.command, finished=progress.finished))
     if _follows(plan) and progress.command.state is RunState.FAILED:
         raise RunFailedError(
             f"the command of {spec.run_id} failed",

@@ -273,9 +273,14 @@ def offers(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.app.launching import find_offers, refresh_offers
     from orchestrator.app.root import App
     from orchestrator.cli import render
+    from orchestrator.core.errors import BadRequestError
 
     app = App()
     if refresh:
+        if json:
+            raise BadRequestError(
+                "--refresh lists no offers for --json", fix="leave one of them out"
+            )
         render.said(refresh_offers(app, overrides))
         return
     found, basis = find_offers(app, overrides)

@@ -34,9 +34,12 @@ def recover(_context: Context, install: bool = False, uninstall: bool = False, j
     """
     from orchestrator.app.root import App
     from orchestrator.cli import render
+    from orchestrator.core.errors import BadRequestError
 
     app = App()
     if install or uninstall:
+        if json:
+            raise BadRequestError("--json is about runs, not about the timer", fix="leave it out")
         from orchestrator.adapters.timer import install_timer, remove_timer
 
         render.said(install_timer(app.settings) if install else remove_timer(app.settings))
@@ -52,27 +55,30 @@ def _recover_all(app: App, *, as_json: bool) -> int:
     from orchestrator.core.errors import ConflictError, KedgeError
 
     failed = 0
+    recovered: list[object] = []
     runs = recoverable_runs(app)
     for record in runs:
         try:
-            _recover(app, record, as_json=as_json)
+            _recover(app, record, recovered, as_json=as_json)
         except ConflictError as err:
             render.problem(f"Run {record.run_id}: {err.what}")
         except KedgeError as err:
             failed += 1
             render.problem(f"Run {record.run_id}: {err}")
-    if not runs and not as_json:
+    if as_json:
+        render.print_json(recovered)
+    elif not runs:
         render.said("No live run was launched with --recover.")
     return failed
 
 
-def _recover(app: App, record: RunRecord, *, as_json: bool) -> None:
+def _recover(app: App, record: RunRecord, recovered: list[object], *, as_json: bool) -> None:
     from orchestrator.app.recovering import is_lost, recovered_spec, recovery_plan
     from orchestrator.cli import render
     from orchestrator.cli.carry_out import carry_out
 
     if is_lost(app, record, render.problem if as_json else render.said):
         spec = recovered_spec(app, record)
-        carry_out(app, spec, recovery_plan(app, spec), yes=True, as_json=as_json)
+        carry_out(app, spec, recovery_plan(app, spec), yes=True, as_json=as_json, answer=recovered.append)
     elif not as_json:
         render.said(f"Run {record.run_id} needs no other machine.")

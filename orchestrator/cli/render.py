@@ -43,7 +43,13 @@ def print_json(data: object) -> None:
 
 def to_plain(data: object) -> Any:
     """Turn data into what JSON has, but for amounts of money, which `print_json` writes."""
-    return msgspec.to_builtins(data, str_keys=True, builtin_types=(Decimal,))
+    return msgspec.to_builtins(data, str_keys=True, builtin_types=(Decimal,), enc_hook=_plain_path)
+
+
+def _plain_path(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _plain_decimal(amount: Decimal) -> str:

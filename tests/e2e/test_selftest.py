@@ -30,6 +30,7 @@ from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine, MachineOrder
 from orchestrator.core.selftest import find_fault
 from orchestrator.core.sweep import Sweep
+from tests.json_schemas import require_documented
 from tests.laptop import Laptop
 
 LIFE = [
@@ -52,7 +53,9 @@ def read_to(stream: IO[str], words: str) -> None:
 
 
 def read_report(laptop: Laptop) -> dict[str, Any]:
-    return dict(json.loads((laptop.home / "kedge-selftest.json").read_text()))
+    report = dict(json.loads((laptop.home / "kedge-selftest.json").read_text()))
+    require_documented("selftest", report)
+    return report
 
 
 def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop) -> None:
