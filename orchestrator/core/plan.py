@@ -95,6 +95,7 @@ class Plan:
         notes: what the user should know before saying yes, one line each.
         takes: what the job is given; None where a plan starts none.
         mark: of what was observed; when somebody has acted on the run since, the plan is not carried out.
+        ends: it ends the run: nothing is left of it afterwards. A plan that ends a lost machine, and no other, doesn't.
     """
 
     run_id: str
@@ -111,6 +112,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     takes: Takes | None = None
     mark: int | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

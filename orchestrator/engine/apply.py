@@ -9,7 +9,6 @@ from datetime import timedelta
 from orchestrator.core.actions import (
     CreateMachine,
     DestroyMachine,
-    FetchResults,
     FollowCommand,
     StageCode,
     StageData,
@@ -66,7 +65,7 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
             events(ActionEnded(number=number, action=action, note=note))
             if isinstance(action, FollowCommand) and _stays(performer.progress.command):
                 return performer.progress
-        if _ends(plan):
+        if plan.ends:
             for line in close_run(world, spec.run_id):
                 events(Remark(text=line))
     performer.progress.finished = True
@@ -113,12 +112,6 @@ def _close_unborn(spec: LaunchSpec, world: World, events: Events) -> None:
 def _stays(command: Command) -> bool:
     """A command that somebody has stopped may be started again on its machine, unless the machine's time is over."""
     return command.state is RunState.STOPPED and not command.met_deadline
-
-
-def _ends(plan: Plan) -> bool:
-    """Tell whether nothing is to be left of the run; a machine that is replaced, or is of no use, ends no run."""
-    acting = [action for action in plan.actions if not isinstance(action, FetchResults)]
-    return bool(acting) and isinstance(acting[-1], DestroyMachine)
 
 
 def _destroys(plan: Plan, machine_id: str) -> bool:

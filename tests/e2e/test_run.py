@@ -19,6 +19,7 @@ import pytest
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.settings import read_settings
+from orchestrator.agent.layout import Layout
 from orchestrator.app.launching import Changes, launch_plan, replaced_machine, resumed_spec
 from orchestrator.app.root import App
 from orchestrator.core.errors import ConflictError
@@ -197,6 +198,25 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_resuming_beside_a_lost_machine_that_is_seen_again_succeeds_and_keeps_the_run_at_work(
+    laptop: Laptop, run: str
+) -> None:
+    """The provider shows the first machine again after the second was made: it is ended, and the run goes on."""
+    kept = laptop.home.parent / "kept"
+    (laptop.state / "machines" / f"{run}-m1").rename(kept)
+    kill_machine(laptop, run)
+    # As if that was long ago: nobody waits for the last upload of an agent that has been silent for a minute.
+    Layout(kept).note("heartbeat").write_text('{"time": 1}')
+    laptop.kedge("resume", run, "--yes", "--detach")
+    kept.rename(laptop.state / "machines" / f"{run}-m1")
+    said = laptop.kedge("resume", run, "--yes", "--detach")
+    assert f"- destroy machine {run}-m1 (gone)" in said
+    assert f"Machine {run}-m2 is running" in said
+    (status,) = laptop.json("status", run)
+    assert [machine["id"] for machine in status["machines"]] == [f"{run}-m2"]
+    assert (status["stage"], status["state"]) == ("live", "running")
 
 
 def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(

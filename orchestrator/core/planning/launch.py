@@ -41,7 +41,8 @@ def plan_launch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Plan:
     actions = (*before, *start.actions, *after)
     plan = price_plan(spec, observed, actions, start.terms)
     refuse_over_budget(plan)
-    return replace(plan, notes=launch_notes(spec, observed, ending, actions), takes=plan_takes(spec))
+    notes = launch_notes(spec, observed, ending, actions)
+    return replace(plan, notes=notes, takes=plan_takes(spec), ends=_ends_a_machine(after))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,12 @@ def _plan_late_fetch(spec: LaunchSpec, observed: Observed, ending: Ending) -> Pl
         worst_usd=observed.spent_usd,
         notes=("the run has succeeded already; nothing is rented for it",),
         mark=observed.mark,
+        ends=_ends_a_machine(tuple(actions)),
     )
+
+
+def _ends_a_machine(actions: tuple[Action, ...]) -> bool:
+    return any(isinstance(action, DestroyMachine) for action in actions)
 
 
 def _plan_ending(spec: LaunchSpec, machine_id: str, ending: Ending) -> tuple[Action, ...]:

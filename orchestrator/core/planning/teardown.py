@@ -30,4 +30,5 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
         worst_usd=observed.spent_usd,
         notes=teardown_notes(observed),
         mark=observed.mark,
+        ends=True,
     )
