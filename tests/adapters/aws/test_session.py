@@ -92,6 +92,19 @@ def test_a_session_without_a_region_says_how_to_name_one(
     assert unavailable.requests == 0
 
 
+def test_a_session_without_a_region_still_knows_its_account(
+    unavailable: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is the same in every region is asked in one that no account can disable. fact: aws-first-region."""
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    session = AwsSession()
+    assert {session.client("sts").meta.region_name, session.client("iam").meta.region_name} <= {
+        "us-east-1",
+        "aws-global",
+    }
+    assert session.client("ec2", REGION).meta.region_name == REGION
+
+
 def test_a_region_that_is_no_name_is_refused(unavailable: CountingServer) -> None:
     """The SDK would make a host's name of it."""
     with pytest.raises(BadRequestError) as caught:

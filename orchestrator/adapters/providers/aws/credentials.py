@@ -23,6 +23,7 @@ from botocore.utils import JSONFileCache
 
 from orchestrator.adapters.aws_answers import check_answers
 from orchestrator.adapters.aws_sdk import translate
+from orchestrator.adapters.providers.aws.partitions import ALWAYS_OPEN
 from orchestrator.core.credentials import require_sendable
 from orchestrator.core.errors import BadRequestError
 
@@ -47,7 +48,9 @@ def open_session(profile: str | None, region: str | None) -> boto3.Session:
     core.register_component("data_loader", _open_descriptions(core.get_config_variable("data_path") or ""))
     # fact: aws-cli-cache.
     kept = JSONFileCache(working_dir=str(_CACHE.expanduser()))
-    resolver = create_credential_resolver(core, cache=kept, region_name=region)  # type: ignore[arg-type]
+    # Where a role is assumed doesn't matter.
+    asked_in = region or core.get_config_variable("region") or ALWAYS_OPEN
+    resolver = create_credential_resolver(core, cache=kept, region_name=asked_in)  # type: ignore[arg-type]
     # The SDK's own way to ask falls back to standard input, and waits for ever where nobody answers.
     resolver.get_provider("assume-role")._prompter = _ask_for_code  # type: ignore[attr-defined]
     core.register_component("credential_provider", resolver)

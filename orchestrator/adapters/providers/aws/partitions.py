@@ -9,6 +9,10 @@ from orchestrator.core.errors import BadRequestError
 if TYPE_CHECKING:
     from orchestrator.core.job import Resources
 
+ALWAYS_OPEN = "us-east-1"
+"""A region that no account can disable: where the whole account is asked about by a user who has named no region.
+fact: aws-first-region."""
+
 _OTHERS = {
     "us-gov-": "AWS GovCloud (US)",
     "cn-": "AWS in China",

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from orchestrator.adapters.aws_sdk import no_region, translate
 from orchestrator.adapters.providers.aws.credentials import open_session, sign_in
-from orchestrator.adapters.providers.aws.partitions import refuse_region
+from orchestrator.adapters.providers.aws.partitions import ALWAYS_OPEN, refuse_region
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
 _ATTEMPTS = 4
+
+_OF_THE_ACCOUNT = ("iam", "sts")
+"""Services that answer the same in every region."""
 
 
 class AwsSession:
@@ -50,7 +53,9 @@ class AwsSession:
             self._session = open_session(profile, region or (environ or {}).get("AWS_REGION") or None)
         except BotoCoreError as err:
             raise translate(err, "AWS can't be used") from err
-        refuse_region(self._session.region_name or "")
+        self.said: str = self._session.region_name or ""
+        """The region that the user's configuration names; empty for none."""
+        refuse_region(self.said)
         self._clients: dict[tuple[str, str, bool], Any] = {}
         self._account_id = ""
         self._signed_in = False
@@ -62,9 +67,9 @@ class AwsSession:
         Raises:
             BadRequestError: none was said.
         """
-        if not self._session.region_name:
+        if not self.said:
             raise no_region("AWS can't be used without a region")
-        return self._session.region_name
+        return self.said
 
     @overload
     def client(
@@ -100,14 +105,15 @@ class AwsSession:
 
         Args:
             service: the SDK's name of it.
-            region: the session's own when left out.
+            region: the session's own when left out; services of the whole account need none.
             single_shot: send each request once. The SDK's retries would hide an unclear outcome, and ask again where
                 capacity is lacking: calls that create machines take such a client.
 
         Raises:
             BadRequestError: no region was said, it is in another part of AWS, or the configuration is broken.
         """
-        key = (service, region or self.region, single_shot)
+        usual = self._region_of_the_account if service in _OF_THE_ACCOUNT else None
+        key = (service, region or usual or self.region, single_shot)
         refuse_region(key[1])
         if key not in self._clients:
             self._clients[key] = self._make_client(*key)
@@ -148,10 +154,14 @@ class AwsSession:
             KedgeError: AWS doesn't tell.
         """
         try:
-            found = self.client("ec2").describe_regions()["Regions"]
+            found = self.client("ec2", self._region_of_the_account).describe_regions()["Regions"]
         except (ClientError, BotoCoreError) as err:
             raise translate(err, "the account's regions can't be listed") from err
         return tuple(sorted(region["RegionName"] for region in found))
+
+    @property
+    def _region_of_the_account(self) -> str:
+        return self.said or ALWAYS_OPEN
 
     def _make_client(self, service: str, region: str, single_shot: bool) -> Any:
         if not self._signed_in:

@@ -56,5 +56,10 @@ class Tools:
         return str(self.cache.remember("accounts", named, self.session.account_id))
 
     def known_regions(self) -> set[str]:
-        """List the regions in which this laptop, or its user, says that there may be something."""
-        return {self.session.region, *self.regions, *self.records.regions()}.union(*self.swept.values())
+        """List the regions in which this laptop, or its user, says that there may be something; all, where none does.
+
+        Raises:
+            KedgeError: AWS doesn't tell which there are.
+        """
+        named = {self.session.said, *self.regions, *self.records.regions()}.union(*self.swept.values()) - {""}
+        return named or set(self.session.regions())
