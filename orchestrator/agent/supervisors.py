@@ -14,6 +14,8 @@ from typing import Protocol
 from .ask import ask_root
 from .calling import call, rights_over
 from .errors import AgentError, RequestError
+from .files import write_atomically
+from .guarded import SCREENRC, tmux_commands
 from .layout import Layout
 from .scope import in_own_scope
 from .wire import LOCAL, MachineConfig, RunConfig
@@ -60,8 +62,8 @@ class Tmux:
         return _succeeds(self._argv("has-session", "-t", SESSION))
 
     def attach_argv(self) -> list[str] | None:
-        """Attach to the session."""
-        return self._argv("attach-session", "-t", SESSION)
+        """Attach to the session, which asks before a key ends the command."""
+        return self._argv(*tmux_commands(), "attach-session", "-t", SESSION)
 
     def _argv(self, *arguments: str) -> list[str]:
         return ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
@@ -77,7 +79,9 @@ class Screen:
     def start(self, argv: Sequence[str]) -> None:
         """Start a session."""
         _private_folder(self.folder)
-        call(in_own_scope(self.machine, self._argv("-c", "/dev/null", "-dmS", SESSION, *argv)))
+        settings = self.folder.with_name("screenrc")
+        write_atomically(settings, SCREENRC.encode())
+        call(in_own_scope(self.machine, self._argv("-c", str(settings), "-dmS", SESSION, *argv)))
 
     def alive(self) -> bool:
         """Say whether the session answers."""

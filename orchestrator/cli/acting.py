@@ -204,19 +204,21 @@ def logs(_context: Context, run: str | None = None, follow: bool = False, lines:
 
 @task(help={"run": _RUN}, auto_shortflags=False)
 def attach(_context: Context, run: str | None = None) -> None:
-    """Attach this terminal to the command's tmux or screen session.
+    """Attach this terminal to the command's tmux or screen session; the run goes on when you leave.
 
-    Its own keys detach again.
+    Ctrl-b d leaves tmux, Ctrl-a d leaves screen. Ctrl-C asks before it reaches the command.
 
     Examples:
       kedge attach
     """
     from orchestrator.app.root import App
     from orchestrator.cli.say import say
-    from orchestrator.cli.terminal import run_in_terminal
+    from orchestrator.cli.terminal import how_to_leave, run_in_terminal
 
     app = App(tell=say)
-    machine = app.machine(app.choose_run(run))
+    record = app.choose_run(run)
+    machine = app.machine(record)
+    say(how_to_leave(record.spec.job.supervisor.kind, app.settings.environ))
     raise Exit(code=run_in_terminal(app, machine, [machine.agent, "attach"], tty=True))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.adapters.children import client_environment
 from orchestrator.app.root import App
 from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import SupervisorKind
 from orchestrator.core.machine import Machine, SshAddress
 
 # `$0` is the machine's folder. The agent writes activate.sh when it starts a run: with it, the same Python, pip and uv
@@ -29,6 +30,15 @@ sh | bash | dash | ksh | zsh) [ ! -r "$activate" ] || exec "$shell" -l -c '. "$1
 esac
 exec "$shell" -l
 """
+
+
+def how_to_leave(kind: SupervisorKind, environ: Mapping[str, str]) -> str:
+    """Say which keys leave a session; inside a session of the user's own it is the inner one that is meant."""
+    prefix, outer = ("Ctrl-a", "STY") if kind is SupervisorKind.SCREEN else ("Ctrl-b", "TMUX")
+    is_inside = bool(environ.get(outer))
+    again = "a" if kind is SupervisorKind.SCREEN else prefix
+    keys = f"{prefix} {again} d" if is_inside else f"{prefix} d"
+    return f"{keys} leaves, and the run goes on; Ctrl-C asks before it stops the run"
 
 
 def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bool, admin: bool = False) -> int:

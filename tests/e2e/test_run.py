@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -365,27 +364,6 @@ def test_ctrl_c_before_the_command_runs_says_what_exists(laptop: Laptop) -> None
     laptop.kedge("resume", "--yes")
     assert laptop.processes() == []
     assert laptop.json("status", "--all")[0]["state"] == "succeeded"
-
-
-@pytest.mark.parametrize("supervisor", ["tmux", "screen"])
-def test_a_session_can_be_attached(laptop: Laptop, supervisor: str) -> None:
-    """Tmux and screen show the command's own terminal."""
-    laptop.write_job(JOB % supervisor)
-    laptop.json("launch", "--yes", "--detach")
-    wait_until(lambda: step(laptop) > 1)
-    tmux = ["tmux", "-L", f"kedge-test-{os.getpid()}-{supervisor}"]
-    shell = ["-x", "120", "-y", "30", "-c", str(laptop.home), shlex.join([*laptop.program, "attach"])]
-    subprocess.run([*tmux, "new-session", "-d", *shell], check=True, env=laptop.env)
-
-    def screen() -> str:
-        return subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False).stdout
-
-    try:
-        wait_until(lambda: "step" in screen())
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False)
-    laptop.kedge("teardown", "--yes")
-    assert laptop.processes() == []
 
 
 def test_two_live_runs_must_be_named(laptop: Laptop, run: str) -> None:
