@@ -2,7 +2,7 @@
 
 It is made once, on top of the Python whose torch drives the GPUs, else of the image's, which stays as it is: it may
 belong to root (inferred: dlami-pytorch-is-roots), or to the system's packager (fact: externally-managed). At home
-(provider local) there is none: commands use the environment that kedge was started from.
+(provider local) the laptop has said on top of which Python: that of the user's own environment, as a rule.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ class JobEnvironment:
         identity: another one for each time that it is made.
         torches: the base's torch and what belongs to it: name -> version. Empty where no GPU depends on them.
         index: where others that suit this torch can be had.
+        has_pip: pip can be imported in it.
     """
 
     base: str
     identity: str
     torches: dict[str, str] = field(default_factory=dict)
     index: str = ""
+    has_pip: bool = False
 
 
 def folder_of(layout: Layout) -> Path:
@@ -59,27 +61,32 @@ def read_job_environment(layout: Layout) -> JobEnvironment | None:
     return JobEnvironment(**content) if content and folder_of(layout).exists() else None
 
 
-def ensure_job_environment(layout: Layout, machine: MachineConfig, *, with_pip: bool) -> JobEnvironment | None:
-    """Make it where it isn't there, or was made on another Python; None at home.
+def ensure_job_environment(
+    layout: Layout, machine: MachineConfig, *, python: str = "", with_pip: bool
+) -> JobEnvironment | None:
+    """Make it where it isn't there, or was made on another Python; None at home where the laptop names no Python.
 
     Args:
         layout: the machine's folder.
         machine: its `path` is where the image's torch was found.
-        with_pip: pip is brought where the image has none, which may take a network.
+        python: on top of which it is made; empty for the one that is found here.
+        with_pip: pip is brought where that Python has none, which may take a network.
 
     Raises:
         AgentError: it can't be made, or has no pip.
     """
-    if machine.provider == LOCAL:
+    if machine.provider == LOCAL and not python:
         return None
     torch = read_torch(layout)
-    base = torch.python if torch else find_python(machine)
-    present = read_job_environment(layout)
-    made = present if present is not None and present.base == base else _make(layout, base, torch)
-    programs = folder_of(layout) / "bin"
-    if with_pip and not (programs / "pip").exists():
+    base = python or (torch.python if torch else find_python(machine))
+    made = read_job_environment(layout)
+    if made is None or made.base != base:
+        made = _make(layout, base, torch)
+    if with_pip and not made.has_pip:
         # Last: an environment without pip is better than none.
-        ensure_pip(programs / "python", environment())
+        ensure_pip(folder_of(layout) / "bin/python", environment())
+        made = dataclasses.replace(made, has_pip=True)
+        write_json(layout.note("env"), dataclasses.asdict(made))
     return made
 
 
@@ -90,7 +97,8 @@ def _make(layout: Layout, base: str, torch: Torch | None) -> JobEnvironment:
     make_virtual_environment(folder, facts)
     if shutil.which("uv") is None:
         offer_uv(folder / "bin")
-    made = JobEnvironment(base, secrets.token_hex(8), *_plan_constraints(torch, facts))
+    torches, index = _plan_constraints(torch, facts)
+    made = JobEnvironment(base, secrets.token_hex(8), torches, index, facts.has_pip)
     (folder / _CONSTRAINTS).write_text(render_constraints(made))
     write_json(layout.note("env"), dataclasses.asdict(made))
     return made

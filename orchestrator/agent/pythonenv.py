@@ -36,6 +36,7 @@ from {module} import {first}
 if __name__ == "__main__":
     sys.exit({function}())
 """
+# Where there is no pip, this fails: the next one on PATH would install into another environment.
 _PIP = """#!/bin/sh
 exec {python} -m pip "$@"
 """
@@ -72,9 +73,14 @@ class PythonFacts:
     torches: Mapping[str, Package] = field(default_factory=dict)
 
     @property
+    def minor(self) -> str:
+        """The version as programs have it in their names, such as 3.12."""
+        return ".".join(self.version.split(".")[:2])
+
+    @property
     def library(self) -> str:
         """Where a virtual environment of this version has its packages."""
-        return f"lib/python{'.'.join(self.version.split('.')[:2])}/site-packages"
+        return f"lib/python{self.minor}/site-packages"
 
 
 def ask_python(python: str, env: Mapping[str, str]) -> PythonFacts:
@@ -115,7 +121,8 @@ def make_virtual_environment(folder: Path, base: PythonFacts) -> None:
         f"home = {home}\ninclude-system-site-packages = {sees_system}\nversion = {base.version}\n"
     )
     (aside / "bin/python").symlink_to(base.executable)
-    (aside / "bin/python3").symlink_to("python")
+    for name in ("python3", f"python{base.minor}"):
+        (aside / "bin" / name).symlink_to("python")
     if base.sites:
         # By this function, so that what such a folder adds by .pth files of its own is there, too.
         lines = [f"import site; site.addsitedir({path!r})\n" for path in base.sites]
@@ -150,8 +157,7 @@ def _write_scripts(folder: Path, python: Path, base: PythonFacts) -> None:
         if _NAME.fullmatch(name) and _TARGET.fullmatch(target) and not name.startswith("python"):
             first = function.partition(".")[0]
             texts[name] = _SCRIPT.format(python=quoted, module=module, first=first, function=function)
-    if base.has_pip:
-        texts |= dict.fromkeys(("pip", "pip3"), _PIP.format(python=quoted))
+    texts |= dict.fromkeys(("pip", "pip3", f"pip{base.minor}"), _PIP.format(python=quoted))
     for name, text in texts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

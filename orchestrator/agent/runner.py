@@ -165,10 +165,16 @@ class Runner:
         return code
 
     def _prepare_python(self) -> None:
-        """Make the environment that `setup` installs into; without one a command finds the image's, as it is."""
+        """Make the environment that `setup` installs into; without one a command finds the image's, as it is.
+
+        At home there must be one: what a command would find is the user's own, or kedge's.
+        """
+        python, with_pip = self._config.python, bool(self._config.setup.strip())
         try:
-            ensure_job_environment(self._layout, self._machine, with_pip=bool(self._config.setup.strip()))
+            ensure_job_environment(self._layout, self._machine, python=python, with_pip=with_pip)
         except (AgentError, OSError) as err:
+            if python and read_job_environment(self._layout) is None:
+                raise
             self._remark(f"setup can't install Python packages: {err}".replace("\n", ";"))
 
     def _set_up(self, release: Path) -> int:

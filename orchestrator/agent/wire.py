@@ -67,6 +67,7 @@ class RunConfig:
     python_path: tuple[str, ...] = ()
     keep: bool = False
     sources: tuple[DataSource, ...] = ()
+    python: str = ""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ def _takes_lines(plan: Plan) -> list[str]:
         return []
     volumes = [f"{each.name} at {each.target} ({each.size_gib:,} GiB, {each.at_end})" for each in takes.volumes]
     named = {
+        "setup": _script_lines(takes.setup),
+        "python": [_from_here(takes.python)] if takes.python else [],
         "secrets": takes.secrets,
         "from this shell": takes.inherited,
         "volumes": volumes,
@@ -92,7 +94,15 @@ def _takes_lines(plan: Plan) -> list[str]:
         "reached through": [takes.jump_host] if takes.jump_host else [],
         "this computer runs, to reach it": [takes.proxy_command] if takes.proxy_command else [],
     }
-    return [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
+    return [clean_line(f"{what}: {', '.join(names)}") for what, names in named.items() if names]
+
+
+def _script_lines(script: str) -> list[str]:
+    """Show a script's first line, and say how many there are."""
+    lines = [line.strip() for line in script.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    more = len(lines) - 1
+    rest = f"and {more} more line{'s' if more > 1 else ''}"
+    return [*lines[:1], *([rest] if more > 0 else [])]
 
 
 def _price_lines(plan: Plan) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from orchestrator.core.disk import Disk, plan_disk
+from orchestrator.core.interpreter import JobPython
 from orchestrator.core.offer import Accelerators
 from orchestrator.core.site import Site
 
@@ -236,6 +237,7 @@ class LaunchSpec:
         recover: a machine that is taken away is replaced, by the command that launches or by `recover`.
         until: when a run that is recovered must be over, whatever machines it has; None for no such instant.
         ssh_from: who may reach its machines over SSH, as CIDR; empty for the present address of whoever acts on it.
+        python: of this computer, on top of which the job's environment is made; None on clouds, and without a command.
     """
 
     run_id: str
@@ -248,6 +250,7 @@ class LaunchSpec:
     recover: bool = False
     until: datetime | None = None
     ssh_from: str = ""
+    python: JobPython | None = None
 
     @property
     def resources(self) -> Resources:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.errors import UnreachableError
+from orchestrator.core.interpreter import ON_A_CLOUD, JobPython
 from orchestrator.core.job import LaunchSpec, VolumeSpec
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
@@ -70,6 +71,9 @@ class Takes:
         checkpoints: where it writes them; empty for kedge's own folder.
         jump_host: through which the machine is reached; empty for none.
         proxy_command: what this computer runs to reach the machine; empty for nothing.
+        setup: the script that is run first; empty for none.
+        python: which Python `setup` and `run` have, in words; empty without a command.
+        overlaid: this computer's Python, on top of which their environment is made; None on clouds.
     """
 
     secrets: tuple[str, ...] = ()
@@ -79,6 +83,9 @@ class Takes:
     checkpoints: str = ""
     jump_host: str = ""
     proxy_command: str = ""
+    setup: str = ""
+    python: str = ""
+    overlaid: JobPython | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +146,9 @@ def plan_takes(spec: LaunchSpec) -> Takes:
         checkpoints=job.checkpoints,
         jump_host=site.jump_host,
         proxy_command=site.proxy_command,
+        setup=job.setup,
+        python=(spec.python.describe() if spec.python else ON_A_CLOUD) if job.run else "",
+        overlaid=spec.python,
     )
 
 

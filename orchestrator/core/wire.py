@@ -49,6 +49,8 @@ class RunConfig:
         python_path: folders, relative to the code, put on PYTHONPATH.
         keep: leave the machine to its deadline when the command is over.
         sources: what the machine fetches by itself; the tokens for it are among the secrets.
+        python: of this computer, on top of which the command's environment is made; empty on clouds, whose machines
+            find their own.
     """
 
     run: str
@@ -70,6 +72,7 @@ class RunConfig:
     python_path: tuple[str, ...] = ()
     keep: bool = False
     sources: tuple[DataSource, ...] = ()
+    python: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

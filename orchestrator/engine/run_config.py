@@ -47,6 +47,7 @@ def run_config(
         python_path=(".",) if job.bundled_trainer else (),
         keep=spec.keep,
         sources=(*_fetched(job), *staged),
+        python=spec.python.path if spec.python else "",
     )
 
 

@@ -185,12 +185,37 @@ def test_the_environment_is_made_once(make_machine: Callable[..., Box], tmp_path
     assert (box.root / "results/output/setups").read_text() == "x\nx\n"
 
 
-def test_a_machine_at_home_has_no_environment_of_its_own(make_box: MakeBox) -> None:
-    """`local` uses the environment that kedge was started from."""
+def test_a_machine_at_home_has_the_python_that_the_laptop_names(make_box: MakeBox, tmp_path: Path) -> None:
+    """The user's own environment can be imported, and installers write elsewhere; no GPU's torch is watched."""
+    mine = make_image(tmp_path / "my env", pip=False)
+    before = sorted(mine.parent.rglob("*"))
     box = make_box()
-    assert outcome(box, 'echo "env: ${VIRTUAL_ENV-}"', setup="true") == "succeeded"
-    assert not (box.root / "env").exists()
+    show = 'python -c "import sys, torch; print(sys.prefix, torch.__file__)"; command -v python3.* pip pip3'
+    assert outcome(box, show, setup="python -m pip --version", python=f"{mine}/python") == "succeeded", box.log()
+    assert f" {box.root}/env {mine.parent}/lib/" in box.log()
+    assert f" {box.root}/env/bin/pip\n" in box.log()
+    assert sorted(path for path in mine.parent.rglob("*") if "__pycache__" not in str(path)) == before
     assert not (box.root / "trace.sh").exists()
+
+
+def test_a_machine_at_home_never_falls_back_to_another_python(make_box: MakeBox, tmp_path: Path) -> None:
+    """What PATH would find next is the user's own environment, or kedge's: nothing may be installed there."""
+    box = make_box()
+    assert outcome(box, "echo started", setup="echo set up", python=str(tmp_path / "gone/bin/python")) == "failed"
+    assert " set up\n" not in box.log()
+    assert f"{tmp_path}/gone/bin/python doesn't describe itself" in box.ask("report")["command"]["reason"]
+
+
+def test_a_pip_that_is_missing_is_not_taken_from_elsewhere(make_box: MakeBox, tmp_path: Path) -> None:
+    """An environment that uv made has none, and the next one on PATH installs into its own."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/pip").write_text("#!/bin/sh\necho the wrong one\n")
+    (tmp_path / "bin/pip").chmod(0o755)
+    box = make_box()
+    box.env["PATH"] = f"{tmp_path}/bin:{box.env['PATH']}"
+    mine = make_image(tmp_path / "mine", pip=False)
+    assert outcome(box, "pip install toy", python=f"{mine}/python") == "failed"
+    assert "No module named pip" in box.log()
 
 
 def test_a_shell_on_the_machine_finds_what_the_run_does(make_machine: Callable[..., Box], tmp_path: Path) -> None:

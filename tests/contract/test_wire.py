@@ -59,6 +59,7 @@ CONFIG = wire.RunConfig(
     gpus_per_node=8,
     unit="[Service]",
     python_path=("src",),
+    python="/home/me/.venv/bin/python",
     sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces", index="ab" * 32),),
 )
 MACHINE = wire.MachineConfig(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from orchestrator.cli import plans
 from orchestrator.core.actions import AwaitMachine
+from orchestrator.core.interpreter import JobPython, PythonOrigin
 from orchestrator.core.job import Job, LaunchSpec, Resources, VolumeSpec
 from orchestrator.core.plan import Plan, plan_takes
 from orchestrator.core.site import Site
@@ -23,9 +25,14 @@ JOB = Job(
 )
 
 
-def shown(provider: str) -> str:
+PYTHON = JobPython(
+    path="/home/me/.venv/bin/python", version="3.12.3", origin=PythonOrigin.ACTIVE, environment="/home/me/.venv"
+)
+
+
+def shown(provider: str, job: Job = JOB, python: JobPython | None = None) -> str:
     """Print a plan as people see it."""
-    spec = LaunchSpec(run_id="toy-1", provider=provider, job=JOB)
+    spec = LaunchSpec(run_id="toy-1", provider=provider, job=job, python=python)
     plan = Plan(run_id="toy-1", actions=(AwaitMachine(machine_id="toy-1-m1"),), takes=plan_takes(spec))
     file = io.StringIO()
     plans.plan(Console(file=file, width=200), spec, plan)
@@ -39,6 +46,31 @@ def test_a_plan_names_what_the_job_is_given() -> None:
     assert "from this shell: WANDB_API_KEY\n" in text
     assert "volumes: sets at disk (1,500 GiB, keep)\n" in text
     assert "outputs: out, ckpt\n" in text
+
+
+def test_a_plan_shows_what_setup_runs_and_which_python() -> None:
+    """Of a long script its first line and its length; on a cloud what is known before there is a machine."""
+    job = replace(JOB, setup="# once\npip install -r requirements.txt\n\nmake data\nmake\n", run="python train.py")
+    text = shown("local", job, PYTHON)
+    assert "setup: pip install -r requirements.txt, and 2 more lines\n" in text
+    assert "python: 3.12.3, an overlay on /home/me/.venv (active in this shell), which is only read\n" in text
+    assert "python: an overlay on the machine's own, the one whose torch sees the GPUs" in shown("aws", job)
+    assert "python" not in shown("aws"), "nothing runs"
+
+
+def test_scripts_are_told_the_same_of_setup_and_python() -> None:
+    """Whole, and in parts."""
+    spec = LaunchSpec(run_id="toy-1", provider="local", job=replace(JOB, setup="a\nb", run="c"), python=PYTHON)
+    takes = plans.plan_as_data(Plan(run_id="toy-1", actions=(), takes=plan_takes(spec)))["takes"]
+    assert takes["setup"] == "a\nb"
+    assert takes["python"] == PYTHON.describe()
+    assert takes["overlaid"] == {
+        "path": "/home/me/.venv/bin/python",
+        "version": "3.12.3",
+        "origin": "active",
+        "environment": "/home/me/.venv",
+        "has_torch": False,
+    }
 
 
 def test_a_plan_shows_what_this_computer_would_run() -> None:

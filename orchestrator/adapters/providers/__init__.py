@@ -35,6 +35,7 @@ class Entry:
         options: keyword arguments of `make`, `make_probes` and `look_at_guard`.
         stages: its machines may take code from an object store.
         bills_when_off: a machine that is powered off costs as much as one that runs.
+        is_here: its machines are this computer, and see the user's own environments.
         wishes: a module below this package whose `refuse_unsupported(resources)` says no before anything is contacted.
     """
 
@@ -43,6 +44,7 @@ class Entry:
     options: Mapping[str, object] = field(default_factory=dict)
     stages: bool = False
     bills_when_off: bool = False
+    is_here: bool = False
     wishes: str = ""
 
 
@@ -66,7 +68,7 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
 
 
 PROVIDERS = {
-    "local": Entry(module="local.provider", checks="local.checks"),
+    "local": Entry(module="local.provider", checks="local.checks", is_here=True),
     "aws": Entry(module="aws.provider", checks="aws.checks", stages=True, wishes="aws.partitions"),
     "do": _digitalocean(
         "do",

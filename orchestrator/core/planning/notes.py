@@ -13,6 +13,11 @@ _SUDO = (
     "deletes machines, change the agent, and stop the timer that ends the machine at its deadline"
 )
 
+_NO_TORCH = (
+    "the bundled trainer needs torch, which neither this Python has nor kedge's own: let `setup` install it, or "
+    "activate an environment with torch"
+)
+
 
 def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: tuple[Action, ...]) -> tuple[str, ...]:
     """Say what becomes of results, machines and volumes, and what bounds the cost."""
@@ -35,6 +40,8 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append("results end with the machine: fetch them before the deadline")
     if job.run:
         notes.append(_recovery_note(spec, ending))
+    if spec.python and job.bundled_trainer and not spec.python.has_torch:
+        notes.append(_NO_TORCH)
     if job.sudo:
         notes.append(_SUDO)
     notes.extend(_fetch_notes(job))

@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import pwd
-import shlex
 import tarfile
 from pathlib import Path
 
@@ -56,10 +55,8 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
     make_private_folder(Path(facts.sockets))
     write_atomically(folder.root / "authorized_keys", f"{order.authorized_key.strip()}\n".encode())
     write_atomically(folder.sshd_config, os.fsencode(_render_sshd_config(folder)))
-    bin_folder = folder.root / "bin"
-    make_folder(bin_folder)
-    path = _python_path(facts, bin_folder)
-    config = _machine_config(folder, facts, order.store_url, path)
+    make_folder(folder.root / "bin")
+    config = _machine_config(folder, facts, order.store_url)
     write_atomically(folder.root / "machine.json", msgspec.json.encode(config))
     _unpack(order.agent_archive, folder.root / "agent")
 
@@ -103,17 +100,7 @@ def _is_locked_root() -> bool:
     return any(row[0] == "root" and row[1].startswith("!") for row in rows)
 
 
-def _python_path(facts: Facts, bin_folder: Path) -> tuple[str, ...]:
-    """Return the folders that make `python` kedge's own interpreter; a Debian may have only `python3`."""
-    home = Path(facts.python).parent
-    if (home / "python").exists():
-        return (str(home),)
-    wrapper = bin_folder / "python"
-    write_atomically(wrapper, f'#!/bin/sh\nexec {shlex.quote(facts.python)} "$@"\n'.encode(), mode=0o755)
-    return (str(bin_folder), str(home))
-
-
-def _machine_config(folder: MachineFolder, facts: Facts, store_url: str, path: tuple[str, ...]) -> MachineConfig:
+def _machine_config(folder: MachineFolder, facts: Facts, store_url: str) -> MachineConfig:
     return MachineConfig(
         machine=folder.id,
         run=facts.run_id,
@@ -126,7 +113,6 @@ def _machine_config(folder: MachineFolder, facts: Facts, store_url: str, path: t
         end_command=tuple(module_argv(facts, folder, "ending")),
         sockets=facts.sockets,
         ship_every=_SHIP_SECONDS,
-        path=path,
     )
 
 
