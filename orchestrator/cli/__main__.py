@@ -13,8 +13,12 @@ def main() -> None:
         return
     # What is imported stays: looking for garbage among it costs a twentieth of a short command.
     gc.disable()
-    from orchestrator.cli import program
+    try:
+        from orchestrator.cli import program
+    except ImportError as err:
+        from orchestrator.cli.checkup import complain_of_installation
 
+        sys.exit(complain_of_installation(err))
     gc.freeze()
     gc.enable()
     program.main()

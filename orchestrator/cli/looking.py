@@ -89,13 +89,21 @@ def doctor(
       kedge doctor --provider aws --gpu t4 --region eu-west-1
       kedge doctor --provider amd --gpu mi300x
     """
+    from orchestrator.adapters.installation import look_at_installation
+    from orchestrator.cli.checkup import print_checkup
+    from orchestrator.core.checkup import Verdict
+
+    installation = look_at_installation() if provider is None else ()
+    if any(check.verdict is Verdict.FAILED for check in installation):
+        # The rest may not even load.
+        print_checkup(installation, as_json=json)
+
     from orchestrator.adapters.jobfile.flags import Overrides
     from orchestrator.app.checking import check_up
     from orchestrator.app.root import App
-    from orchestrator.cli import render
 
     overrides = Overrides(provider=provider, gpu=gpu, region=region, use_spot=True if spot else None)
-    render.checkup(check_up(App(), overrides), as_json=json)
+    print_checkup((*installation, *check_up(App(), overrides)), as_json=json)
 
 
 @task(help={"install": "put the Include line into your own SSH configuration"}, auto_shortflags=False)

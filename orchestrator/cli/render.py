@@ -14,7 +14,6 @@ import msgspec
 
 from orchestrator.cli.standing_line import load_words, progress_words
 from orchestrator.cli.table import Table
-from orchestrator.core.checkup import Verdict
 from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.ledger import RunStage
@@ -24,16 +23,12 @@ from orchestrator.core.units import format_bytes, format_duration, format_usd
 if TYPE_CHECKING:
     from orchestrator.adapters.jobfile.listing import JobListing
     from orchestrator.app.looking import RunCost
-    from orchestrator.core.checkup import Check
     from orchestrator.core.job import LaunchSpec
     from orchestrator.core.ledger import RunRecord
     from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
     from orchestrator.core.report import Command, MachineReport
     from orchestrator.engine.recorded import RunStatus
-
-
-_MARKS = {Verdict.OK: "ok", Verdict.WARNING: "?", Verdict.FAILED: "!!"}
 
 
 def print_json(data: object) -> None:
@@ -259,19 +254,6 @@ def _cost_as_data(cost: RunCost) -> dict[str, Any]:
         "seconds": sum(rental.duration(cost.now).total_seconds() for rental in cost.rentals),
         "machines": cost.rentals,
     }
-
-
-def checkup(found: Sequence[Check], *, as_json: bool) -> None:
-    """Print what was checked, and how to mend what isn't right."""
-    if as_json:
-        print_json(found)
-    else:
-        table = Table("", "what", "found", "how to fix it")
-        for check in found:
-            table.add_row(_MARKS[check.verdict], check.name, check.found, check.fix)
-        table.print()
-    if any(check.verdict is Verdict.FAILED for check in found):
-        raise SystemExit(1)
 
 
 def ssh_config(path: Path, *, installed: bool | None) -> None:
