@@ -76,6 +76,16 @@ class Layout(NamedTuple):
         return self.results / "checkpoints"
 
     @property
+    def left_behind(self) -> Path:
+        """Copies of what the command wrote beside its outputs."""
+        return self.results / "left-behind"
+
+    @property
+    def left_behind_file(self) -> Path:
+        """What there was of it, LeftBehind."""
+        return self.results / "left-behind.json"
+
+    @property
     def log_file(self) -> Path:
         """The one log: every attempt, stop and restart, on this machine and those before it."""
         return self.results / "run.log"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .files import read_json, write_json
 from .layout import Layout
-from .results import APPENDED
+from .results import APPENDED, is_left_behind
 from .runlog import RunLog
 from .shipping import blob_key, read_manifest, unit_of
 from .store import ObjectStore, open_store
@@ -103,7 +103,10 @@ def _in_order(rows: Iterable[dict[str, Any]], log: RunLog) -> list[_Entry]:
             entries.append(_parse(row))
         except _UnfitError as err:
             _tell(log, row.get("path"), err)
-    return sorted(entries, key=lambda entry: (bool(entry.link), not unit_of(entry.path), entry.path))
+    return sorted(
+        entries,
+        key=lambda entry: (bool(entry.link), not unit_of(entry.path), is_left_behind(entry.path), entry.path),
+    )
 
 
 def _parse(row: dict[str, Any]) -> _Entry:

@@ -53,6 +53,11 @@ def is_temporary(path: str) -> bool:
     return any(_TEMPORARY.fullmatch(part) for part in path.split("/"))
 
 
+def is_left_behind(path: str) -> bool:
+    """Say whether a path is that of a copy of what the command wrote beside its outputs (leftbehind.py)."""
+    return path.startswith("left-behind/")
+
+
 def scan(results: Path) -> list[Found]:
     """List the finished files, and links to something among them, sorted."""
     return [found for found in survey(results) if not found.unfit]

@@ -19,6 +19,7 @@ from .errors import AgentError
 from .files import read_json, try_lock, write_atomically, write_json
 from .jobenv import ensure_job_environment, read_job_environment
 from .layout import Layout
+from .leftbehind import keep_left_behind, time_to_keep
 from .links import apply_links
 from .parse import read_machine_config
 from .pump import Echo
@@ -69,6 +70,8 @@ class Runner:
         self._signals = Signals()
         self._saved = True
         self._failure = RUNNER_DIED
+        # Of a runner that died, the command may have.
+        self._has_begun = bool(before.release)
         lifetime = self._machine.deadline - self._machine.created
         self._store_until = time.monotonic() + min(_STORE_MOST_SECONDS, lifetime * _STORE_SHARE)
         pid = os.getpid()
@@ -120,6 +123,9 @@ class Runner:
     def _run_scripts(self) -> int:
         self._restore()
         release = releases.current_or_empty(self._layout)
+        if self._state.release != release.name:
+            # Code was sent since the attempt before: nobody looks into its folder after that.
+            self._keep_left_behind()
         self._state = replace(self._state, release=release.name)
         releases.make_own(release)
         apply_links(self._layout, self._config, release)
@@ -129,6 +135,7 @@ class Runner:
         if code != 0 or self._signals.stop:
             return code
         self._remark(f"started, attempt {self._progress()}")
+        self._has_begun = True
         code = self._script("command", self._config.command, release, RUNNING)
         self._failure = f"exit code {code}"
         return code
@@ -229,8 +236,22 @@ class Runner:
     def _stop_reason(self) -> str:
         return str(read_json(self._layout.note("stop")).get("reason") or self._signals.stop)
 
+    def _keep_left_behind(self) -> None:
+        """Keep what the command wrote beside its outputs; whatever goes wrong with that, its end stays what it is."""
+        release = self._layout.releases / self._state.release
+        if not self._has_begun or not self._state.release or not release.is_dir() or release.is_symlink():
+            return
+        until = time_to_keep(self._layout, self._machine, self._config.grace, is_stopped=bool(self._signals.stop))
+        try:
+            remark = keep_left_behind(self._layout, self._machine, self._config, release, until)
+        except (OSError, AgentError) as err:
+            remark = f"what was written outside `outputs` is not kept: {err}".replace("\n", ";")
+        if remark:
+            self._remark(remark)
+
     def _finish(self, outcome: str, reason: str) -> str:
-        # The remark first: whoever sees that it is over must find the log complete.
+        # Both first: whoever sees that it is over must find all results, and the log complete.
+        self._keep_left_behind()
         self._remark(f"{outcome}: {reason}" if reason else outcome)
         self._turn(outcome, reason)
         return outcome

@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import AgentError
 from .layout import Layout
-from .results import APPENDED, Found, survey
+from .results import APPENDED, Found, is_left_behind, survey
 from .runlog import RunLog
 from .store import ObjectStore
 from .wire import Command, MachineConfig, Shipped, instant, to_json
@@ -57,12 +57,26 @@ class Shipper:
             OSError: the store or a file can't be used.
         """
         previous = self._previous()
-        entries = self._entries(previous, complete, final=final)
+        files, held_back = self._choose(complete, final=final)
+        late = {found for found in files if is_left_behind(found.path) and _key(found) not in self._known}
+        entries = [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
+        entries += self._entries([found for found in files if found not in late], previous)
+        if late:
+            # It may be much, and is worth less: a machine that ends meanwhile has all the rest in the store.
+            before = [previous[found.path] for found in late if found.path in previous]
+            self._publish([*entries, *before], command, began)
+            entries += self._entries(sorted(late, key=lambda found: found.path), previous)
         present = self._store.keys(BLOBS)
+        # What ended meanwhile is none of a pass that began before: whoever waits for the end compares this with it.
+        shipped = self._publish(entries, command, time.time() if final else began)
+        for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
+            self._store.delete(blob)
+        return shipped
+
+    def _publish(self, entries: list[Entry], command: Command, shipped_at: float) -> Shipped:
+        """Replace the manifest; all that it names is in the store."""
         self._refuse_if_superseded(read_manifest(self._store))
         checkpoint = newest_unit(entries)
-        # What ended meanwhile is none of a pass that began before: whoever waits for the end compares this with it.
-        shipped_at = time.time() if final else began
         manifest = {
             "time": shipped_at,
             "machine": self._machine.machine,
@@ -72,8 +86,6 @@ class Shipper:
             "files": entries,
         }
         self._store.write(MANIFEST, json.dumps(manifest).encode())
-        for blob in present - {blob_key(entry["sha256"]) for entry in entries}:
-            self._store.delete(blob)
         return Shipped(time=shipped_at, checkpoint=checkpoint)
 
     def _previous(self) -> dict[str, Entry]:
@@ -85,17 +97,23 @@ class Shipper:
         if float(manifest.get("created", 0)) > self._machine.created:
             raise AgentError(f"machine {manifest.get('machine')} has taken this run over: nothing is shipped")
 
-    def _entries(self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool) -> list[Entry]:
-        entries = []
+    def _choose(self, complete: frozenset[str], *, final: bool) -> tuple[list[Found], set[str]]:
+        """List what is to be copied, and the checkpoints of which the copies in the store are kept as they are."""
+        chosen = []
         held_back = set()
         for found in survey(self._layout.results):
             if found.unfit:
                 self._tell_unfit(found)
             elif found.unit and not final and found.unit not in complete:
                 held_back.add(found.unit)
-            elif entry := self._entry(found, previous.get(found.path)):
-                entries.append(entry)
-        return entries + [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
+            else:
+                chosen.append(found)
+        return chosen, held_back
+
+    def _entries(self, files: list[Found], previous: dict[str, Entry]) -> list[Entry]:
+        """Put files into the store, and describe them for the manifest."""
+        entries = (self._entry(found, previous.get(found.path)) for found in files)
+        return [entry for entry in entries if entry]
 
     def _entry(self, found: Found, previous: Entry | None) -> Entry | None:
         entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": instant(found.mtime_ns / 1e9)}
@@ -119,7 +137,7 @@ class Shipper:
         return {"sha256": self._known[key]}
 
     def _put(self, found: Found, previous: Entry | None) -> str:
-        key = (found.path, found.bytes, found.mtime_ns, found.inode)
+        key = _key(found)
         if key in self._known:
             return self._known[key]
         sha256 = self._digest(found)
@@ -197,6 +215,11 @@ def newest_unit(entries: list[Entry]) -> str:
         if unit and "link" not in entry:
             written[unit] = max(written.get(unit, 0.0), entry["mtime"])
     return max(written, key=lambda unit: (written[unit], unit), default="")
+
+
+def _key(found: Found) -> tuple[str, int, int, int]:
+    """Return what tells a file's content from a later one of the same path."""
+    return (found.path, found.bytes, found.mtime_ns, found.inode)
 
 
 def _is_another(path: Path, found: Found) -> bool:

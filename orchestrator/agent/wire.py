@@ -26,6 +26,9 @@ TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
 AWS = "aws"
 LOCAL = "local"
 
+LEFT_BEHIND_BYTES = 1_000_000_000
+LEFT_BEHIND_OVER_SSH_BYTES = 100_000_000
+
 LATEST = 16_725_225_600.0
 """The latest time that the laptop takes, in Unix seconds (core/decoding.py)."""
 DEPTH = 16
@@ -68,6 +71,7 @@ class RunConfig:
     keep: bool = False
     sources: tuple[DataSource, ...] = ()
     python: str = ""
+    left_behind: int | None = None
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,28 @@ class ResultFile:
     sha256: str
     link: str = ""
     left_out: str = ""
+
+
+@dataclass(frozen=True)
+class LeftFile:
+    """A file that a command wrote beside its outputs."""
+
+    path: str
+    bytes: int
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What a command wrote beside its outputs; the laptop's report.py says what each field means."""
+
+    files: int = 0
+    bytes: int = 0
+    kept: int = 0
+    kept_bytes: int = 0
+    named: tuple[LeftFile, ...] = ()
+    empty: tuple[str, ...] = ()
+    is_whole: bool = True
 
 
 def instant(seconds: float) -> float:

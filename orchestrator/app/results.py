@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from orchestrator.adapters.files import require_no_link, write_atomically
+from orchestrator.adapters.files import read_small, require_no_link, write_atomically
 from orchestrator.adapters.homes import MARK, RESULTS
-from orchestrator.core.errors import BadRequestError
+from orchestrator.core.decoding import ANSWER_BYTES
+from orchestrator.core.errors import BadRequestError, NonsenseError
+from orchestrator.core.report import LeftBehind, parse_left_behind
 
 _HIDDEN = ".gitignore"
+_LEFT_BEHIND = "left-behind.json"
 _MARKED = b"Results of kedge's runs: machines have named and written all that lies here.\n"
 
 
@@ -60,6 +63,20 @@ def prepare_results(destination: Path, cwd: Path) -> None:
         write_atomically(destination.parent / _HIDDEN, b"*\n", mode=0o644)
     else:
         write_atomically(destination / MARK, _MARKED, mode=0o644)
+
+
+def read_left_behind(folder: Path) -> LeftBehind | None:
+    """Read what a run's command has left behind, in results that were fetched; None where the machine says nothing.
+
+    Nothing is told of a list that can't be read: the machine has written it, and the results stand without it.
+    """
+    path = folder / _LEFT_BEHIND
+    if path.is_symlink():
+        return None
+    try:
+        return parse_left_behind(read_small(path, limit=ANSWER_BYTES))
+    except (FileNotFoundError, BadRequestError, NonsenseError):
+        return None
 
 
 def _is_usual(destination: Path) -> bool:

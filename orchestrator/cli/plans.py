@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.app.results import read_left_behind
 from orchestrator.app.root import App
+from orchestrator.cli.left_behind import left_behind_lines
 from orchestrator.cli.render import shorten, to_plain
 from orchestrator.core.actions import describe, sign
 from orchestrator.core.cost import spent_usd
@@ -148,6 +150,9 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
         console.print(f"Run {spec.run_id}: {progress.command.state}", markup=False)
     for folder in fetched:
         console.print(f"Results: {shorten(folder)}", markup=False)
+        if (found := read_left_behind(Path(folder))) is not None:
+            for line in left_behind_lines(found, spec.job, shorten(folder)):
+                console.print(line, markup=False)
     console.print(f"Cost: {_spent(app, spec)}", markup=False)
     for machine in machines:
         console.print(

@@ -177,6 +177,7 @@ class Job:
         outputs: folders, relative to the working folder, that are results; they outlive a change of code.
         checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
             commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
+        left_behind_bytes: how much to keep of what the command writes elsewhere; None for the usual limit.
         budget_usd: the cap on the worst case; None for no cap.
         start: who starts the command on a new machine.
         recover: its runs are to be recovered, unless a flag says otherwise.
@@ -199,6 +200,7 @@ class Job:
     sudo: bool = False
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
+    left_behind_bytes: int | None = None
     deadline: timedelta = DEFAULT_DEADLINE
     budget_usd: Decimal | None = None
     supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)

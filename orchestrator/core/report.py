@@ -282,6 +282,49 @@ class ResultFile:
     left_out: Text = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFile:
+    """A file that a command wrote beside its outputs.
+
+    Attributes:
+        path: relative to the working folder.
+        left_out: why it isn't kept; empty where it is.
+    """
+
+    path: Path
+    bytes: Size
+    left_out: Text = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """What a command wrote beside its outputs, as of its last end: `left-behind.json` in its results.
+
+    Attributes:
+        kept: how many of the files are in `left-behind/`.
+        named: the newest of them.
+        empty: `outputs`, and the folder for checkpoints, that hold no file.
+        is_whole: the working folder was looked at to its end.
+    """
+
+    files: Count = 0
+    bytes: Size = 0
+    kept: Count = 0
+    kept_bytes: Size = 0
+    named: tuple[LeftFile, ...] = ()
+    empty: tuple[Path, ...] = ()
+    is_whole: bool = True
+
+
+def parse_left_behind(raw: bytes) -> LeftBehind:
+    """Parse `left-behind.json`.
+
+    Raises:
+        NonsenseError: it is something else.
+    """
+    return decode(raw, LeftBehind, what="its list of what was left behind")
+
+
 def parse_results(raw: bytes) -> tuple[ResultFile, ...]:
     """Parse what `kedge-agent manifest` printed.
 

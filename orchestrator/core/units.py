@@ -13,6 +13,8 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 _CENT = Decimal("0.01")
 _MOST_BYTES = 10**30
+_BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(b|kb|mb|gb|tb)?")
+_BYTES_OF = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def parse_duration(text: str) -> timedelta:
@@ -81,6 +83,22 @@ def format_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def parse_bytes(text: str) -> int:
+    """Parse `0`, `500MB`, `2 GB` or `1.5TB`, in decimal units.
+
+    Raises:
+        BadRequestError: not a number with a unit.
+    """
+    match = _BYTES.fullmatch(text.strip().lower())
+    if match is None or not (match[2] or not float(match[1])):
+        raise BadRequestError(
+            f"{text[:40]!r} is not a size",
+            why="a size is a number with a unit: kB, MB, GB or TB",
+            fix="write for example 500MB or 2GB, or 0",
+        )
+    return round(float(match[1]) * _BYTES_OF[match[2] or "b"])
 
 
 def hours(duration: timedelta) -> Decimal:

@@ -13,6 +13,11 @@ MIRRORED = "kedge-data://"
 TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
 """The variable in a job's `envs` that says which torch a machine installs (see BootOrder.torch_wheel)."""
 
+LEFT_BEHIND_BYTES = 1_000_000_000
+"""Kept of what a command writes beside its outputs, where an object store takes it and the job says nothing."""
+LEFT_BEHIND_OVER_SSH_BYTES = 100_000_000
+"""The same where it can only be copied home by whoever fetches, from a machine that bills meanwhile."""
+
 SUPPLIED = "supplied"
 """The last word of a machine that has taken what it was brought (see ports.Supplies)."""
 
@@ -51,6 +56,8 @@ class RunConfig:
         sources: what the machine fetches by itself; the tokens for it are among the secrets.
         python: of this computer, on top of which the command's environment is made; empty on clouds, whose machines
             find their own.
+        left_behind: how many bytes to keep of what the command writes beside its outputs; None for what suits the way
+            by which results travel.
     """
 
     run: str
@@ -73,6 +80,7 @@ class RunConfig:
     keep: bool = False
     sources: tuple[DataSource, ...] = ()
     python: str = ""
+    left_behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ def run_config(
         keep=spec.keep,
         sources=(*_fetched(job), *staged),
         python=spec.python.path if spec.python else "",
+        left_behind=job.left_behind_bytes,
     )
 
 

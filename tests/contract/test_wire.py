@@ -40,6 +40,8 @@ PAIRS = [
     (report.MachineReport, agent.MachineReport),
     (report.FollowEvent, agent.FollowEvent),
     (report.ResultFile, agent.ResultFile),
+    (report.LeftFile, agent.LeftFile),
+    (report.LeftBehind, agent.LeftBehind),
 ]
 CONFIG = wire.RunConfig(
     run="digits-1a2b",
@@ -61,6 +63,7 @@ CONFIG = wire.RunConfig(
     python_path=("src",),
     python="/home/me/.venv/bin/python",
     sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces", index="ab" * 32),),
+    left_behind=5_000_000,
 )
 MACHINE = wire.MachineConfig(
     machine="digits-1a2b-m1",
@@ -129,6 +132,12 @@ def test_both_sides_call_the_burn_in_and_the_torch_for_it_the_same() -> None:
     """The phase by whose name a machine is given up, and the variable in which a job says which torch it wants."""
     assert report.BURN_IN == agent.BURN_IN
     assert wire.TORCH_WHEEL == agent.TORCH_WHEEL
+
+
+def test_a_plan_names_the_limits_that_the_agent_keeps_to() -> None:
+    """How much is kept of what a command writes beside its outputs, where its job doesn't say."""
+    assert wire.LEFT_BEHIND_BYTES == agent.LEFT_BEHIND_BYTES
+    assert wire.LEFT_BEHIND_OVER_SSH_BYTES == agent.LEFT_BEHIND_OVER_SSH_BYTES
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from orchestrator.cli.render import print_json
 from orchestrator.core.cost import Rental, price_usd, spent_usd
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.units import format_bytes, format_duration, format_usd, parse_duration, parse_usd
+from orchestrator.core.units import (
+    format_bytes,
+    format_duration,
+    format_usd,
+    parse_bytes,
+    parse_duration,
+    parse_usd,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +62,21 @@ def test_money_that_is_no_amount_is_refused(text: str) -> None:
 def test_dollars_may_carry_their_sign() -> None:
     """Both ways of writing mean the same."""
     assert parse_usd("$10.50") == parse_usd("10.50") == Decimal("10.5")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0", 0), ("500MB", 500_000_000), ("1.5 gb", 1_500_000_000), ("20 B", 20), ("1TB", 10**12)]
+)
+def test_a_size_is_a_number_with_a_unit(text: str, count: int) -> None:
+    """Upper or lower case; nothing needs none."""
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "5", "-1GB", "GB", "1GiB", "1PB", "1e3MB", "nan"])
+def test_a_size_that_could_mean_anything_is_refused(text: str) -> None:
+    """A bare number could be bytes or gigabytes."""
+    with pytest.raises(BadRequestError, match="size"):
+        parse_bytes(text)
 
 
 def test_bytes_are_printed_with_decimal_units() -> None:

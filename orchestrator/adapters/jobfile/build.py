@@ -112,6 +112,7 @@ class _Builder:
             sudo=decide_sudo(self._written, self._last("sudo"), (("setup", setup), ("run", run))),
             outputs=self._last("outputs") or (),
             checkpoints=self._last("checkpoints") or "",
+            left_behind_bytes=self._last("left_behind"),
             deadline=self._last("deadline") or DEFAULT_DEADLINE,
             budget_usd=self._last("budget"),
             supervisor=SupervisorSpec(**self._merged("supervisor")),

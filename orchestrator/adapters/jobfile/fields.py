@@ -34,6 +34,7 @@ from orchestrator.adapters.jobfile.wishes import (
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import AtEnd, StartFrom, SupervisorKind
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.units import parse_bytes
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -151,6 +152,11 @@ DiskSize = Annotated[
     int,
     _of_text(parse_disk_size),
     WithJsonSchema({"type": ["integer", "string"], "pattern": r"^[0-9]+([GgTt][Ii]?[Bb]?)?$", "minimum": 1}),
+]
+Bytes = Annotated[
+    int,
+    _of_text(parse_bytes),
+    WithJsonSchema({"type": ["integer", "string"], "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([KkMmGgTt]?[Bb])?\s*$"}),
 ]
 Kind = Annotated[
     SupervisorKind,

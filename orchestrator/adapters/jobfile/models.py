@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from orchestrator.adapters.jobfile.fields import (
+    Bytes,
     DiskSize,
     Dollars,
     Duration,
@@ -325,6 +326,12 @@ class ModePart(_Part, title="mode"):
         default=None,
         description="Where `run` writes checkpoints, if it doesn't read KEDGE_CHECKPOINT_DIR.",
         examples=["checkpoints"],
+    )
+    left_behind: Bytes | None = Field(
+        default=None,
+        description="How much of what `run` writes elsewhere than in `outputs` and `checkpoints` is kept under "
+        "left-behind/, newest first; 0 keeps nothing; default: 1GB with an object store, 100MB without one.",
+        examples=["5GB", 0],
     )
     deadline: Duration | None = Field(
         default=None,

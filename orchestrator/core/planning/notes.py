@@ -7,6 +7,8 @@ from orchestrator.core.credentials import own_credentials
 from orchestrator.core.job import AtEnd, Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Ending, Observed
+from orchestrator.core.units import format_bytes
+from orchestrator.core.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
 
 _SUDO = (
     "`sudo`: the job's user can become root on a cloud's machine: read what only root may, such as a token that "
@@ -34,6 +36,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append("no budget is set (--budget refuses what may cost more)")
     notes.extend(_credential_notes(job))
     notes.extend(_next_offer_notes(job, actions))
+    notes.extend(_left_behind_notes(job, observed))
     if job.run and observed.keeps_results:
         notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
     elif job.run:
@@ -56,6 +59,18 @@ def teardown_notes(observed: Observed) -> tuple[str, ...]:
         kept = "the object store's copy is fetched" if observed.keeps_results else "nothing can be fetched from it"
         return (f"the machine doesn't answer: {kept}",)
     return ()
+
+
+def _left_behind_notes(job: Job, observed: Observed) -> list[str]:
+    """Say what becomes of files that no output names; the bundled trainer writes none."""
+    if not job.run or job.outputs or job.bundled_trainer:
+        return []
+    usual = LEFT_BEHIND_BYTES if observed.keeps_results else LEFT_BEHIND_OVER_SSH_BYTES
+    limit = usual if job.left_behind_bytes is None else job.left_behind_bytes
+    written = "no `outputs`: files that the script writes elsewhere than in $KEDGE_OUTPUT_DIR"
+    if not limit:
+        return [f"{written} are lost (`left_behind: 0`)"]
+    return [f"{written} are kept under left-behind/, newest first, up to {format_bytes(limit)}"]
 
 
 def _credential_notes(job: Job) -> list[str]:

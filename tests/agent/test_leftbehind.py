@@ -1,0 +1,273 @@
+"""What a command wrote into its working folder: which files are kept, and what is said of the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.base import stamp
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.leftbehind import keep_left_behind, time_to_keep
+from orchestrator.agent.links import apply_links
+from orchestrator.agent.releases import write_record
+from orchestrator.agent.shipping import Shipper, blob_key, read_manifest
+from orchestrator.agent.store import FolderStore
+from orchestrator.agent.wire import Command, MachineConfig, RunConfig
+from tests.agent.box import Box, wait_for
+from tests.agent.test_receive import receive
+
+SENT = {"train.py": "print('hello')", "lib/model.py": "layers = 3"}
+
+
+@pytest.mark.parametrize(("end", "state"), [("exit 3", "failed"), ("sleep 600", "stopped")])
+def test_a_command_that_fails_or_is_stopped_loses_nothing_either(box: Box, end: str, state: str) -> None:
+    """Whoever sees that it is over finds the file, and the log says so before the end."""
+    box.start(f"echo weights > model.pt; touch ready; {end}", grace=1.0)
+    if state == "stopped":
+        wait_for((box.root / "code" / "ready").exists)
+        box.ask("stop")
+    box.await_state(state)
+    assert (box.root / "results" / "left-behind" / "model.pt").read_text() == "weights\n"
+    log = box.log()
+    assert log.index("2 files were written outside `outputs`; left-behind/ has all of it") < log.index(f"] {state}")
+
+
+def test_what_an_attempt_left_is_kept_before_the_next_one_runs_on_other_code(box: Box) -> None:
+    """`sync-code` while a command fails: its folder goes when the next code comes."""
+    receive(box, "hash0001", {"run.sh": b"echo first > first.pt; touch ready; sleep 1; exit 1"})
+    box.start("bash run.sh", restarts=1, restart_after=0.5)
+    wait_for((box.root / "code" / "ready").exists)
+    receive(box, "hash0002", {"run.sh": b"echo second > second.pt"})
+    box.await_state("succeeded")
+    kept = box.root / "results" / "left-behind"
+    assert sorted(path.name for path in kept.iterdir()) == ["first.pt", "ready", "second.pt"]
+
+
+class Machine:
+    """A machine with code on it, whose command has run."""
+
+    def __init__(self, root: Path, **machine: Any) -> None:
+        self.layout = Layout(root)
+        self.layout.prepare()
+        self.release = self.layout.releases / "abc"
+        now = time.time()
+        known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(root)}
+        times = {"created": now, "deadline": now + 3600, "usd_per_hour": "0"}
+        self.machine = MachineConfig(**{**known, **times, **machine})
+        for path, text in SENT.items():
+            self.write(path, text)
+        write_record(self.release, {"hash": "abc", "files": {path: stamp(f"{self.release}/{path}") for path in SENT}})
+
+    def write(self, path: str, text: str, *, age: float = 0) -> None:
+        file = self.release / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if age:
+            os.utime(file, (time.time() - age, time.time() - age))
+
+    def end(self, *, seconds: float = 60, **config: Any) -> dict[str, Any]:
+        """Do what the runner does when the command has ended; return what is written down."""
+        keep_left_behind(self.layout, self.machine, run_config(**config), self.release, time.time() + seconds)
+        return self.said
+
+    @property
+    def said(self) -> dict[str, Any]:
+        file = self.layout.left_behind_file
+        return dict(json.loads(file.read_text())) if file.exists() else {}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Paths and contents of what is kept."""
+        folder = self.layout.left_behind
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+class CutStore(FolderStore):
+    """A store whose machine ends when it comes to one of the contents."""
+
+    def __init__(self, folder: Path, *, at: str) -> None:
+        super().__init__(folder)
+        self._at = at
+
+    def put(self, key: str, chunks: Iterable[bytes]) -> None:
+        if key == self._at:
+            raise OSError("the machine has ended")
+        super().put(key, chunks)
+
+
+def run_config(**more: Any) -> RunConfig:
+    usual = {"run": "digits-1a2b", "job": "digits", "mode": "", "command": "python train.py", "setup": ""}
+    return RunConfig(**{**usual, "supervisor": "nohup", "restarts": 0, "restart_after": 1.0, "grace": 5.0, **more})
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "machine")
+
+
+def test_new_files_and_changed_code_are_kept_and_what_was_sent_is_not(machine: Machine) -> None:
+    """A script that edits its own configuration has made a result, too."""
+    machine.write("out/model.pt", "weights")
+    machine.write("lib/model.py", "layers = 12")
+    said = machine.end()
+    assert machine.kept == {"out/model.pt": "weights", "lib/model.py": "layers = 12"}
+    assert (said["files"], said["kept"], said["bytes"]) == (2, 2, 18)
+    assert said["is_whole"]
+
+
+def test_a_command_that_leaves_nothing_behind_makes_no_file(machine: Machine) -> None:
+    """Results of a job that writes where it should look as ever."""
+    machine.write("__pycache__/train.cpython-313.pyc", "bytecode")
+    assert machine.end() == {}
+    assert sorted(path.name for path in machine.layout.results.iterdir()) == ["checkpoints", "output"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        "sub/.git/hooks/post-checkout",
+        "venv/pyvenv.cfg",
+        "myenv/conda-meta/history",
+        ".venv/bin/python",
+        "web/node_modules/left-pad/index.js",
+        ".cache/huggingface/blob",
+        "kernels/CACHEDIR.TAG",
+        "lib/__pycache__/model.pyc",
+        "tool.egg-info/PKG-INFO",
+    ],
+)
+def test_environments_caches_and_repositories_are_left_out(machine: Machine, path: str) -> None:
+    """Wherever they lie; an environment is known by what is in it, whatever it is called."""
+    machine.write(path, "litter")
+    machine.write(f"{Path(path).parent}/deeper/file", "litter")
+    assert machine.end() == {}
+
+
+def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_named(machine: Machine) -> None:
+    """They are links in the working folder; an output that holds empty folders only is empty, too."""
+    config = {"outputs": ("results", "figures/"), "checkpoints": "ckpt", "data": ("data/digits",)}
+    apply_links(machine.layout, run_config(**config), machine.release)
+    (machine.layout.data / "data/digits").mkdir(parents=True)
+    machine.write("results/model.txt", "a result")
+    machine.write("data/digits/index.txt", "downloaded data")
+    (machine.release / "figures" / "of-today").mkdir()
+    said = machine.end(**config)
+    assert (said["files"], said["empty"]) == (0, ["figures/", "ckpt"])
+    assert machine.kept == {}
+
+
+def test_the_newest_are_kept_up_to_the_limit_and_the_rest_is_listed(machine: Machine) -> None:
+    """A model is written last; the downloads before it are what is left out."""
+    machine.write("download.bin", "d" * 600, age=3000)
+    machine.write("model.pt", "m" * 500)
+    machine.write("metrics.csv", "c" * 100, age=10)
+    said = machine.end(left_behind=1000)
+    assert set(machine.kept) == {"model.pt", "metrics.csv"}
+    assert (said["files"], said["bytes"], said["kept"], said["kept_bytes"]) == (3, 1200, 2, 600)
+    assert [(each["path"], bool(each["left_out"])) for each in said["named"]] == [
+        ("model.pt", False),
+        ("metrics.csv", False),
+        ("download.bin", True),
+    ]
+
+
+def test_without_a_store_less_is_kept(tmp_path: Path) -> None:
+    """100 MB come home over SSH, a gigabyte over the store: a sparse file of 200 MB is kept in the one case only."""
+    kept = []
+    for name, url in (("with", (tmp_path / "store").as_uri()), ("without", "")):
+        machine = Machine(tmp_path / name, store_url=url)
+        with (machine.release / "model.pt").open("wb") as file:
+            file.truncate(200_000_000)
+        kept.append(machine.end()["kept"])
+    assert kept == [1, 0]
+
+
+def test_an_older_attempts_file_stays_beside_a_newer_one(machine: Machine) -> None:
+    """Neither in place, as a restarted script writes it, nor by name: what was kept once is never overwritten."""
+    machine.write("model.pt", "first")
+    machine.write("same.txt", "same")
+    machine.end()
+    machine.write("model.pt", "second")
+    assert machine.kept["model.pt"] == "first"
+    machine.end()
+    machine.write("model.pt", "third!")
+    machine.end()
+    assert machine.kept == {
+        "model.pt": "third!",
+        "model.pt.~1~": "first",
+        "model.pt.~2~": "second",
+        "same.txt": "same",
+    }
+
+
+def test_names_of_a_hostile_job_are_bounded_and_led_nowhere(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that leave, pipes, sockets, names that no terminal may see, and a folder where results are written."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (machine.release / "leads-out").symlink_to(outside)
+    (machine.release / "shadow").symlink_to("/etc/passwd")
+    (machine.release / "up").symlink_to("../../../outside/secret")
+    os.mkfifo(machine.release / "pipe")
+    monkeypatch.chdir(machine.release)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    (machine.release / os.fsdecode(b"not-\xff-utf8")).write_text("x")
+    machine.write("half.tmp", "unfinished")
+    machine.write("\x1b[2Jcleared\n", "x")
+    machine.layout.left_behind.symlink_to(outside)
+    said = machine.end()
+    assert (said["kept"], said["files"]) == (0, 3)
+    assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+    machine.layout.left_behind.unlink()
+    machine.end()
+    assert set(machine.kept) == {"\x1b[2Jcleared\n"}
+
+
+def test_a_link_to_what_is_kept_is_kept(machine: Machine) -> None:
+    """`latest.pt` leads to the newest checkpoint, at home as well."""
+    machine.write("out/step-2.pt", "two")
+    (machine.release / "out" / "latest.pt").symlink_to("step-2.pt")
+    (machine.release / "out" / "code").symlink_to("../train.py")
+    machine.end()
+    assert (machine.layout.left_behind / "out" / "latest.pt").readlink() == Path("step-2.pt")
+    assert not os.path.lexists(machine.layout.left_behind / "out" / "code")
+
+
+def test_no_copy_is_made_after_its_time_and_what_is_lost_is_named(machine: Machine) -> None:
+    """At the deadline the last upload has what time there is."""
+    machine.write("model.pt", "weights")
+    said = machine.end(seconds=-1)
+    assert machine.kept == {}
+    assert [each["left_out"] for each in said["named"]] == ["there was no time for it"]
+
+
+def test_the_time_for_copies_ends_before_the_last_upload(tmp_path: Path) -> None:
+    """The deadline itself is the machine's end, whatever is being copied."""
+    now = time.time()
+    near = Machine(tmp_path, created=now - 3600, deadline=now + 5)
+    assert time_to_keep(near.layout, near.machine, 5.0, is_stopped=True) < now
+
+
+def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) -> None:
+    """A machine that ends in the middle of a gigabyte loses only what is worth less."""
+    machine = Machine(tmp_path / "machine", store_url=(tmp_path / "store").as_uri())
+    (machine.layout.checkpoints / "10.pt").write_text("ten")
+    machine.write("model.pt", "weights")
+    machine.end()
+    store = CutStore(tmp_path / "store", at=blob_key(hashlib.sha256(b"weights").hexdigest()))
+    with pytest.raises(OSError, match="the machine has ended"):
+        Shipper(machine.layout, machine.machine, store).ship(Command(), frozenset(), 1.0, final=True)
+    assert {"checkpoints/10.pt", "left-behind.json"} <= {row["path"] for row in read_manifest(store)["files"]}

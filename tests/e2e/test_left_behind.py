@@ -1,0 +1,73 @@
+"""A script that saves beside its outputs keeps what it has made, and is told so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.laptop import Laptop
+
+MNIST = """
+    name: mnist
+    workdir: .
+    run: python main.py
+    outputs: [results]
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 5s}
+"""
+SAVES_BESIDE_ITSELF = """
+import pathlib
+pathlib.Path("mnist_cnn.pt").write_bytes(b"weights" * 1000)
+"""
+
+
+def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop: Laptop) -> None:
+    """The MNIST example's way: no folder of its own, a file in the working folder, and a run that succeeds."""
+    laptop.write_job(MNIST)
+    (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
+    said = laptop.kedge("launch", "--yes")
+    (results,) = (laptop.home / "kedge-results").glob("mnist-*")
+    assert (results / "left-behind" / "mnist_cnn.pt").read_bytes() == b"weights" * 1000
+    assert "1 file was written outside `outputs` (7.0 kB)." in said
+    assert f"Kept in kedge-results/{results.name}/left-behind:\n    mnist_cnn.pt (7.0 kB)" in said
+    assert "Nothing was written to results, which `outputs` names." in said
+    # From the store, when the machine is gone.
+    again = laptop.kedge("fetch", results.name, "--to", "again")
+    assert "mnist_cnn.pt (7.0 kB)" in again
+    assert (laptop.home / "again" / "left-behind" / "mnist_cnn.pt").read_bytes() == b"weights" * 1000
+
+
+def test_the_working_folder_stays_until_the_next_launch(laptop: Laptop) -> None:
+    """Nothing runs, and no command finds a machine; the folder is where the launch has said, and then it is gone."""
+    laptop.write_job(MNIST)
+    (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
+    said = laptop.kedge("launch", "--yes")
+    (run,) = (record["run"] for record in laptop.json("status", "--all"))
+    stays = laptop.state / "ended" / f"{run}-m1"
+    assert f"kept until the next local launch: the folder that the command ran in, {stays}" in said
+    assert sorted(path.name for path in stays.iterdir()) == ["kedge.yaml", "main.py", "mnist_cnn.pt", "train.py"]
+    assert laptop.processes() == []
+    assert list((laptop.state / "machines").iterdir()) == []
+    assert laptop.json("status") == []
+    assert "Nothing bills" in laptop.kedge("reap", "--yes", "--provider", "local")
+    laptop.kedge("launch", "--yes")
+    assert not stays.exists()
+
+
+def test_a_plan_says_where_files_go_that_no_output_names(laptop: Laptop) -> None:
+    """Before anything is paid for."""
+    laptop.write_job(MNIST.replace("outputs: [results]", ""))
+    (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
+    said = " ".join(laptop.kedge("plan").split())
+    assert "no `outputs`" in said
+    assert "up to 1.0 GB" in said
+    laptop.write_job(MNIST.replace("outputs: [results]", "left_behind: 0"))
+    assert "are lost" in " ".join(laptop.kedge("plan").split())
+
+
+def test_with_left_behind_0_nothing_is_kept_or_said(laptop: Laptop, tmp_path: Path) -> None:
+    """A job that writes much beside its outputs, and means it."""
+    laptop.write_job(MNIST.replace("outputs: [results]", "left_behind: 0"))
+    (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
+    said = laptop.kedge("launch", "--yes")
+    assert "outside" not in said
+    assert not list((laptop.home / "kedge-results").glob("*/left-behind*"))
