@@ -64,7 +64,7 @@ def close_run(world: World, run_id: str) -> tuple[str, ...]:
     Raises:
         StillBillingError: something is.
     """
-    reconcile(world, run_id)
+    found = reconcile(world, run_id)
     left = world.ledger.machines(run_id, live_only=True)
     if left:
         raise StillBillingError(
@@ -72,7 +72,9 @@ def close_run(world: World, run_id: str) -> tuple[str, ...]:
             fix=f"end it with `kedge teardown {run_id}`",
         )
     record = world.ledger.run(run_id)
-    return _end_run(world, run_id) if record is not None and record.stage is RunStage.LIVE else ()
+    is_live = record is not None and record.stage is RunStage.LIVE
+    # Of a run that is over, reconciling may have closed it.
+    return _end_run(world, run_id) if is_live else _kept(found)
 
 
 def note_outcome(world: World, run_id: str, command: Command) -> None:
@@ -243,4 +245,8 @@ def _end_run(world: World, run_id: str) -> tuple[str, ...]:
     """Close a run without machines, once the provider has taken away what it made for it."""
     lines = tuple(world.provider.release(run_id))
     world.ledger.end_run(run_id, world.clock.now())
+    return _kept(lines)
+
+
+def _kept(lines: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(line for line in lines if line.startswith("kept"))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from orchestrator.adapters.files import make_folder
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.providers.local.processes import end_processes, find_processes
 
@@ -24,19 +25,24 @@ from orchestrator.adapters.providers.local.processes import end_processes, find_
 def end_machine(
     folder: MachineFolder, sockets: Path, pause: Callable[[float], None], spare: Collection[int]
 ) -> list[psutil.Process]:
-    """End a machine's processes and remove its folders.
+    """End a machine's processes and remove its folders, but for the one that its command ran in, which is moved.
 
     Returns:
         The processes that couldn't be ended; the folders stay where there are any.
     """
-    left = clear_machine(folder, sockets, pause, spare)
+    left = clear_machine(folder, sockets, pause, spare, keeps_working=True)
     if not left:
         remove_tree(folder.root)
     return left
 
 
 def clear_machine(
-    folder: MachineFolder, sockets: Path, pause: Callable[[float], None], spare: Collection[int]
+    folder: MachineFolder,
+    sockets: Path,
+    pause: Callable[[float], None],
+    spare: Collection[int],
+    *,
+    keeps_working: bool = False,
 ) -> list[psutil.Process]:
     """Do the same, but leave the folder, with nothing in it but the note that the machine is ending.
 
@@ -48,10 +54,36 @@ def clear_machine(
     left = end_processes(lambda: find_processes(folder.mark, known | folder.known(), spare), pause)
     if not left:
         remove_tree(sockets)
+        if keeps_working:
+            _keep_working(folder)
         for child in _children(folder.root):
             if child != folder.ending:
                 remove_tree(child)
     return left
+
+
+def _keep_working(folder: MachineFolder) -> None:
+    """Move the folder that the command ran in out of the machine, where a user can look at what it wrote.
+
+    Links that lead into the machine go: what they led to is among the results, or was data that was sent.
+    """
+    working = folder.working
+    if working is None or not _has_content(working):
+        return
+    with contextlib.suppress(OSError):  # it is a service to the user, and keeps no machine alive
+        make_folder(folder.stays.parent)
+        remove_tree(folder.stays)
+        working.rename(folder.stays)
+        for base, folders, files in os.walk(folder.stays):
+            for link in (Path(base, name) for name in (*folders, *files)):
+                if link.is_symlink() and link.readlink().is_relative_to(folder.root):
+                    link.unlink()
+
+
+def _has_content(working: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(working.iterdir())
+    return False
 
 
 def remove_tree(path: Path) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.providers.local.processes import Ident, Mark, born
 
+STAYING = "ended"
+"""Beside the folder of machines: working folders of machines that have ended, until the next one begins."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -81,6 +84,23 @@ class MachineFolder:
     def ending(self) -> Path:
         """There once the machine is being ended."""
         return self.root / "ending.json"
+
+    @property
+    def stays(self) -> Path:
+        """Where the folder that the command ran in stays when the machine has ended; no machine's any more."""
+        return self.root.parent.with_name(STAYING) / self.id
+
+    @property
+    def working(self) -> Path | None:
+        """The folder that the command runs in; None where there is none, or a link in the place of one.
+
+        The job may have replaced any of these: what is moved is never something that lies elsewhere.
+        """
+        releases, code = self.root / "releases", self.root / "code"
+        if releases.is_symlink() or not code.is_symlink():
+            return None
+        release = releases / code.readlink().name
+        return release if release.is_dir() and not release.is_symlink() else None
 
     @property
     def log(self) -> Path:

@@ -19,8 +19,8 @@ from orchestrator.adapters.files import open_to_write
 from orchestrator.adapters.objects import FolderStore
 from orchestrator.adapters.providers import Backing, Context
 from orchestrator.adapters.providers.local.claim import claim
-from orchestrator.adapters.providers.local.ending import clear_machine, end_machine
-from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
+from orchestrator.adapters.providers.local.ending import clear_machine, end_machine, remove_tree
+from orchestrator.adapters.providers.local.folder import STAYING, Facts, MachineFolder, module_argv
 from orchestrator.adapters.providers.local.hardware import read_computer
 from orchestrator.adapters.providers.local.layout import lay_out, package_folder, sockets_folder
 from orchestrator.adapters.providers.local.offers import NAME, gpu_count, plan_offers, refuse_unknown
@@ -72,6 +72,7 @@ class LocalProvider:
     ) -> None:
         """Make one; machines get of `environ` what is no secret."""
         self._machines = state_dir.resolve() / "machines"
+        self._ended = self._machines.with_name(STAYING)
         self._runtime_dir = runtime_dir.resolve()
         self._clock = clock
         self._key_file = key_file
@@ -120,6 +121,7 @@ class LocalProvider:
         folder = self._folder(order.id)
         with claim(folder.root, self._clock):
             if folder.read("ready") is None and folder.init() is None:
+                self._remove_ended()
                 self._start(folder, order)
             self._await_boot(folder)
         machine = self.describe(order.id)
@@ -133,6 +135,8 @@ class LocalProvider:
 
     def destroy(self, machine_id: str) -> None:
         """End every process of the machine, and remove its folder; when this returns, it is gone.
+
+        The folder that its command ran in stays elsewhere until the next machine is created.
 
         The process that asks and its ancestors are spared: they may run on the machine itself.
 
@@ -169,9 +173,10 @@ class LocalProvider:
         """Change nothing: a local machine listens on the loopback address only."""
         return False
 
-    def release(self, run_id: str) -> Sequence[str]:  # noqa: ARG002 - a run has nothing here but its machines
-        """Remove nothing: all that a run has lies in its machines' folders."""
-        return ()
+    def release(self, run_id: str) -> Sequence[str]:
+        """Remove nothing: all that a run has lies in its machines' folders. Say what stays of these."""
+        found = sorted(self._ended.glob(f"{run_id}-m*")) if _ID.fullmatch(run_id) else []
+        return tuple(f"kept until the next local launch: the folder that the command ran in, {path}" for path in found)
 
     def _folder(self, machine_id: str) -> MachineFolder:
         if not _ID.fullmatch(machine_id):
@@ -180,6 +185,11 @@ class LocalProvider:
 
     def _sockets(self, folder: MachineFolder) -> Path:
         return sockets_folder(self._runtime_dir, folder.root)
+
+    def _remove_ended(self) -> None:
+        """Remove what stayed of machines that have ended."""
+        for path in self._ended.iterdir() if self._ended.is_dir() else ():
+            remove_tree(path)
 
     def _start(self, folder: MachineFolder, order: MachineOrder) -> None:
         """Lay the machine out and start it, in place of what a creation that crashed may have left."""
