@@ -204,9 +204,10 @@ def logs(_context: Context, run: str | None = None, follow: bool = False, lines:
 
 @task(help={"run": _RUN}, auto_shortflags=False)
 def attach(_context: Context, run: str | None = None) -> None:
-    """Attach this terminal to the command's tmux or screen session; the run goes on when you leave.
+    """Attach this terminal to the command's tmux or screen session.
 
-    Ctrl-b d leaves tmux, Ctrl-a d leaves screen. Ctrl-C asks before it reaches the command.
+    The run goes on when you leave: Ctrl-b d leaves tmux, Ctrl-a d leaves screen. Ctrl-C asks before it reaches the
+    command.
 
     Examples:
       kedge attach

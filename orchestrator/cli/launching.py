@@ -278,9 +278,7 @@ def offers(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     app = App()
     if refresh:
         if json:
-            raise BadRequestError(
-                "--refresh lists no offers for --json", fix="leave one of them out"
-            )
+            raise BadRequestError("--refresh lists no offers for --json", fix="leave one of them out")
         render.said(refresh_offers(app, overrides))
         return
     found, basis = find_offers(app, overrides)
