@@ -27,6 +27,9 @@ LOCKS = ROOT / "locks"
 EXTRAS: dict[str, tuple[str, ...]] = {"kedge": (), "trainer": ("trainer",), "tests": ("trainer", "dev")}
 """Which extras of the project each of these locks has."""
 
+TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
+"""What every build of torch requires, as its metadata say."""
+
 MACHINE = ("pip", "uv")
 """What the agent installs by itself."""
 
@@ -58,7 +61,8 @@ def requirements(project: dict[str, Any], extras: Sequence[str]) -> list[str]:
     optional = project["project"]["optional-dependencies"]
     wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
     wanted += [line for extra in extras for line in optional[extra]]
-    return [line for line in wanted if not _UNLOCKED.match(line)]
+    locked = [line for line in wanted if not _UNLOCKED.match(line)]
+    return locked if len(locked) == len(wanted) else [*locked, *TORCH_NEEDS]
 
 
 def describe(name: str, version: str, pins: Iterable[tuple[str, str]]) -> str:
