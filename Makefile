@@ -1,4 +1,4 @@
-# kedge. `make demo` and `make test` start from python >= 3.11, git and make alone.
+# kedge. `make demo`, `make install` and `make test` start from python >= 3.11, git and make alone.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,13 +9,24 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 
-.PHONY: help demo test check nightly audit fuzz lint types contracts dangers unit cloud bench lock setup system tools clean
+.PHONY: help demo install uninstall test check nightly audit fuzz lint types contracts dangers unit cloud bench lock setup room room-demo system tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: system $(DEMO_READY) ## Train a small ResNet on this computer, from the job file to the results
+demo: room-demo system $(DEMO_READY) ## Train a small ResNet on this computer, from the job file to the results
 	$(BIN)/kedge launch --job digits --price 1.99 --yes
+	@echo
+	@echo "What next:"
+	@echo "  make install           the command kedge, for your user"
+	@echo "  README.md, step 3      your own script: here, then on a rented GPU"
+	@echo "  make uninstall clean   take it all away again"
+
+install: system ## Install the command kedge for your user, or upgrade it
+	@bash infra/setup/command.sh install
+
+uninstall: ## Remove the command kedge; runs, results and their state stay
+	@bash infra/setup/command.sh uninstall
 
 test: tools check unit ## Lint, types, import contracts and all tests
 
@@ -59,12 +70,18 @@ cloud: setup tools ## AWS in a box, or ARGS=--digitalocean, to play with by hand
 bench: setup ## Measure against peers; prints the tables that are committed in benchmarks/
 	for script in benchmarks/bench_*.py benchmarks/trainer/bench_*.py; do $(BIN)/python $$script; done
 
-setup: system $(READY)
+setup: room system $(READY)
+
+room:
+	@[ -e $(READY) ] || bash infra/setup/room.sh $(VENV) tests
+
+room-demo:
+	@[ -e $(DEMO_READY) ] || bash infra/setup/room.sh $(VENV) trainer
 
 system:
 	@bash infra/setup/system.sh
 
-tools: system $(READY)
+tools: room system $(READY)
 	@bash infra/setup/system.sh tests
 	@$(BIN)/python -m tests.cloudbox.nspawn_needs
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Makes the virtual environment in the given folder, with kedge and what one of the locks names: kedge, trainer or tests.
+# Makes a virtual environment with kedge and what one of the locks names: python.sh VENV kedge|trainer|tests
+#
+# Started in the checkout. What is installed follows it; with the lock `kedge` it is a copy.
 set -euo pipefail
+. infra/setup/torch.sh
 
 venv=$1
 lock=$2
@@ -22,17 +25,39 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 	sudo=()
 	[ "$(id -u)" -eq 0 ] || sudo=(sudo)
 	echo "Installing python$version-venv"
-	if ! "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv" >/dev/null; then
+	if ! "${sudo[@]}" bash infra/setup/install.sh "python$version-venv"; then
 		echo "This Python can't make virtual environments: install its venv package (python$version-venv)." >&2
 		exit 2
 	fi
 fi
-echo "Installing kedge into $venv (the trainer's torch takes a while)"
+
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
-# Every file as it was when it was locked, or nothing.
+# Python compiles what is used when it is first used: a third of torch's modules never are.
+pip=("$venv/bin/python" -m pip --disable-pip-version-check install --no-compile)
+[ -t 1 ] || pip+=(--progress-bar off)
+
+# Every file as it was when it was locked, or nothing; pip first, which shows how far it is.
+echo "Installing pip, then what kedge needs"
+"${pip[@]}" --quiet --require-hashes -r <(awk '/^[^ ]/ { wanted = /^pip==/ } wanted' locks/machine.txt)
 "${pip[@]}" --require-hashes -r "locks/$lock.txt"
-# In no lock: which of its builds fits is the computer's.
-[ "$lock" = kedge ] || "${pip[@]}" -c constraints.txt torch
+
+# In no lock: which of its builds fits is the computer's. Whoever has told pip of an index has chosen.
+install_torch() {
+	local config
+	config=$("$venv/bin/python" -m pip config list)
+	if [ "$(torch_build)" = cpu ] && ! grep -qE '(index-url|find-links|no-index)=' <<<"$config"; then
+		echo "Installing torch's build for the CPU: no GPU is seen here"
+		if "${pip[@]}" --retries 1 -c constraints.txt --index-url "$cpu_index" torch; then
+			return
+		fi
+		echo "$cpu_index has none for this Python, or can't be reached. The usual build instead:" >&2
+		bash infra/setup/room.sh "$venv" "$lock" usual
+	fi
+	"${pip[@]}" -c constraints.txt torch
+}
+[ "$lock" = kedge ] || install_torch
+
 # What builds it has been locked, too.
-"${pip[@]}" --no-deps --no-build-isolation -e .
+source=(.)
+[ "$lock" = kedge ] || source=(--editable .)
+"${pip[@]}" --quiet --force-reinstall --no-deps --no-build-isolation "${source[@]}"

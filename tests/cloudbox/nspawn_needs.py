@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def prepare_machines() -> str | None:
-    """Install what is missing, where that is possible, and unpack both Debians: no test's wait may pay for it.
+    """Install what is missing, where that is possible, and unpack each Debian: no test's wait may pay for it.
 
     Returns:
         None when machines can run here, else why not and what to do about it.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +21,8 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout in which nothing was ever made."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(_ROOT / name, tmp_path)
-    shutil.copytree(_ROOT / "locks", tmp_path / "locks")
+    for name in ("locks", "infra/setup"):
+        shutil.copytree(_ROOT / name, tmp_path / name)
     return tmp_path
 
 
@@ -33,20 +39,82 @@ def test_the_demo_installs_the_trainer_and_no_development_tools(checkout: Path) 
     assert not any("python.sh .venv tests" in command or "system.sh tests" in command for command in commands)
 
 
+def test_the_demo_says_what_it_takes_before_it_installs_anything(checkout: Path) -> None:
+    """Disk, download and time come first; where nothing is to be installed, nothing is said."""
+    commands = plan(checkout, "demo")
+    said = next(index for index, command in enumerate(commands) if "room.sh .venv trainer" in command)
+    assert (
+        said < commands.index("bash infra/setup/system.sh") < commands.index("bash infra/setup/python.sh .venv trainer")
+    )
+
+
+_PIP = """\
+#!/bin/sh
+case "$*" in
+*"config list") cat config ;;
+*) echo "$@" >>called ;;
+esac
+case "$*" in *whl/cpu*) exit "$(cat reached)" ;; esac
+"""
+_CPU = "--retries 1 -c constraints.txt --index-url https://download.pytorch.org/whl/cpu torch"
+_USUAL = "-c constraints.txt torch"
+
+
+def install(checkout: Path, lock: str, *, config: str = "", gpu: bool = False, reached: bool = True) -> list[str]:
+    """Install with a pip that only writes down what it is asked for, and return that."""
+    programs = checkout / "programs"
+    for program, text in {
+        checkout / ".venv/bin/python": _PIP,
+        programs / "nvidia-smi": f"#!/bin/sh\nexit {0 if gpu else 9}\n",
+        # As much as there is on a new disk.
+        programs / "df": "#!/bin/sh\necho Filesystem\necho /dev/sda1 99000000 1000000 98000000 2% /\n",
+    }.items():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    (checkout / "config").write_text(config)
+    (checkout / "reached").write_text("0" if reached else "1")
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "infra/setup/python.sh", ".venv", lock], cwd=checkout, check=True, env=environ)
+    called = (checkout / "called").read_text().splitlines()
+    flags = r"-m pip --disable-pip-version-check install --no-compile (--progress-bar off )?(--quiet )?"
+    assert all(re.match(flags, line) for line in called)
+    return [re.sub(flags, "", line) for line in called]
+
+
 def test_what_is_installed_is_locked_but_for_torch(checkout: Path) -> None:
-    """By hash, the tools that build kedge too: no step resolves anything by itself, except torch."""
-    python = checkout / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho "$@" >>"{checkout}/called"\n')
-    python.chmod(0o755)
-    subprocess.run(["bash", _ROOT / "infra/setup/python.sh", ".venv", "trainer"], cwd=checkout, check=True)
-    called = [line for line in (checkout / "called").read_text().splitlines() if " install " in line]
-    steps = [line.partition("--disable-pip-version-check ")[2] for line in called]
+    """By hash, pip and the tools that build kedge too: no step resolves anything by itself, except torch."""
+    pip, *steps = install(checkout, "trainer", gpu=True)
+    assert re.fullmatch(r"--require-hashes -r \S+", pip)
     assert steps == [
         "--require-hashes -r locks/trainer.txt",
-        "-c constraints.txt torch",
-        "--no-deps --no-build-isolation -e .",
+        _USUAL,
+        "--force-reinstall --no-deps --no-build-isolation --editable .",
     ]
+
+
+def test_the_command_is_a_copy_without_torch(checkout: Path) -> None:
+    """`make install`: a checkout that is changed or removed later changes no command."""
+    assert install(checkout, "kedge")[1:] == [
+        "--require-hashes -r locks/kedge.txt",
+        "--force-reinstall --no-deps --no-build-isolation .",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has one build")
+@pytest.mark.parametrize(
+    ("how", "steps"),
+    [
+        pytest.param({}, [_CPU], id="no GPU: without CUDA's libraries"),
+        pytest.param({"gpu": True}, [_USUAL], id="a GPU"),
+        pytest.param({"reached": False}, [_CPU, _USUAL], id="PyTorch's index can't be reached"),
+        pytest.param({"config": "global.index-url='https://pypi.example.org'"}, [_USUAL], id="an index of the user's"),
+        pytest.param({"config": ":env:.find-links='/wheels'"}, [_USUAL], id="a folder of the user's"),
+    ],
+)
+def test_the_build_of_torch_fits_the_computer(checkout: Path, how: dict[str, Any], steps: list[str]) -> None:
+    """PyTorch's index is asked for that one package, once, and nobody's configuration changes."""
+    assert [line for line in install(checkout, "trainer", **how) if line.endswith(" torch")] == steps
 
 
 def test_an_environment_for_tests_does_for_the_demo(checkout: Path) -> None:
@@ -63,3 +131,15 @@ def test_what_test_machines_need_is_made_before_any_test(checkout: Path) -> None
     commands = plan(checkout, "test")
     prepared = commands.index(".venv/bin/python -m tests.cloudbox.nspawn_needs")
     assert prepared < next(index for index, command in enumerate(commands) if "/pytest" in command)
+
+
+def test_what_a_wheel_is_called_is_said_in_one_place() -> None:
+    """In pyproject.toml; where a page names it, for uv and pipx, it is that name."""
+    name = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["name"]
+    pages = [_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")]
+    said = {
+        found
+        for page in pages
+        for found in re.findall(r"(?:uv tool|pipx) (?:upgrade|uninstall) (\S+?)`?(?=\s|$)", page.read_text())
+    }
+    assert said == {name}
