@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from orchestrator.adapters.jobfile.flags import Overrides
-from orchestrator.adapters.providers import open_probes
+from orchestrator.adapters.providers import PROVIDERS, look_at_sign_in, open_probes
 from orchestrator.app.launching import read_plain_machine
 from orchestrator.app.root import App
 from orchestrator.app.world import provider_context
-from orchestrator.core.checkup import Check, run_probes
+from orchestrator.core.checkup import Check, Probe, run_probe, run_probes
 from orchestrator.core.job import Resources
 
 
 def check_up(app: App, overrides: Overrides) -> tuple[Check, ...]:
-    """Look at a provider, this computer where none is named; nothing is made or changed.
+    """Look at a provider; where none is named, at this computer, and whether each account lets it in.
+
+    Nothing is made or changed. Accounts that nobody has set up here aren't contacted.
 
     Raises:
         BadRequestError: a wish or the user's settings can't be read, or a provider can't be used at all.
     """
     job = read_plain_machine(app, overrides)
     provider = job.resources.provider or "local"
-    return check_provider(app, provider, job.resources_at(provider, app.settings.ssh_from))
+    found = check_provider(app, provider, job.resources_at(provider, app.settings.ssh_from))
+    return found if job.resources.provider else (*found, *_check_sign_ins(app))
+
+
+def _check_sign_ins(app: App) -> Iterator[Check]:
+    context = provider_context(app.settings, app.clock)
+    for name, entry in PROVIDERS.items():
+        if entry.sign_in is not None:
+            yield run_probe(Probe(name=f"{name} credentials", look=partial(look_at_sign_in, name, context)))
 
 
 def check_provider(app: App, provider: str, resources: Resources) -> tuple[Check, ...]:

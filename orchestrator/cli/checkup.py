@@ -10,7 +10,7 @@ from dataclasses import asdict
 from orchestrator.cli.table import Table
 from orchestrator.core.checkup import Check, Verdict
 
-_MARKS = {Verdict.OK: "ok", Verdict.WARNING: "?", Verdict.FAILED: "!!"}
+_MARKS = {Verdict.OK: "ok", Verdict.WARNING: "?", Verdict.FAILED: "!!", Verdict.UNUSED: "-"}
 
 
 def print_checkup(found: Sequence[Check], *, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def complain_of_installation(err: ImportError) -> int:
 
 
 def _make_table(found: Sequence[Check]) -> Table:
-    table = Table("", "what", "found", "how to fix it")
+    table = Table("", "what", "found", "how to fix it", names=("what",))
     for check in found:
         table.add_row(_MARKS[check.verdict], check.name, check.found, check.fix)
     return table

@@ -62,7 +62,7 @@ def cost(_context: Context, run: str | None = None, json: bool = False) -> None:
 
 @task(
     help={
-        "provider": "an account: aws, do or amd; this computer when left out",
+        "provider": "an account: aws, do or amd; this computer, and whether each account lets it in, when left out",
         "gpu": "the GPU that is to be launched, for offers and quotas, for example t4 or a10g:4",
         "region": "the region, or several with commas between them",
         "spot": "at the spot price",

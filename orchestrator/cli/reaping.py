@@ -85,7 +85,8 @@ def _show(found: Overview, *, as_json: bool) -> None:
     from orchestrator.cli import render
     from orchestrator.cli.table import Table
 
-    table = Table("", "what", "run of", "provider", "region", "age", "price/h", "why")
+    columns = ("", "what", "run of", "provider", "region", "age", "price/h", "why")
+    table = Table(*columns, names=("what", "provider", "region"))
     for finding in found.findings:
         table.add_row(*_row(finding))
     if found.findings:

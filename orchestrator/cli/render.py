@@ -67,7 +67,8 @@ def offers(found: Sequence[Offer], basis: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h", "disks+IP/h")
+    columns = ("provider", "region", "type", "GPU", "GPU memory", "CPUs", "memory", "price/h", "disks+IP/h")
+    table = Table(*columns, names=("provider", "region", "type", "GPU"))
     for offer in found:
         table.add_row(
             offer.provider,
@@ -92,7 +93,7 @@ def jobs(found: Sequence[JobListing], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("job", "modes", "what it is", "file")
+    table = Table("job", "modes", "what it is", "file", names=("job", "modes", "file"))
     for entry in found:
         table.add_row(
             entry.name, ", ".join(entry.modes) or "-", entry.problem or entry.description, shorten(str(entry.path))
@@ -134,7 +135,8 @@ def statuses(found: Sequence[RunStatus], strays: Sequence[Machine], *, as_json: 
 
 
 def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
-    table = Table("run", "state", "progress", "machine", "age", "cost", "gone in")
+    columns = ("run", "state", "progress", "machine", "age", "cost", "gone in")
+    table = Table(*columns, names=("run", "state", "machine"))
     for status in found:
         table.add_row(*_status_row(status))
     table.print()
@@ -229,7 +231,7 @@ def costs(found: Sequence[RunCost], *, as_json: bool) -> None:
     if not found:
         print("No run has cost anything yet.")
         return
-    table = Table("run", "mode", "machine time", "cost", "")
+    table = Table("run", "mode", "machine time", "cost", "", names=("run", "mode"))
     for cost in found:
         table.add_row(cost.record.run_id, cost.record.spec.job.mode or "-", *_cost_cells(cost))
     table.print()

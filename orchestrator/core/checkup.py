@@ -23,6 +23,8 @@ class Verdict(StrEnum):
     """Something works less well, or can't be told."""
     FAILED = "failed"
     """A launch would fail, or wouldn't be guarded."""
+    UNUSED = "unused"
+    """Nobody has set it up here: nothing is wrong, and `fix` says how to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,15 +24,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """Where a provider's credentials are on this computer.
+
+    Attributes:
+        variables: of the environment; any of them is enough.
+        files: each as the variable that names it and its usual path; none of them need hold credentials.
+        how: what to do to have some.
+    """
+
+    variables: tuple[str, ...]
+    how: str
+    files: tuple[tuple[str, str], ...] = ()
+
+    def may_be_there(self, environ: Mapping[str, str]) -> bool:
+        """Tell whether it is worth to ask the provider's own module."""
+        paths = (Path(environ.get(name) or usual).expanduser() for name, usual in self.files)
+        return any(environ.get(name, "").strip() for name in self.variables) or any(path.is_file() for path in paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A line of the registry, and what is told without importing the module.
 
     Attributes:
         module: below this package.
         checks: the module, below this package, whose `make_probes(context, resources, **options)` looks at the user's
-            account or computer for `kedge doctor`, and whose `look_at_guard(context, machine, **options)` reads back
-            what ends a machine from outside.
-        options: keyword arguments of `make`, `make_probes` and `look_at_guard`.
+            account or computer for `kedge doctor`, whose `look_at_guard(context, machine, **options)` reads back
+            what ends a machine from outside, and whose `look_at_sign_in(context, **options)`, where there is something
+            to sign in to, tries the credentials by one question that costs nothing, and returns None without any.
+        options: keyword arguments of `make` and of what `checks` has.
+        sign_in: None where nobody has to.
         stages: its machines may take code from an object store.
         bills_when_off: a machine that is powered off costs as much as one that runs.
         is_here: its machines are this computer, and see the user's own environments.
@@ -42,6 +64,7 @@ class Entry:
     module: str
     checks: str
     options: Mapping[str, object] = field(default_factory=dict)
+    sign_in: SignIn | None = None
     stages: bool = False
     bills_when_off: bool = False
     is_here: bool = False
@@ -61,6 +84,9 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
             "delete_token_name": f"{prefix}_DELETE_TOKEN",
             "sister": sister,
         },
+        sign_in=SignIn(
+            variables=token_names, how=f"to use it, set {token_names[0]} to a token as docs/digitalocean.md says"
+        ),
         stages=True,
         # https://docs.digitalocean.com/products/droplets/details/pricing/, read in November 2026.
         bills_when_off=True,
@@ -69,7 +95,20 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
 
 PROVIDERS = {
     "local": Entry(module="local.provider", checks="local.checks", is_here=True),
-    "aws": Entry(module="aws.provider", checks="aws.checks", stages=True, wishes="aws.partitions"),
+    "aws": Entry(
+        module="aws.provider",
+        checks="aws.checks",
+        sign_in=SignIn(
+            variables=(
+                *("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+                *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+            ),
+            files=(("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), ("AWS_CONFIG_FILE", "~/.aws/config")),
+            how="to use it, `aws configure` or `aws sso login`, then `kedge bootstrap --provider aws`",
+        ),
+        stages=True,
+        wishes="aws.partitions",
+    ),
     "do": _digitalocean(
         "do",
         "https://api.digitalocean.com",
@@ -154,6 +193,25 @@ def open_probes(name: str, context: Context, resources: Resources) -> Sequence[P
     entry = find_entry(name)
     module = importlib.import_module(f"{__name__}.{entry.checks}")
     return cast("Sequence[Probe]", module.make_probes(context, resources, **entry.options))
+
+
+def look_at_sign_in(name: str, context: Context) -> tuple[Verdict, str, str]:
+    """Try a provider's credentials, where there may be some; else nothing is imported or contacted.
+
+    Raises:
+        KedgeError: they aren't accepted.
+    """
+    from orchestrator.core.checkup import Verdict
+
+    entry = find_entry(name)
+    if entry.sign_in is None or not entry.sign_in.may_be_there(context.environ):
+        found = None
+    else:
+        module = importlib.import_module(f"{__name__}.{entry.checks}")
+        found = cast("tuple[Verdict, str, str] | None", module.look_at_sign_in(context, **entry.options))
+    if found is None:
+        return Verdict.UNUSED, "not set up on this computer", entry.sign_in.how if entry.sign_in else ""
+    return found
 
 
 def look_at_guard(name: str, context: Context, machine: Machine) -> tuple[Verdict, str, str]:

@@ -7,9 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
 
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.probing import look_at_clock, look_at_offers
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.providers.aws import schedule
 from orchestrator.adapters.providers.aws.account import SCHEDULER_ROLE, Account, find_account
 from orchestrator.adapters.providers.aws.account_bucket import look_at_bucket
@@ -21,7 +23,7 @@ from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.adapters.providers.aws.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
-from orchestrator.core.errors import KedgeError
+from orchestrator.core.errors import BadRequestError, KedgeError
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers import Context
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
     from orchestrator.core.ports import Provider
 
 _BOOTSTRAP = "run `kedge bootstrap --provider aws`, which shows what it makes before it does"
+
+_SIGN_IN_SETTINGS = frozenset(
+    {
+        *("aws_access_key_id", "credential_process", "login_session", "role_arn"),
+        *("sso_session", "sso_start_url", "web_identity_token_file"),
+    }
+)
+"""Of a profile: each is a way to credentials."""
+_ANY_REGION = "us-east-1"
 
 _Look = tuple[Verdict, str, str]
 
@@ -53,6 +64,32 @@ def make_probes(context: Context, resources: Resources) -> Sequence[Probe]:
         Probe(name=OFFERS, look=checkup.offers),
         Probe(name=QUOTA, look=checkup.quota),
     )
+
+
+def look_at_sign_in(context: Context) -> _Look | None:
+    """Ask who these credentials are, once. None where there are none, but for those of a machine at AWS itself.
+
+    Raises:
+        KedgeError: AWS doesn't accept them, or doesn't answer.
+    """
+    variables = PROVIDERS["aws"].sign_in
+    in_environment = variables is not None and any(context.environ.get(name) for name in variables.variables)
+    # Without any, the SDK asks the machine that it runs on: a question to the network, and slow where nobody answers.
+    if not in_environment and not _SIGN_IN_SETTINGS & set(Session().get_scoped_config()):
+        return None
+    session = AwsSession(environ=context.environ)
+    try:
+        region = session.region
+    except BadRequestError:
+        region = ""
+    try:
+        caller = session.client("sts", region or _ANY_REGION, single_shot=True).get_caller_identity()
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, "the AWS account can't be used") from err
+    who = f"account {caller['Account']} as {caller['Arn']}"
+    if not region:
+        return Verdict.WARNING, f"{who}; no region is set", "set AWS_REGION, or name one with --region"
+    return Verdict.OK, who, ""
 
 
 def look_at_guard(context: Context, machine: Machine) -> _Look:

@@ -101,6 +101,14 @@ class Api:
         status, body = self._repeat(lambda: self._send(what, operation, *args, **kwargs), unclear=True)
         return None if status == 404 else _accepted(what, status, body)
 
+    def ask_once(self, what: str, operation: Operation) -> Json:
+        """Ask for something that is always there, for who would rather hear that it fails than wait.
+
+        Raises:
+            ApiError: the API refuses, or doesn't answer.
+        """
+        return _accepted(what, *self._send(what, operation)) or {}
+
     def delete(self, what: str, operation: Operation, *args: object, **kwargs: object) -> bool:
         """Delete something, or do what may be done twice; False where there is no such thing.
 

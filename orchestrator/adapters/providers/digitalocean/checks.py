@@ -73,6 +73,23 @@ def make_probes(
     )
 
 
+def look_at_sign_in(
+    context: Context, *, name: str, endpoint: str, endpoint_name: str, token_names: Sequence[str], **_site: object
+) -> _Look | None:
+    """Ask whose token this is, once; None where there is none.
+
+    Raises:
+        KedgeError: it isn't accepted, or nobody answers.
+    """
+    site = read_site(
+        context.environ, name=name, endpoint=endpoint, endpoint_name=endpoint_name, token_names=token_names
+    )
+    if not site.token:
+        return None
+    api = Api(site, context.clock)
+    return _judge(api.ask_once("the account can't be used", api.client.account.get))
+
+
 def look_at_guard(context: Context, machine: Machine, *, delete_token_name: str, **_site: object) -> _Look:  # noqa: ARG001 - the same for each
     """Say what ends the droplet besides its own timer: nothing at this API does, but `kedge reap`."""
     if not context.environ.get(delete_token_name):
@@ -97,13 +114,7 @@ class _Checkup:
         return look_at_clock(f"{site.endpoint}/v2/account", self._context.clock, ca_file=site.ca_file)
 
     def credentials(self) -> _Look:
-        account = self._account
-        team = (account.get("team") or {}).get("name")
-        who = str(account.get("email", "")) + (f", team {team}" if team else "")
-        if account.get("status", "active") != "active":
-            said = account.get("status_message") or account["status"]
-            return Verdict.FAILED, f"the account of {who} is {said}", "see the control panel, or ask support"
-        return Verdict.OK, f"account of {who}", ""
+        return _judge({"account": self._account})
 
     def permissions(self) -> _Look:
         missing = find_missing_scopes(self._api)
@@ -167,3 +178,14 @@ class _Checkup:
     def _account(self) -> dict[str, Any]:
         body = self._api.read("the account can't be used", self._api.client.account.get) or {}
         return dict(body.get("account") or {})
+
+
+def _judge(body: dict[str, Any]) -> _Look:
+    """Say whose account it is, and whether it may be used."""
+    account = dict(body.get("account") or {})
+    team = (account.get("team") or {}).get("name")
+    who = str(account.get("email", "")) + (f", team {team}" if team else "")
+    if account.get("status", "active") != "active":
+        said = account.get("status_message") or account["status"]
+        return Verdict.FAILED, f"the account of {who} is {said}", "see the control panel, or ask support"
+    return Verdict.OK, f"account of {who}", ""
