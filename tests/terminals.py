@@ -23,14 +23,20 @@ def forbidden(text: str, *, kedge_draws: bool = False) -> list[str]:
 
 
 def on_terminal(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], kind: str = "dumb", answer: bytes = b""
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    kind: str = "dumb",
+    answer: bytes = b"",
+    columns: int = 200,
 ) -> tuple[int, str]:
     """Run a command on a terminal of its own; return its exit code and all that was sent to the terminal."""
     master, ours = os.openpty()
     with subprocess.Popen(
         argv,
         cwd=cwd,
-        env={**env, "TERM": kind, "COLUMNS": "200", "LINES": "50"},
+        env={**env, "TERM": kind, "COLUMNS": str(columns), "LINES": "50"},
         preexec_fn=lambda: os.login_tty(ours),  # noqa: PLW1509 - no thread runs here
     ) as process:
         os.close(ours)

@@ -110,7 +110,7 @@ def _results_base(app: App, job: Job) -> Path:
 
 
 def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides: Overrides) -> Job:
-    """Find and read a job file; without any, a plain machine is the job."""
+    """Find and read a job file; without any, a plain machine is the job, which the user is told."""
     path = find_job(app.settings.cwd, job_name)
     if path is not None:
         return read_job(
@@ -127,6 +127,8 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
             why="neither this folder nor one above it has a kedge.yaml",
             fix="name a job with --job; `kedge jobs` lists them",
         )
+    app.tell("There is no kedge.yaml here or above: this is about a plain machine, which runs nothing.")
+    app.tell("  `kedge jobs` lists the jobs that --job takes; docs/job-file.md says how to write one.")
     return read_plain_machine(app, overrides)
 
 

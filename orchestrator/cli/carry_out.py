@@ -11,6 +11,7 @@ from orchestrator.app.root import App
 from orchestrator.cli import plans, render
 from orchestrator.cli.ask import confirm
 from orchestrator.cli.console import make_console
+from orchestrator.cli.ssh_offer import offer_ssh_config
 from orchestrator.cli.watch import Watcher
 from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
 from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
@@ -51,6 +52,8 @@ def carry_out(
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
             confirm("Go ahead?", yes=yes)
+        if not (yes or as_json) and any(isinstance(action, CreateMachine) for action in plan.actions):
+            offer_ssh_config(app)
         progress = _apply(app, spec, plan, console, yes=yes)
     except BadRequestError:
         raise

@@ -105,8 +105,9 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.app.launching import launch_plan, new_launch
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App(ssh_from=ssh_from)
+    app = App(ssh_from=ssh_from, tell=say)
     spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
     plan = launch_plan(app, spec, follow=not detach)
     carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
@@ -156,8 +157,9 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     from orchestrator.app.launching import launch_plan, new_launch
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
+    from orchestrator.cli.say import say
 
-    app = App(ssh_from=ssh_from)
+    app = App(ssh_from=ssh_from, tell=say)
     spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
     carry_out(app, spec, launch_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
 

@@ -1,0 +1,44 @@
+"""Offers, once, what makes plain `ssh RUN` work: a line in the user's own SSH configuration."""
+
+from __future__ import annotations
+
+import sys
+
+from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.remote.sshconfig import install_include, is_included
+from orchestrator.app.root import App
+from orchestrator.core.errors import KedgeError
+
+_DECLINED = "ssh-config-declined"
+
+
+def offer_ssh_config(app: App) -> None:
+    """Ask whether the line may be written; who has said no isn't asked again, nor is anybody without a terminal.
+
+    A launch goes on whatever comes of it.
+    """
+    settings = app.settings
+    declined, include = settings.state_dir / _DECLINED, settings.state_dir / "ssh_config"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or declined.exists():
+        return
+    try:
+        if is_included(settings.ssh_config, include):
+            return
+        print(f"Plain `ssh RUN`, scp and editors can reach machines, too, by a line in {settings.ssh_config}.")
+        print("Write it? [y/N] ", end="", flush=True)
+        if _answer() in ("y", "yes"):
+            app.write_ssh_config()
+            install_include(settings.ssh_config, include)
+            print("Written: `ssh RUN` works as soon as the machine answers.")
+        else:
+            write_atomically(declined, b"`kedge ssh-config --install` writes the line after all\n")
+            print("Not written, and not asked again; `kedge ssh-config --install` does it.")
+    except (OSError, KedgeError) as err:
+        print(f"The line can't be written: {err}", file=sys.stderr)
+
+
+def _answer() -> str:
+    try:
+        return input().strip().lower()
+    except EOFError:
+        return ""
