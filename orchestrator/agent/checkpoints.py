@@ -1,21 +1,37 @@
-"""Which checkpoints are complete: those whose sizes and times stood still over two looks."""
+"""Which checkpoints are complete: those that stood still over two looks, and aren't cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from .results import Found
+from .standing import is_numbered, is_sound
 from .wire import Checkpoint, instant
 
 _Signature = tuple[tuple[str, int, int, int], ...]
+_PATIENCE = 2
+"""After so many looks in a row that found it changed, a checkpoint counts as one that never stands still."""
 
 
 class Completeness:
-    """Look at the results again and again."""
+    """Look at the results again and again.
 
-    def __init__(self) -> None:
+    Attributes:
+        complete: checkpoints that stood still.
+        restless: those that are rewritten too often for that.
+        whole: of the restless ones, those whose formats say that they are whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Look at the checkpoints in a folder."""
+        self._folder = folder
         self._seen: dict[str, _Signature] = {}
+        self._sound: dict[str, tuple[_Signature, bool | None]] = {}
+        self._changes: dict[str, int] = {}
         self.complete: frozenset[str] = frozenset()
+        self.restless: frozenset[str] = frozenset()
+        self.whole: frozenset[str] = frozenset()
 
     def look(self, found: Iterable[Found]) -> None:
         """Take one look; two in a row that agree make a checkpoint complete."""
@@ -23,12 +39,29 @@ class Completeness:
         for one in found:
             if one.unit:
                 now[one.unit] = (*now.get(one.unit, ()), (one.path, one.bytes, one.mtime_ns, one.inode))
-        self.complete = frozenset(unit for unit, seen in now.items() if self._seen.get(unit) == seen)
+        self._changes = {
+            unit: 0 if self._seen.get(unit) == seen else self._changes.get(unit, 0) + 1 for unit, seen in now.items()
+        }
         self._seen = now
+        self._sound = {unit: known for unit, known in self._sound.items() if unit in now}
+        still = (unit for unit, times in self._changes.items() if not times)
+        self.complete = frozenset(unit for unit in still if self._verdict(unit) is not False)
+        self.restless = frozenset(unit for unit, times in self._changes.items() if times > _PATIENCE)
+        self.whole = frozenset(unit for unit in self.restless if self._verdict(unit))
+
+    def _verdict(self, unit: str) -> bool | None:
+        """Say whether a checkpoint is whole by its own formats, which are read once for each version of it."""
+        known = self._sound.get(unit)
+        if known is None or known[0] != self._seen[unit]:
+            known = self._sound[unit] = self._seen[unit], is_sound(self._folder / unit)
+        return known[1]
 
 
 def newest(found: Iterable[Found], complete: frozenset[str]) -> Checkpoint | None:
-    """Return the complete checkpoint that was written last; links to others don't count."""
+    """Return the complete checkpoint that was written last, of those with a number if there are any.
+
+    Links to others don't count.
+    """
     sizes: dict[str, int] = {}
     written: dict[str, int] = {}
     for one in found:
@@ -37,5 +70,5 @@ def newest(found: Iterable[Found], complete: frozenset[str]) -> Checkpoint | Non
             written[one.unit] = max(written.get(one.unit, 0), one.mtime_ns)
     if not written:
         return None
-    name = max(written, key=lambda unit: (written[unit], unit))
+    name = max(written, key=lambda unit: (is_numbered(unit), written[unit], unit))
     return Checkpoint(name=name, bytes=sizes[name], written=instant(written[name] / 1e9))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .accelerators import find_architectures
 from .activation import Activation, write_activation
+from .attempt import Resumption
 from .gpuenv import CACHES, render_gpu_environment
 from .jobenv import activation_of, read_job_environment
 from .layout import Layout
@@ -23,11 +24,12 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_environment(
-    layout: Layout, machine: MachineConfig, config: RunConfig, mark: str
+    layout: Layout, machine: MachineConfig, config: RunConfig, mark: str, resumption: Resumption
 ) -> tuple[dict[str, str], list[str]]:
     """Return the command's whole environment on this machine, and what the log should tell of how it was made."""
     torch = read_torch(layout)
     env = render_environment(os.environ, layout, machine, config, mark)
+    env.update(resumption.variables(layout))
     activation = plan_activation(layout, machine, torch, env["PATH"])
     write_activation(layout, activation)
     env, remarks = render_gpu_environment(

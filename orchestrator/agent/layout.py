@@ -85,6 +85,10 @@ class Layout(NamedTuple):
         """What there was of it, LeftBehind."""
         return self.results / "left-behind.json"
 
+    def kept(self) -> Path:
+        """The last complete checkpoint before the present attempt, where no command writes."""
+        return self.results / "checkpoints.kept"
+
     @property
     def log_file(self) -> Path:
         """The one log: every attempt, stop and restart, on this machine and those before it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import state
+from .attempt import ANEW
 from .files import read_json
 from .layout import Layout
 from .parse import read_machine_config
@@ -56,6 +57,7 @@ def make_report(layout: Layout) -> MachineReport:
             _changed(layout.output / "status.json"),
             _instant(layout.note("checkpoint"), "written"),
         ),
+        anew=_note(layout.note(ANEW)),
     )
 
 

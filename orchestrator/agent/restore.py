@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .attempt import take_attempt
 from .files import read_json, write_json
 from .layout import Layout
 from .results import APPENDED, is_left_behind
@@ -75,8 +76,29 @@ def restore(
         write_json(marker, _DONE, durable=True)
 
 
+def restore_checkpoint(layout: Layout, machine: MachineConfig, name: str) -> bool:
+    """Bring one checkpoint back, in the place of one that isn't whole; False where the store has none that is.
+
+    Raises:
+        AgentError: the manifest is damaged.
+        OSError: the store can't be read, or the disk is full.
+    """
+    store = open_store(machine)
+    if store is None:
+        return False
+    rows = [row for row in read_manifest(store).get("files", ()) if unit_of(str(row.get("path"))) == name]
+    try:
+        entries = [_parse(row) for row in rows]
+        if not any(entry.bytes for entry in entries):
+            return False
+        return all(_restore_entry(layout, store, entry) for entry in entries)
+    except _UnfitError:
+        return False
+
+
 def _restore(layout: Layout, store: ObjectStore, log: RunLog, is_unwanted: Callable[[], bool]) -> None:
     manifest = read_manifest(store)
+    take_attempt(layout, manifest.get("attempt"))
     rows = manifest.get("files", ())
     restored = 0
     for entry in _in_order(rows, log):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import processes, releases, state
+from .attempt import Resumption, note_attempt
 from .caches import restore_caches
 from .config import read_run_config
 from .environment import make_environment
@@ -24,6 +25,7 @@ from .links import apply_links
 from .parse import read_machine_config
 from .pump import Echo
 from .restore import restore
+from .resuming import prepare_attempt
 from .runlog import RunLog
 from .script import Script
 from .setupcheck import find_damage, key_of_setup, trace
@@ -72,6 +74,7 @@ class Runner:
         self._failure = RUNNER_DIED
         # Of a runner that died, the command may have.
         self._has_begun = bool(before.release)
+        self._resumption = Resumption()
         lifetime = self._machine.deadline - self._machine.created
         self._store_until = time.monotonic() + min(_STORE_MOST_SECONDS, lifetime * _STORE_SHARE)
         pid = os.getpid()
@@ -129,14 +132,18 @@ class Runner:
         self._state = replace(self._state, release=release.name)
         releases.make_own(release)
         apply_links(self._layout, self._config, release)
+        self._resumption = prepare_attempt(self._layout, self._machine, self._config, self._remark, self._signals)
         self._layout.notice_file.unlink(missing_ok=True)
         self._prepare_python()
         code = self._fetch_data(release) or self._set_up(release)
         if code != 0 or self._signals.stop:
             return code
+        if remark := self._resumption.remark(self._config):
+            self._remark(remark)
+        note_attempt(self._layout, self._resumption)
         self._remark(f"started, attempt {self._progress()}")
         self._has_begun = True
-        code = self._script("command", self._config.command, release, RUNNING)
+        code = self._script("command", self._resumption.command(self._config), release, RUNNING)
         self._failure = f"exit code {code}"
         return code
 
@@ -204,7 +211,7 @@ class Runner:
     def _script(self, name: str, text: str, release: Path, turned_to: str) -> int:
         path = self._layout.root / f"{name}.sh"
         write_atomically(path, text.encode(errors="surrogateescape"), mode=0o600)
-        env, remarks = make_environment(self._layout, self._machine, self._config, self._state.mark)
+        env, remarks = make_environment(self._layout, self._machine, self._config, self._state.mark, self._resumption)
         if self._signals.stop:
             return 0
         if turned_to == RUNNING:

@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .attempt import attempt_as_data
 from .errors import AgentError
 from .layout import Layout
 from .results import APPENDED, Found, is_left_behind, survey
 from .runlog import RunLog
+from .snapshots import NO_SNAPSHOT, Snapshot
+from .standing import is_sound
 from .store import ObjectStore
 from .wire import Command, MachineConfig, Shipped, instant, to_json
 
@@ -42,8 +45,12 @@ class Shipper:
         self._log = RunLog(layout.log_file)
         self._known: dict[tuple[str, int, int, int], str] = {}
         self._told: set[str] = set()
+        self._snapshot = NO_SNAPSHOT
+        self._stored: set[str] = set()
 
-    def ship(self, command: Command, complete: frozenset[str], began: float, *, final: bool) -> Shipped:
+    def ship(
+        self, command: Command, complete: frozenset[str], began: float, *, final: bool, snapshot: Snapshot = NO_SNAPSHOT
+    ) -> Shipped:
         """Make one pass.
 
         Args:
@@ -51,13 +58,16 @@ class Shipper:
             complete: checkpoints that may be copied; what others held at the last pass is kept.
             began: when this pass did, before the command's state was read; Unix seconds.
             final: the command is over, so everything stands still.
+            snapshot: checkpoints that are never complete, as they were at one instant.
 
         Raises:
             AgentError: another machine has taken the run over.
             OSError: the store or a file can't be used.
         """
         previous = self._previous()
-        files, held_back = self._choose(complete, final=final)
+        self._snapshot = snapshot
+        self._stored = {str(entry["sha256"]) for entry in previous.values()}
+        files, held_back = self._choose(previous, complete, final=final)
         late = {found for found in files if is_left_behind(found.path) and _key(found) not in self._known}
         entries = [entry for entry in previous.values() if unit_of(entry["path"]) in held_back]
         entries += self._entries([found for found in files if found not in late], previous)
@@ -83,6 +93,7 @@ class Shipper:
             "created": self._machine.created,
             "checkpoint": checkpoint,
             "command": to_json(command),
+            "attempt": attempt_as_data(self._layout),
             "files": entries,
         }
         self._store.write(MANIFEST, json.dumps(manifest).encode())
@@ -97,30 +108,42 @@ class Shipper:
         if float(manifest.get("created", 0)) > self._machine.created:
             raise AgentError(f"machine {manifest.get('machine')} has taken this run over: nothing is shipped")
 
-    def _choose(self, complete: frozenset[str], *, final: bool) -> tuple[list[Found], set[str]]:
+    def _choose(
+        self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool
+    ) -> tuple[list[Found], set[str]]:
         """List what is to be copied, and the checkpoints of which the copies in the store are kept as they are."""
         chosen = []
         held_back = set()
         for found in survey(self._layout.results):
+            if found.unit in self._snapshot.units:
+                continue
             if found.unfit:
                 self._tell_unfit(found)
-            elif found.unit and not final and found.unit not in complete:
+            elif found.unit and (self._is_cut_off(found, previous) if final else found.unit not in complete):
                 held_back.add(found.unit)
             else:
                 chosen.append(found)
-        return chosen, held_back
+        return [*chosen, *self._snapshot.files], held_back
 
     def _entries(self, files: list[Found], previous: dict[str, Entry]) -> list[Entry]:
         """Put files into the store, and describe them for the manifest."""
         entries = (self._entry(found, previous.get(found.path)) for found in files)
         return [entry for entry in entries if entry]
 
+    def _is_cut_off(self, found: Found, previous: dict[str, Entry]) -> bool:
+        """Say whether what a killed command has left is worth less than what the store has of the same checkpoint."""
+        before = previous.get(found.path)
+        if before is None:
+            return False
+        is_emptied = not found.bytes and not found.link and bool(before["bytes"])
+        return is_emptied or is_sound(self._layout.checkpoints / found.unit) is False
+
     def _entry(self, found: Found, previous: Entry | None) -> Entry | None:
         entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": instant(found.mtime_ns / 1e9)}
         try:
             if found.link:
                 return {**entry, **self._put_link(found), "link": found.link}
-            return {**entry, "sha256": self._put(found, previous)}
+            return {**entry, "sha256": self._put(found)}
         except (_ChangedError, FileNotFoundError):
             return previous
 
@@ -129,20 +152,21 @@ class Shipper:
         status = (self._layout.results / found.path).stat()
         if stat.S_ISREG(status.st_mode):
             target = Found(found.path, status.st_size, status.st_mtime_ns, status.st_ino)
-            return {"bytes": target.bytes, "sha256": self._put(target, None)}
+            return {"bytes": target.bytes, "sha256": self._put(target)}
         key = (found.path, 0, 0, 0)
         if key not in self._known:
             self._known[key] = hashlib.sha256().hexdigest()
             self._store.put(blob_key(self._known[key]), [])
         return {"sha256": self._known[key]}
 
-    def _put(self, found: Found, previous: Entry | None) -> str:
+    def _put(self, found: Found) -> str:
         key = _key(found)
         if key in self._known:
             return self._known[key]
         sha256 = self._digest(found)
-        if not previous or previous["sha256"] != sha256:
+        if sha256 not in self._stored:
             self._store.put(blob_key(sha256), self._checked(found, sha256))
+            self._stored.add(sha256)
         self._known = {known: sha for known, sha in self._known.items() if known[0] != found.path}
         self._known[key] = sha256
         return sha256
@@ -164,7 +188,8 @@ class Shipper:
     def _chunks(self, found: Found) -> Iterator[bytes]:
         """Read as many bytes as the file had when it was found, and make sure that it is still that file."""
         left = found.bytes
-        path = self._layout.results / found.path
+        is_taken = found.unit in self._snapshot.units
+        path = (self._snapshot.folder if is_taken else self._layout.results) / found.path
         with path.open("rb") as stream:
             while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
                 left -= len(chunk)

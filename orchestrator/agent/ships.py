@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from . import state
+from .anew import Beginnings
 from .caches import ship_caches
 from .checkpoints import Completeness, newest
 from .config import peek_run_config
@@ -19,12 +20,14 @@ from .restore import is_restored
 from .results import scan
 from .runlog import RunLog
 from .shipping import Shipper
+from .snapshots import take_snapshot
 from .store import open_store
 from .wire import FAILED, SUCCEEDED, Command, MachineConfig, Shipped, to_json
 
 _HASTE_SECONDS = 1.0
 _FOLLOWED_SECONDS = 60.0
 _ALONE_SECONDS = 30.0
+_STILL_SECONDS = 1.0
 _CACHES_EVERY = 10
 """Compiled kernels are copied once in so many times that results are: most are made in a run's first minutes."""
 
@@ -46,7 +49,9 @@ class ShipLoop:
         self._log = log
         self._last_ship = last_ship
         self._in_haste = in_haste
-        self._completeness = Completeness()
+        self._completeness = Completeness(layout.checkpoints)
+        self._beginnings = Beginnings(layout, log)
+        self._told: frozenset[str] = frozenset()
         self._shipper: Shipper | None = None
         self._next_look = 0.0
         self._tried_at = time.monotonic()
@@ -100,7 +105,9 @@ class ShipLoop:
         self._next_look = time.monotonic() + self._machine.sample_every
         found = scan(self._layout.results)
         self._completeness.look(found)
-        checkpoint = newest(found, self._completeness.complete)
+        complete = self._completeness.complete | self._completeness.whole
+        self._beginnings.look(found, complete)
+        checkpoint = newest(found, complete)
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
     def _is_due(self) -> bool:
@@ -130,13 +137,33 @@ class ShipLoop:
             shipper = self._open()
             if shipper is None:
                 return
-            shipped = shipper.ship(command, self._completeness.complete, began, final=final)
+            shipped = self._ship_whole(shipper, command, began, final=final)
         except (OSError, AgentError, ValueError, KeyError, TypeError) as err:
             before = read_json(self._layout.note("shipped"))
             error = f"{type(err).__name__}: {err}"
             write_json(self._layout.note("shipped"), {**to_json(Shipped()), **before, "error": error})
             raise
         write_json(self._layout.note("shipped"), to_json(shipped))
+
+    def _ship_whole(self, shipper: Shipper, command: Command, began: float, *, final: bool) -> Shipped:
+        """Ship what is complete, and snapshots of checkpoints that never stand still."""
+        complete = self._completeness.complete
+        if final or not self._completeness.restless:
+            return shipper.ship(command, complete, began, final=final)
+        restless = self._completeness.restless
+        still = min(_STILL_SECONDS, self._machine.sample_every / 5)
+        with take_snapshot(self._layout, scan(self._layout.results), restless, still) as snapshot:
+            self._tell_left_out(restless - snapshot.units)
+            return shipper.ship(command, complete, began, final=False, snapshot=snapshot)
+
+    def _tell_left_out(self, units: frozenset[str]) -> None:
+        """Say once of each checkpoint that it is never copied, and why."""
+        for unit in sorted(units - self._told):
+            self._log.remark(
+                f"checkpoint {unit} is not in the object store: it changes whenever it is copied, or the disk has no "
+                "room for a copy; write it aside and rename it"
+            )
+        self._told |= units
 
     def _open(self) -> Shipper | None:
         if self._shipper is None:

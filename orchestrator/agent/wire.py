@@ -72,6 +72,7 @@ class RunConfig:
     sources: tuple[DataSource, ...] = ()
     python: str = ""
     left_behind: int | None = None
+    resume: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,19 @@ class Shipped:
 
 
 @dataclass(frozen=True)
+class Anew:
+    """An attempt that was to go on and seems to have begun anew; the laptop's report.py says what each field means."""
+
+    name: str
+    had: str
+    step: int | None
+    had_step: int | None
+    bytes: int
+    had_bytes: int
+    kept: str = ""
+
+
+@dataclass(frozen=True)
 class MachineReport:
     """Everything that a machine says of itself, at one instant."""
 
@@ -213,6 +227,7 @@ class MachineReport:
     shipped: Shipped | dict[str, Any] | None = None
     notice: float = 0.0
     advanced: float = 0.0
+    anew: Anew | dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

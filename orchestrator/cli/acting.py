@@ -13,27 +13,41 @@ _YES = "don't ask"
 _DRY_RUN = "print the plan and do nothing"
 _ADMIN = "as the user who has sudo on the machine, not as the job's"
 _JSON = "print one JSON document for scripts"
+COMMAND = "run this command from now on, whether there is a checkpoint or not"
+REREAD = "take `run` and `resume` from the job file as it is now"
 
 
-@task(help={"run": _RUN, "dry-run": _DRY_RUN, "json": _JSON}, auto_shortflags=False)
-def start(_context: Context, run: str | None = None, dry_run: bool = False, json: bool = False) -> None:
+@task(
+    help={"run": _RUN, "command": COMMAND, "reread": REREAD, "dry-run": _DRY_RUN, "json": _JSON}, auto_shortflags=False
+)
+def start(
+    _context: Context,
+    run: str | None = None,
+    command: str | None = None,
+    reread: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
     """Start the command again, on the run's machine.
 
     It goes on from its newest checkpoint.
 
     Examples:
       kedge start
+      kedge start --reread
+      kedge start --command "python train.py --resume out/ckpt.pt"
     """
     from orchestrator.app.acting import start_plan
-    from orchestrator.app.launching import changed_job
+    from orchestrator.app.changing import change_command, with_changes
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.cli.say import say
 
     app = App(tell=say)
     record = app.choose_run(run)
-    plan = start_plan(app, record)
-    carry_out(app, record.spec, plan, findings=changed_job(record), dry_run=dry_run, yes=True, as_json=json)
+    changed, found = change_command(app, record, command=command, reread=reread)
+    plan = with_changes(start_plan(app, changed), record, changed)
+    carry_out(app, changed.spec, plan, findings=found, dry_run=dry_run, yes=True, as_json=json)
 
 
 @task(
@@ -85,11 +99,14 @@ def stop(
     help={
         "run": _RUN,
         "restart": "restart the command on the new code, from its newest checkpoint",
+        "reread": f"with --restart: {REREAD}",
         "json": _JSON,
     },
     auto_shortflags=False,
 )
-def sync_code(_context: Context, run: str | None = None, restart: bool = False, json: bool = False) -> None:
+def sync_code(
+    _context: Context, run: str | None = None, restart: bool = False, reread: bool = False, json: bool = False
+) -> None:
     """Bring the machine's code to the laptop's state.
 
     Nothing is sent when nothing has changed.
@@ -105,15 +122,20 @@ def sync_code(_context: Context, run: str | None = None, restart: bool = False, 
     record = app.choose_run(run)
     if not restart:
         from orchestrator.cli.sending import send_and_say
+        from orchestrator.core.errors import BadRequestError
+
+        if reread:
+            raise BadRequestError("--reread starts the command again, so it needs --restart", fix="add --restart")
 
         send_and_say(app, record, as_json=json)
         return
     from orchestrator.app.acting import restart_plan
-    from orchestrator.app.launching import changed_job
+    from orchestrator.app.changing import change_command, with_changes
     from orchestrator.cli.carry_out import carry_out
 
-    plan = restart_plan(app, record)
-    carry_out(app, record.spec, plan, findings=changed_job(record), yes=True, as_json=json)
+    changed, found = change_command(app, record, reread=reread)
+    plan = with_changes(restart_plan(app, changed), record, changed)
+    carry_out(app, changed.spec, plan, findings=found, yes=True, as_json=json)
 
 
 @task(

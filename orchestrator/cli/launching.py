@@ -7,6 +7,8 @@ from typing import Any
 from invoke.context import Context
 from invoke.tasks import task
 
+from orchestrator.cli.acting import COMMAND, REREAD
+
 _LAUNCH_HELP = {
     "job": "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs",
     "mode": "a variant of the job, from its `modes`",
@@ -174,6 +176,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         "recover": "replace a machine that is taken away, for as long as this command runs",
         "no-recover": "replace no machine of this run any more",
         "ssh-from": "who may reach the machine from now on, as 198.51.100.0/24; as before when left out",
+        "command": COMMAND,
+        "reread": REREAD,
         "dry-run": "print the plan and do nothing",
         "yes": "don't ask",
         "json": "print one JSON document for scripts",
@@ -190,6 +194,8 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     recover: bool = False,
     no_recover: bool = False,
     ssh_from: str | None = None,
+    command: str | None = None,
+    reread: bool = False,
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
@@ -202,7 +208,8 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
       kedge resume
       kedge resume digits-1121-k3f9 --ttl 2h --yes
     """
-    from orchestrator.app.launching import Changes, changed_job, launch_plan, replaced_machine, resumed_spec
+    from orchestrator.app.changing import change_command, with_changes
+    from orchestrator.app.launching import Changes, launch_plan, replaced_machine, resumed_spec
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.core.units import parse_duration, parse_usd
@@ -216,11 +223,12 @@ def resume(  # noqa: PLR0913, PLR0917 - one parameter for each flag
         ssh_from=app.settings.ssh_from,
     )
     record = app.choose_run(run, live_only=False)
-    found = (*app.settle(record), *changed_job(record))
+    changed, about_job = change_command(app, record, command=command, reread=reread)
+    found = (*app.settle(record), *about_job)
     if ssh_from and not dry_run:
         app.let_in(record)
-    spec = resumed_spec(record, changes, app.clock.now())
-    plan_ = launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None)
+    spec = resumed_spec(changed, changes, app.clock.now())
+    plan_ = with_changes(launch_plan(app, spec, follow=not detach, new_deadline=ttl is not None), record, changed)
     findings = tuple(dict.fromkeys((*found, *replaced_machine(app, record, plan_))))
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 

@@ -173,6 +173,8 @@ class Job:
         inherited: names of variables that take the laptop's values (`null` under `envs`), kept as secrets are.
         setup: a shell script run once before the first start on a machine with this code.
         run: the shell script that is supervised; empty for a plain machine.
+        resume: the one that is run instead where there is something to go on from; empty for the same one.
+        resume_args: what is put at the end of `run` there; empty for nothing. A job has one of both at most.
         sudo: setup and run may become root on a cloud's machine.
         outputs: folders, relative to the working folder, that are results; they outlive a change of code.
         checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
@@ -197,6 +199,8 @@ class Job:
     data: tuple[DataMount, ...] = ()
     setup: str = ""
     run: str = ""
+    resume: str = ""
+    resume_args: str = ""
     sudo: bool = False
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
@@ -214,6 +218,11 @@ class Job:
         """Return the wishes as one provider is asked for them; `ssh_from` is who may reach its machines."""
         site = dict(self.sites).get(provider, Site())
         return replace(self.resources, site=replace(site, ssh_from=ssh_from))
+
+    @property
+    def later_run(self) -> str:
+        """What is run instead of `run` where there is something to go on from; empty for the same."""
+        return f"{self.run.rstrip()} {self.resume_args}" if self.resume_args else self.resume
 
     @property
     def from_shell(self) -> tuple[str, ...]:

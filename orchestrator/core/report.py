@@ -153,6 +153,33 @@ class Shipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """An attempt that was to go on and seems to have begun anew: its first checkpoint is less far than the last one.
+
+    Attributes:
+        name: of its first checkpoint.
+        had: the name of the last one before it.
+        step: how far the first one is; None where that isn't known.
+        had_step: how far the last one was, likewise.
+        kept: the name of the one that is kept apart; empty for none.
+    """
+
+    name: Name
+    had: Name
+    step: Count | None
+    had_step: Count | None
+    bytes: Size
+    had_bytes: Size
+    kept: Name = ""
+
+    def __str__(self) -> str:
+        """Say what was compared."""
+        if self.step is not None and self.had_step is not None and self.step < self.had_step:
+            return f"its first checkpoint, {self.name}, is of step {self.step}; there was one of step {self.had_step}"
+        return f"its first checkpoint, {self.name}, has {self.bytes:,} bytes; the last one had {self.had_bytes:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReport:
     """Everything that a machine says of itself, at one instant. Times are Unix seconds on its clock.
 
@@ -163,6 +190,7 @@ class MachineReport:
         progress: the command's own status.json, whatever it holds; None without one.
         notice: when the machine will be taken away; 0 while nobody has said so.
         advanced: when the command last showed that it goes on: its log, its status.json or a checkpoint; 0 before.
+        anew: the command seems to have begun anew, though there was a checkpoint; None where it doesn't.
     """
 
     machine: Name
@@ -184,6 +212,7 @@ class MachineReport:
     shipped: Shipped | None = None
     notice: Instant = 0.0
     advanced: Instant = 0.0
+    anew: Anew | None = None
 
     def __post_init__(self) -> None:
         """Refuse what its fields' types can't.

@@ -58,6 +58,8 @@ class RunConfig:
             find their own.
         left_behind: how many bytes to keep of what the command writes beside its outputs; None for what suits the way
             by which results travel.
+        resume: the shell script that is run instead of `command` where there is something to go on from; empty for the
+            same one.
     """
 
     run: str
@@ -81,6 +83,7 @@ class RunConfig:
     sources: tuple[DataSource, ...] = ()
     python: str = ""
     left_behind: int | None = None
+    resume: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ def run_config(
         sources=(*_fetched(job), *staged),
         python=spec.python.path if spec.python else "",
         left_behind=job.left_behind_bytes,
+        resume=job.later_run,
     )
 
 

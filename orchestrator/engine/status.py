@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,7 +11,7 @@ from orchestrator.core.errors import ConflictError
 from orchestrator.core.job import Expect
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.machine import Machine
-from orchestrator.core.report import MachineReport
+from orchestrator.core.report import Anew, MachineReport
 from orchestrator.core.stall import stalled_for
 from orchestrator.core.units import format_duration
 from orchestrator.engine.observe import Answer
@@ -64,6 +65,7 @@ def _conclude(seen: _Seen, answers: Sequence[Answer]) -> RunStatus:
             *(answer.problem for answer in answers if answer.problem),
             *_stale(reports),
             *_stalled(reports, record.spec.job.expect),
+            *_begun_anew(reports, seen.recorded.machines),
             *(_left_to_end(world) if seen.recorded.machines else ()),
         ),
     )
@@ -90,6 +92,28 @@ def _stalled(reports: list[MachineReport], expect: Expect) -> list[str]:
         for report in reports
         if (silence := stalled_for(report, expect))
     ]
+
+
+def _begun_anew(reports: list[MachineReport], machines: Sequence[Machine]) -> list[str]:
+    """A command that was to go on and begins anew costs what it has cost so far once more."""
+    roots = {machine.id: machine.root for machine in machines}
+    return [
+        f"it seems to have begun anew: {report.anew}; {_way_back(report.run, report.anew, roots[report.machine])}"
+        for report in reports
+        if report.anew is not None and report.machine in roots
+    ]
+
+
+def _way_back(run: str, anew: Anew, root: str) -> str:
+    resume = "give the job a `resume` (docs/your-script.md), and"
+    if not anew.kept:
+        return f"`kedge stop {run}`, {resume} `kedge start {run} --reread`"
+    results = f"{root}/results"
+    copy = shlex.join(["cp", "-r", f"{results}/checkpoints.kept/{anew.kept}", f"{results}/checkpoints/"])
+    return (
+        f"the older one is kept. to go back to it: `kedge stop {run}`, `kedge exec {run} -- {copy}`, {resume} "
+        f"`kedge start {run} --reread`"
+    )
 
 
 def _stale(reports: list[MachineReport]) -> list[str]:

@@ -37,6 +37,7 @@ PAIRS = [
     (report.Sample, agent.Sample),
     (report.Checkpoint, agent.Checkpoint),
     (report.Shipped, agent.Shipped),
+    (report.Anew, agent.Anew),
     (report.MachineReport, agent.MachineReport),
     (report.FollowEvent, agent.FollowEvent),
     (report.ResultFile, agent.ResultFile),
@@ -62,6 +63,7 @@ CONFIG = wire.RunConfig(
     unit="[Service]",
     python_path=("src",),
     python="/home/me/.venv/bin/python",
+    resume="python train.py --resume",
     sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces", index="ab" * 32),),
     left_behind=5_000_000,
 )
@@ -102,6 +104,7 @@ REPORT = agent.MachineReport(
     shipped=agent.Shipped(2.5, "last.pt", ""),
     notice=8.5,
     advanced=3.25,
+    anew=agent.Anew("ckpt.pt", "ckpt.pt", 50, 650, 1000, 1000, "ckpt.pt"),
 )
 
 

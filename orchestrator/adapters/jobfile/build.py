@@ -22,6 +22,7 @@ from orchestrator.adapters.jobfile.paths import (
     relative_folder,
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, quoted, suggest
+from orchestrator.adapters.jobfile.resume import lay_resume
 from orchestrator.adapters.jobfile.site import lay_site
 from orchestrator.adapters.jobfile.sudo import decide_sudo
 from orchestrator.adapters.jobfile.variables import read_variables
@@ -97,6 +98,8 @@ class _Builder:
     def job(self) -> Job:
         workdir = self._workdir()
         setup, run = self._last("setup") or "", self._last("run") or ""
+        resume, resume_args = lay_resume(self._written, self._layers, run)
+        scripts = (("setup", setup), ("run", run), ("resume", f"{resume}\n{resume_args}"))
         job = Job(
             name=self._part.name or self._default_name(),
             path=str(self._path),
@@ -109,7 +112,9 @@ class _Builder:
             data=self._data(),
             setup=setup,
             run=run,
-            sudo=decide_sudo(self._written, self._last("sudo"), (("setup", setup), ("run", run))),
+            resume=resume,
+            resume_args=resume_args,
+            sudo=decide_sudo(self._written, self._last("sudo"), scripts),
             outputs=self._last("outputs") or (),
             checkpoints=self._last("checkpoints") or "",
             left_behind_bytes=self._last("left_behind"),

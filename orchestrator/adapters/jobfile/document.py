@@ -206,7 +206,7 @@ class _Reader:
 
 def _is_free(at: KeyPath) -> bool:
     """Tell whether a value is the user's program: of any characters, since no name is made of it as it is."""
-    return at[-1] in {"run", "setup"} or at[-2:-1] == ("envs",)
+    return at[-1] in {"run", "setup", "resume"} or at[-2:-1] in (("envs",), ("resume",))
 
 
 def _line(part: yaml.Node | yaml.Event) -> int:

@@ -165,6 +165,17 @@ class SupervisorPart(_Part, title="supervisor"):
     )
 
 
+class ResumePart(_Part, title="resume"):
+    """What is run instead of `run` where there is something to go on from."""
+
+    args: Text | None = Field(
+        default=None,
+        description="Arguments that are put at the end of `run`.",
+        examples=['--resume "$KEDGE_CHECKPOINT"'],
+    )
+    command: Text | None = Field(default=None, description="A whole command; the same as the text by itself.")
+
+
 class ExpectPart(_Part, title="expect"):
     """What you expect of a run."""
 
@@ -252,6 +263,10 @@ def _supervisor_of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _resume_of_text(value: object) -> object:
+    return {"command": value} if isinstance(value, str) else value
+
+
 Data = Annotated[
     tuple[MountPart, ...],
     BeforeValidator(_data_of_mapping, json_schema_input_type=list[MountPart] | dict[str, str | dict[str, Any]]),
@@ -277,6 +292,9 @@ Supervisor = Annotated[
 ]
 
 
+Resume = Annotated[ResumePart, BeforeValidator(_resume_of_text, json_schema_input_type=ResumePart | str)]
+
+
 class ModePart(_Part, title="mode"):
     """A named variant of the job: laid over it; mappings are merged key by key, anything else is replaced."""
 
@@ -298,6 +316,12 @@ class ModePart(_Part, title="mode"):
         default=None,
         description="The shell script that trains.",
         examples=["python train.py --epochs $EPOCHS"],
+    )
+    resume: Resume | None = Field(
+        default=None,
+        description="What is run instead of `run` where there is something to go on from (KEDGE_RESUME is 1): a shell "
+        "script, or {args: arguments for `run`}; default: `run`.",
+        examples=["python train.py --init_from=resume", {"args": '--resume "$KEDGE_CHECKPOINT"'}],
     )
     sudo: bool | None = Field(
         default=None,

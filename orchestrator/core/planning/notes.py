@@ -10,6 +10,7 @@ from orchestrator.core.plan import Ending, Observed
 from orchestrator.core.units import format_bytes
 from orchestrator.core.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
 
+_MOST_SHOWN = 200
 _SUDO = (
     "`sudo`: the job's user can become root on a cloud's machine: read what only root may, such as a token that "
     "deletes machines, change the agent, and stop the timer that ends the machine at its deadline"
@@ -45,12 +46,36 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append(_recovery_note(spec, ending))
     if spec.python and job.bundled_trainer and not spec.python.has_torch:
         notes.append(_NO_TORCH)
+    notes.extend(resume_notes(job))
     if job.sudo:
         notes.append(_SUDO)
     notes.extend(_fetch_notes(job))
     notes.extend(_local_disk_notes(job, observed))
     notes.extend(observed.caveats)
     return tuple(notes)
+
+
+def resume_notes(job: Job) -> tuple[str, ...]:
+    """Say what is run where there is something to go on from, if that is another command."""
+    if not job.later_run:
+        return ()
+    return (f"where there is a checkpoint to go on from, this is run: {shown(job.later_run)}",)
+
+
+def change_notes(before: Job, after: Job) -> tuple[str, ...]:
+    """Say what is run from now on, where that isn't what it was."""
+    notes = []
+    if after.run != before.run:
+        notes.append(f"the command is changed from {shown(before.run)} to {shown(after.run)}")
+    if after.later_run != before.later_run and not after.later_run:
+        notes.append(f"`resume` is given up: {shown(before.later_run)} isn't run any more")
+    return tuple(notes)
+
+
+def shown(script: str) -> str:
+    """Return what of a script fits a line."""
+    first, *others = script.strip().splitlines() or [""]
+    return f"`{first[:_MOST_SHOWN]}{'...' if others or len(first) > _MOST_SHOWN else ''}`"
 
 
 def teardown_notes(observed: Observed) -> tuple[str, ...]:

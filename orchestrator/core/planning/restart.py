@@ -6,6 +6,7 @@ from orchestrator.core.actions import Action, StartCommand, StopCommand
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
 from orchestrator.core.plan import Observed, Plan, usable_machine
+from orchestrator.core.planning.notes import resume_notes
 from orchestrator.core.planning.steps import plan_code
 from orchestrator.core.report import RunState
 
@@ -26,4 +27,4 @@ def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) 
     actions.append(
         StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=state is not RunState.IDLE)
     )
-    return Plan(run_id=run_id, actions=tuple(actions), mark=observed.mark)
+    return Plan(run_id=run_id, actions=tuple(actions), notes=resume_notes(job), mark=observed.mark)

@@ -1,0 +1,73 @@
+"""Notice a command that was to go on and seems to have begun anew: its first checkpoint is less far than the last."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from .attempt import ANEW, Attempt, read_attempt
+from .files import write_json
+from .kept import find_kept
+from .layout import Layout
+from .results import Found
+from .runlog import RunLog
+from .standing import Standing, find_standing
+from .wire import Anew, to_json
+
+
+class Beginnings:
+    """Compare the first checkpoint of an attempt with what there was before it, once for each attempt."""
+
+    def __init__(self, layout: Layout, log: RunLog) -> None:
+        self._layout = layout
+        self._log = log
+        self._judged = 0.0
+
+    def look(self, found: Iterable[Found], complete: frozenset[str]) -> None:
+        """Look at the files of the results, and at the checkpoints among them that are complete now."""
+        attempt = read_attempt(self._layout)
+        if not attempt.had or attempt.began == self._judged:
+            return
+        newer = {one.unit for one in found if one.unit in complete and one.mtime_ns / 1e9 > attempt.began}
+        written = filter(None, (find_standing(self._layout.checkpoints / unit) for unit in newer))
+        for each in sorted(written, key=lambda each: each.written):
+            before = _before(attempt, each)
+            is_behind = each.is_behind(before) if before else None
+            if before is not None and is_behind is not None:
+                self._judged = attempt.began
+                if is_behind:
+                    self._tell(each, before)
+                return
+
+    def _tell(self, first: Standing, before: Standing) -> None:
+        kept = find_kept(self._layout)
+        anew = Anew(
+            name=first.name,
+            had=before.name,
+            step=first.step,
+            had_step=before.step,
+            bytes=first.bytes,
+            had_bytes=before.bytes,
+            kept=kept.name if kept else "",
+        )
+        write_json(self._layout.note(ANEW), to_json(anew))
+        self._log.remark(f"it seems to have begun anew: {_compare(first, before)}")
+        resume = "give the job a `resume` (docs/your-script.md), and `kedge start --reread`"
+        if kept is None:
+            self._log.remark(f"to change that: `kedge stop`, {resume}")
+            return
+        source, target = self._layout.kept / kept.name, self._layout.checkpoints
+        copy = shlex.join(["cp", "-r", str(source), f"{target}/"])
+        self._log.remark(
+            f"checkpoint {kept.label} is kept. to go back to it: `kedge stop`, `kedge exec -- {copy}`, {resume}"
+        )
+
+
+def _before(attempt: Attempt, each: Standing) -> Standing | None:
+    return next((one for one in attempt.had if one.series == each.series), None)
+
+
+def _compare(first: Standing, before: Standing) -> str:
+    if first.step is not None and before.step is not None and first.kind == before.kind:
+        return f"its first checkpoint, {first.name}, is of step {first.step}; there was one of step {before.step}"
+    return f"its first checkpoint, {first.name}, has {first.bytes:,} bytes; the last one had {before.bytes:,}"

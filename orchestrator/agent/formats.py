@@ -1,0 +1,153 @@
+"""What a checkpoint's file says of itself, without the library that wrote it: whether it is whole, and its step.
+
+Nothing of it is executed: a pickle's instructions are listed, not carried out.
+"""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+STEP_KEYS = ("iter_num", "global_step", "step", "iteration", "iter", "epoch")
+"""Under which training scripts save how far they are; the first of them counts."""
+
+_MOST_BYTES = 16 << 20
+"""More than any list of tensors takes: what is longer isn't read."""
+_LEGACY_TORCH = b"\x80\x02\x8a\x0a"
+"""A file of torch.save before its version 1.6: several pickles, then plain bytes."""
+_CLOSING = {"SETITEMS", "APPENDS", "TUPLE", "DICT", "LIST", "ADDITEMS", "FROZENSET", "POP_MARK", "OBJ", "INST"}
+_STRINGS = {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE", "SHORT_BINSTRING", "BINSTRING", "STRING"}
+_WHOLE_NUMBERS = {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG"}
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_BROKEN = (zipfile.BadZipFile, ValueError, EOFError, struct.error, KeyError, NotImplementedError, RuntimeError)
+
+
+def is_whole(path: Path) -> bool | None:
+    """Say whether a file was written to its end; None where its format doesn't tell.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with path.open("rb") as stream:
+        begins = stream.read(16)
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - 1))
+        ends = stream.read(1)
+    if begins.startswith(b"PK\x03\x04"):
+        return _is_zip(path)
+    if path.suffix == ".safetensors":
+        return _safetensors_size(path, begins) == size
+    if begins[:1] == b"\x80" and begins[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return None if begins.startswith(_LEGACY_TORCH) else ends == b"."
+    if path.suffix == ".json":
+        return _is_json(path) if size <= _MOST_BYTES else None
+    return None
+
+
+def read_step(path: Path) -> int | None:
+    """Return the step that a file says it is from; None where it says none.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            begins = stream.read(16)
+        if begins.startswith(b"PK\x03\x04"):
+            return _first(_list_numbers(_read_torch(path)))
+        if path.suffix == ".safetensors":
+            return _first(_safetensors_header(path, begins).get("__metadata__"))
+        if path.stat().st_size > _MOST_BYTES:
+            return None
+        if begins[:1] == b"\x80":
+            return _first(_list_numbers(path.read_bytes()))
+        return _first(json.loads(path.read_bytes())) if begins[:1] == b"{" else None
+    except (*_BROKEN, RecursionError):
+        return None
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(archive.namelist())
+    except _BROKEN:
+        return False
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _safetensors_size(path: Path, begins: bytes) -> int:
+    """Return how long a file must be by its own header; -1 where that is cut off."""
+    try:
+        rows = _safetensors_header(path, begins)
+        ends = [row["data_offsets"][1] for name, row in rows.items() if name != "__metadata__"]
+        return 8 + int.from_bytes(begins[:8], "little") + max(ends, default=0)
+    except (*_BROKEN, TypeError, IndexError, RecursionError):
+        return -1
+
+
+def _safetensors_header(path: Path, begins: bytes) -> dict[str, Any]:
+    length = int.from_bytes(begins[:8], "little")
+    if length > _MOST_BYTES:
+        raise ValueError("no header is so long")
+    with path.open("rb") as stream:
+        stream.seek(8)
+        header = json.loads(stream.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")  # noqa: TRY004 - one kind of error for all that is broken
+    return header
+
+
+def _read_torch(path: Path) -> bytes:
+    """Return the pickle in a file of torch.save, which holds all but the tensors."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.filename.endswith("data.pkl") and info.file_size <= _MOST_BYTES:
+                return archive.read(info)
+    return b""
+
+
+def _first(numbers: object) -> int | None:
+    """Return the number under the first key that is there."""
+    found = numbers if isinstance(numbers, dict) else {}
+    for key in STEP_KEYS:
+        value = found.get(key)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31:
+            return value
+    return None
+
+
+def _list_numbers(pickled: bytes) -> dict[str, int]:
+    """List the whole numbers that a pickled dictionary has under such keys, at its outermost level.
+
+    A dictionary's items stand between a mark and what closes it; the only item of one has no mark.
+    """
+    found: dict[str, int] = {}
+    memo: dict[object, str] = {}
+    depth, singles, last, before = 0, 0, "", ""
+    for code, argument, _ in pickletools.genops(pickled):
+        if code.name in _PUTS or code.name == "MEMOIZE":
+            memo[len(memo) if argument is None else argument] = last
+            continue
+        is_single = before == "EMPTY_DICT" and code.name in _STRINGS | _GETS
+        is_last_of_single = code.name == "SETITEM" and singles > 0
+        singles += is_single - is_last_of_single
+        depth += (code.name == "MARK") + is_single - (code.name in _CLOSING) - is_last_of_single
+        if last and depth <= 1 and code.name in _WHOLE_NUMBERS:
+            found.setdefault(last, int(str(argument)))
+        key = argument if code.name in _STRINGS else memo.get(argument, "") if code.name in _GETS else ""
+        last, before = key if key in STEP_KEYS else "", code.name
+    return found

@@ -1,0 +1,164 @@
+"""How far a checkpoint is, which of several is the newest, and whether one is further than another."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .formats import is_whole, read_step
+from .results import is_temporary
+
+_DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?(?!\w)")
+_DIGITS = re.compile(r"\d+")
+_STEP = re.compile(r"(?:steps?|iterations?|iters?)[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_EPOCH = re.compile(r"epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)")
+_CONTENT = "content"
+_STATE = "trainer_state.json"
+_SLOTS = 10
+"""Below it a bare number may be one of a few places that are used in turn."""
+_MOST_FILES = 10_000
+_MOST_READ = 20
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One checkpoint.
+
+    Attributes:
+        name: of its file or folder.
+        bytes: of all its files.
+        written: when the last of them was, in Unix seconds.
+        step: how far it is; None where that isn't known.
+        kind: what `step` counts; empty where it isn't known.
+    """
+
+    name: str
+    bytes: int
+    written: float
+    step: int | None = None
+    kind: str = ""
+
+    @property
+    def series(self) -> str:
+        """What the names of one script's checkpoints have in common."""
+        return _DIGITS.sub("#", self.name)
+
+    @property
+    def label(self) -> str:
+        """Its name, and its step where the name doesn't say it."""
+        return self.name if self.kind != _CONTENT else f"{self.name} (step {self.step})"
+
+    def is_behind(self, other: Standing) -> bool | None:
+        """Say whether it is less far than another one of its series; None where nobody knows.
+
+        Of an unknown step, a file of the same name that is less than half as large counts as less far.
+        """
+        if self.series != other.series:
+            return None
+        is_slot = self.kind == "number" and (other.step or 0) < _SLOTS
+        if self.step is not None and other.step is not None and self.kind == other.kind and not is_slot:
+            return self.step < other.step
+        return True if self.name == other.name and self.bytes * 2 < other.bytes else None
+
+
+def find_standing(path: Path) -> Standing | None:
+    """Look at a checkpoint; None where there is none, or where it is a link to another one."""
+    try:
+        files = list_files(path)
+        stats = [file.stat() for file in files]
+        if not files:
+            return None
+        step, kind = _find_step(path, files)
+    except OSError:
+        return None
+    size, written = sum(each.st_size for each in stats), max(each.st_mtime for each in stats)
+    return Standing(path.name, size, written, step, kind)
+
+
+def list_files(path: Path) -> list[Path]:
+    """List a checkpoint's finished files, sorted; a folder's at any depth."""
+    if path.is_symlink():
+        return []
+    if path.is_file():
+        return [path]
+    found: list[Path] = []
+    for folder, _, names in os.walk(path):
+        here = Path(folder)
+        found += [here / name for name in names if not (here / name).is_symlink() and (here / name).is_file()]
+        if len(found) > _MOST_FILES:
+            break
+    return sorted(file for file in found if not is_temporary(file.relative_to(path).as_posix()))
+
+
+def is_sound(path: Path) -> bool | None:
+    """Say whether a checkpoint is whole; None where its formats don't tell."""
+    try:
+        verdicts = {is_whole(file) for file in list_files(path)}
+    except OSError:
+        return False
+    return False if False in verdicts else None if None in verdicts or not verdicts else True
+
+
+def is_numbered(name: str) -> bool:
+    """Say whether a name has a number, as checkpoints do, and logs of TensorBoard do as well."""
+    return "tfevents" not in name and bool(_DIGITS.search(name))
+
+
+def list_checkpoints(folder: Path) -> list[Standing]:
+    """List the checkpoints of a command that isn't at work, those that are damaged left out; the newest comes first.
+
+    Those that say how far they are come before all others, which may be logs.
+    """
+    try:
+        paths = [path for path in folder.iterdir() if not is_temporary(path.name)]
+    except OSError:
+        return []
+    sound = [path for path in paths if is_sound(path) is not False]
+    found = sorted(filter(None, map(find_standing, sound)), key=order, reverse=True)
+    return [each for each in found if each.bytes and not _lacks_files(folder, each, found)]
+
+
+def order(each: Standing) -> tuple[bool, float, str]:
+    """Return what checkpoints are sorted by: the newest is the last."""
+    return bool(each.kind), each.written, each.name
+
+
+def furthest(found: Iterable[Standing], most: int = 50) -> list[Standing]:
+    """Return the furthest checkpoint of each series, the newest where that isn't known."""
+    best: dict[str, Standing] = {}
+    for each in sorted(found, key=order):
+        if each.series not in best or not each.is_behind(best[each.series]):
+            best[each.series] = each
+    return sorted(best.values(), key=order, reverse=True)[:most]
+
+
+def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str]:
+    """Return the step and what it counts: by a word in the name, by the content, else by a bare number in the name."""
+    plain = _DECIMAL.sub("", path.name)
+    for kind, pattern in (("step", _STEP), ("epoch", _EPOCH)):
+        if found := pattern.findall(plain):
+            return int(found[-1]), kind
+    state = path / _STATE
+    for file in [state] if state in files else files[:_MOST_READ]:
+        if (step := read_step(file)) is not None:
+            return step, _CONTENT
+    numbers = _NUMBER.findall(plain) if is_numbered(plain) else []
+    return (int(numbers[-1]), "number") if numbers else (None, "")
+
+
+def _lacks_files(folder: Path, each: Standing, all_of_them: list[Standing]) -> bool:
+    """Say whether a folder has less in it than the one before it: it was cut off while it was written."""
+    path = folder / each.name
+    older = [one for one in all_of_them if one.series == each.series and one.written < each.written]
+    if not path.is_dir() or not older:
+        return False
+    before = folder / max(older, key=order).name
+    return bool(_names(before) - _names(path))
+
+
+def _names(folder: Path) -> set[str]:
+    return {_DIGITS.sub("#", file.relative_to(folder).as_posix()) for file in list_files(folder)}
