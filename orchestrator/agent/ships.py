@@ -51,6 +51,7 @@ class ShipLoop:
         self._in_haste = in_haste
         self._completeness = Completeness(layout.checkpoints)
         self._beginnings = Beginnings(layout, log)
+        self._snapped: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         self._shipper: Shipper | None = None
         self._next_look = 0.0
@@ -107,7 +108,7 @@ class ShipLoop:
         self._completeness.look(found)
         complete = self._completeness.complete | self._completeness.whole
         self._beginnings.look(found, complete)
-        checkpoint = newest(found, complete)
+        checkpoint = newest(found, complete | (self._snapped & self._completeness.restless))
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
     def _is_due(self) -> bool:
@@ -153,6 +154,7 @@ class ShipLoop:
         restless = self._completeness.restless
         still = min(_STILL_SECONDS, self._machine.sample_every / 5)
         with take_snapshot(self._layout, scan(self._layout.results), restless, still) as snapshot:
+            self._snapped = snapshot.units
             self._tell_left_out(restless - snapshot.units)
             return shipper.ship(command, complete, began, final=False, snapshot=snapshot)
 

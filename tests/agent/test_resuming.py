@@ -1,0 +1,264 @@
+"""What a later attempt finds, and what becomes of the last checkpoint when it begins anew."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.box import Box, wait_for
+from tests.agent.places import FolderPlace, Place
+
+MakeBox = Callable[..., Box]
+
+TRAIN = r"""
+cat > train.py <<'END'
+import os, pathlib, pickle, sys, time
+path = pathlib.Path("out/ckpt.pt")
+step = pickle.loads(path.read_bytes())["iter_num"] if "--resume" in sys.argv else 0
+print("from", step, "resume", repr(os.environ["KEDGE_RESUME"]), os.environ["KEDGE_CHECKPOINT"], flush=True)
+last = step + 50 if os.environ["KEDGE_RESUME"] else 650
+while step < last:
+    step += 50
+    path.write_bytes(pickle.dumps({"model": bytes(1000), "iter_num": step, "config": {"step": 9}}))
+print("saved", step, flush=True)
+if last == 650:
+    sys.exit(1)
+time.sleep(1000)
+END
+"""
+RUN = f"{TRAIN}\npython3 train.py"
+RESUME = f"{TRAIN}\npython3 train.py --resume"
+
+
+def step_of(content: bytes) -> int:
+    return int(pickle.loads(content)["iter_num"])
+
+
+def stored(store: Place) -> dict[str, bytes]:
+    """Read what the store's manifest names: all of it is there."""
+    manifest = json.loads(store.read("manifest.json") or b"{}")
+    return {row["path"]: store.read(f"blobs/{row['sha256']}") or b"" for row in manifest.get("files", ())}
+
+
+def test_the_last_checkpoint_outlives_a_command_that_begins_anew(make_box: MakeBox, store: Place) -> None:
+    """It writes over its one checkpoint of step 650; that one is kept here and in the store, and it is said."""
+    box = make_box(store_url=store.url, env=store.env)
+    box.begin("watch")
+    box.start(RUN, restarts=1, checkpoints="out")
+    wait_for(lambda: " saved 50\n" in box.log())
+    results = box.root / "results"
+    assert step_of((results / "checkpoints/ckpt.pt").read_bytes()) == 50
+    assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
+    anew = wait_for(lambda: box.ask("report")["anew"])
+    assert (anew["name"], anew["step"], anew["had_step"], anew["kept"]) == ("ckpt.pt", 50, 650, "ckpt.pt")
+    assert "it seems to have begun anew: its first checkpoint, ckpt.pt, is of step 50" in box.log()
+    wait_for(lambda: step_of(stored(store).get("checkpoints/ckpt.pt", pickle.dumps({"iter_num": 0}))) == 50)
+    assert step_of(stored(store)["checkpoints.kept/ckpt.pt"]) == 650
+    box.ask("stop")
+    # Another anew one doesn't push it out either.
+    box.start(RUN, checkpoints="out")
+    wait_for(lambda: box.log().count(" saved 50\n") == 2)
+    assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
+
+
+def test_the_other_command_goes_on_from_the_checkpoint(make_box: MakeBox) -> None:
+    """`resume` is started once there is a checkpoint, and nothing is said of a new beginning."""
+    box = make_box()
+    box.begin("watch")
+    box.start(RUN, resume=RESUME, restarts=1, checkpoints="out")
+    wait_for(lambda: " saved 700\n" in box.log())
+    checkpoint = box.root / "results/checkpoints/ckpt.pt"
+    assert " from 0 resume '' \n" in box.log()
+    assert f" from 650 resume '1' {checkpoint}\n" in box.log()
+    assert "there is checkpoint ckpt.pt (step 650) to go on from: `resume` is started" in box.log()
+    wait_for(lambda: box.note("checkpoint").get("name") == "ckpt.pt")
+    assert "begun anew" not in box.log()
+    assert box.ask("report")["anew"] is None
+
+
+def test_a_new_machine_goes_on_from_what_was_restored(make_box: MakeBox, store: Place) -> None:
+    """It knows from the store that there was an attempt, and keeps the restored checkpoint apart in its turn."""
+    first = make_box(store_url=store.url, env=store.env)
+    first.begin("watch")
+    first.start(RUN, checkpoints="out")
+    first.await_state("failed")
+    wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
+    second = make_box(store_url=store.url, env=store.env, machine="digits-1a2b-m2")
+    second.begin("watch")
+    second.start(RUN, resume=RESUME, checkpoints="out")
+    wait_for(lambda: " saved 700\n" in second.log())
+    assert step_of((second.root / "results/checkpoints.kept/ckpt.pt").read_bytes()) == 650
+    wait_for(lambda: step_of(stored(store).get("checkpoints.kept/ckpt.pt", pickle.dumps({"iter_num": 0}))) == 650)
+
+
+@pytest.mark.parametrize(("checkpoints", "found"), [("out", "''"), ("", "'1'")])
+def test_an_attempt_that_left_no_checkpoint(box: Box, checkpoints: str, found: str) -> None:
+    """Where the job says that it has checkpoints it starts as before; of any other job nobody knows."""
+    box.start(
+        """python3 -c 'import os; print("resume", repr(os.environ["KEDGE_RESUME"]))'; false""",
+        resume="""python3 -c 'import os; print("other", repr(os.environ["KEDGE_RESUME"]))'; false""",
+        restarts=1,
+        checkpoints=checkpoints,
+    )
+    box.await_state("failed")
+    words = "resume" if checkpoints else "other"
+    assert " resume ''\n" in box.log()
+    assert box.log().count(f" {words} {found}\n") == (2 if checkpoints else 1)
+
+
+HUGGING_FACE = r"""
+cat > train.py <<'END'
+import json, os, pathlib, sys, time
+print("from", os.environ["KEDGE_CHECKPOINT"], flush=True)
+out = pathlib.Path("out")
+def save(step, whole=True):
+    folder = out / f"checkpoint-{step}"
+    folder.mkdir()
+    (folder / "model.bin").write_bytes(b"w" * 1000)
+    if whole:
+        (folder / "trainer_state.json").write_text(json.dumps({"epoch": 0.5, "global_step": step}))
+if not os.environ["KEDGE_RESUME"]:
+    for step in (50, 100, 150):
+        save(step)
+    (out / "runs").mkdir()
+    save(200, whole=False)
+    (out / "runs" / "events.out.tfevents.1700000000").write_bytes(b"log")
+    os.kill(os.getpid(), 9)
+time.sleep(1000)
+END
+python3 train.py
+"""
+
+
+def test_of_folders_the_newest_complete_one_is_named(box: Box) -> None:
+    """Not one that was cut off in the middle, nor the logs beside them."""
+    box.start(HUGGING_FACE, restarts=1, checkpoints="out")
+    wait_for(lambda: box.log().count(" from ") == 2)
+    assert f" from {box.root}/results/checkpoints/checkpoint-150\n" in box.log()
+    kept = box.root / "results/checkpoints.kept/checkpoint-150"
+    assert sorted(path.name for path in kept.iterdir()) == ["model.bin", "trainer_state.json"]
+
+
+RESTLESS = r"""
+cat > train.py <<'END'
+import os, pathlib, sys, time
+sys.path.insert(0, "")
+import writers
+step = 0
+while True:
+    step += 1
+    writers.WRITER(pathlib.Path("out") / "last.ckpt", step)
+    time.sleep(0.3)
+END
+cat > writers.py <<'END'
+import json, os, pickle, zipfile
+SIZE = 4 << 20
+def in_place(path, step):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"step": step}))
+        for number in range(4):
+            archive.writestr(f"archive/data/{number}", bytes([step % 251]) * SIZE)
+def renamed(path, step):
+    aside = path.with_name("new.tmp")
+    aside.write_bytes(b"begin" + bytes([step % 251]) * SIZE + b"end")
+    aside.rename(path)
+END
+python3 train.py
+"""
+
+
+def is_whole_zip(content: bytes) -> bool:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.testzip() is None and len({archive.read(f"archive/data/{n}")[:1] for n in range(4)}) == 1
+
+
+def is_whole_text(content: bytes) -> bool:
+    return content.startswith(b"begin") and content.endswith(b"end") and len(set(content[5:-3])) == 1
+
+
+@pytest.mark.parametrize(("writer", "is_whole"), [("in_place", is_whole_zip), ("renamed", is_whole_text)])
+def test_a_checkpoint_that_never_stands_still_is_copied_whole(
+    make_box: MakeBox, tmp_path: Path, writer: str, is_whole: Callable[[bytes], bool]
+) -> None:
+    """It is written every 0.3 s, and looked at every 0.5 s: whatever the store has of it at any time loads."""
+    store = FolderPlace(tmp_path / "store")
+    box = make_box(store_url=store.url, sample_every=0.5, ship_every=1.0)
+    box.begin("watch")
+    box.start(RESTLESS.replace("WRITER", writer), checkpoints="out")
+    seen: set[bytes] = set()
+    checkpoint = "checkpoints/last.ckpt"
+
+    def has_new() -> bool:
+        # Between the two reads of the manifest and of the content the next copy may have taken its place.
+        content = stored(store).get(checkpoint)
+        if content and content not in seen:
+            assert is_whole(content)
+            seen.add(content)
+        return len(seen) >= 3
+
+    wait_for(has_new)
+    assert box.ask("report")["checkpoint"]["name"] == "last.ckpt"
+    box.ask("stop")
+    wait_for(lambda: not (box.root / "snapshot").exists())
+
+
+KILLED = r"""
+cat > train.py <<'END'
+import os, pathlib, pickle, time
+path = pathlib.Path("out/ckpt.pt")
+if path.exists():
+    print("found", pickle.loads(path.read_bytes())["step"], flush=True)
+    time.sleep(1000)
+path.write_bytes(pickle.dumps({"step": 400, "model": bytes(9000)}))
+while not os.path.exists("copied"):
+    time.sleep(0.1)
+with path.open("wb") as file:
+    file.write(pickle.dumps({"step": 450, "model": bytes(9000)})[:5000])
+    file.flush()
+    os.kill(os.getpid(), 9)
+END
+python3 train.py
+"""
+
+
+def test_a_checkpoint_that_a_kill_has_cut_off_replaces_none_that_is_whole(make_box: MakeBox, store: Place) -> None:
+    """The store keeps the one before, and the next attempt finds that one in its place."""
+    box = make_box(store_url=store.url, env=store.env)
+    box.begin("watch")
+    box.start(KILLED, restarts=1, restart_after=3.0, checkpoints="out")
+    wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
+    (box.root / "code" / "copied").touch()
+    wait_for(lambda: " found 400\n" in box.log())
+    assert "ckpt.pt was cut off while it was written: the copy in the object store is put back" in box.log()
+    assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
+
+
+def test_a_killed_command_leaves_the_stored_checkpoint_at_its_end(make_box: MakeBox, store: Place) -> None:
+    """Also when nothing starts it again: the last copy of all doesn't take what was cut off."""
+    box = make_box(store_url=store.url, env=store.env)
+    box.begin("watch")
+    box.start(KILLED, checkpoints="out")
+    wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
+    (box.root / "code" / "copied").touch()
+    over = box.await_state("failed")
+    wait_for(lambda: (box.ask("report")["shipped"] or {}).get("time", 0) >= over["since"])
+    assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
+
+
+def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
+    """They are empty rather than missing, in each form that the documentation shows."""
+    shown = (
+        'set -u; [ "$KEDGE_RESUME" = 1 ] && echo one; echo "args:" ${KEDGE_CHECKPOINT:+--resume "$KEDGE_CHECKPOINT"}'
+    )
+    box.start(f"{shown}; echo x > out/a-10.bin; [ $KEDGE_RESUME ]", restarts=1, checkpoints="out")
+    box.await_state("succeeded")
+    log = box.log()
+    assert log.count(" one\n") == 1
+    assert " args:\n" in log
+    assert f" args: --resume {box.root}/results/checkpoints/a-10.bin\n" in log

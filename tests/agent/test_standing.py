@@ -1,0 +1,142 @@
+"""How far a checkpoint is, by its name and by what it holds, and which of two is further."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from orchestrator.agent.attempt import parse_attempt
+from orchestrator.agent.formats import is_whole, read_step
+from orchestrator.agent.standing import Standing, find_standing, furthest, list_checkpoints
+
+
+def make(path: Path, content: bytes = b"x" * 100) -> Standing:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    found = find_standing(path)
+    assert found is not None
+    return found
+
+
+def save(path: Path, **content: Any) -> None:
+    """Save what a training script does, a model and its optimizer with it."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), **content}, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("ckpt-000650.pt", 650),
+        ("checkpoint_650", 650),
+        ("step-00001234.safetensors.bin", 1234),
+        ("epoch=3-step=650.ckpt", 650),
+        ("epoch=03-val_loss=0.32.ckpt", 3),
+        ("model_650.bin", 650),
+        ("ckpt.bin", None),
+        ("events.out.tfevents.1700000000", None),
+    ],
+)
+def test_names_say_steps(tmp_path: Path, name: str, step: int | None) -> None:
+    """A word such as step or epoch counts most; decimals are none, and neither are logs."""
+    assert make(tmp_path / name).step == step
+
+
+def test_files_of_torch_say_steps(tmp_path: Path) -> None:
+    """The outermost dictionary's, not that of a configuration in it; nothing of the file is executed."""
+    save(tmp_path / "nano.pt", iter_num=650, config={"step": 100_000, "epoch": 7})
+    save(tmp_path / "imagenet.pth", epoch=12, only={"step": 5})
+    save(tmp_path / "lightning.ckpt", epoch=3, global_step=70_000)
+    save(tmp_path / "none.pt", best=1.5)
+    steps = [read_step(tmp_path / name) for name in ("nano.pt", "imagenet.pth", "lightning.ckpt", "none.pt")]
+    assert steps == [650, 12, 70_000, None]
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_pickles_of_every_protocol_say_steps(tmp_path: Path, protocol: int) -> None:
+    """Whatever stands before."""
+    content = {"w": np.zeros(10), "x": {"step": 5}, "y": {"step": 5, "epoch": 6}, "epoch": 12}
+    (tmp_path / "last.pkl").write_bytes(pickle.dumps(content, protocol))
+    assert read_step(tmp_path / "last.pkl") == 12
+
+
+def test_what_is_cut_off_says_so(tmp_path: Path) -> None:
+    """Files of torch, of NumPy and of safetensors, pickles and JSON; of other formats nobody knows."""
+    save(tmp_path / "a.pt", iter_num=650)
+    np.savez(tmp_path / "a.npz", w=np.zeros(100))
+    header = json.dumps({"w": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(36))
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"w": [1.5] * 100}))
+    (tmp_path / "a.json").write_text(json.dumps({"step": 3}))
+    for path in sorted(tmp_path.iterdir()):
+        assert is_whole(path) is True, path
+        path.write_bytes(path.read_bytes()[:-5])
+        assert is_whole(path) is False, path
+    assert is_whole(Path(__file__)) is None
+
+
+@pytest.mark.parametrize("content", [b"\x80\x04garbage.", b"PK\x03\x04" + bytes(50), b"\x80\x02]q", b'{"step": 1e999}'])
+def test_what_is_damaged_has_no_step(tmp_path: Path, content: bytes) -> None:
+    """Nothing is raised for it."""
+    (tmp_path / "last.pt").write_bytes(content)
+    assert read_step(tmp_path / "last.pt") is None
+
+
+def standing(name: str, step: int | None, size: int = 1000, kind: str = "content") -> Standing:
+    return Standing(name, size, 0.0, step, kind if step is not None else "")
+
+
+@pytest.mark.parametrize(
+    ("first", "before", "is_behind"),
+    [
+        (standing("ckpt.pt", 50), standing("ckpt.pt", 650), True),
+        (standing("ckpt.pt", 700), standing("ckpt.pt", 650), False),
+        (standing("ckpt.pt", 650), standing("ckpt.pt", 650), False),
+        (standing("ckpt-50.bin", 50, kind="number"), standing("ckpt-650.bin", 650, kind="number"), True),
+        # One of three places that are used in turn.
+        (standing("ckpt-0.bin", 0, kind="number"), standing("ckpt-2.bin", 2, kind="number"), None),
+        # The best weights are no later version of the whole state.
+        (standing("best.pt", 50), standing("ckpt.pt", 650), None),
+        (standing("ckpt.bin", None, 400), standing("ckpt.bin", None, 1000), True),
+        (standing("ckpt.bin", None, 900), standing("ckpt.bin", None, 1000), None),
+    ],
+)
+def test_which_is_further(first: Standing, before: Standing, is_behind: bool | None) -> None:
+    """By steps, else by a much smaller file; where nobody can know, nothing is claimed."""
+    assert first.is_behind(before) is is_behind
+
+
+def test_the_furthest_of_each_series_counts(tmp_path: Path) -> None:
+    """A command that begins anew beside its old checkpoints is compared with those."""
+    made = [make(tmp_path / f"checkpoint-{step}.bin") for step in (650, 50)]
+    assert [each.step for each in furthest([*made, make(tmp_path / "best.bin")])] == [650, None]
+
+
+def test_logs_beside_checkpoints_are_not_the_newest(tmp_path: Path) -> None:
+    """Nor is what is unfinished, empty or a link."""
+    made = make(tmp_path / "checkpoint-50/state.bin")
+    make(tmp_path / "runs/events.out.tfevents.1700000000")
+    make(tmp_path / "checkpoint-60.tmp/state.bin")
+    make(tmp_path / "checkpoint-70", b"")
+    (tmp_path / "latest").symlink_to("checkpoint-50")
+    assert made.step is None
+    assert [each.name for each in list_checkpoints(tmp_path)] == ["checkpoint-50", "runs"]
+
+
+@pytest.mark.parametrize("raw", [{}, {"began": "now"}, {"began": -1}, {"began": 1e99}, {"began": float("nan")}])
+def test_what_another_machine_says_of_its_attempts_is_checked(raw: dict[str, Any]) -> None:
+    """What can't be counts as no attempt at all."""
+    assert parse_attempt({"had": [], **raw}).began == 0
+    row = {"name": "a", "bytes": 1, "written": 1.0, "step": 2, "kind": "step"}
+    rows = [row, 7, {"name": 3}, {**row, "step": "x"}, *[row] * 100]
+    assert [each.step for each in parse_attempt({"began": 1.0, "had": rows}).had[:2]] == [2, None]
+    assert len(parse_attempt({"began": 1.0, "had": rows}).had) <= 50
