@@ -20,7 +20,7 @@ class Completeness:
     Attributes:
         complete: checkpoints that stood still.
         restless: those that are rewritten too often for that.
-        whole: of the restless ones, those whose formats say that they are whole.
+        whole: those that have changed, and whose formats say that they are whole.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class Completeness:
         still = (unit for unit, times in self._changes.items() if not times)
         self.complete = frozenset(unit for unit in still if self._verdict(unit) is not False)
         self.restless = frozenset(unit for unit, times in self._changes.items() if times > _PATIENCE)
-        self.whole = frozenset(unit for unit in self.restless if self._verdict(unit))
+        self.whole = frozenset(unit for unit, times in self._changes.items() if times and self._verdict(unit))
 
     def _verdict(self, unit: str) -> bool | None:
         """Say whether a checkpoint is whole by its own formats, which are read once for each version of it."""

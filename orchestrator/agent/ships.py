@@ -106,9 +106,9 @@ class ShipLoop:
         self._next_look = time.monotonic() + self._machine.sample_every
         found = scan(self._layout.results)
         self._completeness.look(found)
-        complete = self._completeness.complete | self._completeness.whole
-        self._beginnings.look(found, complete)
-        checkpoint = newest(found, complete | (self._snapped & self._completeness.restless))
+        seen = self._completeness
+        self._beginnings.look(found, seen.complete | seen.whole)
+        checkpoint = newest(found, seen.complete | (seen.restless & (seen.whole | self._snapped)))
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
     def _is_due(self) -> bool:

@@ -1,0 +1,120 @@
+"""Scripts that begin anew unless told otherwise: what is kept and said, and how a run goes on with its checkpoint."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shlex
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_run import kill_machine
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+JOB = """
+    name: nano
+    workdir: .
+    run: python nano.py --out_dir=out
+    checkpoints: out
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 1, restart_after: 1s, grace: 5s}
+"""
+RESUME = JOB + "    resume: {args: --init_from=resume}\n"
+
+
+@pytest.fixture
+def nano(laptop: Laptop) -> Laptop:
+    shutil.copy(Path(__file__).parent / "nano.py", laptop.home)
+    return laptop
+
+
+def log(laptop: Laptop) -> str:
+    return laptop.kedge("logs", "--lines", "100000", code=None)
+
+
+def saved(path: Path) -> int:
+    """Read how far a checkpoint is; 0 while it is being written, or where there is none."""
+    try:
+        return int(pickle.loads(path.read_bytes())["iter_num"])
+    except (FileNotFoundError, EOFError, pickle.UnpicklingError):
+        return 0
+
+
+def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano: Laptop) -> None:
+    """Its 650 steps are kept, `status` says how to go on with them, and what it says works word by word."""
+    nano.write_job(JOB)
+    run = nano.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: "saved iter 650" in log(nano))
+    (nano.home / "note.txt").write_text("changed code")
+    nano.kedge("sync-code", "--restart")
+    wait_until(lambda: nano.json("status")[0]["report"]["anew"])
+    (status,) = nano.json("status")
+    anew, (finding,) = status["report"]["anew"], status["findings"]
+    assert (anew["name"], anew["kept"], anew["had_step"] >= 650, anew["step"] < 650) == (
+        "ckpt.pt",
+        "ckpt.pt",
+        True,
+        True,
+    )
+    assert f"it seems to have begun anew: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
+    assert "it seems to have begun anew" in log(nano)
+    kept = nano.state / "machines" / f"{run}-m1" / "results" / "checkpoints.kept" / "ckpt.pt"
+    assert saved(kept) == anew["had_step"]
+
+    nano.write_job(RESUME)
+    for words in re.findall(r"`kedge ([^`]*)`", finding):
+        said = nano.kedge(*shlex.split(words))
+    assert "this is run: `python nano.py --out_dir=out --init_from=resume`" in said
+    wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
+    assert nano.ledger().run(run).spec.job.resume_args == "--init_from=resume"
+    nano.kedge("teardown", "--yes")
+    home = nano.home / "kedge-results" / run
+    assert saved(home / "checkpoints.kept" / "ckpt.pt") >= anew["had_step"]
+    assert nano.json("status", run)[0]["findings"] == []
+
+
+def test_a_lost_machine_costs_a_script_that_is_told_to_resume_nothing_but_time(nano: Laptop) -> None:
+    """First its command is killed, then its machine: both times it goes on, and nothing warns."""
+    nano.write_job(RESUME)
+    shown = nano.kedge("plan")
+    assert (
+        "where there is a checkpoint to go on from, this is run: `python nano.py --out_dir=out --init_from=resume`"
+        in shown
+    )
+    run = nano.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: "saved iter 650" in log(nano))
+    report = nano.state / "machines" / f"{run}-m1" / "state.json"
+    os.killpg(int(re.findall(r'"group": (\d+)', report.read_text())[0]), signal.SIGKILL)
+    wait_until(lambda: re.search(r"training from iter [67]\d\d", log(nano)))
+    wait_until(lambda: (nano.json("status", run)[0]["report"]["shipped"] or {}).get("checkpoint") == "ckpt.pt")
+    kill_machine(nano, run)
+    nano.kedge("resume", run, "--yes", "--detach")
+    wait_until(lambda: len(re.findall(r"training from iter [6-9]\d\d", log(nano))) == 2)
+    assert log(nano).count("training from iter 0") == 1
+    assert "begun anew" not in log(nano)
+    assert nano.json("status", run)[0]["report"]["anew"] is None
+
+
+def test_a_run_is_given_another_command(nano: Laptop) -> None:
+    """The plan shows what is changed, the ledger keeps it, and a command without a job's right is refused."""
+    nano.write_job(JOB)
+    run = nano.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: "saved iter 650" in log(nano))
+    nano.kedge("start", "--command", "echo new")
+    assert nano.ledger().run(run).spec.job.run == "echo new"
+    nano.kedge("stop")
+    said = nano.kedge("start", "--command", "sleep 1; echo quite another one")
+    assert "the command is changed from `echo new` to `sleep 1; echo quite another one`" in said
+    wait_until(lambda: "quite another one" in log(nano))
+    nano.kedge("start", "--command", "sudo reboot", code=2)
+    assert "names sudo" in nano.errors
+    nano.kedge("start", "--command", "x", "--reread", code=2)
+    nano.kedge("sync-code", "--reread", code=2)
+    (nano.home / "kedge.yaml").unlink()
+    nano.kedge("resume", "--reread", code=2)
+    assert "is gone" in nano.errors
