@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +12,9 @@ from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.engine.recorded import RunStatus, recorded_status
+
+_RECENT = 20
+"""Of how many ended runs results are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,45 @@ class RunCost:
 
 
 def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
-    """Tell how runs are: one, all live ones, or all that the ledger has."""
+    """Tell how runs are: one, all live ones and those whose results wait, or all that the ledger has."""
     records = (app.named_run(run),) if run else app.ledger.runs(live_only=not everything)
-    if ledger_only:
-        return tuple(recorded_status(app.ledger, record, app.clock.now()) for record in records)
-    return _observe(app, records)
+    seen = _recorded(app, records) if ledger_only else _observe(app, records)
+    return seen if run or everything else (*seen, *_waiting(app, {record.run_id for record in records}))
+
+
+def _recorded(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
+    return tuple(recorded_status(app.ledger, record, app.clock.now()) for record in records)
+
+
+def _waiting(app: App, shown: Collection[str]) -> tuple[RunStatus, ...]:
+    """List what the newest runs that ended have left in the store, for somebody to fetch."""
+    ended = [record for record in app.ledger.runs() if record.stage is RunStage.ENDED][:_RECENT]
+    found = _recorded(app, [record for record in ended if record.run_id not in shown])
+    return tuple(each for each in found if each.results_wait and app.world(each.record.spec.provider).store)
+
+
+def live_here(app: App) -> tuple[RunRecord, ...]:
+    """List the live runs of this folder's job, newest first, as their providers know them."""
+    from orchestrator.core.errors import KedgeError  # noqa: PLC0415 - as in _observe
+
+    runs = app.of_this_folder(app.ledger.runs(live_only=True))
+    for record in runs:
+        # One that nobody can settle now, such as one that another command is at work on, is live for all that is known.
+        with suppress(KedgeError):
+            app.settle(record)
+    known = (app.named_run(record.run_id) for record in runs)
+    return tuple(record for record in known if record.stage is RunStage.LIVE)
+
+
+def newest_with_results(app: App) -> RunRecord | None:
+    """Return the newest run of this folder's job that has results: on its machine, or in the store."""
+    return next((record for record in app.of_this_folder(app.ledger.runs()) if _has_results(app, record)), None)
+
+
+def _has_results(app: App, record: RunRecord) -> bool:
+    if any(machine.has_booted for machine in app.ledger.machines(record.run_id, live_only=True)):
+        return True
+    return bool(record.spec.job.run) and app.world(record.spec.provider).has_results(record.run_id)
 
 
 def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:

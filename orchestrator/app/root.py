@@ -110,9 +110,9 @@ class App:
             return self.named_run(name)
         runs = self.ledger.runs()
         live = [run for run in runs if run.stage is RunStage.LIVE]
-        candidates = self._of_this_folder(live)
+        candidates = self.of_this_folder(live)
         if not candidates and not live_only:
-            candidates = self._of_this_folder(runs)[:1]
+            candidates = self.of_this_folder(runs)[:1]
         return _only(candidates, elsewhere=live)
 
     def machine(self, record: RunRecord) -> Machine:
@@ -238,7 +238,7 @@ class App:
         ssh_from = self.settings.ssh_from or (record.spec.ssh_from if record else "")
         return self.world(machine.provider).provider.reopen(machine.id, ssh_from)
 
-    def _of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    def of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
         """Return the runs of the nearest job file upward, and those that were launched in this very folder."""
         here = self.settings.cwd
         nearest = str(nearest_job(here) or "")

@@ -171,7 +171,7 @@ def sync_data(
 
 @task(
     help={
-        "run": _RUN,
+        "run": "the run; the newest one here that has results when left out",
         "to": "the folder to copy to; kedge-results/RUN by default",
         "dry-run": _DRY_RUN,
         "json": _JSON,
@@ -190,12 +190,16 @@ def fetch(
       kedge fetch digits-1121-k3f9 --to ./best
     """
     from orchestrator.app.acting import fetch_plan
+    from orchestrator.app.looking import newest_with_results
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.cli.say import say
 
     app = App(tell=say)
-    record = app.choose_run(run, live_only=False)
+    record = None if run else newest_with_results(app)
+    if record is not None:
+        say(f"run {record.run_id} is the newest one here that has results")
+    record = record or app.choose_run(run, live_only=False)
     carry_out(app, record.spec, fetch_plan(app, record, to), dry_run=dry_run, yes=True, as_json=json)
 
 

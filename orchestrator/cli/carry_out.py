@@ -29,6 +29,7 @@ def carry_out(
     plan: Plan,
     *,
     findings: Sequence[str] = (),
+    question: str = "Go ahead?",
     dry_run: bool = False,
     yes: bool = False,
     as_json: bool = False,
@@ -51,7 +52,7 @@ def carry_out(
     refuse_snapshot(plan)
     try:
         if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
-            confirm("Go ahead?", yes=yes)
+            confirm(question, yes=yes)
         if not (yes or as_json) and any(isinstance(action, CreateMachine) for action in plan.actions):
             offer_ssh_config(app)
         progress = _apply(app, spec, plan, console, yes=yes)

@@ -105,14 +105,18 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     """
     overrides = _overrides(locals())
     from orchestrator.app.launching import launch_plan, new_launch
+    from orchestrator.app.looking import live_here
     from orchestrator.app.root import App
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.cli.say import say
 
     app = App(ssh_from=ssh_from, tell=say)
     spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
+    live = live_here(app)
     plan = launch_plan(app, spec, follow=not detach)
-    carry_out(app, spec, plan, dry_run=dry_run, yes=yes, as_json=json)
+    found = [f"run {each.run_id} of this folder is live{f' ({each.outcome})' if each.outcome else ''}" for each in live]
+    question = "Launch another run beside it?" if live else "Go ahead?"
+    carry_out(app, spec, plan, findings=found, question=question, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @task(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from orchestrator.app.root import App
+from orchestrator.cli.say import say
 from orchestrator.cli.streams import draw
 from orchestrator.core.decoding import split_lines
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
@@ -13,7 +14,9 @@ from orchestrator.core.ledger import RunRecord
 from orchestrator.core.machine import Machine
 from orchestrator.core.printable import clean_coloured
 from orchestrator.engine import agent_client
+from orchestrator.engine.follow import MachineLostError, lost, refuse_lost
 from orchestrator.engine.follow import follow as follow_machine
+from orchestrator.engine.observe import latest_command
 
 _UNCOLOURED = "\x1b[m"
 
@@ -33,14 +36,18 @@ def print_log(app: App, record: RunRecord, *, lines: int, follow: bool, raw: boo
 
     Raises:
         BadRequestError: bytes for a terminal.
+        MachineLostError: what is followed has lost its machine, and isn't over.
         KedgeError: there is no log anywhere.
     """
     show = _shown_bytes() if raw else _show_text
     machine = _machine(app, record)
-    if machine is None:
+    tail = _tail(app, record, machine, lines) if machine else None
+    if machine is None or tail is None:
         _print_shipped(app, record, lines, show)
+        if follow:
+            _say_how_it_ended(app, record)
         return
-    last, offset = agent_client.tail(app.remote(machine), machine, lines)
+    last, offset = tail
     for line in last:
         show(line)
     if follow:
@@ -80,6 +87,31 @@ def _machine(app: App, record: RunRecord) -> Machine | None:
         if app.ledger.machines(record.run_id, live_only=True):
             raise
         return None
+
+
+def _tail(app: App, record: RunRecord, machine: Machine, lines: int) -> tuple[list[bytes], int] | None:
+    """Return the last lines and where they end; None where the machine is gone since the ledger saw it."""
+    try:
+        return agent_client.tail(app.remote(machine), machine, lines)
+    except KedgeError:
+        try:
+            refuse_lost(app.world(record.spec.provider), machine)
+        except MachineLostError:
+            return None
+        raise
+
+
+def _say_how_it_ended(app: App, record: RunRecord) -> None:
+    """Say how a run ended that has no machine any more.
+
+    Raises:
+        MachineLostError: it hasn't ended.
+    """
+    world = app.world(record.spec.provider)
+    command = latest_command(world, record.run_id)
+    if command is None or not command.state.is_over:
+        raise lost(world, app.ledger.machines(record.run_id)[-1])
+    say(f"run {record.run_id} is over: {command.state}")
 
 
 def _follow(app: App, record: RunRecord, machine: Machine, offset: int, show: _Show) -> None:

@@ -143,6 +143,8 @@ def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
     for status in found:
         for finding in status.findings:
             print(clean_line(f"! {status.record.run_id}: {finding}"))
+        if status.results_wait:
+            print(f"{status.record.run_id}: done; results wait: kedge fetch {status.record.run_id}")
         if detailed:
             for line in _status_details(status):
                 print(clean_line(line))
@@ -220,6 +222,7 @@ def _status_as_data(status: RunStatus) -> dict[str, Any]:
         "machines": status.machines,
         "report": status.report,
         "findings": status.findings,
+        "results_wait": status.results_wait,
     }
 
 

@@ -115,6 +115,9 @@ class FetchResults:
     destination: str
 
 
+STILL_AT_WORK = "the command is still at work"
+"""What is noted of a copy that isn't the last one."""
+
 LAST_UPLOAD = timedelta(seconds=45)
 """How long a machine whose results nobody waits for is left to upload what a `resume` would go on from."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from orchestrator.core.actions import STILL_AT_WORK
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Progress
@@ -90,7 +91,10 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
         arrival = world.data.fetch(there, f"{there.root}/results", destination, progress, files=files, within=within)
         different = find_differences([file for file in files if file.path not in arrival.left_out], Path(destination))
         if not different:
-            return Fetched(note=_describe(files, arrival), final=command if command.state.is_over else None)
+            note = _describe(files, arrival)
+            if command.state.is_over:
+                return Fetched(note=note, final=command)
+            return Fetched(note=f"{note}; {STILL_AT_WORK}" if command.state.is_live else note)
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
             f"the copy of {different[0][:_SHOWN]!r} differs from the machine's",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from orchestrator.core.errors import KedgeError, UnreachableError
-from orchestrator.core.machine import Machine
+from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.recovery import describe_end
 from orchestrator.core.report import Command, FollowEvent, RunState
 from orchestrator.engine import agent_client
@@ -28,7 +28,7 @@ _OVERDUE = timedelta(minutes=30)
 
 
 class MachineLostError(UnreachableError):
-    """The provider says that the machine is gone."""
+    """The provider says that the machine is gone, or that nothing of it works any more."""
 
 
 class OverdueError(KedgeError):
@@ -53,16 +53,39 @@ def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> 
                 command = event.report.command if event.report else command
                 yield event
                 _refuse_overdue(machine, reached_at)
-        except UnreachableError:
-            if world.provider.describe(machine.id) is None:
-                raise _lost(machine, world) from None
-            if world.clock.now() - reached_at > _PATIENCE:
+        except OverdueError:
+            raise
+        except KedgeError as err:
+            refuse_lost(world, machine)
+            if not isinstance(err, UnreachableError) or world.clock.now() - reached_at > _PATIENCE:
                 raise
             world.clock.sleep(_PAUSE)
         else:
             if not _restarts(command, world.clock.now()):
                 return
             world.clock.sleep(_PAUSE)
+
+
+def refuse_lost(world: World, machine: Machine) -> None:
+    """Ask the provider about a machine that doesn't do what it is asked to.
+
+    Raises:
+        MachineLostError: it is gone, or lost.
+    """
+    there = world.provider.describe(machine.id)
+    if there is None or there.state is MachineState.UNKNOWN:
+        raise lost(world, machine, "gone" if there is None else "lost") from None
+
+
+def lost(world: World, machine: Machine, how: str = "gone") -> MachineLostError:
+    """Make the error that says what became of a machine, and how to go on."""
+    end = why_ended(world, machine.id)
+    unknown = "its deadline passed, it ended itself, or somebody ended it"
+    return MachineLostError(
+        f"machine {machine.id} is {how}",
+        why=describe_end(machine.provider, end) if end else unknown,
+        fix=f"see `kedge status {machine.run_id}`; go on with `kedge resume {machine.run_id}`",
+    )
 
 
 def _refuse_overdue(machine: Machine, now: datetime) -> None:
@@ -83,14 +106,3 @@ def _restarts(command: Command, now: datetime) -> bool:
 def _follow_once(world: World, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
     remote = world.connector.connect(machine.require_address())
     yield from agent_client.follow(remote, machine, offset, until_over=until_over)
-
-
-def _lost(machine: Machine, world: World) -> MachineLostError:
-    end = why_ended(world, machine.id)
-    return MachineLostError(
-        f"machine {machine.id} is gone",
-        why=describe_end(machine.provider, end)
-        if end
-        else "its deadline passed, it ended itself, or somebody ended it",
-        fix=f"see `kedge status {machine.run_id}`; go on with `kedge resume {machine.run_id}`",
-    )

@@ -17,7 +17,7 @@ from orchestrator.core.units import format_duration
 from orchestrator.engine.observe import Answer
 from orchestrator.engine.questions import ask_each
 from orchestrator.engine.reconcile import differences, note_outcome, reconcile
-from orchestrator.engine.recorded import RunStatus, recorded_status
+from orchestrator.engine.recorded import RunStatus, recorded_status, results_wait
 from orchestrator.engine.world import World
 
 
@@ -57,8 +57,10 @@ def _conclude(seen: _Seen, answers: Sequence[Answer]) -> RunStatus:
     for report in reports:
         if report.command.state.is_over and report.command.state != record.outcome:
             note_outcome(world, record.run_id, report.command)
+    settled = world.ledger.run(record.run_id) or record
     return replace(
         seen.recorded,
+        results_wait=results_wait(world.ledger, settled) and bool(reports or world.store),
         report=reports[0] if reports else None,
         findings=(
             *seen.findings,

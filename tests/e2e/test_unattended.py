@@ -1,0 +1,86 @@
+"""Runs that nobody follows: what is said of them when somebody comes back."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from orchestrator.adapters.objects import FolderStore
+from tests.e2e.test_launch import JOB
+from tests.e2e.test_run import kill_machine
+from tests.laptop import Laptop
+from tests.terminals import on_terminal
+from tests.waiting import wait_until
+
+ENDLESS = JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 100000}\n"
+
+
+def test_a_run_that_is_done_waits_for_its_results_to_be_fetched(laptop: Laptop) -> None:
+    """While its machine lingers, and after it has ended itself; `fetch` alone takes the newest that has some."""
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
+    older, run = (laptop.json("launch", "--yes", "--detach")["run"] for _ in range(2))
+    wait_until(lambda: [each["state"] for each in laptop.json("status")] == ["succeeded", "succeeded"])
+    wait_until(lambda: not laptop.processes())
+    said = laptop.kedge("status")
+    assert f"{run}: done; results wait: kedge fetch {run}" in said
+    assert [each["results_wait"] for each in laptop.json("status")] == [True, True]
+    laptop.kedge("fetch")
+    assert f"run {run} is the newest one here that has results" in laptop.errors
+    assert (laptop.home / "kedge-results" / run / "output" / "results" / "model.txt").is_file()
+    assert [each["run"] for each in laptop.json("status")] == [older]
+    laptop.kedge("fetch", older)
+    assert "No live run" in laptop.kedge("status")
+
+
+def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop: Laptop) -> None:
+    """What came home before the end leaves the end to be fetched; who ends a run without its results has given up."""
+    laptop.write_job(JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 40, PAUSE: 0.1}\n")
+    laptop.json("launch", "--yes", "--detach")
+    wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    assert "; the command is still at work)" in laptop.kedge("fetch")
+    wait_until(lambda: laptop.json("status")[0]["state"] == "succeeded")
+    assert "done; results wait" in laptop.kedge("status")
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+    assert laptop.json("status") == []
+
+
+def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop) -> None:
+    """Whoever follows as it happens, and whoever comes later; what the store has is shown all the same."""
+    laptop.write_job(ENDLESS.replace("100000", "100000, PAUSE: 0.2"))
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    store = FolderStore(laptop.state / "store")
+    wait_until(lambda: any(file.path == "run.log" and file.bytes > 100 for file in store.manifest(run)))
+    follower = laptop.start("logs", "-f")
+    assert follower.stdout is not None
+    assert follower.stdout.readline()
+    kill_machine(laptop, run)
+    _, errors = follower.communicate(timeout=60)
+    assert follower.returncode == 1
+    # Its disk may still be there when it is asked about: then it is lost, and gone a moment later.
+    assert re.search(rf"error: machine {run}-m1 is (gone|lost)\n.*\n.*`kedge resume {run}`", errors), errors
+    assert f"machine {run}-m1 is gone; it ended without a kedge command" in laptop.kedge("status")
+    assert "started, attempt 1" in laptop.kedge("logs", "-f", code=1)
+    assert f"error: machine {run}-m1 is gone" in laptop.errors
+    assert "started, attempt 1" in laptop.kedge("logs")
+
+
+def test_a_second_launch_in_a_folder_mentions_the_live_run_and_asks_on_a_terminal(laptop: Laptop) -> None:
+    """A script that says --yes launches several on purpose, and reads of it; a person is asked by its name."""
+    laptop.write_job(ENDLESS)
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    argv = [sys.executable, "-m", "orchestrator.cli", "launch", "--detach"]
+    code, shown = on_terminal(argv, cwd=laptop.home, env=laptop.env, answer=b"n\n")
+    assert code == 2
+    assert f"found: run {run} of this folder is live" in shown
+    assert "Launch another run beside it? [y/N]" in shown
+    laptop.kedge("launch", "--detach", code=2)
+    assert len(laptop.json("status")) == 1
+    assert f"run {run} of this folder is live" in laptop.kedge("launch", "--detach", "--yes")
+    for status in laptop.json("status"):
+        laptop.kedge("teardown", status["run"], "--yes", "--no-fetch")
+    shutil.rmtree(Path(laptop.home) / "kedge-results", ignore_errors=True)
+    _, shown = on_terminal(argv, cwd=laptop.home, env=laptop.env, answer=b"n\n")
+    assert "Go ahead? [y/N]" in shown
+    assert "is live" not in shown
