@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.root import App
 from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
@@ -19,11 +20,16 @@ _RECENT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:
-    """What a run has cost."""
+    """What a run has cost.
+
+    Attributes:
+        rehearsed: it ran on the user's own computer, at a price that nobody pays.
+    """
 
     record: RunRecord
     rentals: tuple[Rental, ...]
     now: datetime
+    rehearsed: bool = False
 
 
 def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
@@ -73,7 +79,15 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
     records = (app.named_run(run),) if run else app.ledger.runs()
     _observe(app, [record for record in records if record.stage is RunStage.LIVE])
     now = app.clock.now()
-    return tuple(RunCost(record=record, rentals=app.ledger.rentals(record.run_id), now=now) for record in records)
+    return tuple(
+        RunCost(
+            record=record,
+            rentals=app.ledger.rentals(record.run_id),
+            now=now,
+            rehearsed=PROVIDERS[record.spec.provider].is_here,
+        )
+        for record in records
+    )
 
 
 def find_strays(app: App) -> tuple[Machine, ...]:

@@ -119,7 +119,7 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, dry_run: bool, yes: b
         console.print(clean_line(f"  {finding}"), markup=False)
     console.print(f"Nothing of run {record.run_id} is left at its provider.", markup=False)
     if fetch and app.world(record.spec.provider).has_results(record.run_id):
-        console.print(f"Its results are in the object store: `kedge fetch {record.run_id}`.", markup=False)
+        console.print(f"Its results are kept: `kedge fetch {record.run_id}`.", markup=False)
     if as_json:
         render.print_json(plans.run_as_data(app, record.spec, Command(), finished=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -9,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from orchestrator.cli.streams import raw_stream
-from orchestrator.core.printable import clean
+from orchestrator.core.printable import clean, clean_line
 
 _SEEN = Style(conceal=False, blink=False, blink2=False)
 
@@ -27,6 +28,17 @@ def make_console(*, stderr: bool) -> Console:
     """Make a console that wraps between words on a terminal, and not at all in a pipe."""
     file = raw_stream(stderr=stderr)
     return CleanConsole(file=file, soft_wrap=not file.isatty(), highlight=False, emoji=False)
+
+
+def print_folded(console: Console, text: str) -> None:
+    """Print a sentence; what a terminal has no room for goes on below it, further in."""
+    line = clean_line(text)
+    if console.is_terminal and not console.soft_wrap:
+        deeper = " " * (len(line) - len(line.lstrip()) + 2)
+        line = textwrap.fill(
+            line, console.width, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+        )
+    console.print(line, markup=False)
 
 
 def _cleaned(segment: Segment) -> Segment:

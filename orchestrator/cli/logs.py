@@ -126,7 +126,7 @@ def _print_shipped(app: App, record: RunRecord, lines: int, show: _Show) -> None
     if store is None or not world.has_results(record.run_id):
         raise KedgeError(
             f"there is no log of run {record.run_id}",
-            why="its machine is gone, and nothing was copied to the object store",
+            why="its machine is gone, and nothing was copied off it",
         )
     for line in split_lines(store.read_file(record.run_id, "run.log"))[-lines:]:
         show(line)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.app.results import read_left_behind
 from orchestrator.app.root import App
+from orchestrator.cli.console import print_folded
 from orchestrator.cli.left_behind import left_behind_lines
 from orchestrator.cli.render import shorten, to_plain
 from orchestrator.core.actions import describe, sign
@@ -19,8 +21,7 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
-from orchestrator.core.printable import clean_line
-from orchestrator.core.report import Command
+from orchestrator.core.report import Command, RunState
 from orchestrator.core.units import format_duration, format_usd
 from orchestrator.engine.performing import Progress
 
@@ -30,18 +31,18 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
     mode = f", mode {spec.job.mode}" if spec.job.mode else ""
     console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
     for finding in findings:
-        console.print(clean_line(f"  found: {finding}"), markup=False)
+        print_folded(console, f"  found: {finding}")
     for action in plan.actions:
         console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
     if not plan.actions:
         console.print("  nothing to do", markup=False)
     for line in _takes_lines(plan):
-        console.print(f"  {line}", markup=False)
+        print_folded(console, f"  {line}")
     if plan.deadline_at is not None and plan.actions:
         for line in _price_lines(plan):
-            console.print(f"  {line}", markup=False)
+            print_folded(console, f"  {line}")
     for note in plan.notes:
-        console.print(f"  note: {note}", markup=False)
+        print_folded(console, f"  note: {note}")
 
 
 def signed(mark: str, text: str) -> Text:
@@ -155,12 +156,25 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
                 console.print(line, markup=False)
     console.print(f"Cost: {_spent(app, spec)}", markup=False)
     for machine in machines:
-        console.print(
-            f"Machine {machine.id} is running: {format_usd(machine.usd_per_hour)}/h, {_end_of(app, machine)}; "
-            f"`kedge teardown {spec.run_id}` ends it, `kedge ssh {spec.run_id}` opens a shell.",
-            markup=False,
-        )
+        rate = f"{format_usd(machine.usd_per_hour)}/h, " if machine.usd_per_hour else ""
+        print_folded(console, f"Machine {machine.id} is running: {rate}{_end_of(app, machine)}.")
+    for what, command in _next_steps(spec, progress, has_machine=bool(machines)):
+        console.print(f"  {what:<10} {command}", markup=False)
     _warn(console, app, machines)
+
+
+def _next_steps(spec: LaunchSpec, progress: Progress, *, has_machine: bool) -> Iterator[tuple[str, str]]:
+    """Say what one does next, each with its command."""
+    run, state = spec.run_id, progress.command.state
+    if has_machine:
+        if spec.job.run and not state.is_over:
+            yield "follow:", f"kedge logs -f {run}"
+        yield "look in:", f"kedge ssh {run}"
+        yield "clean up:", f"kedge teardown {run}"
+    elif state is RunState.SUCCEEDED:
+        yield "log:", f"kedge logs {run}"
+        if not spec.job.workdir:
+            yield "your own:", "write a kedge.yaml beside your script, then `kedge plan`"
 
 
 def _end_of(app: App, machine: Machine) -> str:
@@ -200,4 +214,8 @@ def _recorded_state(app: App, spec: LaunchSpec) -> str:
 
 
 def _spent(app: App, spec: LaunchSpec) -> str:
-    return format_usd(spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()))
+    """Say what a run has cost; a price on one's own computer is a rehearsal."""
+    usd = spent_usd(app.ledger.rentals(spec.run_id), app.clock.now())
+    if not PROVIDERS[spec.provider].is_here:
+        return format_usd(usd)
+    return f"{format_usd(usd)}, rehearsed" if usd else "nothing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -204,7 +204,7 @@ def _report_lines(report: MachineReport | None) -> list[str]:
         lines.append(f"  newest checkpoint: {report.checkpoint.name}, {age} old")
     if report.shipped:
         said = report.shipped.error or f"{report.shipped.checkpoint or 'no checkpoint'} is there"
-        lines.append(f"  object store: {said}")
+        lines.append(f"  copied off the machine: {said}")
     return lines
 
 
@@ -238,8 +238,13 @@ def costs(found: Sequence[RunCost], *, as_json: bool) -> None:
     for cost in found:
         table.add_row(cost.record.run_id, cost.record.spec.job.mode or "-", *_cost_cells(cost))
     table.print()
-    total = sum((spent_usd(cost.rentals, cost.now) for cost in found), start=Decimal(0))
-    print(f"Total: {format_usd(total)}")
+    print(f"Total: {format_usd(_total_usd(cost for cost in found if not cost.rehearsed))}")
+    if rehearsed := _total_usd(cost for cost in found if cost.rehearsed):
+        print(f"Rehearsed on this computer, and paid to nobody: {format_usd(rehearsed)}")
+
+
+def _total_usd(found: Iterable[RunCost]) -> Decimal:
+    return sum((spent_usd(cost.rentals, cost.now) for cost in found), start=Decimal(0))
 
 
 def _cost_cells(cost: RunCost) -> list[str]:
@@ -248,7 +253,7 @@ def _cost_cells(cost: RunCost) -> list[str]:
     return [
         format_duration(time),
         format_usd(spent_usd(cost.rentals, cost.now)),
-        "running" if running else "",
+        ", ".join([*(["rehearsed"] if cost.rehearsed else []), *(["running"] if running else [])]),
     ]
 
 
@@ -256,6 +261,7 @@ def _cost_as_data(cost: RunCost) -> dict[str, Any]:
     return {
         "run": cost.record.run_id,
         "spent_usd": spent_usd(cost.rentals, cost.now),
+        "rehearsed": cost.rehearsed,
         "seconds": sum(rental.duration(cost.now).total_seconds() for rental in cost.rentals),
         "machines": cost.rentals,
     }

@@ -19,7 +19,7 @@ _NAME = 40
 
 
 def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
-    """Join state, progress, cost, the time that is left, and load: a narrow terminal cuts the end off."""
+    """Join state, progress with its first metric, cost, the time that is left, and load; the end is cut off first."""
     spent = machine_usd(report)
     cap = f" of {format_usd(budget_usd)}" if budget_usd is not None else ""
     left = timedelta(seconds=max(0.0, report.deadline - report.now))
@@ -27,10 +27,11 @@ def standing_line(report: MachineReport, budget_usd: Decimal | None) -> str:
     parts = (
         str(report.command.state),
         *counts,
+        *metrics[:1],
         f"{format_usd(spent)}{cap}",
         f"gone in {format_duration(left)}",
         load_words(report.sample),
-        *metrics,
+        *metrics[1:],
     )
     # A name of a metric with line ends would be drawn as lines of their own.
     return clean_line("  ".join(part for part in parts if part))
@@ -55,8 +56,14 @@ def progress_words(progress: dict[str, Any] | None) -> tuple[list[str], list[str
         if _is_count(progress.get(unit))
     ]
     metrics = progress.get("metrics")
-    found = sorted(metrics.items()) if isinstance(metrics, dict) else []
+    found = sorted(metrics.items(), key=_importance) if isinstance(metrics, dict) else []
     return counts, [f"{clean_line(clip(name, _NAME))} {value:.4g}" for name, value in found if _is_number(value)][:3]
+
+
+def _importance(metric: tuple[str, object]) -> tuple[bool, bool, str]:
+    """The loss comes first, then what is called after it."""
+    name = metric[0]
+    return name != "loss", "loss" not in name, name
 
 
 def load_words(sample: Sample | None) -> str:

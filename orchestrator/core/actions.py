@@ -176,7 +176,7 @@ def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kin
         case CreateMachine():
             return f"create machine {action.machine_id}"
         case AwaitMachine():
-            return "wait until it has booted"
+            return "wait until it is ready"
         case SendCode():
             return "send code"
         case SendData():
@@ -216,7 +216,7 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
             return action.destination
         case DestroyMachine():
             soon = f"after at most {format_duration(LAST_UPLOAD)} for its last upload"
-            return soon if action.leaves_results else "once its results are in the object store"
+            return soon if action.leaves_results else "once its results are safe"
         case AwaitMachine():
             return ""
         case _:

@@ -33,7 +33,7 @@ def end_machine(world: World, machine: Machine, events: Events, *, fetched: bool
     Args:
         world: the run's ports.
         machine: which one.
-        events: told where the object store lacks the end of the run.
+        events: told where the end of the run was not copied off the machine.
         fetched: a verified copy of all its results is at home.
         hurried: nobody wants what it hasn't uploaded yet.
 

@@ -72,11 +72,11 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
     if world.store is None or not files:
         raise KedgeError(
             f"there are no results of run {run_id}",
-            why="its machine doesn't answer, and nothing was copied to the object store",
+            why="its machine doesn't answer, and nothing was copied off it",
             fix=f"see `kedge status {run_id}`",
         )
     arrival = world.store.fetch(run_id, destination, progress)
-    return f"{_describe(files, arrival)} from the object store"
+    return f"{_describe(files, arrival)}, from the copy that was kept"
 
 
 def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:

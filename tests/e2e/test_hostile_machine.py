@@ -218,9 +218,9 @@ def test_a_list_of_results_that_can_not_be_read_is_answered_by_the_store(laptop:
         nested(5000),
     ):
         say(laptop, run, "manifest", answer.encode())
-        assert "from the object store" in laptop.kedge("fetch", run)
+        assert "from the copy that was kept" in laptop.kedge("fetch", run)
     usurp(laptop, run, "manifest", ENDLESS)
-    assert "from the object store" in laptop.kedge("fetch", run)
+    assert "from the copy that was kept" in laptop.kedge("fetch", run)
 
 
 def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
@@ -228,7 +228,7 @@ def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", f"{ENDLESS} >&2")
     began = time.monotonic()
-    assert "from the object store" in laptop.kedge("fetch", run)
+    assert "from the copy that was kept" in laptop.kedge("fetch", run)
     assert time.monotonic() - began < 15
 
 
@@ -311,7 +311,7 @@ def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     assert len(said) < 2000
     laptop.kedge("stop", run)
     said = laptop.kedge("fetch", run)
-    assert "from the object store, since the copy of 'output/0" in said
+    assert "from the copy that was kept, since the copy of 'output/0" in said
     assert not [line for line in said.splitlines() if line.strip().startswith("fix: curl")]
 
 
@@ -320,6 +320,6 @@ def test_a_machine_that_spoils_the_copy_keeps_nobody_from_its_end(laptop: Laptop
     """A job can put a program in rsync's place: what was shipped comes home, and the machine is gone."""
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", script)
-    assert "from the object store" in laptop.kedge("teardown", run, "--yes")
+    assert "from the copy that was kept" in laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()

@@ -34,7 +34,13 @@ def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) 
     assert (folder / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
     assert (folder / "checkpoints" / "step-00000003.txt").read_text() == "3"
     assert "step 2 of 3" in (folder / "run.log").read_text()
-    assert re.search(r"Cost: <?\$0\.\d\d", said)
+    assert "(prices: yours (--price), a rehearsal; " in said
+    assert re.search(r"Cost: <?\$0\.\d\d, rehearsed\n  log:       kedge logs toy-", said)
+    # Words of a cloud say nothing of this computer.
+    assert not re.search("object store|boot", said)
+    costs = laptop.kedge("cost")
+    assert re.search(r"rehearsed\nTotal: \$0\.00\nRehearsed on this computer, and paid to nobody: <?\$0\.0\d\n", costs)
+    assert laptop.json("cost")[0]["rehearsed"] is True
     assert laptop.processes() == []
     assert list((laptop.state / "machines").iterdir()) == []
     ledger = laptop.ledger()

@@ -131,7 +131,7 @@ def test_an_agent_whose_heartbeat_is_older_than_a_minute_is_not_waited_for(
     """It said nothing for two minutes before the teardown: the machine ends at once, and why is said."""
     took, said = end(ledger, tmp_path, Agent(QuickClock(), dies=-2 * MINUTE))
     assert took < 1
-    assert said == ["the object store lacks the end of the run: its agent has had no heartbeat for 2m"]
+    assert said == ["the end of the run was not copied off the machine: its agent has had no heartbeat for 2m"]
 
 
 def test_an_agent_that_never_had_a_heartbeat_is_not_waited_for(ledger: SqliteLedger, tmp_path: Path) -> None:
@@ -165,4 +165,4 @@ def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedge
     assert "not within 10m" in said[0]
     took, said = end(ledger, tmp_path, Agent(QuickClock()), hurried=True)
     assert took < 47
-    assert said == ["the object store lacks the end of the run: not within 45s"]
+    assert said == ["the end of the run was not copied off the machine: not within 45s"]

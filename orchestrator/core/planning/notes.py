@@ -39,7 +39,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
     notes.extend(_next_offer_notes(job, actions))
     notes.extend(_left_behind_notes(job, observed))
     if job.run and observed.keeps_results:
-        notes.append("checkpoints and results are copied to the object store; the run outlives its machine")
+        notes.append("checkpoints and results are copied off the machine; the run outlives it")
     elif job.run:
         notes.append("results end with the machine: fetch them before the deadline")
     if job.run:
@@ -81,7 +81,11 @@ def shown(script: str) -> str:
 def teardown_notes(observed: Observed) -> tuple[str, ...]:
     """Say what can't be brought home."""
     if observed.machines and observed.report is None:
-        kept = "the object store's copy is fetched" if observed.keeps_results else "nothing can be fetched from it"
+        kept = (
+            "the copy that was made of its results is fetched"
+            if observed.keeps_results
+            else "nothing can be fetched from it"
+        )
         return (f"the machine doesn't answer: {kept}",)
     return ()
 

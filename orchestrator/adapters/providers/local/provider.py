@@ -51,6 +51,9 @@ def make(context: Context) -> Backing:
     return Backing(provider=provider, store=FolderStore(context.state_dir / "store"), stage=None)
 
 
+_NO_PRICE = "none, this computer is yours"
+
+
 class LocalProvider:
     """Rents out this computer. A machine's folder is `<state_dir>/machines/<id>`."""
 
@@ -58,7 +61,7 @@ class LocalProvider:
     boots_alone = False
     caveats: tuple[str, ...] = ()
     ends_by_itself = True
-    offers_basis = "live"
+    offers_basis = _NO_PRICE
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class LocalProvider:
             BadRequestError: a wish that only a cloud can grant.
         """
         refuse_unknown(resources)
+        self.offers_basis = _NO_PRICE if resources.usd_per_hour is None else "yours (--price), a rehearsal"
         return plan_offers(read_computer(self._machines), resources)
 
     def refresh_offers(self) -> str:

@@ -1,0 +1,54 @@
+"""Lines that a launch draws, on a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import io
+from decimal import Decimal
+
+import pytest
+from rich.console import Console
+
+from orchestrator.cli.console import print_folded
+from orchestrator.cli.standing_line import standing_line
+from orchestrator.core.report import Command, MachineReport, RunState
+
+_SPINNER = 2
+
+
+@pytest.mark.parametrize("loss", ["loss", "train_loss"])
+def test_the_loss_stays_on_the_status_line_of_a_narrow_terminal(loss: str) -> None:
+    """Neither costs nor other metrics, which come before it in the alphabet, push it out."""
+    report = MachineReport(
+        machine="digits-1121-k3f9-m1",
+        run="digits-1121-k3f9",
+        now=60.0,
+        created=0.0,
+        deadline=90_000.0,
+        usd_per_hour="31.99",
+        command=Command(state=RunState.RUNNING),
+        progress={
+            "epoch": 112,
+            "epochs": 300,
+            "step": 112_345,
+            "steps": 300_000,
+            "metrics": {"accuracy": 0.91, loss: 0.0421, "val_loss": 0.04},
+        },
+    )
+    line = standing_line(report, Decimal(1000))
+    assert f"{loss} 0.0421" in line[: 80 - _SPINNER]
+    assert "accuracy 0.91" in line
+
+
+@pytest.mark.parametrize("text", ["  note: " + "words of a note " * 12, "Machine " + "is running: 1h left, " * 6])
+def test_a_sentence_that_is_too_long_goes_on_further_in(text: str) -> None:
+    """Between words; in a pipe it stays one line."""
+    screen = io.StringIO()
+    print_folded(Console(file=screen, force_terminal=True, width=80), text)
+    first, *more = screen.getvalue().splitlines()
+    assert more
+    assert all(len(line) <= 80 for line in (first, *more))
+    indent = len(first) - len(first.lstrip())
+    assert all(line.startswith(" " * (indent + 2)) for line in more)
+    pipe = io.StringIO()
+    print_folded(Console(file=pipe, soft_wrap=True), text)
+    assert len(pipe.getvalue().splitlines()) == 1
