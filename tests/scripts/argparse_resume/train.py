@@ -1,0 +1,64 @@
+"""Fits a small network to a wave. It begins anew, unless `--resume` names a checkpoint."""
+
+import argparse
+import json
+import shutil
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=90)
+    parser.add_argument("--save-dir", type=Path, default=Path("checkpoints"))
+    parser.add_argument("--resume", type=Path, metavar="PATH", help="a checkpoint to go on from")
+    parser.add_argument("--pause", type=float, default=0, metavar="SECONDS", help="makes each epoch last longer")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_arguments()
+    torch.manual_seed(7)
+    inputs = torch.linspace(-3, 3, 128).unsqueeze(1)
+    targets = torch.sin(inputs) + 0.1 * torch.randn_like(inputs)
+    model = nn.Sequential(nn.Linear(1, 12), nn.Tanh(), nn.Linear(12, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses: list[float] = []
+    best = float("inf")
+    if args.resume:
+        saved = torch.load(args.resume)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["rng"])
+        losses, best = saved["losses"], saved["best"]
+        print(f"=> loaded checkpoint '{args.resume}' (epoch {saved['epoch']})")
+
+    args.save_dir.mkdir(exist_ok=True)
+    for epoch in range(len(losses) + 1, args.epochs + 1):
+        loss = 0.0
+        for batch in torch.randperm(len(inputs)).split(16):
+            error = nn.functional.mse_loss(model(inputs[batch]), targets[batch])
+            optimizer.zero_grad()
+            error.backward()
+            optimizer.step()
+            loss += error.item() * len(batch) / len(inputs)
+        time.sleep(args.pause)
+        losses.append(loss)
+        state = {"epoch": epoch, "losses": losses, "best": min(best, loss), "rng": torch.get_rng_state()}
+        state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, args.save_dir / "checkpoint.tmp")
+        (args.save_dir / "checkpoint.tmp").replace(args.save_dir / "checkpoint.pth")
+        if loss < best:
+            best = loss
+            shutil.copyfile(args.save_dir / "checkpoint.pth", args.save_dir / "best.pth")
+        print(f"Epoch [{epoch}/{args.epochs}] loss {loss:.6f} (best {best:.6f})")
+    weights = sum(weight.double().sum().item() for weight in model.parameters())
+    Path("results").mkdir(exist_ok=True)
+    Path("results/summary.json").write_text(json.dumps({"losses": losses, "weights": weights}))
+
+
+if __name__ == "__main__":
+    main()

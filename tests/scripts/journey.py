@@ -1,0 +1,211 @@
+"""A script's way: it is launched, killed, loses its machine, is resumed, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.laptop import Laptop
+from tests.waiting import wait_until
+
+STEPS = 1000
+_PAUSE_S = 0.4
+# A copy holds what stood still at two looks before it, five seconds apart. Scripts save every ten steps at the least.
+_STEPS_UNTIL_COPIED = 50
+_MOST_STEPS_UNSAVED = 20
+# docs/your-script.md says 40 seconds and the upload; a busy computer may take twice as long.
+_MOST_LOST_S = 80
+_PATIENCE_S = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """One of the scripts beside this file.
+
+    Attributes:
+        name: of its folder.
+        file: what its command runs.
+        reached: finds the number of each step in the log.
+        resumed: finds the number of the last step that it went on from.
+        summary: its result, below the run's folder at home.
+        has_git: its folder is a git repository.
+    """
+
+    name: str
+    file: str
+    reached: str
+    resumed: str
+    summary: str
+    has_git: bool = True
+
+
+SCRIPTS = (
+    Script(
+        name="argparse_resume",
+        file="train.py",
+        reached=r"Epoch \[(\d+)/",
+        resumed=r"loaded checkpoint '.*' \(epoch (\d+)\)",
+        summary="output/results/summary.json",
+    ),
+    Script(
+        name="init_from",
+        file="train.py",
+        reached=r"iter (\d+): loss",
+        resumed=r"going on after iter (\d+)",
+        summary="checkpoints/summary.json",
+    ),
+    Script(
+        name="notebook",
+        file="clusters.py",
+        reached=r"step (\d+) mean",
+        resumed=r"welcome back, after step (\d+)",
+        summary="checkpoints/summary.json",
+        has_git=False,
+    ),
+    Script(
+        name="progress_bars",
+        file="train.py",
+        reached=r"epochs: +\d+%\|[^|]*\| (\d+)/1000",
+        resumed=r"(\d+) epochs are done",
+        summary="output/results/summary.json",
+    ),
+    Script(
+        name="output_dir",
+        file="run_classifier.py",
+        reached=r"'step': (\d+),",
+        resumed=r"will skip to step (\d+)",
+        summary="checkpoints/train_results.json",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the machines are.
+
+    Attributes:
+        flags: what a launch says of it.
+        state_file: tells where the agent of a run's first machine keeps the command's state.
+        lose_machine: takes a run's first machine away, with its disk.
+    """
+
+    flags: tuple[str, ...]
+    state_file: Callable[[str], Path]
+    lose_machine: Callable[[str], None]
+
+
+def make_project(laptop: Laptop, script: Script) -> Laptop:
+    """Make a folder with the script, as its user has it; return the laptop, in that folder."""
+    home = laptop.home / script.name
+    shutil.copytree(Path(__file__).parent / script.name, home, ignore=shutil.ignore_patterns("__pycache__"))
+    with (home / "kedge.yaml").open("a") as job:
+        job.write("supervisor: {restart_after: 1s}\n")
+    if (home / "prepare.py").exists():
+        subprocess.run([sys.executable, "prepare.py"], cwd=home, check=True)
+    if script.has_git:
+        git = ["git", "-c", "user.name=Me", "-c", "user.email=me@example.org"]
+        for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "A script"]):
+            subprocess.run([*git, *words], cwd=home, check=True)
+    return replace(laptop, home=home)
+
+
+def go_all(laptop: Laptop, place: Place) -> None:
+    """Have all scripts go their ways at once."""
+    projects = [make_project(laptop, script) for script in SCRIPTS]
+    with ThreadPoolExecutor(len(SCRIPTS)) as pool:
+        ways = [pool.submit(go, project, script, place) for project, script in zip(projects, SCRIPTS, strict=True)]
+    failed = []
+    for way, script in zip(ways, SCRIPTS, strict=True):
+        if isinstance(error := way.exception(), Exception):
+            error.add_note(f"The script was {script.name}.")
+            failed.append(error)
+    if failed:
+        raise ExceptionGroup("not every script ended well", failed)
+
+
+def go(laptop: Laptop, script: Script, place: Place) -> None:
+    """Train with two interruptions, and compare what comes home with a training that had none."""
+    run = laptop.json("launch", *place.flags, "--yes", "--detach")["run"]
+    killed_at = _await_copy(laptop, run, script, after=0)
+    kill_command(laptop, run, script, place.state_file(run))
+    wait_until(lambda: _found(script.resumed, _log(laptop, run)), seconds=_PATIENCE_S)
+    lost_at = _await_copy(laptop, run, script, after=killed_at)
+    place.lose_machine(run)
+    expected = train_without_interruption(laptop, script)
+    job = laptop.home / "kedge.yaml"
+    job.write_text(job.read_text().replace(str(_PAUSE_S), "0"))
+    laptop.kedge("resume", run, "--reread", "--yes")
+    results = laptop.home / "kedge-results" / run
+    assert json.loads((results / script.summary).read_text()) == expected
+    log = (results / "run.log").read_text()
+    resumed = _found(script.resumed, log)
+    assert len(resumed) == 2, log
+    first, second = resumed
+    assert killed_at - _MOST_STEPS_UNSAVED < first < second
+    assert (lost_at - second) * _PAUSE_S <= _MOST_LOST_S
+    (status,) = laptop.json("status", run)
+    assert (status["state"], status["stage"]) == ("succeeded", "ended")
+
+
+def kill_command(laptop: Laptop, run: str, script: Script, state_file: Path) -> None:
+    """End the script as the kernel does when memory is short."""
+    group = f"""$(python3 -c "import json; print(json.load(open('{state_file}'))['group'])")"""
+    pattern = f"[{script.file[0]}]{script.file[1:]}"
+    laptop.kedge("exec", run, "--", "sh", "-c", f'pkill -9 -g "{group}" -f "{pattern}"')
+
+
+def train_without_interruption(laptop: Laptop, script: Script) -> Any:
+    """Run the job's command in a shell, without kedge and without pauses, and return its result."""
+    folder = laptop.home.parent / f"{script.name}-alone"
+    shutil.copytree(laptop.home, folder)
+    job = yaml.safe_load((folder / "kedge.yaml").read_text())
+    checkpoints = folder / job["checkpoints"]
+    checkpoints.mkdir()
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    argv = ["bash", "-c", job["run"].replace(str(_PAUSE_S), "0")]
+    subprocess.run(argv, cwd=folder, env={**os.environ, "PATH": programs}, check=True, capture_output=True)
+    where, _, path = script.summary.partition("/")
+    result = json.loads((checkpoints / path if where == "checkpoints" else folder / path).read_text())
+    assert len(result["losses"]) == STEPS
+    return result
+
+
+def _await_copy(laptop: Laptop, run: str, script: Script, *, after: int) -> int:
+    """Wait until the store has a checkpoint that is further than a step; return how far the script is then."""
+    wait_until(lambda: _reached(laptop, run, script) > after + _STEPS_UNTIL_COPIED, seconds=_PATIENCE_S)
+    there = time.time()
+    wait_until(lambda: _copied_at(laptop, run) > there, seconds=_PATIENCE_S)
+    return _reached(laptop, run, script)
+
+
+def _copied_at(laptop: Laptop, run: str) -> float:
+    """Return when the newest copy with a checkpoint began; 0 for none."""
+    shipped = (laptop.json("status", run)[0].get("report") or {}).get("shipped") or {}
+    return float(shipped["time"]) if shipped.get("checkpoint") else 0
+
+
+def _reached(laptop: Laptop, run: str, script: Script) -> int:
+    return max(_found(script.reached, _log(laptop, run)), default=0)
+
+
+def _log(laptop: Laptop, run: str) -> str:
+    time.sleep(1)  # five wait at a time, and each look is a program that starts
+    log = laptop.kedge("logs", run, "--lines", "100000")
+    assert "[kedge] failed" not in log, log[-3000:]
+    return log
+
+
+def _found(pattern: str, log: str) -> list[int]:
+    return [int(number) for number in re.findall(pattern, log)]
