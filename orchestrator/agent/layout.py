@@ -85,6 +85,7 @@ class Layout(NamedTuple):
         """What there was of it, LeftBehind."""
         return self.results / "left-behind.json"
 
+    @property
     def kept(self) -> Path:
         """The last complete checkpoint before the present attempt, where no command writes."""
         return self.results / "checkpoints.kept"

@@ -122,7 +122,7 @@ class _Keeper:
         self._kept_bytes = 0
 
     def keep(self, found: Findings, *, empty: tuple[str, ...]) -> LeftBehind:
-        named = []
+        named: list[LeftFile] = []
         for file in found.files:
             why = self._why_not(file)
             if len(named) < _NAMED:

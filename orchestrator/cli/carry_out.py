@@ -23,7 +23,7 @@ from orchestrator.core.report import Command, RunState
 from orchestrator.engine.performing import Progress
 
 
-def carry_out(
+def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
     app: App,
     spec: LaunchSpec,
     plan: Plan,

@@ -21,6 +21,7 @@ from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
+from orchestrator.core.printable import clean_line
 from orchestrator.core.report import Command, RunState
 from orchestrator.core.units import format_duration, format_usd
 from orchestrator.engine.performing import Progress

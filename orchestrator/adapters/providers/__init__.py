@@ -57,7 +57,7 @@ class Entry:
         sign_in: None where nobody has to.
         stages: its machines may take code from an object store.
         bills_when_off: a machine that is powered off costs as much as one that runs.
-        is_here: its machines are this computer: they see the user's own environments, and what they cost is a rehearsal.
+        is_here: its machines are this computer; they see the user's own environments, and their costs are a rehearsal.
         wishes: a module below this package whose `refuse_unsupported(resources)` says no before anything is contacted.
     """
 
