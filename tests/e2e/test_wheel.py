@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -70,6 +71,20 @@ def test_an_installed_kedge_brings_its_jobs_templates_and_trainer(installed: Lap
     plan = installed.kedge("plan", "--job", "digits", "--mode", "validate")
     assert "the bundled trainer" in plan
     assert "copy: kedge-results/digits-" in plan
+
+
+def test_uv_installs_the_wheel_and_takes_it_away(laptop: Laptop, tmp_path: Path) -> None:
+    """With what it needs from the index, into an environment of its own, under the package's name."""
+    name = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["name"]
+    wheel = build(CHECKOUT, tmp_path / "dist")
+    laptop.extra_env |= {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    laptop.program = [sys.executable, "-m", "uv"]
+    laptop.kedge("tool", "install", "--python", sys.executable, str(wheel))
+    laptop.program = [str(tmp_path / "bin" / "kedge")]
+    assert "digits" in laptop.kedge("jobs")
+    laptop.program = [sys.executable, "-m", "uv"]
+    laptop.kedge("tool", "uninstall", name)
+    assert not list((tmp_path / "bin").iterdir())
 
 
 def test_two_builds_of_the_same_source_are_the_same_bytes(tmp_path: Path) -> None:

@@ -101,6 +101,21 @@ def test_the_command_is_a_copy_without_torch(checkout: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("target", ["install", "uninstall"])
+def test_the_command_of_another_installation_stays(checkout: Path, tmp_path: Path, target: str) -> None:
+    """One that uv or pipx brought: nothing is installed beside it, and nothing removed."""
+    command = tmp_path / "home" / ".local/bin/kedge"
+    command.parent.mkdir(parents=True)
+    command.symlink_to("../share/pipx/venvs/kedge-train/bin/kedge")
+    argv = ["bash", "infra/setup/command.sh", target]
+    environ = {**os.environ, "HOME": str(tmp_path / "home")}
+    done = subprocess.run(argv, cwd=checkout, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "is of another installation; nothing was changed" in done.stderr
+    assert command.is_symlink()
+    assert [path.name for path in (tmp_path / "home/.local").iterdir()] == ["bin"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has one build")
 @pytest.mark.parametrize(
     ("how", "steps"),
