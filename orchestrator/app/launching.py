@@ -127,8 +127,8 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
             why="neither this folder nor one above it has a kedge.yaml",
             fix="name a job with --job; `kedge jobs` lists them",
         )
-    app.tell("There is no kedge.yaml here or above: this is about a plain machine, which runs nothing.")
-    app.tell("  `kedge jobs` lists the jobs that --job takes; docs/job-file.md says how to write one.")
+    app.tell("No kedge.yaml here or above: this plans a plain machine, which runs nothing.")
+    app.tell("  `kedge jobs` lists what --job takes; docs/job-file.md says how to write one.")
     return read_plain_machine(app, overrides)
 
 

@@ -250,19 +250,27 @@ def attach(_context: Context, run: str | None = None) -> None:
 
 
 @task(help={"run": _RUN, "admin": _ADMIN}, auto_shortflags=False)
-def ssh(_context: Context, run: str | None = None, admin: bool = False) -> None:
+def ssh(context: Context, run: str | None = None, admin: bool = False) -> None:
     """Open a shell on the run's machine, as the job's user.
+
+    What follows `--` are options of OpenSSH's own.
 
     Examples:
       kedge ssh
       kedge ssh --admin
+      kedge ssh digits-1121-k3f9 -- -L 8081:localhost:8081
     """
     from orchestrator.app.root import App
     from orchestrator.cli.say import say
     from orchestrator.cli.terminal import run_in_terminal
+    from orchestrator.core.errors import BadRequestError
 
+    options = list(context["passthrough"])
+    if options and not options[0].startswith("-"):
+        raise BadRequestError(f"{options[0]!r} is no option of ssh", fix="to run a command: `kedge exec -- COMMAND`")
     app = App(tell=say)
-    raise Exit(code=run_in_terminal(app, app.machine(app.choose_run(run)), [], tty=True, admin=admin))
+    machine = app.machine(app.choose_run(run))
+    raise Exit(code=run_in_terminal(app, machine, [], tty=True, admin=admin, options=options))
 
 
 @task(name="exec", help={"run": _RUN, "admin": _ADMIN}, auto_shortflags=False)

@@ -30,6 +30,10 @@ _FINDS_TASKS = ("-r", "--search-root", "-c", "--collection")
 """With a value: where plain `invoke` has found tasks.py before it handed over."""
 
 
+_PASS_ON = ("exec", "ssh")
+"""They give what follows `--` to others: a command for the machine, options for OpenSSH."""
+
+
 class Want(Enum):
     """What a command line asks for."""
 
@@ -98,6 +102,20 @@ def _read_lead(rest: list[str], *, by_invoke: bool) -> tuple[Want, bool]:
         else:
             raise _unknown_flag(word, by_invoke=by_invoke)
     return want, rehearse
+
+
+def require_passing_on(command: str) -> None:
+    """Refuse a `--` that would be overlooked.
+
+    Raises:
+        BadRequestError: the command passes nothing on.
+    """
+    if command not in _PASS_ON:
+        raise BadRequestError(
+            f"`{f'kedge {command}'.strip()}` passes nothing on",
+            why="what follows -- is for the commands " + " and ".join(_PASS_ON),
+            fix="leave it out",
+        )
 
 
 def flags_of(task: Task[Any], name: str = "") -> ParserContext:

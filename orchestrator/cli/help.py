@@ -23,6 +23,8 @@ GROUPS = {
 
 COLUMNS = 80
 
+_PASSED_ON = {"exec": " -- COMMAND", "ssh": " [-- SSH-OPTIONS]"}
+
 _INDENT = "  "
 _FLAG_COLUMNS = 24
 _EXAMPLES = "Examples:"
@@ -81,7 +83,7 @@ def command_help(tasks: Collection, name: str) -> str:
     options += _option("-h, --help", "show this", room)
     return "\n".join(
         (
-            f"Usage: kedge {name}{_positional(arguments)} [options]{' -- COMMAND' if name == 'exec' else ''}",
+            f"Usage: kedge {name}{_positional(arguments)} [options]{_PASSED_ON.get(name, '')}",
             "",
             "\n\n".join(paragraphs),
             "",

@@ -21,7 +21,7 @@ from invoke.exceptions import Exit
 
 from orchestrator import __version__
 from orchestrator.cli import account, acting, completion, launching, looking, reaping, recovering, selftest
-from orchestrator.cli.command_line import Want, read_command_line
+from orchestrator.cli.command_line import Want, read_command_line, require_passing_on
 from orchestrator.cli.help import command_help, listing, overview
 from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
 from orchestrator.cli.streams import CleanStream, clean_streams
@@ -88,6 +88,8 @@ class KedgeProgram:
         cut = words.index("--") if "--" in words else len(words)
         _require_printable_words(["kedge", *words[:cut]])
         asked = read_command_line(words[:cut], self._tasks, by_invoke=self._by_invoke)
+        if cut < len(words):
+            require_passing_on(asked.command)
         if asked.want is Want.VERSION:
             print(f"kedge {__version__}")
         elif asked.want is Want.LIST:

@@ -24,8 +24,8 @@ def offer_ssh_config(app: App) -> None:
     try:
         if is_included(settings.ssh_config, include):
             return
-        print(f"Plain `ssh RUN`, scp and editors can reach machines, too, by a line in {settings.ssh_config}.")
-        print("Write it? [y/N] ", end="", flush=True)
+        print("Plain `ssh RUN`, scp and editors can reach machines, too. That takes a line in")
+        print(f"{settings.ssh_config}. Write it? [y/N] ", end="", flush=True)
         if _answer() in ("y", "yes"):
             app.write_ssh_config()
             install_include(settings.ssh_config, include)

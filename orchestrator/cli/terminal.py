@@ -41,7 +41,15 @@ def how_to_leave(kind: SupervisorKind, environ: Mapping[str, str]) -> str:
     return f"{keys} leaves, and the run goes on; Ctrl-C asks before it stops the run"
 
 
-def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bool, admin: bool = False) -> int:
+def run_in_terminal(
+    app: App,
+    machine: Machine,
+    words: Sequence[str],
+    *,
+    tty: bool,
+    admin: bool = False,
+    options: Sequence[str] = (),
+) -> int:
     """Run a command in the machine's working folder, with this terminal's input and output and the run's Python.
 
     Args:
@@ -50,6 +58,7 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         words: the command; empty for a shell.
         tty: give the command a terminal of its own.
         admin: enter as the user who has sudo, not as the job's: in that user's own folder, with the system's Python.
+        options: more of OpenSSH's own.
 
     Returns:
         The command's exit code; 255 where the connection failed.
@@ -65,7 +74,7 @@ def run_in_terminal(app: App, machine: Machine, words: Sequence[str], *, tty: bo
         said = ["sh", "-c", _COMMAND if words else _SHELL, machine.root, *words]
     # What leads through somebody else may need keys of this shell's: no connection with them is kept open.
     kept = ["-o", "ControlMaster=no"] if address.is_proxied else []
-    argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept)
+    argv = app.connector.terminal_argv(address, *(["-t"] if tty else []), *kept, *options)
     argv += [shlex.join(said)] if said else []
     return subprocess.run(argv, env=client_environment(app.settings.environ, address), check=False).returncode
 

@@ -11,7 +11,7 @@ from tests.laptop import Laptop
 from tests.terminals import on_terminal
 
 OFFER = "Write it? [y/N]"
-PLAIN = "There is no kedge.yaml here or above"
+PLAIN = "No kedge.yaml here or above"
 
 
 @pytest.fixture
@@ -35,6 +35,9 @@ def test_without_a_job_file_it_is_said_before_anything_is_planned(laptop: Laptop
     screen = launch(laptop, b"y\nn\n")
     assert screen.index(PLAIN) < screen.index("create machine") < screen.index("Go ahead?")
     assert "kedge jobs" in screen
+    # What was typed ahead stands at the top, so that no line ends behind a question.
+    lines = [line.removeprefix("Go ahead? [y/N] ") for line in screen.splitlines() if str(laptop.home) not in line]
+    assert max(map(len, lines)) <= 80
     laptop.kedge("launch", code=2)
     assert PLAIN in laptop.errors
     assert "--yes" in laptop.errors

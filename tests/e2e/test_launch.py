@@ -118,6 +118,8 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
         (["teardown", "nobody"], 2, "nobody"),
         (["status", "nobody"], 2, "nobody"),
         (["exec"], 2, "--"),
+        (["launch", "--yes", "--", "train"], 2, "passes nothing on"),
+        (["ssh", "--", "ls"], 2, "kedge exec"),
         (["logs", "--lines", "abc"], 2, "abc"),
         (["job-schema", "--output", "/nonexistent/x"], 2, "/nonexistent/x"),
     ],
@@ -158,6 +160,7 @@ def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop)
     said = laptop.json("launch", "--yes", "--ttl", "5m")
     assert said["machines"][0]["address"]["host"] == "127.0.0.1"
     assert laptop.kedge("exec", "--", "echo", "hello").strip() == "hello"
+    assert "OpenSSH" in laptop.kedge("ssh", "--", "-V") + laptop.errors
     laptop.kedge("teardown", "--yes")
     assert laptop.processes() == []
 

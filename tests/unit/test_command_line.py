@@ -8,7 +8,7 @@ import pytest
 from invoke.context import Context
 from invoke.tasks import task
 
-from orchestrator.cli.command_line import CommandLine, Want, flags_of, read_command_line
+from orchestrator.cli.command_line import CommandLine, Want, flags_of, read_command_line, require_passing_on
 from orchestrator.cli.help import COLUMNS, GROUPS, command_help, listing, overview
 from orchestrator.cli.program import namespace
 from orchestrator.core.errors import BadRequestError
@@ -178,3 +178,14 @@ def test_a_value_that_needs_no_flag_is_never_taken_for_one_that_does() -> None:
 
     with pytest.raises(BadRequestError):
         read_command_line(["switch", "word"], Collection(switch))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_follows_two_dashes_is_passed_on_or_refused(command: str) -> None:
+    """Never overlooked: somebody meant something by it."""
+    if command in ("exec", "ssh"):
+        require_passing_on(command)
+        assert " -- " in command_help(namespace, command)
+        return
+    with pytest.raises(BadRequestError, match="passes nothing on"):
+        require_passing_on(command)
