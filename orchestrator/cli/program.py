@@ -107,7 +107,8 @@ def take_over() -> None:
 
     But for completion, which invoke does by itself with the names of the tasks.
     """
-    if Path(sys.argv[0]).name in ("invoke", "inv") and "--complete" not in sys.argv:
+    words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if Path(sys.argv[0]).name in ("invoke", "inv") and "--complete" not in words:
         KedgeProgram(by_invoke=True).run()
 
 

@@ -153,6 +153,9 @@ def test_plain_invoke_has_the_same_exit_codes_and_passes_arguments_through(lapto
     assert "sync-code" in invoke("--list").stdout
     refused = invoke("exec", "nobody", "--", "echo", "--flag")
     assert (refused.returncode, "nobody" in refused.stderr) == (2, True)
+    refused = invoke("-R", "stop", "nobody", "--", "--complete")
+    assert (refused.returncode, "passes nothing on" in refused.stderr) == (2, True)
+    assert "launch" in invoke("--complete", "--", "invoke lau").stdout
 
 
 def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop) -> None:
