@@ -24,9 +24,9 @@ def ask_own_network() -> str:
             return parse_own_address(answer.read(64).decode("ascii", "replace"))
     except (urllib.error.URLError, OSError, BadRequestError) as err:
         raise UnreachableError(
-            "the address from which machines are reached can't be found out",
+            "this computer's address can't be found out, and a rented machine lets in nobody else",
             why=f"{_ASK}: {err.reason if isinstance(err, urllib.error.URLError) else err}",
-            fix="say it with --ssh-from 203.0.113.7/32",
+            fix="say who may reach it: --ssh-from 203.0.113.7/32, or KEDGE_SSH_FROM",
         ) from err
 
 

@@ -17,6 +17,7 @@ from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read
 from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
 from orchestrator.adapters.pythons import find_job_python
 from orchestrator.adapters.resources import resource
+from orchestrator.app.entering import with_entrance
 from orchestrator.app.exposure import exposure_notes, refuse_state
 from orchestrator.app.results import require_own_folder, results_folder
 from orchestrator.app.root import App
@@ -155,7 +156,8 @@ def launch_plan(
         avoided: what isn't to be rented, since it turned out to be unfit; only their places and types count.
 
     Raises:
-        BadRequestError: everybody is to reach its machines, a link leads its results elsewhere, the job names kedge's
+        BadRequestError: everybody is to reach its machines, or nobody is said and this computer's address can't be
+            found out, a link leads its results elsewhere, the job names kedge's
             own folder, or a new deadline for a machine that is there: it keeps the one that it was born with.
         NoCapacityError: there is no offer, or none but what is to be avoided.
         OverBudgetError: the worst case, with what the run has cost already, exceeds its budget.
@@ -176,7 +178,7 @@ def launch_plan(
             fix="resume without --ttl; after that deadline, --ttl sets the next machine's",
         )
     ending = Ending(follow=follow, destination=spec.results)
-    plan = plan_launch(spec, observed, ending)
+    plan = with_entrance(spec, plan_launch(spec, observed, ending))
     return replace(plan, notes=(*plan.notes, *exposure_notes(plan, app.settings.state_dir)))
 
 

@@ -24,6 +24,8 @@ class CreateMachine:
     lifetime: timedelta
     starts: bool = False
     """The machine takes the staged code and starts the command by itself."""
+    ssh_from: str = ""
+    """Who may reach it over SSH, as CIDR; empty where its provider, or the user's own network, decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,6 @@ def _order(world: World, spec: LaunchSpec, action: CreateMachine, offer: Offer, 
         data=spec.job.data,
         sudo=spec.job.sudo,
         max_usd_per_hour=resources.max_usd_per_hour,
-        ssh_from=spec.ssh_from,
+        ssh_from=action.ssh_from or spec.ssh_from,
         site=resources.site,
     )
