@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -34,6 +35,14 @@ def make_private_folder(path: Path) -> Path:
     if stat.S_IMODE(found.st_mode) != 0o700:
         _narrow(path)
     return path
+
+
+def short_folder(folder: Path, longest: int) -> Path:
+    """Return a folder for sockets; where its path has more bytes than that, one in /tmp, always the same."""
+    if len(os.fsencode(folder)) <= longest:
+        return folder
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Path("/tmp", f"kedge-{os.getuid()}-{name}")  # noqa: S108 - made 0700, and refused if it isn't ours
 
 
 def follow_own_link(path: Path) -> Path:

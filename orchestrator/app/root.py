@@ -77,12 +77,12 @@ class App:
     @property
     def ssh_places(self) -> SshPlaces:
         """Where pins and control sockets lie."""
-        from orchestrator.adapters.remote.places import SshPlaces
+        from orchestrator.adapters.remote.places import SshPlaces, sockets_folder
 
         usual = Path("~/.ssh/config").expanduser()
         return SshPlaces(
             pins=self.settings.state_dir / "pins",
-            runtime=self.settings.runtime_dir / "ssh",
+            runtime=sockets_folder(self.settings.runtime_dir),
             user_config=self.settings.ssh_config if self.settings.ssh_config != usual else None,
         )
 

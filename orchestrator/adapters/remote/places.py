@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.adapters.files import write_atomically
-from orchestrator.adapters.private import make_private_folder
+from orchestrator.adapters.private import make_private_folder, short_folder
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.machine import SshAddress
 
 # A socket's path may have 103 bytes on macOS, and the OpenSSH client adds 17 while it creates one.
 _LONGEST_SOCKET = 86
+
+
+_NAME = 17
+"""Bytes of a control socket's name, with the slash before it."""
+
+
+def sockets_folder(runtime_dir: Path) -> Path:
+    """Name the folder for control sockets, which is short whatever the runtime folder is."""
+    return short_folder(runtime_dir / "ssh", _LONGEST_SOCKET - _NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import msgspec
 
 import orchestrator
 from orchestrator.adapters.files import make_folder, write_atomically
-from orchestrator.adapters.private import make_private_folder
+from orchestrator.adapters.private import make_private_folder, short_folder
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
 from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
@@ -39,10 +39,7 @@ def user_name() -> str:
 def sockets_folder(runtime_dir: Path, root: Path) -> Path:
     """Name a machine's folder for sockets: short, and the same whenever it is asked for."""
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
-    folder = runtime_dir / name
-    if len(os.fsencode(folder)) <= _LONGEST_SOCKETS:
-        return folder
-    return Path("/tmp", f"kedge-{os.getuid()}-{name}")  # noqa: S108 - made 0700, and refused if it isn't ours
+    return short_folder(runtime_dir / name, _LONGEST_SOCKETS)
 
 
 def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
