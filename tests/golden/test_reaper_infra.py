@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.adapters.resources import resource
+from orchestrator.cli.command_line import flags_of
 from orchestrator.cli.program import namespace
 
 FREE_MINUTES = 2000
@@ -41,8 +42,7 @@ def test_the_command_of_each_schedule_is_one_that_kedge_knows(number: int) -> No
     """Every flag is a flag of `reap`; it doesn't ask, ends other computers' machines, and insists on answers."""
     program, task, *words = shlex.split(commands()[number])
     assert program.rpartition("/")[2] == "kedge"
-    known = namespace[task].get_arguments()
-    flags = {f"--{name}" for argument in known for name in argument.names}
+    flags = set(flags_of(namespace[task]).flags)
     assert {"--all", "--yes", "--provider"} <= {word for word in words if word.startswith("--")} <= flags
 
 
