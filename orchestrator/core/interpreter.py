@@ -22,7 +22,7 @@ class PythonOrigin(StrEnum):
 
 
 _WHERE = {
-    PythonOrigin.ACTIVE: "active in this shell",
+    PythonOrigin.ACTIVE: "active",
     PythonOrigin.CONDA: "the active conda environment",
     PythonOrigin.BESIDE: "beside the job file",
     PythonOrigin.KEDGE: "kedge's own, for its torch",
@@ -52,7 +52,7 @@ class JobPython:
         if self.origin is PythonOrigin.SHELL:
             return f"{self.version}, a new environment on top of {self.environment or self.path}"
         where = self.environment or self.path
-        return f"{self.version}, an overlay on {where} ({_WHERE[self.origin]}), which is only read"
+        return f"{self.version}, an overlay on {where} ({_WHERE[self.origin]}; only read)"
 
 
 ON_A_CLOUD = "an overlay on the machine's own, the one whose torch sees the GPUs where it has any"

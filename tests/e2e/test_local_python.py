@@ -101,7 +101,7 @@ def test_a_script_sees_the_environment_beside_its_job_file(shell: Laptop, wheels
     said = launch(shell, SEES_TOY)
     assert f" 1.0 {shell.home}/.venv/lib/" in said
     assert "python: 3." in said
-    assert "an overlay on .venv (beside the job file), which is only read" in said
+    assert "an overlay on .venv (beside the job file; only read)" in said
 
 
 def test_without_an_environment_a_script_gets_a_new_one(shell: Laptop, kedges: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_bundled_trainer_has_kedges_torch_where_the_active_environment_has_n
     assert f"origin='{sys.prefix}/" in said
     assert "'toy'" not in said
     assert "/env/bin/pip\n" in said
-    assert f"an overlay on {sys.prefix} (kedge's own, for its torch), which is only read" in said
+    assert f"an overlay on {sys.prefix} (kedge's own, for its torch; only read)" in said
 
 
 def test_an_active_environment_that_is_gone_is_refused(shell: Laptop, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_plan_shows_what_setup_runs_and_which_python() -> None:
     job = replace(JOB, setup="# once\npip install -r requirements.txt\n\nmake data\nmake\n", run="python train.py")
     text = shown("local", job, PYTHON)
     assert "setup: pip install -r requirements.txt, and 2 more lines\n" in text
-    assert "python: 3.12.3, an overlay on /home/me/.venv (active in this shell), which is only read\n" in text
+    assert "python: 3.12.3, an overlay on /home/me/.venv (active; only read)\n" in text
     assert "python: an overlay on the machine's own, the one whose torch sees the GPUs" in shown("aws", job)
     assert "python" not in shown("aws"), "nothing runs"
 
