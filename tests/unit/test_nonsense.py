@@ -48,6 +48,7 @@ REPORT: dict[str, Any] = {
     "checkpoint": {"name": "c", "bytes": 1, "written": 1500.0},
     "shipped": {"time": 1.0, "checkpoint": "c", "error": ""},
     "advanced": 1900.0,
+    "anew": {"name": "c", "had": "c", "step": 50, "had_step": 650, "bytes": 1, "had_bytes": 1, "kept": "c"},
 }
 RECORD = RunRecord(
     spec=LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")),

@@ -74,8 +74,8 @@ def change_notes(before: Job, after: Job) -> tuple[str, ...]:
 
 def shown(script: str) -> str:
     """Return what of a script fits a line."""
-    first, *others = script.strip().splitlines() or [""]
-    return f"`{first[:_MOST_SHOWN]}{'...' if others or len(first) > _MOST_SHOWN else ''}`"
+    line = "; ".join(part.strip() for part in script.strip().splitlines())
+    return f"`{line[:_MOST_SHOWN]}{'...' if len(line) > _MOST_SHOWN else ''}`"
 
 
 def teardown_notes(observed: Observed) -> tuple[str, ...]:

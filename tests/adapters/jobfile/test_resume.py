@@ -1,0 +1,79 @@
+"""`resume`: what is run where there is something to go on from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.job import Job
+
+Read = Callable[..., Job]
+Refuse = Callable[..., BadRequestError]
+PAGE = Path(__file__).parents[3] / "docs" / "your-script.md"
+
+
+@pytest.mark.parametrize(
+    ("resume", "later"),
+    [
+        ("python train.py --init_from=resume", "python train.py --init_from=resume"),
+        ("{command: python other.py}", "python other.py"),
+        ("{args: --resume last.pt}", "python train.py --epochs 3 --resume last.pt"),
+        ('{args: "--resume\\n  last.pt\\n"}', "python train.py --epochs 3 --resume   last.pt"),
+    ],
+)
+def test_a_command_or_more_arguments_for_it(read: Read, resume: str, later: str) -> None:
+    """Arguments are put at the end of `run`, on its last line."""
+    job = read(f"run: |\n  python train.py --epochs 3\nresume: {resume}\n")
+    assert job.later_run == later
+
+
+def test_a_job_without_it_runs_the_same_command(read: Read) -> None:
+    """There is no other one."""
+    assert read("run: python train.py").later_run == ""
+
+
+def test_a_mode_with_a_command_of_its_own_forgets_the_other_command_of_the_job(read: Read) -> None:
+    """That one belongs to the job's `run`; arguments suit both."""
+    modes = "modes: {fast: {run: python fast.py}, slow: {resume: {args: --on}}}"
+    assert read(f"run: python train.py\nresume: python train.py --again\n{modes}", mode="fast").later_run == ""
+    assert (
+        read(f"run: python train.py\nresume: {{args: --go}}\n{modes}", mode="fast").later_run == "python fast.py --go"
+    )
+    assert (
+        read(f"run: python train.py\nresume: python again.py\n{modes}", mode="slow").later_run == "python train.py --on"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("resume: python train.py", "there is no `run`"),
+        ("run: python train.py\nresume: {args: --a, command: python b.py}", "both a command and arguments"),
+        ("run: python train.py &\nresume: {args: --a}", "can't be put at the end"),
+        ("run: |\n  if true; then\n    python train.py\n  fi\nresume: {args: --a}", "can't be put at the end"),
+        ("run: |\n  python train.py # the best\nresume: {args: --a}", "can't be put at the end"),
+        ("run: python train.py | tee log\nresume: sudo python train.py", "sudo"),
+        ("run: python train.py\nresume: {arg: --a}", "args"),
+        ("run: python train.py\nresume: [--a]", "resume"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused(refuse: Refuse, text: str, words: str) -> None:
+    """With the key, and what to write instead."""
+    refused = refuse(text)
+    assert "resume" in str(refused)
+    assert words in str(refused)
+
+
+def test_every_example_of_the_page_is_a_job(read: Read, folder: Path) -> None:
+    """The folders that an example sends are there."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) >= 9
+    for block in blocks:
+        for source in yaml.safe_load(block).get("data", {}).values():
+            (folder / source).mkdir(parents=True, exist_ok=True)
+        assert read(block).run
