@@ -262,3 +262,13 @@ def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
     assert log.count(" one\n") == 1
     assert " args:\n" in log
     assert f" args: --resume {box.root}/results/checkpoints/a-10.bin\n" in log
+
+
+def test_a_disk_without_room_for_a_copy_is_told(box: Box) -> None:
+    """The attempt begins all the same; what was kept before stays."""
+    grow = "[ $KEDGE_RESUME ] && truncate -s 4T out/last-20.bin || echo x > out/last-10.bin; echo began; false"
+    box.start(grow, restarts=2, checkpoints="out")
+    box.await_state("failed")
+    assert box.log().count(" began\n") == 3
+    assert "the disk has no room to keep checkpoint last-20.bin apart" in box.log()
+    assert (box.root / "results/checkpoints.kept/last-10.bin").read_text() == "x\n"
