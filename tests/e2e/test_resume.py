@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.core.job import Job
 from tests.e2e.test_run import kill_machine
 from tests.laptop import Laptop
 from tests.waiting import wait_until
@@ -35,6 +36,15 @@ def nano(laptop: Laptop) -> Laptop:
 
 def log(laptop: Laptop) -> str:
     return laptop.kedge("logs", "--lines", "100000", code=None)
+
+
+def recorded(laptop: Laptop, run: str) -> Job:
+    """Read the run's job as the ledger has it."""
+    ledger = laptop.ledger()
+    record = ledger.run(run)
+    ledger.close()
+    assert record is not None
+    return record.spec.job
 
 
 def saved(path: Path) -> int:
@@ -71,7 +81,7 @@ def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano:
         said = nano.kedge(*shlex.split(words))
     assert "this is run: `python nano.py --out_dir=out --init_from=resume`" in said
     wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
-    assert nano.ledger().run(run).spec.job.resume_args == "--init_from=resume"
+    assert recorded(nano, run).resume_args == "--init_from=resume"
     nano.kedge("teardown", "--yes")
     home = nano.home / "kedge-results" / run
     assert saved(home / "checkpoints.kept" / "ckpt.pt") >= anew["had_step"]
@@ -106,7 +116,7 @@ def test_a_run_is_given_another_command(nano: Laptop) -> None:
     run = nano.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "saved iter 650" in log(nano))
     nano.kedge("start", "--command", "echo new")
-    assert nano.ledger().run(run).spec.job.run == "echo new"
+    assert recorded(nano, run).run == "echo new"
     nano.kedge("stop")
     said = nano.kedge("start", "--command", "sleep 1; echo quite another one")
     assert "the command is changed from `echo new` to `sleep 1; echo quite another one`" in said
