@@ -121,14 +121,15 @@ class Laptop:
             environ=os.environ,
         )
 
-    def processes(self) -> list[psutil.Process]:
-        """List the living processes of this laptop's machines."""
-        return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._is_ours(process)]
+    def processes(self, machine: str = "") -> list[psutil.Process]:
+        """List the living processes of this laptop's machines, or of one of them."""
+        root = str(self.state / "machines" / machine)
+        return [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_of(process, root)]
 
-    def _is_ours(self, process: psutil.Process) -> bool:
-        machines = str(self.state / "machines")
-        try:
-            marked = process.environ().get("KEDGE_MACHINE_ROOT", "").startswith(machines)
-            return marked or any(machines in word for word in process.cmdline())
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            return False
+
+def _is_of(process: psutil.Process, root: str) -> bool:
+    try:
+        marked = process.environ().get("KEDGE_MACHINE_ROOT", "").startswith(root)
+        return marked or any(root in word for word in process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False

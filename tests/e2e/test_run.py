@@ -165,10 +165,10 @@ def test_results_can_be_fetched_while_the_command_runs(laptop: Laptop, run: str)
 def kill_machine(laptop: Laptop, run: str) -> None:
     """Lose a machine the hard way: every process at once, and its disk."""
     for _ in range(5):
-        for process in laptop.processes():
+        for process in laptop.processes(f"{run}-m1"):
             kill_if_there(process)
     shutil.rmtree(laptop.state / "machines" / f"{run}-m1", ignore_errors=True)
-    wait_until(lambda: not laptop.processes())
+    wait_until(lambda: not laptop.processes(f"{run}-m1"))
 
 
 def kill_if_there(process: psutil.Process) -> None:

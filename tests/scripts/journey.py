@@ -20,7 +20,7 @@ import yaml
 from tests.laptop import Laptop
 from tests.waiting import wait_until
 
-STEPS = 1000
+STEPS = 800
 _PAUSE_S = 0.4
 # A copy holds what stood still at two looks before it, five seconds apart. Scripts save every ten steps at the least.
 _STEPS_UNTIL_COPIED = 50
@@ -77,7 +77,7 @@ SCRIPTS = (
     Script(
         name="progress_bars",
         file="train.py",
-        reached=r"epochs: +\d+%\|[^|]*\| (\d+)/1000",
+        reached=r"epochs: +\d+%\|[^|]*\| (\d+)/800",
         resumed=r"(\d+) epochs are done",
         summary="output/results/summary.json",
     ),
@@ -138,12 +138,12 @@ def go_all(laptop: Laptop, place: Place) -> None:
 def go(laptop: Laptop, script: Script, place: Place) -> None:
     """Train with two interruptions, and compare what comes home with a training that had none."""
     run = laptop.json("launch", *place.flags, "--yes", "--detach")["run"]
+    expected = train_without_interruption(laptop, script)
     killed_at = _await_copy(laptop, run, script, after=0)
     kill_command(laptop, run, script, place.state_file(run))
     wait_until(lambda: _found(script.resumed, _log(laptop, run)), seconds=_PATIENCE_S)
     lost_at = _await_copy(laptop, run, script, after=killed_at)
     place.lose_machine(run)
-    expected = train_without_interruption(laptop, script)
     job = laptop.home / "kedge.yaml"
     job.write_text(job.read_text().replace(str(_PAUSE_S), "0"))
     laptop.kedge("resume", run, "--reread", "--yes")

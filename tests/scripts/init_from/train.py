@@ -11,14 +11,14 @@ out_dir = "out"
 data_dir = "data"
 init_from = "scratch"  # or resume
 max_iters = 200
-eval_interval = 5
+eval_interval = 10
 batch_size = 32
 learning_rate = 0.05
 pause = 0.0
 exec(Path("configurator.py").read_text())
 
-stories = torch.tensor(list(Path(data_dir, "train.bin").read_bytes()))
-table = torch.zeros(256, 256, requires_grad=True)
+stories = torch.tensor(list(Path(data_dir, "train.bin").read_bytes())) % 32  # letters, as their places in the alphabet
+table = torch.zeros(32, 32, requires_grad=True)
 optimizer = torch.optim.AdamW([table], lr=learning_rate)
 iter_num, losses = 0, []
 if init_from == "resume":
