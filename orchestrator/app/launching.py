@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from orchestrator.adapters.code.unsent import find_unsent
 from orchestrator.adapters.jobfile.find import find_job
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
@@ -21,7 +22,7 @@ from orchestrator.app.entering import with_entrance
 from orchestrator.app.exposure import exposure_notes, refuse_state
 from orchestrator.app.results import require_own_folder, results_folder
 from orchestrator.app.root import App
-from orchestrator.core.actions import CreateMachine
+from orchestrator.core.actions import CreateMachine, SendCode, StageCode
 from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunRecord
@@ -30,6 +31,7 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Ending, Plan
 from orchestrator.core.planning.launch import plan_launch
 from orchestrator.core.ports import Provider
+from orchestrator.core.unsent import Unsent
 from orchestrator.engine.observe import find_failed_offer, observe_run
 from orchestrator.engine.reconcile import find_last_loss
 from orchestrator.engine.run_config import read_secrets
@@ -179,7 +181,19 @@ def launch_plan(
         )
     ending = Ending(follow=follow, destination=spec.results)
     plan = with_entrance(spec, plan_launch(spec, observed, ending))
-    return replace(plan, notes=(*plan.notes, *exposure_notes(plan, app.settings.state_dir)))
+    notes = (*plan.notes, *exposure_notes(plan, app.settings.state_dir))
+    return replace(plan, notes=notes, unsent=_unsent(spec.job, plan))
+
+
+def _unsent(job: Job, plan: Plan) -> Unsent | None:
+    """Find what stays here of the folder whose code is sent, but for what reaches the machine in another way."""
+    if job.workdir is None or not any(isinstance(action, SendCode | StageCode) for action in plan.actions):
+        return None
+    sources = [path for mount in job.data for path in (mount.source, mount.written) if Path(path).is_absolute()]
+    inside = [os.path.relpath(path, job.workdir) for path in sources if Path(path).is_relative_to(job.workdir)]
+    places = [each.target for each in (*job.data, *job.resources.volumes)]
+    elsewhere = {path.rstrip("/") for path in (*inside, *places, *job.outputs, job.checkpoints)}
+    return find_unsent(Path(job.workdir), elsewhere)
 
 
 def _refuse_everybody(spec: LaunchSpec) -> None:

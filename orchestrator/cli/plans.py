@@ -24,6 +24,7 @@ from orchestrator.core.plan import Plan
 from orchestrator.core.printable import clean_line
 from orchestrator.core.report import Command, RunState
 from orchestrator.core.units import format_duration, format_usd
+from orchestrator.core.unsent import describe_unsent
 from orchestrator.engine.performing import Progress
 
 
@@ -37,7 +38,7 @@ def plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str]
         console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
     if not plan.actions:
         console.print("  nothing to do", markup=False)
-    for line in _takes_lines(plan):
+    for line in (*_unsent_lines(plan), *_takes_lines(plan)):
         print_folded(console, f"  {line}")
     if plan.deadline_at is not None and plan.actions:
         for line in _price_lines(plan):
@@ -69,6 +70,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "deadline_at": plan.deadline_at,
         "basis": plan.basis,
         "takes": to_plain(plan.takes),
+        "unsent": to_plain(plan.unsent),
         "notes": list(plan.notes),
     }
 
@@ -80,6 +82,11 @@ def _fields(action: object) -> dict[str, Any]:
 def _from_here(text: str) -> str:
     """Shorten paths below this folder: they are what makes lines long."""
     return text.replace(f"{Path.cwd()}/", "")
+
+
+def _unsent_lines(plan: Plan) -> list[str]:
+    """Name what stays here; names of files may hold anything."""
+    return [clean_line(line) for line in describe_unsent(plan.unsent)] if plan.unsent else []
 
 
 def _takes_lines(plan: Plan) -> list[str]:

@@ -14,6 +14,7 @@ from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.ports import CodeSummary
 from orchestrator.core.report import MachineReport, RunState
+from orchestrator.core.unsent import Unsent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,7 @@ class Plan:
         basis: where the expectation and the prices come from.
         notes: what the user should know before saying yes, one line each.
         takes: what the job is given; None where a plan starts none.
+        unsent: what of the working folder isn't sent; None where nothing is left here, or nothing is sent.
         mark: of what was observed; when somebody has acted on the run since, the plan is not carried out.
         ends: it ends the run: nothing is left of it afterwards. A plan that ends a lost machine, and no other, doesn't.
     """
@@ -118,6 +120,7 @@ class Plan:
     basis: str = ""
     notes: tuple[str, ...] = field(default=())
     takes: Takes | None = None
+    unsent: Unsent | None = None
     mark: int | None = None
     ends: bool = False
 

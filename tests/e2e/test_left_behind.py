@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from tests.laptop import Laptop
@@ -71,3 +72,18 @@ def test_with_left_behind_0_nothing_is_kept_or_said(laptop: Laptop, tmp_path: Pa
     said = laptop.kedge("launch", "--yes")
     assert "outside" not in said
     assert not list((laptop.home / "kedge-results").glob("*/left-behind*"))
+
+
+def test_a_plan_names_the_data_that_git_ignores(laptop: Laptop) -> None:
+    """NanoGPT's way: `data/train.bin` is there at home, ignored by git, and not on the machine."""
+    laptop.write_job(MNIST)
+    (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
+    (laptop.home / "data").mkdir()
+    (laptop.home / "data" / "train.bin").write_bytes(b"\0" * 9_000_000)
+    (laptop.home / ".gitignore").write_text("*.bin\n")
+    subprocess.run(["git", "init", "-q"], cwd=laptop.home, check=True)
+    assert "not sent (see `data`): 1 file, 9.0 MB, ignored by git\n    data/ (9.0 MB)\n" in laptop.kedge("plan")
+    unsent = laptop.json("plan")["unsent"]
+    assert (unsent["files"], unsent["by"], unsent["paths"][0]["path"]) == (1, "git", "data/")
+    laptop.write_job(MNIST + "    data: {data: data}\n")
+    assert "not sent" not in laptop.kedge("plan")

@@ -146,10 +146,11 @@ def _walk(root: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if name not in _LITTER_NAMES)
         inside = os.path.relpath(folder, root)
         prefix = "" if inside == "." else f"{inside}/"
-        yield from (f"{prefix}{name}" for name in [*files, *links] if not _is_litter(name))
+        yield from (f"{prefix}{name}" for name in [*files, *links] if not is_litter(name))
 
 
-def _is_litter(name: str) -> bool:
+def is_litter(name: str) -> bool:
+    """Tell whether a name is that of a cache, an environment or version control: nobody wants it sent."""
     return name in _LITTER_NAMES or name.endswith(_LITTER_SUFFIXES)
 
 
