@@ -26,6 +26,7 @@ _LITTER_NAMES = frozenset(
         ".eggs",
         ".git",
         ".hg",
+        ".hypothesis",
         ".ipynb_checkpoints",
         ".mypy_cache",
         ".nox",

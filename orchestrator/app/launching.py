@@ -191,7 +191,7 @@ def _unsent(job: Job, plan: Plan) -> Unsent | None:
         return None
     sources = [path for mount in job.data for path in (mount.source, mount.written) if Path(path).is_absolute()]
     inside = [os.path.relpath(path, job.workdir) for path in sources if Path(path).is_relative_to(job.workdir)]
-    places = [each.target for each in (*job.data, *job.resources.volumes)]
+    places = [*(mount.target for mount in job.data), *(volume.target for volume in job.resources.volumes)]
     elsewhere = {path.rstrip("/") for path in (*inside, *places, *job.outputs, job.checkpoints)}
     return find_unsent(Path(job.workdir), elsewhere)
 

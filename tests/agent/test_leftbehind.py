@@ -155,7 +155,7 @@ def test_environments_caches_and_repositories_are_left_out(machine: Machine, pat
 
 def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_named(machine: Machine) -> None:
     """They are links in the working folder; an output that holds empty folders only is empty, too."""
-    config = {"outputs": ("results", "figures/"), "checkpoints": "ckpt", "data": ("data/digits",)}
+    config: dict[str, Any] = {"outputs": ("results", "figures/"), "checkpoints": "ckpt", "data": ("data/digits",)}
     apply_links(machine.layout, run_config(**config), machine.release)
     (machine.layout.data / "data/digits").mkdir(parents=True)
     machine.write("results/model.txt", "a result")

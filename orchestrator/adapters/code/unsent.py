@@ -19,6 +19,8 @@ _SECONDS = 1.0
 _MOST_ENTRIES = 50_000
 _MOST_IN_A_FOLDER = 10_000
 _KEPT = 20
+# Sent where nobody ignores them, but nothing to be told of where somebody does.
+_CACHES = frozenset({".cache", ".eggs", ".hypothesis"})
 # A virtual environment, a conda environment, and what calls itself a cache (https://bford.info/cachedir/).
 _LITTER_SIGNS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
 
@@ -112,10 +114,13 @@ class _Counter:
                     self.is_whole = False
                     return
                 self._entries_left -= 1
-                if not is_litter(entry.name) and f"{prefix}{entry.name}" not in self._elsewhere:
-                    if entry.is_dir(follow_symlinks=False) and _is_environment(entry.path):
-                        continue
+                if not self._is_left_out(prefix, entry):
                     yield entry
+
+    def _is_left_out(self, prefix: str, entry: os.DirEntry[str]) -> bool:
+        if is_litter(entry.name) or entry.name in _CACHES or f"{prefix}{entry.name}" in self._elsewhere:
+            return True
+        return entry.is_dir(follow_symlinks=False) and _is_environment(entry.path)
 
 
 def _is_environment(folder: str) -> bool:
