@@ -113,8 +113,13 @@ def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Lap
 
 
 def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, laptop: Laptop) -> None:
-    """It trains, ships, and ends its machine by itself; results are fetched although the machine is gone."""
+    """It trains, ships, and ends its machine by itself; results are fetched although the machine is gone.
+
+    What the script wrote beside its outputs is among them.
+    """
     write_job(laptop, steps=3)
+    with (laptop.home / "train.py").open("a") as script:
+        script.write('pathlib.Path("beside.pt").write_text("weights")\n')
     # Writes: open_run, intend and settle the staging, intend the creation, then the machine that was made.
     done = laptop.drive("crashing_launch.py", "before", "5")
     assert done.returncode == -9, done.stderr
@@ -125,6 +130,8 @@ def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, l
     run = status["run"]
     assert (status["state"], status["stage"]) == ("succeeded", "ended")
     assert steps(laptop, run, "home") == [1, 2, 3]
+    left_behind = laptop.home / "home" / "left-behind"
+    assert {path.name: path.read_text() for path in left_behind.iterdir()} == {"beside.pt": "weights"}
     assert leftovers(box) == []
 
 

@@ -52,8 +52,13 @@ def report(laptop: Laptop, run: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("supervisor", ["systemd", "tmux"])
 def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Laptop, supervisor: str) -> None:
-    """Code, data and the command go to the droplet over SSH; results come home; the droplet is deleted."""
+    """Code, data and the command go to the droplet over SSH; results come home; the droplet is deleted.
+
+    What the script wrote beside its outputs comes home, too, with no store to take it; what it wrote into data doesn't.
+    """
     write_job(laptop, steps=5, supervisor=supervisor)
+    with (laptop.home / "train.py").open("a") as script:
+        script.write('for name in ("beside.pt", "numbers/two.txt"): pathlib.Path(name).write_text("weights")\n')
     (laptop.home / "numbers").mkdir()
     (laptop.home / "numbers" / "one.txt").write_text("1")
     with (laptop.home / "kedge.yaml").open("a") as job:
@@ -62,6 +67,8 @@ def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Lap
     assert "results end with the machine" in said
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     assert (results / "output" / "results" / "model.txt").read_text() == "trained for 5 steps"
+    assert {path.name for path in (results / "left-behind").iterdir()} == {"beside.pt"}
+    assert "beside.pt (7 B)" in said
     assert do_box.droplets() == []
     assert unsettled(laptop) == []
 
