@@ -106,8 +106,8 @@ def _describe(said: LeftBehind) -> str:
     if not said.files:
         return ""
     count = "1 file was" if said.files == 1 else f"{said.files:,} files were"
-    kept = "left-behind/ has all of it" if said.kept == said.files else f"left-behind/ has {said.kept:,} of them"
-    return f"{count} written outside `outputs`; {kept if said.kept else 'none is kept'}"
+    kept = "kept" if said.kept == said.files else f"{said.kept:,} kept"
+    return f"{count} written outside `outputs`: {kept} in left-behind/"
 
 
 class _Keeper:

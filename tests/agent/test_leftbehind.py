@@ -37,7 +37,7 @@ def test_a_command_that_fails_or_is_stopped_loses_nothing_either(box: Box, end: 
     box.await_state(state)
     assert (box.root / "results" / "left-behind" / "model.pt").read_text() == "weights\n"
     log = box.log()
-    assert log.index("2 files were written outside `outputs`; left-behind/ has all of it") < log.index(f"] {state}")
+    assert log.index("2 files were written outside `outputs`: kept in left-behind/") < log.index(f"] {state}")
 
 
 def test_what_an_attempt_left_is_kept_before_the_next_one_runs_on_other_code(box: Box) -> None:
