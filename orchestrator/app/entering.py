@@ -20,7 +20,7 @@ def with_entrance(spec: LaunchSpec, plan: Plan) -> Plan:
     Raises:
         BadRequestError: nobody is said, and this computer's address can't be found out.
     """
-    if not any(_rents(action) for action in plan.actions) or PROVIDERS[spec.provider].is_own:
+    if not any(_rents(action) for action in plan.actions) or PROVIDERS[spec.provider].is_here:
         return plan
     ssh_from, whose = _entrance(spec)
     if not ssh_from:
