@@ -21,6 +21,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_arguments()
+    torch.set_num_threads(1)
     torch.manual_seed(7)
     inputs = torch.linspace(-3, 3, 128).unsqueeze(1)
     targets = torch.sin(inputs) + 0.1 * torch.randn_like(inputs)

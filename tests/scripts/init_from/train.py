@@ -18,6 +18,7 @@ pause = 0.0
 exec(Path("configurator.py").read_text())
 
 stories = torch.tensor(list(Path(data_dir, "train.bin").read_bytes())) % 32  # letters, as their places in the alphabet
+torch.set_num_threads(1)
 table = torch.zeros(32, 32, requires_grad=True)
 optimizer = torch.optim.AdamW([table], lr=learning_rate)
 iter_num, losses = 0, []

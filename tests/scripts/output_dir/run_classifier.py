@@ -18,6 +18,7 @@ parser.add_argument("--resume_from_checkpoint", type=Path)
 parser.add_argument("--step_seconds", type=float, default=0)
 args = parser.parse_args()
 
+torch.set_num_threads(1)
 torch.manual_seed(42)
 points = torch.rand(512, 2) * 2 - 1
 labels = (points.norm(dim=1) < 0.8).long()
