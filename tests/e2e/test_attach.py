@@ -31,6 +31,10 @@ class Terminal:
         shown = subprocess.run([*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False).stdout
         return " ".join(shown.split())
 
+    def wait_for(self, text: str) -> None:
+        """Wait until it is on the screen."""
+        wait_until(lambda: text in self.text())
+
     def sent(self) -> bytes:
         """Return all that was sent to it."""
         return self._sent.read_bytes()
@@ -92,7 +96,7 @@ def test_a_key_that_would_end_the_run_takes_a_second_one_in_screen(laptop: Lapto
         wait_until(lambda: "Ctrl-a d leaves, the run goes on" in terminal.text())
         for key, does in {"C-c": "stop", "C-z": "pause", "C-\\": "kill"}.items():
             terminal.press(key)
-            wait_until(lambda does=does: f"would {does} the run" in terminal.text())
+            terminal.wait_for(f"would {does} the run")
         assert state(laptop) == "running"
         terminal.press("C-a", "C")
         wait_until(lambda: state(laptop) == "stopped")
