@@ -22,8 +22,8 @@ print("step 3 of 3")
 """
 LAUNCH = """\
 timeout 100 script --quiet --return --command 'stty cols 80; kedge launch' typescript \
-  < <(exec 2>/dev/null; sleep 2; echo y; sleep 100)"""
-"""`kedge launch`, in a terminal, where somebody says yes."""
+  < <(exec 2>/dev/null; sleep 2; echo y; sleep 2; echo n; sleep 100)"""
+"""`kedge launch`, in a terminal, where somebody says yes, and no to a line in ~/.ssh/config."""
 
 
 def path_of_readme() -> list[str]:
