@@ -163,6 +163,7 @@ TABLE = (
             ("laptop home/kedge.yaml", EVERYWHERE),
             ("machine /opt/kedge/releases/HASH/kedge.yaml", CLOUDS),
             ("laptop state/machines/RUN-m1/releases/HASH/kedge.yaml", (LOCAL,)),
+            ("laptop state/ended/RUN-m2/kedge.yaml", (LOCAL,)),
             ("bucket *code/HASH.tar.gz", CLOUDS),
         )
     ),
