@@ -30,7 +30,7 @@ def record_launch() -> str:
         subprocess.run([*tmux, "wait-for", "over"], check=True, timeout=300)
         screen = subprocess.run([*tmux, "capture-pane", "-p", "-e"], check=True, capture_output=True, text=True)
         subprocess.run([*tmux, "kill-server"], check=True)
-        return screen.stdout.replace(folder, "~")
+        return screen.stdout.replace(folder, "~").replace(sys.prefix, "~/kedge/.venv")
 
 
 def main() -> None:
