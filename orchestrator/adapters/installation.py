@@ -33,7 +33,8 @@ _RESOURCES = (("templates", "boot"), ("infra", "jobs"), ("trainer", "__init__.py
 
 # Each in its turn, so that all that is broken is named; a line each, since the last one may end the interpreter.
 _IMPORT = """import importlib, json, sys
-for name in sys.argv[1:]:
+sys.path = json.loads(sys.argv[1])
+for name in sys.argv[2:]:
     error = ""
     try:
         importlib.import_module(name)
@@ -127,9 +128,12 @@ def _requirements(own: Distribution) -> Iterator[tuple[str, str]]:
 
 def _import(modules: Mapping[str, str]) -> dict[str, str]:
     """Import modules in another process, which a broken one may end; return each one's error, empty for none."""
-    argv = [sys.executable, "-P", "-W", "ignore", "-c", _IMPORT, *modules.values()]
+    # Told where this one looks, it needs nothing of the shell's environment, which holds tokens.
+    argv = [sys.executable, "-I", "-W", "ignore", "-c", _IMPORT, json.dumps(sys.path), *modules.values()]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_IMPORT_SECONDS, check=False)
+        done = subprocess.run(
+            argv, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_IMPORT_SECONDS, check=False
+        )
         said, ended = done.stdout, f"the interpreter ended with {done.returncode}"
     except subprocess.TimeoutExpired as err:
         said, ended = err.stdout or b"", f"it took more than {_IMPORT_SECONDS:g} s"
