@@ -22,9 +22,9 @@ from tests.waiting import wait_until
 
 STEPS = 800
 _PAUSE_S = 0.4
-# A copy holds what stood still at two looks before it, five seconds apart. Scripts save every ten steps at the least.
-_STEPS_UNTIL_COPIED = 50
-_MOST_STEPS_UNSAVED = 20
+# A copy holds what stood still at two looks before it, five seconds apart. Scripts save every 25 steps at the least.
+_STEPS_UNTIL_COPIED = 75
+_MOST_STEPS_UNSAVED = 50
 # docs/your-script.md says 40 seconds and the upload; a busy computer may take twice as long.
 _MOST_LOST_S = 80
 _PATIENCE_S = 200
