@@ -22,6 +22,9 @@ from trainer.files import TEMPORARY_SUFFIX
 # operator differs by much more than 1e-3 of it.
 RELATIVE_TOLERANCE = 1e-3
 
+# Since 1.31 it reports its use to Microsoft unless it is told not to (Privacy.md of onnxruntime).
+onnxruntime.disable_telemetry_events()
+
 
 def export_onnx(model: nn.Module, inputs: Batch, path: Path) -> float:
     """Export a model in inference mode with a free batch size, and check the file.
