@@ -42,12 +42,15 @@ class Completeness:
         self._changes = {
             unit: 0 if self._seen.get(unit) == seen else self._changes.get(unit, 0) + 1 for unit, seen in now.items()
         }
+        growing = {unit for unit, seen in now.items() if _has_grown(self._seen.get(unit, ()), seen)}
         self._seen = now
         self._sound = {unit: known for unit, known in self._sound.items() if unit in now}
         still = (unit for unit, times in self._changes.items() if not times)
         self.complete = frozenset(unit for unit in still if self._verdict(unit) is not False)
-        self.restless = frozenset(unit for unit, times in self._changes.items() if times > _PATIENCE)
         self.whole = frozenset(unit for unit, times in self._changes.items() if times and self._verdict(unit))
+        restless = {unit for unit, times in self._changes.items() if times > _PATIENCE}
+        # What only grows is still being written for the first time, however long it takes.
+        self.restless = frozenset(unit for unit in restless if unit in self.whole or unit not in growing)
 
     def _verdict(self, unit: str) -> bool | None:
         """Say whether a checkpoint is whole by its own formats, which are read once for each version of it."""
@@ -55,6 +58,12 @@ class Completeness:
         if known is None or known[0] != self._seen[unit]:
             known = self._sound[unit] = self._seen[unit], is_sound(self._folder / unit)
         return known[1]
+
+
+def _has_grown(before: _Signature, now: _Signature) -> bool:
+    """Say whether the same files have more in them than they had."""
+    had = {(path, inode): size for path, size, _, inode in before}
+    return any(size > had.get((path, inode), size) for path, size, _, inode in now)
 
 
 def newest(found: Iterable[Found], complete: frozenset[str]) -> Checkpoint | None:
