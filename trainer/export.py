@@ -1,13 +1,13 @@
 """ONNX export, believed only after onnxruntime has computed the same as torch."""
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import torch
 from torch import nn
 from torch.onnx.errors import OnnxExporterError
@@ -16,14 +16,15 @@ from trainer.data import Batch
 from trainer.errors import ExportError, first_line
 from trainer.files import TEMPORARY_SUFFIX
 
+# From 1.31 on it reports its use to Microsoft, from the moment of its import (its Privacy.md, Disabling Telemetry).
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime
+
 # Shape legend: B batch; the rest of a tensor's shape belongs to the recipe.
 
 # Single precision, a few dozen layers: rounding differs by about 1e-6 of the largest output; a wrong
 # operator differs by much more than 1e-3 of it.
 RELATIVE_TOLERANCE = 1e-3
-
-# Since 1.31 it reports its use to Microsoft unless it is told not to (Privacy.md of onnxruntime).
-onnxruntime.disable_telemetry_events()
 
 
 def export_onnx(model: nn.Module, inputs: Batch, path: Path) -> float:
