@@ -108,7 +108,7 @@ class ShipLoop:
         self._completeness.look(found)
         seen = self._completeness
         self._beginnings.look(found, seen.complete | seen.whole)
-        checkpoint = newest(found, seen.complete | (seen.restless & (seen.whole | self._snapped)))
+        checkpoint = newest(found, seen.complete | (seen.restless & seen.whole) | self._snapped)
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
     def _is_due(self) -> bool:
@@ -154,7 +154,7 @@ class ShipLoop:
         restless = self._completeness.restless
         still = min(_STILL_SECONDS, self._machine.sample_every / 5)
         with take_snapshot(self._layout, scan(self._layout.results), restless, still) as snapshot:
-            self._snapped = snapshot.units
+            self._snapped |= snapshot.units
             self._tell_left_out(restless - snapshot.units)
             return shipper.ship(command, complete, began, final=False, snapshot=snapshot)
 

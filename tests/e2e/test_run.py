@@ -114,7 +114,7 @@ def test_kedge_cost_on_the_machine_counts_from_creation(laptop: Laptop, run: str
 def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
     """`logs` prints the newest lines, `logs -f` goes on."""
     wait_until(lambda: "step 2" in laptop.kedge("logs"))
-    assert len(laptop.kedge("logs", run, "-l", "2").splitlines()) == 2
+    assert len(laptop.kedge("logs", run, "-n", "2").splitlines()) == 2
     follower = laptop.start("logs", "-f", "--lines", "1")
     assert follower.stdout is not None
     seen = [follower.stdout.readline() for _ in range(4)]
