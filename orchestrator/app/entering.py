@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.adapters.own_address import ask_own_network
-from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers import is_here
 from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.job import LaunchSpec
@@ -20,7 +20,7 @@ def with_entrance(spec: LaunchSpec, plan: Plan) -> Plan:
     Raises:
         BadRequestError: nobody is said, and this computer's address can't be found out.
     """
-    if not any(_rents(action) for action in plan.actions) or PROVIDERS[spec.provider].is_here:
+    if not any(_rents(action) for action in plan.actions) or is_here(spec.provider):
         return plan
     ssh_from, whose = _entrance(spec)
     if not ssh_from:

@@ -15,7 +15,7 @@ from orchestrator.adapters.code.unsent import find_unsent
 from orchestrator.adapters.jobfile.find import find_job
 from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
-from orchestrator.adapters.providers import PROVIDERS, refuse_unsupported
+from orchestrator.adapters.providers import PROVIDERS, is_here, refuse_unsupported
 from orchestrator.adapters.pythons import find_job_python
 from orchestrator.adapters.resources import resource
 from orchestrator.app.entering import with_entrance
@@ -73,7 +73,7 @@ def new_launch(
     provider = job.resources.provider or app.settings.provider
     refuse_unsupported(provider, job.resources)
     ssh_from = app.settings.ssh_from
-    python = find_job_python(job, app.settings.environ) if job.run and PROVIDERS[provider].is_here else None
+    python = find_job_python(job, app.settings.environ) if job.run and is_here(provider) else None
     now = app.clock.now()
     run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers import is_here
 from orchestrator.app.root import App
 from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
@@ -84,7 +84,7 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
             record=record,
             rentals=app.ledger.rentals(record.run_id),
             now=now,
-            rehearsed=PROVIDERS[record.spec.provider].is_here,
+            rehearsed=is_here(record.spec.provider),
         )
         for record in records
     )

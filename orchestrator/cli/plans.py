@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.adapters.providers import is_here
 from orchestrator.app.results import read_left_behind
 from orchestrator.app.root import App
 from orchestrator.cli.console import print_folded
@@ -224,6 +224,6 @@ def _recorded_state(app: App, spec: LaunchSpec) -> str:
 def _spent(app: App, spec: LaunchSpec) -> str:
     """Say what a run has cost; a price on one's own computer is a rehearsal."""
     usd = spent_usd(app.ledger.rentals(spec.run_id), app.clock.now())
-    if not PROVIDERS[spec.provider].is_here:
+    if not is_here(spec.provider):
         return format_usd(usd)
     return f"{format_usd(usd)}, rehearsed" if usd else "nothing"

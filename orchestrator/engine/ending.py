@@ -42,7 +42,7 @@ def end_machine(world: World, machine: Machine, events: Events, *, fetched: bool
     """
     if why := _await_shipment(world, machine, soon=fetched or hurried):
         at_home = "; a verified copy of the results is at home" if fetched else ""
-        events(Remark(text=f"the object store lacks the end of the run: {why}{at_home}"))
+        events(Remark(text=f"the end of the run was not copied off the machine: {why}{at_home}"))
     world.provider.destroy(machine.id)
     await_end(world, machine)
     world.ledger.end_machine(machine.id, world.clock.now())

@@ -36,7 +36,7 @@ from tests.engine.fakes import make_world
 from tests.engine.gpu_cloud import BROKEN, DEAD, ERROR, FINE, RUN, SORRY, Cloud, FakeClock, FakeConnector, make_offer
 
 JOB = Job(name="digits", deadline=timedelta(hours=1), budget_usd=Decimal(5))
-SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB)
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB, ssh_from="203.0.113.7/32")
 
 
 class Desk(App):

@@ -169,6 +169,12 @@ def open_backing(name: str, context: Context) -> Backing:
     return cast("Backing", importlib.import_module(f"{__name__}.{entry.module}").make(context, **entry.options))
 
 
+def is_here(name: str) -> bool:
+    """Say whether a provider's machines are this computer; of one that isn't known they aren't."""
+    entry = PROVIDERS.get(name)
+    return entry is not None and entry.is_here
+
+
 def refuse_unsupported(name: str, resources: Resources) -> None:
     """Refuse wishes that a provider can't ever fulfil; nothing is contacted.
 

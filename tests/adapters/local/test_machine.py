@@ -76,7 +76,7 @@ def test_the_agent_is_told_of_its_machine(box: Box) -> None:
     sockets = Path(config.sockets)
     assert sockets.stat().st_mode & 0o777 == 0o700
     assert len(os.fsencode(sockets / "a-name-of-thirty-bytes-at-most")) < 104
-    assert config.path == (), "commands don't find kedge's own programs first"
+    assert not config.path, "commands don't find kedge's own programs first"
 
 
 def test_the_end_command_ends_the_machine(box: Box) -> None:
