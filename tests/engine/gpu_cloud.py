@@ -13,6 +13,7 @@ from orchestrator.core.job import Resources
 from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineOrder, MachineState, SshAddress
 from orchestrator.core.offer import Accelerators, Offer
 from orchestrator.core.ports import Completed, Remote
+from orchestrator.core.site import Site
 from tests.engine.fakes import FakeProvider
 
 RUN = "digits-1"
@@ -53,7 +54,7 @@ class Cloud(FakeProvider):
     confirms: bool = True
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
-        assert resources == Resources()
+        assert resources == Resources(site=Site(ssh_from=resources.site.ssh_from))
         return tuple(make_offer(zone) for zone in self.zones)
 
     def create(self, order: MachineOrder) -> Machine:
