@@ -19,11 +19,8 @@ from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.restart import plan_restart
 from orchestrator.core.planning.teardown import plan_teardown
-from orchestrator.core.report import Command
 from orchestrator.core.units import format_usd
-from orchestrator.engine import agent_client
 from orchestrator.engine.observe import observe_run
-from orchestrator.engine.reconcile import note_outcome
 from orchestrator.engine.run_config import read_secrets
 
 
@@ -53,11 +50,11 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
     return plan_restart(record.run_id, record.spec.job, observed, send_code=True)
 
 
-def stop_plan(app: App, record: RunRecord) -> Plan:
-    """Plan to stop the command."""
+def stop_plan(app: App, record: RunRecord, *, now: bool = False) -> Plan:
+    """Plan to stop the command, or to kill it now."""
     machine = app.machine(record)
     notes = (*stop_notes(machine), *app.world(machine.provider).provider.caveats)
-    return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=machine.id),), notes=notes)
+    return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=machine.id, now=now),), notes=notes)
 
 
 def stop_notes(machine: Machine) -> tuple[str, ...]:
@@ -135,11 +132,3 @@ def _take_in_unrecorded(app: App, record: RunRecord) -> None:
 def ended_spec(record: RunRecord) -> LaunchSpec:
     """Return a run's specification once somebody wants its end: no machine is replaced from then on."""
     return replace(record.spec, recover=False, until=None)
-
-
-def kill(app: App, record: RunRecord) -> Command:
-    """End the command at once, and note that it is over."""
-    machine = app.machine(record)
-    command = agent_client.kill(app.remote(machine), machine)
-    note_outcome(app.world(record.spec.provider), record.run_id, command)
-    return command

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
@@ -76,23 +74,16 @@ def stop(
       kedge stop
       kedge stop digits-1121-k3f9 --now --yes
     """
-    from orchestrator.app.acting import kill, stop_plan
+    from orchestrator.app.acting import stop_plan
     from orchestrator.app.root import App
-    from orchestrator.cli import render
-    from orchestrator.cli.ask import confirm
     from orchestrator.cli.carry_out import carry_out
     from orchestrator.cli.say import say
 
     app = App(tell=say)
     record = app.choose_run(run)
-    if not now or dry_run:
-        plan = stop_plan(app, record)
-        if now:
-            plan = replace(plan, notes=("--now kills it at once, without a checkpoint", *plan.notes))
-        carry_out(app, record.spec, plan, dry_run=dry_run, yes=True, as_json=json)
-        return
-    confirm(f"Kill the command of {record.run_id} without a checkpoint?", yes=yes)
-    render.command(record, kill(app, record), as_json=json)
+    plan = stop_plan(app, record, now=now)
+    question = f"Kill the command of {record.run_id} without a checkpoint?"
+    carry_out(app, record.spec, plan, question=question, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @task(

@@ -13,7 +13,7 @@ from orchestrator.cli.ask import confirm
 from orchestrator.cli.console import make_console
 from orchestrator.cli.ssh_offer import offer_ssh_config
 from orchestrator.cli.watch import Watcher
-from orchestrator.core.actions import CreateMachine, DestroyMachine, FetchResults, FollowCommand
+from orchestrator.core.actions import Action, CreateMachine, DestroyMachine, FetchResults, FollowCommand, StopCommand
 from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
@@ -51,7 +51,7 @@ def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
         return
     refuse_snapshot(plan)
     try:
-        if any(isinstance(action, CreateMachine | DestroyMachine) for action in plan.actions):
+        if any(_needs_yes(action) for action in plan.actions):
             confirm(question, yes=yes)
         if not (yes or as_json) and any(isinstance(action, CreateMachine) for action in plan.actions):
             offer_ssh_config(app)
@@ -62,6 +62,17 @@ def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
         plans.standing(console, app, spec)
         raise
     _conclude(app, spec, plan, progress, console, answer=answer if as_json else None)
+
+
+def _needs_yes(action: Action) -> bool:
+    """Tell whether an action costs money, or something that doesn't come back."""
+    match action:
+        case CreateMachine() | DestroyMachine():
+            return True
+        case StopCommand():
+            return action.now
+        case _:
+            return False
 
 
 def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bool) -> Progress:

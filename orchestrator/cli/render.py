@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.adapters.jobfile.listing import JobListing
     from orchestrator.app.looking import RunCost
     from orchestrator.core.job import LaunchSpec
-    from orchestrator.core.ledger import RunRecord
     from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
-    from orchestrator.core.report import Command, MachineReport
+    from orchestrator.core.report import MachineReport
     from orchestrator.engine.recorded import RunStatus
 
 
@@ -273,14 +272,6 @@ def ssh_config(path: Path, *, installed: bool | None) -> None:
         print(f"Written: {path}\n`kedge ssh-config --install` puts the Include line into your own configuration.")
     else:
         print(f"Plain `ssh RUN` works now: {path} is included" + ("." if installed else " already."))
-
-
-def command(record: RunRecord, state: Command, *, as_json: bool) -> None:
-    """Print the command's state."""
-    if as_json:
-        print_json({"run": record.run_id, "command": state})
-    else:
-        print(clean_line(f"Run {record.run_id}: {state.state}" + (f" ({state.reason})" if state.reason else "")))
 
 
 def shorten(folder: str) -> str:

@@ -87,10 +87,12 @@ class StopCommand:
 
     Attributes:
         restarts: a start follows: whoever follows the command goes on following.
+        now: kill it instead, without a checkpoint.
     """
 
     machine_id: str
     restarts: bool = False
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,7 @@ def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kin
         case SendData():
             return f"send data to {action.mount.target}"
         case StopCommand():
-            return "stop the command"
+            return "kill the command" if action.now else "stop the command"
         case StartCommand():
             return "go on from the newest checkpoint" if action.resumes else "start the command"
         case FollowCommand():
@@ -209,7 +211,7 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
         case SendData():
             return _describe_source(action.mount) + (", removing what isn't here" if action.delete else "")
         case StopCommand():
-            return "it checkpoints, then exits"
+            return "at once, without a checkpoint" if action.now else "it checkpoints, then exits"
         case StartCommand():
             return str(action.supervisor)
         case FollowCommand():

@@ -185,6 +185,8 @@ class Performer:
 
     def _stop(self, action: StopCommand) -> str:
         machine = self._reach(action.machine_id)
+        if action.now:
+            return self._note(agent_client.kill(self._connect(machine), machine))
         grace = self._spec.job.supervisor.grace
         reason = RESTARTING if action.restarts else "an operator's stop"
         return self._note(agent_client.stop(self._connect(machine), machine, grace=grace, reason=reason))

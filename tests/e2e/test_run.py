@@ -148,7 +148,10 @@ def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: s
     assert laptop.json("status")[0]["state"] == "stopped"
     laptop.kedge("start")
     assert laptop.json("status")[0]["state"] == "running"
-    laptop.kedge("stop", "--now", code=2)
+    for rehearsed in (laptop.kedge("stop", "--now", "--dry-run"), laptop.kedge("stop", "--now", code=2)):
+        assert "kill the command: at once, without a checkpoint" in rehearsed
+        assert "it checkpoints" not in rehearsed
+    assert laptop.json("status")[0]["state"] == "running"
     laptop.kedge("stop", "--now", "--yes")
     assert laptop.json("status", "--ledger")[0]["state"] == "stopped"
     assert laptop.json("status")[0]["state"] == "stopped"
