@@ -177,6 +177,8 @@ def _next_steps(spec: LaunchSpec, progress: Progress, *, has_machine: bool) -> I
     if has_machine:
         if spec.job.run and not state.is_over:
             yield "follow:", f"kedge logs -f {run}"
+        if state is RunState.STOPPED:
+            yield "go on:", f"kedge start {run}"
         yield "look in:", f"kedge ssh {run}"
         yield "clean up:", f"kedge teardown {run}"
     elif state is RunState.SUCCEEDED:

@@ -144,7 +144,9 @@ def test_new_code_restarts_the_command_from_its_checkpoint(laptop: Laptop, run: 
 def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: str) -> None:
     """Stop -> stopped, whatever the exit code; start -> on from the checkpoint; stop --now needs a yes."""
     wait_until(lambda: step(laptop) > 1)
-    assert "stopped" in laptop.kedge("stop")
+    said = laptop.kedge("stop")
+    assert f"Run {run}: stopped" in said
+    assert f"go on:     kedge start {run}" in said
     assert laptop.json("status")[0]["state"] == "stopped"
     laptop.kedge("start")
     assert laptop.json("status")[0]["state"] == "running"
