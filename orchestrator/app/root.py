@@ -113,7 +113,7 @@ class App:
         candidates = self.of_this_folder(live)
         if not candidates and not live_only:
             candidates = self.of_this_folder(runs)[:1]
-        return _only(candidates, elsewhere=live)
+        return _only(candidates, "live run" if live_only else "run", elsewhere=live)
 
     def machine(self, record: RunRecord) -> Machine:
         """Return the run's machine as the ledger knows it; one that still boots is waited for.
@@ -275,11 +275,11 @@ def _same_place(one: SshAddress, other: SshAddress) -> bool:
     return (one.host, one.port) == (other.host, other.port)
 
 
-def _only(runs: Sequence[RunRecord], *, elsewhere: Sequence[RunRecord]) -> RunRecord:
+def _only(runs: Sequence[RunRecord], wanted: str, *, elsewhere: Sequence[RunRecord]) -> RunRecord:
     if not runs:
         others = ", ".join(f"{run.run_id} ({run.spec.folder})" for run in elsewhere)
         raise BadRequestError(
-            "there is no live run of this folder's job",
+            f"there is no {wanted} of this folder's job",
             why=f"live elsewhere: {others}" if others else "",
             fix="name a run, or start one with `kedge launch`; `kedge status --all` lists those that ended",
         )

@@ -114,7 +114,7 @@ def launch(  # noqa: PLR0913, PLR0917 - one parameter for each flag
     spec = new_launch(app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover))
     live = live_here(app)
     plan = launch_plan(app, spec, follow=not detach)
-    found = [f"run {each.run_id} of this folder is live{f' ({each.outcome})' if each.outcome else ''}" for each in live]
+    found = [f"run {each.run_id} of this folder is live" for each in live]
     question = "Launch another run beside it?" if live else "Go ahead?"
     carry_out(app, spec, plan, findings=found, question=question, dry_run=dry_run, yes=yes, as_json=json)
 

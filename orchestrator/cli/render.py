@@ -130,7 +130,7 @@ def statuses(found: Sequence[RunStatus], strays: Sequence[Machine], *, as_json: 
     if found:
         _print_statuses(found, detailed=detailed)
     elif not strays:
-        print("No live run. `kedge launch` starts one; `kedge status --all` lists those that ended.")
+        print("No live run. `kedge launch` starts one; `kedge status --all` lists ended ones.")
 
 
 def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:

@@ -7,6 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from orchestrator.adapters.objects import FolderStore
 from tests.e2e.test_launch import JOB
 from tests.e2e.test_run import kill_machine
@@ -31,7 +33,9 @@ def test_a_run_that_is_done_waits_for_its_results_to_be_fetched(laptop: Laptop) 
     assert (laptop.home / "kedge-results" / run / "output" / "results" / "model.txt").is_file()
     assert [each["run"] for each in laptop.json("status")] == [older]
     laptop.kedge("fetch", older)
-    assert "No live run" in laptop.kedge("status")
+    said = laptop.kedge("status")
+    assert "No live run" in said
+    assert all(len(line) <= 80 for line in said.splitlines())
 
 
 def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop: Laptop) -> None:
@@ -44,6 +48,15 @@ def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop:
     assert "done; results wait" in laptop.kedge("status")
     laptop.kedge("teardown", "--yes", "--no-fetch")
     assert laptop.json("status") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"), [("stop", "live run"), ("fetch", "run"), ("logs", "run"), ("teardown", "run")]
+)
+def test_in_a_folder_without_runs_it_is_said_what_is_missing(laptop: Laptop, command: str, missing: str) -> None:
+    """A run that has ended would do for some commands; that none is live would send people the wrong way."""
+    laptop.kedge(command, code=2)
+    assert f"error: there is no {missing} of this folder's job\n" in laptop.errors
 
 
 def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop) -> None:
@@ -73,7 +86,8 @@ def test_a_second_launch_in_a_folder_mentions_the_live_run_and_asks_on_a_termina
     argv = [sys.executable, "-m", "orchestrator.cli", "launch", "--detach"]
     code, shown = on_terminal(argv, cwd=laptop.home, env=laptop.env, answer=b"n\n")
     assert code == 2
-    assert f"found: run {run} of this folder is live" in shown
+    # How its command stands is asked for by `status`: the ledger knows how it once stood.
+    assert f"found: run {run} of this folder is live\n" in shown
     assert "Launch another run beside it? [y/N]" in shown
     laptop.kedge("launch", "--detach", code=2)
     assert len(laptop.json("status")) == 1
