@@ -142,7 +142,9 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
     except ParseError as err:
         raise _explain(str(err), command, context) from err
     except ValueError as err:
-        raise BadRequestError(f"a value can't be read: {err}", fix=_see(command)) from err
+        # Python's own words for it end with the value: the one kind of values that are read here are whole numbers.
+        value = str(err).rpartition(": ")[2]
+        raise BadRequestError(f"{value} is not a whole number", fix=_see(command)) from err
     if asked.args["help"].value:
         return CommandLine(want=Want.HELP, command=command)
     values = dict(read.as_kwargs)
@@ -221,6 +223,9 @@ def _unknown_flag(word: str, *, by_invoke: bool) -> BadRequestError:
 def _explain(said: str, command: str, context: ParserContext) -> BadRequestError:
     """Say what was not understood, and what comes nearest."""
     word = said.split("'")[1] if said.count("'") >= 2 else ""
+    if "No idea what" in said and not word.startswith("-"):
+        what = f"`kedge {command}` does not know what {word!r} is for"
+        return BadRequestError(what, why="its flag takes no value, or has one already", fix=_see(command))
     if "No idea what" in said:
         near = _nearest(word, context.flag_names())
         what = f"`kedge {command}` has no flag {word}"
