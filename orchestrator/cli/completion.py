@@ -11,14 +11,13 @@ def completion(_context: Context, shell: str | None = None) -> None:
     """Print what completes commands, runs, jobs and modes in a shell.
 
     It is for bash, zsh and fish. The script asks kedge at every Tab, which reads the ledger and the job files of the
-    folder and contacts nobody; after an upgrade it goes on as it is. Remove the file, and it is gone.
-
-    zsh finds the file in a folder of its `fpath`; the head of each script says how to get it there.
+    folder and contacts nobody; after an upgrade it goes on as it is. The head of each script says how to have it in
+    every shell.
 
     Examples:
-      kedge completion bash >~/.local/share/bash-completion/completions/kedge
-      kedge completion zsh >~/.zfunc/_kedge
-      kedge completion fish >~/.config/fish/completions/kedge.fish
+      source <(kedge completion bash)
+      mkdir -p ~/.zfunc && kedge completion zsh >~/.zfunc/_kedge
+      kedge completion fish | source
     """
     from orchestrator.adapters.resources import resource
     from orchestrator.cli.completing import SHELLS

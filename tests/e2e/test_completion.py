@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench_cli import record_runs
+from tests.checkout import CHECKOUT
 from tests.laptop import Laptop
 from tests.terminals import on_terminal
 
@@ -69,6 +70,20 @@ def test_tab_completes_and_evaluates_nothing(shelled: Laptop, shell: str) -> Non
     for typed, words in TYPED.items():
         assert "".join(f"<{word}>" for word in ["kedge", *words]) in screen, (typed, screen)
     assert not list(shelled.home.glob("pwned*"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_the_installation_page_says_sets_up_every_later_shell(shelled: Laptop, shell: str) -> None:
+    """In a home without a file of that shell's, and without a framework that has set completion up."""
+    page = (CHECKOUT / "docs" / "install.md").read_text().partition("## Completion")[2]
+    steps = [line for line in page.split("```")[1].splitlines()[1:] if shell in line]
+    env = {**shelled.env, "XDG_CONFIG_HOME": str(shelled.home.parent / ".config")}
+    subprocess.run(["bash", "-euc", "\n".join(steps)], env=env, check=True, timeout=60)
+    typed = "kedge laun\t\x01printf '<%s>' \nexit\n"
+    code, screen = on_terminal([shell, "-i"], cwd=shelled.home, env=env, kind="xterm", answer=typed.encode())
+    assert code == 0
+    assert "<kedge><launch>" in screen
+    assert "not found" not in screen
 
 
 @pytest.mark.parametrize(
