@@ -23,7 +23,7 @@ from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.adapters.providers.aws.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
 from orchestrator.adapters.providers.aws.session import AwsSession
 from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
-from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers import Context
@@ -40,7 +40,6 @@ _SIGN_IN_SETTINGS = frozenset(
     }
 )
 """Of a profile: each is a way to credentials."""
-_ANY_REGION = "us-east-1"
 
 _Look = tuple[Verdict, str, str]
 
@@ -79,15 +78,11 @@ def look_at_sign_in(context: Context) -> _Look | None:
         return None
     session = AwsSession(environ=context.environ)
     try:
-        region = session.region
-    except BadRequestError:
-        region = ""
-    try:
-        caller = session.client("sts", region or _ANY_REGION, single_shot=True).get_caller_identity()
+        caller = session.client("sts", single_shot=True).get_caller_identity()
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the AWS account can't be used") from err
     who = f"account {caller['Account']} as {caller['Arn']}"
-    if not region:
+    if not session.said:
         return Verdict.WARNING, f"{who}; no region is set", "set AWS_REGION, or name one with --region"
     return Verdict.OK, who, ""
 
