@@ -13,17 +13,16 @@ _NAMED = 3
 _NAME_LENGTH = 48
 
 
-def left_behind_lines(found: LeftBehind, job: Job, folder: str) -> list[str]:
+def left_behind_lines(found: LeftBehind, job: Job, folder: str, *, at_work: bool) -> list[str]:
     """Describe what a machine has listed; it is the machine's word, so that every line is cleaned.
 
     Args:
         found: the list.
         job: whose `outputs` and `checkpoints` it is about.
         folder: where the run's results are.
+        at_work: the command was started again since: what was empty at its last end needn't be now.
     """
-    lines = [*_file_lines(found, folder), *_empty_lines(found, job)]
-    if found.files:
-        lines.append("  Name a folder under `outputs` to have what is written there as results.")
+    lines = [*_file_lines(found, folder), *([] if at_work else _empty_lines(found, job))]
     return [clean_line(line) for line in lines]
 
 
@@ -39,7 +38,7 @@ def _file_lines(found: LeftBehind, folder: str) -> list[str]:
         lines += [f"  Kept in {folder}/left-behind:", f"    {_name(kept, found.kept)}"]
     if found.kept < found.files:
         lines += [f"  Not kept, since {_reason(lost)}:", f"    {_name(lost, found.files - found.kept)}"]
-    return lines
+    return [*lines, "  Name a folder under `outputs` to have what is written there as results."]
 
 
 def _reason(lost: Sequence[LeftFile]) -> str:

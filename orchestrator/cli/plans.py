@@ -157,10 +157,11 @@ def conclusion(console: Console, app: App, spec: LaunchSpec, progress: Progress,
     machines = app.ledger.machines(spec.run_id, live_only=True)
     if progress.command.state != "idle":
         console.print(f"Run {spec.run_id}: {progress.command.state}", markup=False)
+    at_work = RunState(_recorded_state(app, spec)).is_live
     for folder in fetched:
         console.print(f"Results: {shorten(folder)}", markup=False)
         if (found := read_left_behind(Path(folder))) is not None:
-            for line in left_behind_lines(found, spec.job, shorten(folder)):
+            for line in left_behind_lines(found, spec.job, shorten(folder), at_work=at_work):
                 console.print(line, markup=False)
     console.print(f"Cost: {_spent(app, spec)}", markup=False)
     for machine in machines:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.laptop import Laptop
+from tests.waiting import wait_until
 
 MNIST = """
     name: mnist
@@ -30,11 +31,26 @@ def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop
     assert (results / "left-behind" / "mnist_cnn.pt").read_bytes() == b"weights" * 1000
     assert "1 file was written outside `outputs` (7.0 kB)." in said
     assert f"Kept in kedge-results/{results.name}/left-behind:\n    mnist_cnn.pt (7.0 kB)" in said
-    assert "Nothing was written to results, which `outputs` names." in said
+    # The advice is about the file that was left, not about the folder that stayed empty.
+    advice = "  Name a folder under `outputs` to have what is written there as results.\n"
+    assert f"(7.0 kB)\n{advice}Nothing was written to results, which `outputs` names.\n" in said
     # From the store, when the machine is gone.
     again = laptop.kedge("fetch", results.name, "--to", "again")
     assert "mnist_cnn.pt (7.0 kB)" in again
     assert (laptop.home / "again" / "left-behind" / "mnist_cnn.pt").read_bytes() == b"weights" * 1000
+
+
+def test_nothing_is_said_of_empty_outputs_while_the_command_is_at_work(laptop: Laptop) -> None:
+    """They were empty when it was stopped; it has been started again, and may write them yet."""
+    laptop.write_job(MNIST)
+    (laptop.home / "main.py").write_text("import time\ntime.sleep(1000)\n")
+    laptop.kedge("launch", "--detach", "--yes")
+    wait_until(lambda: laptop.json("status")[0]["state"] == "running")
+    laptop.kedge("stop")
+    assert "Nothing was written to results" in laptop.kedge("fetch")
+    laptop.kedge("start")
+    assert "Nothing was written" not in laptop.kedge("fetch")
+    assert "Nothing was written to results" in laptop.kedge("teardown", "--yes")
 
 
 def test_the_working_folder_stays_until_the_next_launch(laptop: Laptop) -> None:
