@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from orchestrator.cli.console import print_folded
 from orchestrator.cli.plans import signed
 from orchestrator.cli.signals import end
 from orchestrator.cli.standing_line import standing_line
@@ -76,7 +77,7 @@ class Watcher:
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):
-                self._print(clean_line(f"  {text}"))
+                print_folded(self._console, f"  {text}")
 
     def _begin(self, action: Action) -> None:
         self._began = time.monotonic()
@@ -103,9 +104,6 @@ class Watcher:
     def _stand(self, report: MachineReport) -> None:
         for task in self._line.task_ids:
             self._line.update(task, description=standing_line(report, self._spec.job.budget_usd))
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
 
     def _show(self, live: Progress | None, description: str) -> None:
         """Replace what is drawn at the bottom."""

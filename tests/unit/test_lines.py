@@ -10,7 +10,11 @@ from rich.console import Console
 
 from orchestrator.cli.console import print_folded
 from orchestrator.cli.standing_line import standing_line
+from orchestrator.cli.watch import Watcher
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.plan import Plan
 from orchestrator.core.report import Command, MachineReport, RunState
+from orchestrator.engine.events import Remark
 
 _SPINNER = 2
 
@@ -52,3 +56,15 @@ def test_a_sentence_that_is_too_long_goes_on_further_in(text: str) -> None:
     pipe = io.StringIO()
     print_folded(Console(file=pipe, soft_wrap=True), text)
     assert len(pipe.getvalue().splitlines()) == 1
+
+
+def test_a_remark_on_an_action_stays_below_it_on_a_narrow_terminal() -> None:
+    """A path that has no room beside its sentence is indented as well, and not broken: it can be copied."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, highlight=False)
+    spec = LaunchSpec(run_id="digits-1", provider="local", job=Job(name="digits"))
+    with Watcher(console, spec, Plan(run_id="digits-1", actions=())) as see:
+        see(Remark(text="kept until the next local launch: the folder that the command ran in, /home/me/ended/m1"))
+    first, second = screen.getvalue().splitlines()
+    assert first.startswith("  kept until")
+    assert second == "    /home/me/ended/m1"
