@@ -15,17 +15,32 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not can_ask():
         raise BadRequestError(
             "this needs your yes, and there is no terminal to ask on",
             why="money or deletion is at stake",
             fix="look at it with --dry-run, then say --yes",
         )
+    if not is_agreed(question):
+        raise BadRequestError("not confirmed: nothing of this plan was done")
+
+
+def can_ask() -> bool:
+    """Tell whether somebody can read a question and answer it."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def is_agreed(question: str) -> bool:
+    """Ask on the terminal; whatever isn't a yes is a no."""
+    # Not as input()'s own prompt, which reaches the terminal past standard output.
+    print(f"{question} [y/N] ", end="", flush=True)
     try:
-        # Not as input()'s own prompt, which reaches the terminal past standard output.
-        print(f"{question} [y/N] ", end="", flush=True)
         answer = input()
     except EOFError:
         answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise BadRequestError("not confirmed: nothing of this plan was done")
+        print()
+    except KeyboardInterrupt:
+        # What is said next begins on a line of its own.
+        print()
+        raise
+    return answer.strip().lower() in ("y", "yes")

@@ -7,6 +7,7 @@ import sys
 from orchestrator.adapters.files import write_atomically
 from orchestrator.adapters.remote.sshconfig import install_include, is_included
 from orchestrator.app.root import App
+from orchestrator.cli.ask import can_ask, is_agreed
 from orchestrator.core.errors import KedgeError
 
 _DECLINED = "ssh-config-declined"
@@ -19,14 +20,13 @@ def offer_ssh_config(app: App) -> None:
     """
     settings = app.settings
     declined, include = settings.state_dir / _DECLINED, settings.state_dir / "ssh_config"
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or declined.exists():
+    if not can_ask() or declined.exists():
         return
     try:
         if is_included(settings.ssh_config, include):
             return
         print("Plain `ssh RUN`, scp and editors can reach machines, too. That takes a line in")
-        print(f"{settings.ssh_config}. Write it? [y/N] ", end="", flush=True)
-        if _answer() in ("y", "yes"):
+        if is_agreed(f"{settings.ssh_config}. Write it?"):
             app.write_ssh_config()
             install_include(settings.ssh_config, include)
             print("Written: `ssh RUN` works as soon as the machine answers.")
@@ -35,10 +35,3 @@ def offer_ssh_config(app: App) -> None:
             print("Not written, and not asked again; `kedge ssh-config --install` does it.")
     except (OSError, KedgeError) as err:
         print(f"The line can't be written: {err}", file=sys.stderr)
-
-
-def _answer() -> str:
-    try:
-        return input().strip().lower()
-    except EOFError:
-        return ""

@@ -118,6 +118,17 @@ def test_a_launch_whose_terminal_is_closed_leaves_what_the_next_command_finds(la
     assert left_behind(laptop) == []
 
 
+def test_ctrl_c_at_a_question_begins_a_line_of_its_own(laptop: Laptop) -> None:
+    """What is said of the run next doesn't stand behind the question."""
+    laptop.write_job(JOB)
+    terminal = Terminal(laptop, "launch")
+    terminal.read_to("Go ahead? [y/N] ")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_to("\r\nRun ")
+    assert terminal.wait() == 128 + signal.SIGINT
+    assert laptop.json("status") == []
+
+
 def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
     """It follows the run to its end, and ends the machine."""
     laptop.write_job(JOB.replace("100000", "3"))
