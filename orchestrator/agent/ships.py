@@ -83,6 +83,8 @@ class ShipLoop:
         self._look()
         began = time.time()
         command = state.observe(self._layout).command
+        # Who finds the machine gone reads in the store how its command was: at work again, not stopped by the user.
+        is_back = not command.is_over and self._over_since > 0
         if not command.is_over:
             self._done_at = None
         if not self._machine.store_url:
@@ -94,7 +96,8 @@ class ShipLoop:
                 self._settle(command)
         elif is_just_over:
             self._ship_end(command, began)
-        elif self._is_due() or self._is_last():
+        elif is_back or self._is_due() or self._is_last():
+            self._over_since = self._over_since if command.is_over else 0.0
             self._ship(command, began, final=command.is_over)
         if time.monotonic() >= self._next_caches and not self._in_haste():
             self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
