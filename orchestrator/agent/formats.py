@@ -41,20 +41,17 @@ def is_whole(path: Path) -> bool | None:
     if begins.startswith(b"PK\x03\x04"):
         return _is_zip(path)
     if path.suffix == ".safetensors":
-        return _safetensors_size(path, begins) == size
+        length = int.from_bytes(begins[:8], "little")
+        return _safetensors_size(path, begins) == size if length <= _MOST_BYTES or length > size else None
     if begins[:1] == b"\x80" and begins[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return None if begins.startswith(_LEGACY_TORCH) else ends == b"."
     if path.suffix == ".json":
-        return _is_json(path) if size <= _MOST_BYTES else None
+        return _is_whole_json(path) if size <= _MOST_BYTES else None
     return None
 
 
 def read_step(path: Path) -> int | None:
-    """Return the step that a file says it is from; None where it says none.
-
-    Raises:
-        OSError: it can't be read.
-    """
+    """Return the step that a file says it is from; None where it says none, or can't be read."""
     try:
         with path.open("rb") as stream:
             begins = stream.read(16)
@@ -67,7 +64,7 @@ def read_step(path: Path) -> int | None:
         if begins[:1] == b"\x80":
             return _first(_list_numbers(path.read_bytes()))
         return _first(json.loads(path.read_bytes())) if begins[:1] == b"{" else None
-    except (*_BROKEN, RecursionError):
+    except (*_BROKEN, OSError):
         return None
 
 
@@ -79,11 +76,18 @@ def _is_zip(path: Path) -> bool:
         return False
 
 
-def _is_json(path: Path) -> bool:
+def _is_whole_json(path: Path) -> bool | None:
+    """Tell what is cut off from what is no JSON for other reasons, such as one text per line, or comments."""
     try:
         json.loads(path.read_bytes())
+    except json.JSONDecodeError as err:
+        text = err.doc.rstrip()
+        if err.msg.startswith("Extra data") or text[:1] not in "{[":
+            return None
+        is_open = not text.endswith(("}", "]")) or err.pos >= len(text) or err.msg.startswith("Unterminated")
+        return False if is_open else None
     except (ValueError, RecursionError):
-        return False
+        return None
     return True
 
 
@@ -93,7 +97,7 @@ def _safetensors_size(path: Path, begins: bytes) -> int:
         rows = _safetensors_header(path, begins)
         ends = [row["data_offsets"][1] for name, row in rows.items() if name != "__metadata__"]
         return 8 + int.from_bytes(begins[:8], "little") + max(ends, default=0)
-    except (*_BROKEN, TypeError, IndexError, RecursionError):
+    except (*_BROKEN, TypeError, IndexError):
         return -1
 
 
@@ -110,10 +114,11 @@ def _safetensors_header(path: Path, begins: bytes) -> dict[str, Any]:
 
 
 def _read_torch(path: Path) -> bytes:
-    """Return the pickle in a file of torch.save, which holds all but the tensors."""
+    """Return the pickle in a file of torch.save, which holds all but the tensors, and compresses nothing."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            if info.filename.endswith("data.pkl") and info.file_size <= _MOST_BYTES:
+            is_stored = info.compress_type == zipfile.ZIP_STORED
+            if info.filename.endswith("data.pkl") and is_stored and info.file_size <= _MOST_BYTES:
                 return archive.read(info)
     return b""
 

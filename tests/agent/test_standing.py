@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,50 @@ def test_what_is_cut_off_says_so(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-5])
         assert is_whole(path) is False, path
     assert is_whole(Path(__file__)) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict"),
+    [
+        (b'{"step": 1}\n{"step": 2}\n', None),
+        (b'{"step": 1}\n{"step"', None),
+        (b'{"zero": 2} // DeepSpeed reads comments', None),
+        (b'{\n// a comment\n"zero": 2}', None),
+        (b"no JSON at all", None),
+        (b'{"a": {"b": 1}', False),
+        (b'{"a": "]', False),
+        (b'{"a": 1.', False),
+        (b'{"a": tru', False),
+        (b"", False),
+    ],
+)
+def test_json_that_others_read_is_not_cut_off(tmp_path: Path, content: bytes, verdict: bool | None) -> None:
+    """One text per line grows, and comments stay: a checkpoint with such a file in it is copied like any other."""
+    (tmp_path / "metrics.json").write_bytes(content)
+    assert is_whole(tmp_path / "metrics.json") is verdict
+
+
+def test_a_header_that_is_too_long_to_be_read_is_no_sign_of_a_cut(tmp_path: Path) -> None:
+    """Safetensors allows more than is read here; a length beyond the file's is one of what was cut off."""
+    length = (17 << 20).to_bytes(8, "little")
+    file = tmp_path / "experts.safetensors"
+    file.write_bytes(length + b" " * (17 << 20))
+    assert is_whole(file) is None
+    file.write_bytes(length + b" " * 1000)
+    assert is_whole(file) is False
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_damaged_archive_raises_nothing(tmp_path: Path, method: int) -> None:
+    """Whoever asks is the watch, which would ship nothing more."""
+    file = tmp_path / "last.zip"
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("data.pkl", pickle.dumps({"step": 3, "rest": list(range(500))}))
+    content = bytearray(file.read_bytes())
+    content[40:80] = bytes(40)
+    file.write_bytes(content)
+    assert read_step(file) is None
+    assert make(tmp_path / "last.zip", bytes(content)).step is None
 
 
 @pytest.mark.parametrize("content", [b"\x80\x04garbage.", b"PK\x03\x04" + bytes(50), b"\x80\x02]q", b'{"step": 1e999}'])
