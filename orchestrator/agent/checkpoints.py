@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .results import Found
-from .standing import is_numbered, is_sound
+from .standing import is_log, is_sound, name_newest
 from .wire import Checkpoint, instant
 
 _Signature = tuple[tuple[str, int, int, int], ...]
@@ -69,15 +69,14 @@ def _has_grown(before: _Signature, now: _Signature) -> bool:
 def newest(found: Iterable[Found], complete: frozenset[str]) -> Checkpoint | None:
     """Return the complete checkpoint that was written last, of those with a number if there are any.
 
-    Links to others don't count.
+    Links to others don't count, nor do logs.
     """
     sizes: dict[str, int] = {}
     written: dict[str, int] = {}
     for one in found:
         if one.unit in complete and not one.link:
             sizes[one.unit] = sizes.get(one.unit, 0) + one.bytes
-            written[one.unit] = max(written.get(one.unit, 0), one.mtime_ns)
-    if not written:
-        return None
-    name = max(written, key=lambda unit: (is_numbered(unit), written[unit], unit))
-    return Checkpoint(name=name, bytes=sizes[name], written=instant(written[name] / 1e9))
+            if not is_log(one.path):
+                written[one.unit] = max(written.get(one.unit, 0), one.mtime_ns)
+    name = name_newest(written)
+    return Checkpoint(name=name, bytes=sizes[name], written=instant(written[name] / 1e9)) if name else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,9 @@ _DIGITS = re.compile(r"\d+")
 _STEP = re.compile(r"(?:steps?|iterations?|iters?)[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _EPOCH = re.compile(r"epochs?[-_=]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)")
+_LOG = re.compile(r".*tfevents.*|.*\.(?:csv|html|jpe?g|jsonl|log|md|pdf|png|py|svg|toml|tsv|ya?ml)", re.IGNORECASE)
+_TEXT = re.compile(r".*\.(?:json|txt)", re.IGNORECASE)
+_SAVED = re.compile(r"checkpoint|ckpt|model|state", re.IGNORECASE)
 _CONTENT = "content"
 _STATE = "trainer_state.json"
 _SLOTS = 10
@@ -59,21 +62,24 @@ class Standing:
         """
         if self.series != other.series:
             return None
-        is_slot = self.kind == "number" and (other.step or 0) < _SLOTS
+        is_slot = self.kind == "number" and ((other.step or 0) < _SLOTS or _differ_in_several(self.name, other.name))
         if self.step is not None and other.step is not None and self.kind == other.kind and not is_slot:
             return self.step < other.step
         return True if self.name == other.name and self.bytes * 2 < other.bytes else None
 
 
 def find_standing(path: Path) -> Standing | None:
-    """Look at a checkpoint; None where there is none, or where it is a link to another one."""
+    """Look at a checkpoint; None where there is none, or where it is a link to another one, or nothing but logs."""
     try:
         files = list_files(path)
         stats = [file.stat() for file in files]
-        if not files:
+        saved = [file for file in files if not is_log(file.name)]
+        if not saved:
             return None
-        step, kind = _find_step(path, files)
+        step, kind = _find_step(path, saved)
     except OSError:
+        return None
+    if not kind and all(_TEXT.fullmatch(file.name) and not _SAVED.search(file.name) for file in saved):
         return None
     size, written = sum(each.st_size for each in stats), max(each.st_mtime for each in stats)
     return Standing(path.name, size, written, step, kind)
@@ -103,15 +109,20 @@ def is_sound(path: Path) -> bool | None:
     return False if False in verdicts else None if None in verdicts or not verdicts else True
 
 
-def is_numbered(name: str) -> bool:
-    """Say whether a name has a number, as checkpoints do, and logs of TensorBoard do as well."""
-    return "tfevents" not in name and bool(_DIGITS.search(name))
+def is_log(path: str) -> bool:
+    """Say whether a file is named as what people or TensorBoard read: scripts write it beside their checkpoints."""
+    return bool(_LOG.fullmatch(path.rpartition("/")[2]))
+
+
+def name_newest(written: Mapping[str, float]) -> str:
+    """Return the checkpoint that was written last, of those with a number if there are any; empty for none."""
+    return max(written, key=lambda name: (bool(_DIGITS.search(name)), written[name], name), default="")
 
 
 def list_checkpoints(folder: Path) -> list[Standing]:
     """List the checkpoints of a command that isn't at work, those that are damaged left out; the newest comes first.
 
-    Those that say how far they are come before all others, which may be logs.
+    Those that say how far they are come before all others, and texts, which may be logs or settings, come last.
     """
     try:
         paths = [path for path in folder.iterdir() if not is_temporary(path.name)]
@@ -122,9 +133,9 @@ def list_checkpoints(folder: Path) -> list[Standing]:
     return [each for each in found if each.bytes and not _lacks_files(folder, each, found)]
 
 
-def order(each: Standing) -> tuple[bool, float, str]:
+def order(each: Standing) -> tuple[bool, bool, float, str]:
     """Return what checkpoints are sorted by: the newest is the last."""
-    return bool(each.kind), each.written, each.name
+    return not _TEXT.fullmatch(each.name), bool(each.kind), each.written, each.name
 
 
 def furthest(found: Iterable[Standing], most: int = 50) -> list[Standing]:
@@ -146,8 +157,13 @@ def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str]:
     for file in [state] if state in files else files[:_MOST_READ]:
         if (step := read_step(file)) is not None:
             return step, _CONTENT
-    numbers = _NUMBER.findall(plain) if is_numbered(plain) else []
+    numbers = _NUMBER.findall(plain)
     return (int(numbers[-1]), "number") if numbers else (None, "")
+
+
+def _differ_in_several(one: str, other: str) -> bool:
+    """Say whether names of a series have more than one number that differs, as those with a date or a score have."""
+    return sum(first != second for first, second in zip(_DIGITS.findall(one), _DIGITS.findall(other), strict=True)) > 1
 
 
 def _lacks_files(folder: Path, each: Standing, all_of_them: list[Standing]) -> bool:

@@ -44,11 +44,10 @@ def save(path: Path, **content: Any) -> None:
         ("epoch=03-val_loss=0.32.ckpt", 3),
         ("model_650.bin", 650),
         ("ckpt.bin", None),
-        ("events.out.tfevents.1700000000", None),
     ],
 )
 def test_names_say_steps(tmp_path: Path, name: str, step: int | None) -> None:
-    """A word such as step or epoch counts most; decimals are none, and neither are logs."""
+    """A word such as step or epoch counts most; decimals are none."""
     assert make(tmp_path / name).step == step
 
 
@@ -149,6 +148,8 @@ def standing(name: str, step: int | None, size: int = 1000, kind: str = "content
         (standing("ckpt-50.bin", 50, kind="number"), standing("ckpt-650.bin", 650, kind="number"), True),
         # One of three places that are used in turn.
         (standing("ckpt-0.bin", 0, kind="number"), standing("ckpt-2.bin", 2, kind="number"), None),
+        # Its name ends with a time of day, or with a score.
+        (standing("ckpt-1122-0005.bin", 5, kind="number"), standing("ckpt-1121-1755.bin", 1755, kind="number"), None),
         # The best weights are no later version of the whole state.
         (standing("best.pt", 50), standing("ckpt.pt", 650), None),
         (standing("ckpt.bin", None, 400), standing("ckpt.bin", None, 1000), True),
@@ -169,12 +170,17 @@ def test_the_furthest_of_each_series_counts(tmp_path: Path) -> None:
 def test_logs_beside_checkpoints_are_not_the_newest(tmp_path: Path) -> None:
     """Nor is what is unfinished, empty or a link."""
     made = make(tmp_path / "checkpoint-50/state.bin")
-    make(tmp_path / "runs/events.out.tfevents.1700000000")
+    for name in ("runs/events.out.tfevents.1700000000", "log.txt", "metrics.csv", "args.json", "logs-70/train.log"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+        assert find_standing(tmp_path / name) is None
+    (tmp_path / "model.txt").write_text("what trees of LightGBM are saved as")
+    (tmp_path / "metrics.json").write_text('{"epoch": 70}')
     make(tmp_path / "checkpoint-60.tmp/state.bin")
     make(tmp_path / "checkpoint-70", b"")
     (tmp_path / "latest").symlink_to("checkpoint-50")
     assert made.step is None
-    assert [each.name for each in list_checkpoints(tmp_path)] == ["checkpoint-50", "runs"]
+    assert [each.name for each in list_checkpoints(tmp_path)] == ["checkpoint-50", "metrics.json", "model.txt"]
 
 
 @pytest.mark.parametrize("raw", [{}, {"began": "now"}, {"began": -1}, {"began": 1e99}, {"began": float("nan")}])
