@@ -20,7 +20,7 @@ from .layout import Layout
 from .results import APPENDED, Found, is_left_behind, survey
 from .runlog import RunLog
 from .snapshots import NO_SNAPSHOT, Snapshot
-from .standing import is_sound
+from .standing import is_log, is_sound, name_newest
 from .store import ObjectStore
 from .wire import Command, MachineConfig, Shipped, instant, to_json
 
@@ -112,31 +112,37 @@ class Shipper:
         self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool
     ) -> tuple[list[Found], set[str]]:
         """List what is to be copied, and the checkpoints of which the copies in the store are kept as they are."""
-        chosen = []
-        held_back = set()
+        others = []
+        units: dict[str, list[Found]] = {}
         for found in survey(self._layout.results):
             if found.unit in self._snapshot.units:
                 continue
             if found.unfit:
                 self._tell_unfit(found)
-            elif found.unit and (self._is_cut_off(found, previous) if final else found.unit not in complete):
-                held_back.add(found.unit)
+            elif found.unit:
+                units.setdefault(found.unit, []).append(found)
             else:
-                chosen.append(found)
-        return [*chosen, *self._snapshot.files], held_back
+                others.append(found)
+        held_back = {unit for unit in units if not final and unit not in complete}
+        held_back |= {unit for unit, files in units.items() if self._is_cut_off(unit, files, previous, final=final)}
+        checkpoints = [found for unit, files in units.items() if unit not in held_back for found in files]
+        return [*checkpoints, *others, *self._snapshot.files], held_back
 
     def _entries(self, files: list[Found], previous: dict[str, Entry]) -> list[Entry]:
         """Put files into the store, and describe them for the manifest."""
         entries = (self._entry(found, previous.get(found.path)) for found in files)
         return [entry for entry in entries if entry]
 
-    def _is_cut_off(self, found: Found, previous: dict[str, Entry]) -> bool:
-        """Say whether what a killed command has left is worth less than what the store has of the same checkpoint."""
-        before = previous.get(found.path)
-        if before is None:
-            return False
-        is_emptied = not found.bytes and not found.link and bool(before["bytes"])
-        return is_emptied or is_sound(self._layout.checkpoints / found.unit) is False
+    def _is_cut_off(self, unit: str, files: list[Found], previous: dict[str, Entry], *, final: bool) -> bool:
+        """Say whether what a killed command has left is worth less than what the store has of the same checkpoint.
+
+        What stood still has been found whole already, but a file of no known format may be empty.
+        """
+        before = {found.path: previous[found.path] for found in files if found.path in previous}
+        emptied = (path for found in files if (path := found.path) in before and not found.bytes and not found.link)
+        if any(before[path]["bytes"] and not is_log(path) for path in emptied):
+            return True
+        return final and bool(before) and is_sound(self._layout.checkpoints / unit) is False
 
     def _entry(self, found: Found, previous: Entry | None) -> Entry | None:
         entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": instant(found.mtime_ns / 1e9)}
@@ -233,13 +239,13 @@ def unit_of(path: str) -> str:
 
 
 def newest_unit(entries: list[Entry]) -> str:
-    """Return the name of the checkpoint that was written last; empty for none."""
+    """Return the name of the checkpoint that was written last, as `newest` does; empty for none."""
     written: dict[str, float] = {}
     for entry in entries:
         unit = unit_of(entry["path"])
-        if unit and "link" not in entry:
+        if unit and "link" not in entry and not is_log(entry["path"]):
             written[unit] = max(written.get(unit, 0.0), entry["mtime"])
-    return max(written, key=lambda unit: (written[unit], unit), default="")
+    return name_newest(written)
 
 
 def _key(found: Found) -> tuple[str, int, int, int]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.agent import processes, state
+import pytest
+
+from orchestrator.agent import processes, shipping, state
 from orchestrator.agent.files import read_json
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.restore import restore
 from orchestrator.agent.runlog import RunLog
+from orchestrator.agent.shipping import Shipper, blob_key, read_manifest
 from orchestrator.agent.ships import ShipLoop
+from orchestrator.agent.store import FolderStore
 from orchestrator.agent.wire import RUNNING, STOPPED, Command, MachineConfig
 from tests.waiting import wait_until
 
@@ -65,3 +70,60 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
     last = read_json(layout.note("shipped"))
     assert last["time"] >= over.command.since
     assert last["checkpoint"] == "20.pt"
+
+
+class Results:
+    """A machine's checkpoints, and what its store has of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.layout = Layout(folder / "machine")
+        self.layout.prepare()
+        self._store = FolderStore(folder / "store")
+        known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(self.layout.root)}
+        machine = MachineConfig(**known, created=1.0, deadline=2.0, usd_per_hour="0")
+        self._shipper = Shipper(self.layout, machine, self._store)
+
+    def write(self, path: str, content: bytes) -> None:
+        file = self.layout.checkpoints / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+
+    def ship(self, *complete: str, final: bool = False) -> list[tuple[str, bytes | None]]:
+        """Ship, and return what the store has then."""
+        self._shipper.ship(Command(), frozenset(complete), 1.0, final=final)
+        rows = read_manifest(self._store)["files"]
+        return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
+
+
+def test_an_emptied_checkpoint_is_never_copied_over_a_whole_one(tmp_path: Path) -> None:
+    """A command that is killed right after it has opened its file leaves nothing in it, which stands still."""
+    results = Results(tmp_path)
+    results.write("ckpt.h5", b"weights")
+    whole = results.ship("ckpt.h5")
+    results.write("ckpt.h5", b"")
+    assert results.ship("ckpt.h5") == whole == [("checkpoints/ckpt.h5", b"weights")]
+
+
+@pytest.mark.parametrize("left", [b"", b"\x80\x04half"])
+def test_a_folder_with_one_file_that_is_cut_off_is_kept_as_it_was(tmp_path: Path, left: bytes) -> None:
+    """Its other files are of another step: none of them is mixed into the copy in the store."""
+    results = Results(tmp_path)
+    results.write("last/model.bin", b"model 1")
+    results.write("last/optimizer.pkl", pickle.dumps("optimizer 1"))
+    whole = results.ship("last")
+    results.write("last/model.bin", b"model 2")
+    results.write("last/optimizer.pkl", left)
+    assert results.ship(final=True) == whole
+    assert len(whole) == 2
+
+
+def test_whether_a_folder_is_cut_off_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some libraries write thousands of files into one: the last copy has to be done before the deadline."""
+    results = Results(tmp_path)
+    for number in range(30):
+        results.write(f"last/{number}", b"shard")
+    results.ship("last")
+    looked: list[Path] = []
+    monkeypatch.setattr(shipping, "is_sound", looked.append)
+    results.ship(final=True)
+    assert looked == [results.layout.checkpoints / "last"]
