@@ -37,15 +37,27 @@ def prepare_attempt(
 
 def _list_damaged(layout: Layout) -> list[Standing]:
     """List what says itself that it isn't whole, and what is empty."""
-    found = [find_standing(path) for path in sorted(layout.checkpoints.iterdir()) if not is_temporary(path.name)]
-    return [each for each in found if each and (not each.bytes or is_sound(layout.checkpoints / each.name) is False)]
+    try:
+        paths = sorted(path for path in layout.checkpoints.iterdir() if not is_temporary(path.name))
+    except OSError:
+        # A command may remove the folder, or put a file in its place.
+        return []
+    found = [find_standing(path) for path in paths]
+    return [each for each in found if each and _is_damaged(layout, each)]
+
+
+def _is_damaged(layout: Layout, each: Standing) -> bool:
+    return not each.bytes or is_sound(layout.checkpoints / each.name) is False
 
 
 def _mend(layout: Layout, machine: MachineConfig, damaged: Standing) -> str:
     """Put a whole copy in its place, from the object store or of what is kept apart; return what was done."""
     try:
         if restore_checkpoint(layout, machine, damaged.name):
-            return "the copy in the object store is put back"
+            # The store has what was cut off, too, where it had no copy before.
+            restored = find_standing(layout.checkpoints / damaged.name)
+            if restored and not _is_damaged(layout, restored):
+                return "the copy in the object store is put back"
         return "the one that was kept apart is put back" if put_back(layout, damaged) else ""
     except (OSError, AgentError) as err:
         return f"it can't be put back: {err}".replace("\n", ";")

@@ -11,6 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.files import write_json
+from orchestrator.agent.layout import Layout
+from orchestrator.agent.resuming import prepare_attempt
+from orchestrator.agent.shipping import Shipper
+from orchestrator.agent.signals import Signals
+from orchestrator.agent.store import FolderStore
+from orchestrator.agent.wire import Command, MachineConfig, RunConfig
 from tests.agent.box import Box, wait_for
 from tests.agent.places import FolderPlace, Place
 
@@ -272,3 +279,44 @@ def test_a_disk_without_room_for_a_copy_is_told(box: Box) -> None:
     assert box.log().count(" began\n") == 3
     assert "the disk has no room to keep checkpoint last-20.bin apart" in box.log()
     assert (box.root / "results/checkpoints.kept/last-10.bin").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("path", ["out/runs/events.out.tfevents.1700000000", "out/log.txt", "out/args.json"])
+def test_logs_alone_are_nothing_to_go_on_from(box: Box, path: str) -> None:
+    """Trainers write them before their first checkpoint: a command that is given one as its checkpoint fails."""
+    shown = f'echo "resume <$KEDGE_RESUME> <$KEDGE_CHECKPOINT>"; mkdir -p out/runs; echo "{{}}" > {path}; false'
+    box.start(shown, restarts=1, checkpoints="out")
+    box.await_state("failed")
+    assert box.log().count("resume <> <>\n") == 2
+
+
+def test_a_command_may_remove_its_checkpoint_folder(box: Box) -> None:
+    """The next attempt begins as if there had been no checkpoint."""
+    box.start('rm -rf "$KEDGE_CHECKPOINT_DIR"; echo began; false', restarts=1)
+    box.await_state("failed")
+    assert box.log().count(" began\n") == 2
+
+
+def test_what_the_store_has_is_no_help_where_that_is_cut_off_too(tmp_path: Path) -> None:
+    """It was copied when there was no other: then the one that was kept apart is put back."""
+    layout = Layout(tmp_path / "machine")
+    layout.prepare()
+    layout.kept.mkdir()
+    whole = pickle.dumps({"step": 400})
+    (layout.kept / "ckpt.pt").write_bytes(whole)
+    (layout.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
+    machine = make_machine(layout, tmp_path / "store")
+    Shipper(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).ship(
+        Command(), frozenset(), 1.0, final=True
+    )
+    write_json(layout.note("attempt"), {"began": 1.0, "had": []})
+    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
+    found = prepare_attempt(layout, machine, config, lambda _: None, Signals())
+    assert (layout.checkpoints / "ckpt.pt").read_bytes() == whole
+    assert found.checkpoint
+    assert found.checkpoint.step == 400
+
+
+def make_machine(layout: Layout, store: Path) -> MachineConfig:
+    known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(layout.root)}
+    return MachineConfig(**known, created=1.0, deadline=2.0, usd_per_hour="0", store_url=store.as_uri())
