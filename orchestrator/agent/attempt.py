@@ -83,7 +83,8 @@ def find_resumption(layout: Layout, config: RunConfig) -> Resumption:
 def note_attempt(layout: Layout, resumption: Resumption) -> None:
     """Write down that an attempt begins to work, and with what."""
     layout.note(ANEW).unlink(missing_ok=True)
-    write_json(layout.note(_NOTE), asdict(Attempt(time.time(), resumption.had)))
+    # Of a command whose attempts nobody knows of after a power cut, no checkpoint would be kept apart.
+    write_json(layout.note(_NOTE), asdict(Attempt(time.time(), resumption.had)), durable=True)
 
 
 def read_attempt(layout: Layout) -> Attempt:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .attempt import Attempt
-from .files import read_json, write_json
+from .files import read_json, sync_folder, write_json
 from .layout import Layout
 from .standing import Standing, find_standing, is_sound, list_files
 
@@ -86,15 +86,14 @@ def put_back(layout: Layout, damaged: Standing) -> bool:
     draft = target.with_name(f".{kept.name}.tmp")
     try:
         copy_checkpoint(layout.kept / kept.name, draft)
-        _remove(target)
-        draft.rename(target)
+        _replace(draft, target)
     finally:
         _remove(draft)
     return True
 
 
 def copy_checkpoint(source: Path, target: Path, *, is_unwanted: Callable[[], bool] = lambda: False) -> None:
-    """Copy a checkpoint's file or folder, with its times.
+    """Copy a checkpoint's file or folder, with its times; the copy outlives a power cut.
 
     Raises:
         OSError: it can't be read or written.
@@ -105,6 +104,7 @@ def copy_checkpoint(source: Path, target: Path, *, is_unwanted: Callable[[], boo
         copied.parent.mkdir(parents=True, exist_ok=True)
         with file.open("rb") as reader, copied.open("wb") as writer:
             copy_open(reader.fileno(), writer.fileno(), is_unwanted)
+            os.fsync(writer.fileno())
         status = file.stat()
         os.utime(copied, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -131,14 +131,19 @@ def _is_further(layout: Layout, newest: Standing, seconds: float, kept: Standing
 
 
 def _put_in_place(layout: Layout, draft: Path, name: str) -> None:
-    """Let the new one take the old one's place; for an instant there may be two, and never none."""
-    target = layout.kept / name
-    if target.is_dir() or draft.is_dir():
-        _remove(target)
-    draft.replace(target)
+    """Let the new one take the old one's place; for an instant there may be two."""
+    _replace(draft, layout.kept / name)
+    sync_folder(layout.kept)
     for path in layout.kept.iterdir():
         if path.name not in (name, _RECORD):
             _remove(path)
+
+
+def _replace(draft: Path, target: Path) -> None:
+    """Rename over what is there: in one step, but for folders."""
+    if target.is_dir() or draft.is_dir():
+        _remove(target)
+    draft.replace(target)
 
 
 def _remove(path: Path) -> None:

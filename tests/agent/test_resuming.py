@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.attempt import note_attempt
 from orchestrator.agent.files import write_json
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.resuming import prepare_attempt
@@ -320,3 +322,21 @@ def test_what_the_store_has_is_no_help_where_that_is_cut_off_too(tmp_path: Path)
 def make_machine(layout: Layout, store: Path) -> MachineConfig:
     known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(layout.root)}
     return MachineConfig(**known, created=1.0, deadline=2.0, usd_per_hour="0", store_url=store.as_uri())
+
+
+def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that starts then writes over the only other copy."""
+    layout = Layout(tmp_path / "machine")
+    layout.prepare()
+    (layout.checkpoints / "ckpt.pt").write_bytes(pickle.dumps({"step": 400}))
+    write_json(layout.note("attempt"), {"began": 1.0, "had": []})
+    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
+    synced: set[int] = set()
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.add(os.fstat(file).st_ino), sync(file)))
+    found = prepare_attempt(layout, make_machine(layout, tmp_path / "store"), config, lambda _: None, Signals())
+    note_attempt(layout, found)
+    kept = layout.kept / "ckpt.pt"
+    assert {kept.stat().st_ino, layout.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
