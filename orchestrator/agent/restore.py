@@ -91,21 +91,23 @@ def restore_checkpoint(layout: Layout, machine: MachineConfig, name: str) -> boo
         entries = [_parse(row) for row in rows]
         if not any(entry.bytes for entry in entries):
             return False
-        return all(_restore_entry(layout, store, entry) for entry in entries)
+        here: dict[str, Path] = {}
+        return all(_restore_entry(layout, store, entry, here) for entry in entries)
     except _UnfitError:
         return False
 
 
 def _restore(layout: Layout, store: ObjectStore, log: RunLog, is_unwanted: Callable[[], bool]) -> None:
     manifest = read_manifest(store)
-    take_attempt(layout, manifest.get("attempt"))
+    take_attempt(layout, _attempt_in(manifest))
     rows = manifest.get("files", ())
     restored = 0
+    here: dict[str, Path] = {}
     for entry in _in_order(rows, log):
         if is_unwanted():
             return
         try:
-            restored += _restore_entry(layout, store, entry)
+            restored += _restore_entry(layout, store, entry, here)
         except _UnfitError as err:
             _tell(log, entry.path, err)
         except OSError as err:
@@ -115,6 +117,14 @@ def _restore(layout: Layout, store: ObjectStore, log: RunLog, is_unwanted: Calla
     if rows:
         checkpoint = manifest.get("checkpoint") or "no checkpoint"
         log.remark(f"restored {restored} of {len(rows)} files of machine {manifest.get('machine')}: {checkpoint}")
+
+
+def _attempt_in(manifest: dict[str, Any]) -> object:
+    """Return what a manifest says of attempts; an earlier agent wrote only when the command had begun."""
+    command = manifest.get("command")
+    if "attempt" in manifest or not manifest.get("checkpoint") or not isinstance(command, dict):
+        return manifest.get("attempt")
+    return {"began": command.get("started")}
 
 
 def _in_order(rows: Iterable[dict[str, Any]], log: RunLog) -> list[_Entry]:
@@ -148,7 +158,8 @@ def _parse(row: dict[str, Any]) -> _Entry:
     return _Entry(path, size, sha256, mtime, link)
 
 
-def _restore_entry(layout: Layout, store: ObjectStore, entry: _Entry) -> bool:
+def _restore_entry(layout: Layout, store: ObjectStore, entry: _Entry, here: dict[str, Path]) -> bool:
+    """Restore one result; `here` is where contents lie that were restored already, and are not fetched again."""
     target = layout.results / entry.path
     try:
         make_folders(layout.results, entry.path)
@@ -158,10 +169,13 @@ def _restore_entry(layout: Layout, store: ObjectStore, entry: _Entry) -> bool:
         if not target.is_symlink() and not target.exists():
             target.symlink_to(entry.link)
         return True
-    return _is_there(target, entry) or _copy(store, entry, target)
+    done = _is_there(target, entry) or _copy(store, entry, target, here.get(entry.sha256))
+    if entry.path not in APPENDED:
+        here[entry.sha256] = target
+    return done
 
 
-def _copy(store: ObjectStore, entry: _Entry, target: Path) -> bool:
+def _copy(store: ObjectStore, entry: _Entry, target: Path, source: Path | None) -> bool:
     if target.is_dir():
         raise _UnfitError("a folder is in its way")
     if entry.bytes > shutil.disk_usage(target.parent).free:
@@ -171,7 +185,7 @@ def _copy(store: ObjectStore, entry: _Entry, target: Path) -> bool:
     try:
         with open(descriptor, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
             last = b"\n"
-            for last in _contents(store, entry):
+            for last in _contents(store, entry, source):
                 stream.write(last)
             if entry.path in APPENDED and target.exists():
                 # This machine has begun its own already: it comes after.
@@ -186,12 +200,12 @@ def _copy(store: ObjectStore, entry: _Entry, target: Path) -> bool:
     return True
 
 
-def _contents(store: ObjectStore, entry: _Entry) -> Iterator[bytes]:
+def _contents(store: ObjectStore, entry: _Entry, source: Path | None) -> Iterator[bytes]:
     """Yield a content, no more of it than the manifest says, and refuse at the end what isn't what it says."""
     hashed = hashlib.sha256()
     left = entry.bytes
     try:
-        for chunk in store.get(blob_key(entry.sha256)):
+        for chunk in _read(source) if source else store.get(blob_key(entry.sha256)):
             left -= len(chunk)
             if left < 0:
                 break
@@ -201,6 +215,12 @@ def _contents(store: ObjectStore, entry: _Entry) -> Iterator[bytes]:
         raise _UnfitError("the store has lost it") from err
     if left or hashed.hexdigest() != entry.sha256:
         raise _UnfitError("the stored copy is damaged")
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def _is_there(target: Path, entry: _Entry) -> bool:

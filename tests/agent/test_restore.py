@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent.attempt import read_attempt
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.layout import Layout
 from orchestrator.agent.restore import restore
 from orchestrator.agent.runlog import RunLog
+from orchestrator.agent.store import FolderStore
 from orchestrator.agent.wire import MachineConfig
 from tests.agent.places import FolderPlace
 
@@ -170,3 +172,34 @@ def test_more_than_the_disk_holds_is_refused_before_anything_is_written(machine:
     machine.ship([machine.file("output/good", b"fine"), {**machine.file("output/bomb"), "bytes": 1 << 60}])
     assert "not restored" in machine.restore()
     assert machine.results() == {"output/good": b"fine"}
+
+
+def test_what_is_kept_apart_is_fetched_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as large as a checkpoint, and as a rule the same: a new machine doesn't wait for it twice."""
+    paths = ("checkpoints/ckpt.pt", "checkpoints.kept/ckpt.pt")
+    machine.ship([machine.file(path, b"weights") for path in paths])
+    fetched: list[str] = []
+    get = FolderStore.get
+    monkeypatch.setattr(FolderStore, "get", lambda store, key: fetched.append(key) or get(store, key))
+    machine.restore()
+    assert machine.results() == dict.fromkeys(paths, b"weights")
+    assert len(fetched) == 1
+
+
+@pytest.mark.parametrize(
+    ("manifest", "began"),
+    [
+        ({"checkpoint": "ckpt.pt", "command": {"started": 5.0}}, 5.0),
+        ({"checkpoint": "", "command": {"started": 5.0}}, 0.0),
+        ({"checkpoint": "ckpt.pt", "command": {"started": 5.0}, "attempt": {}}, 0.0),
+        ({"checkpoint": "ckpt.pt", "command": "nonsense"}, 0.0),
+    ],
+)
+def test_a_checkpoint_of_an_earlier_agent_is_gone_on_from(
+    machine: Machine, manifest: dict[str, Any], began: float
+) -> None:
+    """Its manifest says nothing of attempts: without one the next command would be told that it is the first."""
+    content = {"machine": f"{RUN}-m1", "files": [machine.file("checkpoints/ckpt.pt")], **manifest}
+    machine.store.write("manifest.json", json.dumps(content).encode())
+    machine.restore()
+    assert read_attempt(machine.layout).began == began
