@@ -11,6 +11,8 @@ from orchestrator.adapters.jobfile.written import Written
 
 _OPEN_END = re.compile(r"(?:^|\s)#|[\\\\&;|)}]\s*$|(?:^|\s)(?:fi|done|esac)\s*$")
 """The end of a line to which no arguments can be added."""
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_GOES_ON = re.compile(r"\\\n|(?<=\|)\s*\n")
 
 
 def lay_resume(written: Written, layers: Sequence[ModePart], run: str) -> tuple[str, str]:
@@ -33,8 +35,8 @@ def lay_resume(written: Written, layers: Sequence[ModePart], run: str) -> tuple[
         raise written.refusal(
             ("resume",), "this says both a command and arguments", fix="put the arguments into the command"
         )
-    last = (run.strip().splitlines() or [""])[-1]
-    if args and _OPEN_END.search(last):
+    last = (_GOES_ON.sub(" ", run.strip()).splitlines() or [""])[-1]
+    if args and (_OPEN_END.search(last) or _ends_elsewhere(run, last)):
         raise written.refusal(
             ("resume",),
             "arguments can't be put at the end of this `run`",
@@ -42,3 +44,8 @@ def lay_resume(written: Written, layers: Sequence[ModePart], run: str) -> tuple[
             fix="write the whole command instead: `resume: python train.py ...`",
         )
     return command, args
+
+
+def _ends_elsewhere(run: str, last: str) -> bool:
+    """Tell whether what ends a script isn't its own program: what a pipe or `||` leads to, or a here-document."""
+    return "|" in _QUOTED.sub("", last) or bool(re.search(rf"<<-?\s*['\"]?{re.escape(last.strip())}\b", run))

@@ -32,6 +32,12 @@ def test_a_command_or_more_arguments_for_it(read: Read, resume: str, later: str)
     assert job.later_run == later
 
 
+@pytest.mark.parametrize("run", ["cd src && python train.py --tags 'a|b'", 'python train.py --name "one | two" 2>&1'])
+def test_arguments_are_for_the_last_program(read: Read, run: str) -> None:
+    """A bar in quotes is no pipe."""
+    assert read(f"run: |\n  {run}\nresume: {{args: --go}}\n").later_run == f"{run} --go"
+
+
 def test_a_job_without_it_runs_the_same_command(read: Read) -> None:
     """There is no other one."""
     assert read("run: python train.py").later_run == ""
@@ -56,6 +62,11 @@ def test_a_mode_with_a_command_of_its_own_forgets_the_other_command_of_the_job(r
         ("run: python train.py\nresume: {args: --a, command: python b.py}", "both a command and arguments"),
         ("run: python train.py &\nresume: {args: --a}", "can't be put at the end"),
         ("run: |\n  if true; then\n    python train.py\n  fi\nresume: {args: --a}", "can't be put at the end"),
+        ("run: python train.py 2>&1 | tee train.log\nresume: {args: --a}", "can't be put at the end"),
+        ("run: |\n  python train.py |\n    tee train.log\nresume: {args: --a}", "can't be put at the end"),
+        ("run: |\n  python train.py \\\n  | tee train.log\nresume: {args: --a}", "can't be put at the end"),
+        ("run: python train.py || echo failed\nresume: {args: --a}", "can't be put at the end"),
+        ("run: |\n  python - <<'END'\n  print(1)\n  END\nresume: {args: --a}", "can't be put at the end"),
         ("run: |\n  python train.py # the best\nresume: {args: --a}", "can't be put at the end"),
         ("run: python train.py | tee log\nresume: sudo python train.py", "sudo"),
         ("run: python train.py\nresume: {arg: --a}", "args"),
