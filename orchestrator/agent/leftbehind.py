@@ -3,8 +3,8 @@
 Copies go to `results/left-behind/`, from where they travel as all results do; `results/left-behind.json` says what was
 found. They are copies and no hard links: a command that is started again writes into its files in place.
 
-Each end of a command adds to what is there. A file of the same path is replaced only in name: the older one, of an
-earlier attempt, stays beside it as `NAME.~1~`, then `NAME.~2~`.
+Each end of a command adds to what is there, within the limits. A file of the same path is replaced only in name: the
+older one, of an earlier attempt, stays beside it as `NAME.~1~`, then `NAME.~2~`, until there is no room for it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ _MOST_FILES = 1_000
 _NAMED = 100
 _NAME_LENGTH = 1024
 _CHUNK_BYTES = 1 << 20
+_SECRET_LENGTH = 8
+_SECRET_FILE_BYTES = 1 << 20
+"""Larger ones are no settings."""
 _SECONDS = 15.0
 _SECONDS_IF_STOPPED = 10.0
 """Who has asked for the stop waits for it."""
@@ -82,7 +85,7 @@ def keep_left_behind(layout: Layout, machine: MachineConfig, config: RunConfig, 
     """
     limit = _limit(machine, config)
     found = find_written(release, max(until, time.time() + _LOOKING_SECONDS)) if limit > 0 else NOTHING
-    keeper = _Keeper(layout, release, limit, until)
+    keeper = _Keeper(layout, release, limit, until, _secrets(config))
     said = keeper.keep(found, empty=_find_empty(layout, config))
     if said.files or said.empty or layout.left_behind_file.exists():
         write_json(layout.left_behind_file, to_json(said))
@@ -93,6 +96,13 @@ def _limit(machine: MachineConfig, config: RunConfig) -> int:
     if config.left_behind is not None:
         return config.left_behind
     return LEFT_BEHIND_BYTES if machine.store_url else LEFT_BEHIND_OVER_SSH_BYTES
+
+
+def _secrets(config: RunConfig) -> tuple[bytes, ...]:
+    """Return what kedge copies nowhere by itself; a short value may stand in any file."""
+    return tuple(
+        value.encode(errors="surrogateescape") for value in config.secrets.values() if len(value) >= _SECRET_LENGTH
+    )
 
 
 def _find_empty(layout: Layout, config: RunConfig) -> tuple[str, ...]:
@@ -113,11 +123,14 @@ def _describe(said: LeftBehind) -> str:
 class _Keeper:
     """Copies files until the limit, the disk or the time is used up."""
 
-    def __init__(self, layout: Layout, release: Path, limit: int, until: float) -> None:
+    def __init__(
+        self, layout: Layout, release: Path, limit: int, until: float, secrets: tuple[bytes, ...] = ()
+    ) -> None:
         self._layout = layout
         self._release = release
         self._limit = limit
         self._until = until
+        self._secrets = secrets
         self._kept: set[str] = set()
         self._kept_bytes = 0
 
@@ -129,6 +142,7 @@ class _Keeper:
                 named.append(LeftFile(path=_shown(file.path), bytes=file.bytes, left_out=why))
         for path, target in found.links.items():
             self._keep_link(path, target)
+        self._remove_oldest()
         return LeftBehind(
             files=len(found.files),
             bytes=sum(file.bytes for file in found.files),
@@ -197,6 +211,8 @@ class _Keeper:
             status = os.fstat(source)
             if not stat.S_ISREG(status.st_mode):
                 raise _UnfitError("it is no file any more")
+            if status.st_size <= _SECRET_FILE_BYTES and self._has_secret(source):
+                raise _UnfitError("it holds one of the run's secrets")
             left = status.st_size
             while left and (chunk := os.read(source, min(left, _CHUNK_BYTES))):
                 self._require_time()
@@ -206,6 +222,24 @@ class _Keeper:
         finally:
             os.close(source)
         return status
+
+    def _has_secret(self, source: int) -> bool:
+        content = os.pread(source, _SECRET_FILE_BYTES, 0) if self._secrets else b""
+        return any(secret in content for secret in self._secrets)
+
+    def _remove_oldest(self) -> None:
+        """Remove what earlier ends have kept, the oldest first, until all of it is within the limits."""
+        folder = self._layout.left_behind
+        kept = {folder / path for path in self._kept}
+        # The command may have put a link in its place; those below are not followed.
+        tree = () if folder.is_symlink() else os.walk(folder)
+        walked = (Path(base) / name for base, _, names in tree for name in names)
+        files = sorted(((path.lstat(), path) for path in walked), key=lambda each: each[0].st_mtime_ns)
+        over, more = sum(status.st_size for status, _ in files) - self._limit, len(files) - _MOST_FILES
+        for status, path in files:
+            if (over > 0 or more > 0) and path not in kept:
+                path.unlink(missing_ok=True)
+                over, more = over - status.st_size, more - 1
 
     def _require_time(self) -> None:
         if time.time() > self._until:

@@ -210,6 +210,31 @@ def test_an_older_attempts_file_stays_beside_a_newer_one(machine: Machine) -> No
     }
 
 
+def test_the_limit_is_for_what_all_attempts_left(machine: Machine) -> None:
+    """Who edits and starts again twenty times has not twenty gigabytes to fetch: the oldest go first."""
+    for number in range(4):
+        machine.write("model.pt", f"{number}" * 300, age=100 - number)
+        machine.write(f"log-{number}.txt", "n" * 50, age=90 - number)
+        assert machine.end(left_behind=800)["kept"] == number + 2
+    assert {path: text[0] for path, text in machine.kept.items()} == {
+        "model.pt": "3",
+        "model.pt.~1~": "2",
+        **{f"log-{number}.txt": "n" for number in range(4)},
+    }
+
+
+def test_a_file_with_one_of_the_runs_secrets_is_not_kept(machine: Machine) -> None:
+    """`setup` may write a `.env`: what kedge never writes to the bucket doesn't get there like this."""
+    machine.write(".env", "HF_TOKEN=hf_0123456789\n")
+    machine.write("short.txt", "yes, this holds a word that is a setting")
+    said = machine.end(secrets={"HF_TOKEN": "hf_0123456789", "FLAG": "yes"})
+    assert set(machine.kept) == {"short.txt"}
+    assert {each["path"]: each["left_out"] for each in said["named"]} == {
+        ".env": "it holds one of the run's secrets",
+        "short.txt": "",
+    }
+
+
 def test_names_of_a_hostile_job_are_bounded_and_led_nowhere(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +253,7 @@ def test_names_of_a_hostile_job_are_bounded_and_led_nowhere(
     machine.write("half.tmp", "unfinished")
     machine.write("\x1b[2Jcleared\n", "x")
     machine.layout.left_behind.symlink_to(outside)
-    said = machine.end()
+    said = machine.end(left_behind=2)
     assert (said["kept"], said["files"]) == (0, 3)
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
     machine.layout.left_behind.unlink()
