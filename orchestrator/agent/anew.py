@@ -22,14 +22,21 @@ class Beginnings:
         self._layout = layout
         self._log = log
         self._judged = 0.0
+        self._looked: dict[str, int] = {}
 
     def look(self, found: Iterable[Found], complete: frozenset[str]) -> None:
         """Look at the files of the results, and at the checkpoints among them that are complete now."""
         attempt = read_attempt(self._layout)
         if not attempt.had or attempt.began == self._judged:
             return
-        newer = {one.unit for one in found if one.unit in complete and one.mtime_ns / 1e9 > attempt.began}
-        written = filter(None, (find_standing(self._layout.checkpoints / unit) for unit in newer))
+        newer: dict[str, int] = {}
+        for one in found:
+            if one.unit in complete and one.mtime_ns / 1e9 > attempt.began:
+                newer[one.unit] = max(newer.get(one.unit, 0), one.mtime_ns)
+        # Reading may take a while, and what nobody could judge is no clearer the next time.
+        fresh = [unit for unit, mtime_ns in newer.items() if self._looked.get(unit) != mtime_ns]
+        self._looked = newer
+        written = filter(None, (find_standing(self._layout.checkpoints / unit) for unit in fresh))
         for each in sorted(written, key=lambda each: each.written):
             before = _before(attempt, each)
             is_behind = each.is_behind(before) if before else None

@@ -9,6 +9,7 @@ import json
 import pickletools
 import struct
 import zipfile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ STEP_KEYS = ("iter_num", "global_step", "step", "iteration", "iter", "epoch")
 
 _MOST_BYTES = 16 << 20
 """More than any list of tensors takes: what is longer isn't read."""
+_MOST_INSTRUCTIONS = 1_000_000
+"""Of a pickle, which take some seconds; 10,000 tensors and their optimizer's have no more."""
 _LEGACY_TORCH = b"\x80\x02\x8a\x0a"
 """A file of torch.save before its version 1.6: several pickles, then plain bytes."""
 _CLOSING = {"SETITEMS", "APPENDS", "TUPLE", "DICT", "LIST", "ADDITEMS", "FROZENSET", "POP_MARK", "OBJ", "INST"}
@@ -143,7 +146,7 @@ def _list_numbers(pickled: bytes) -> dict[str, int]:
     found: dict[str, int] = {}
     memo: dict[object, str] = {}
     depth, singles, last, before = 0, 0, "", ""
-    for code, argument, _ in pickletools.genops(pickled):
+    for code, argument, _ in islice(pickletools.genops(pickled), _MOST_INSTRUCTIONS):
         if code.name in _PUTS or code.name == "MEMOIZE":
             memo[len(memo) if argument is None else argument] = last
             continue

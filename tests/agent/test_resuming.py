@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent import anew
 from orchestrator.agent.attempt import note_attempt
 from orchestrator.agent.files import write_json
 from orchestrator.agent.layout import Layout
+from orchestrator.agent.results import scan
 from orchestrator.agent.resuming import prepare_attempt
+from orchestrator.agent.runlog import RunLog
 from orchestrator.agent.shipping import Shipper
 from orchestrator.agent.signals import Signals
 from orchestrator.agent.store import FolderStore
@@ -340,3 +343,21 @@ def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
     note_attempt(layout, found)
     kept = layout.kept / "ckpt.pt"
     assert {kept.stat().st_ino, layout.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
+
+
+def test_what_nobody_could_judge_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint may take seconds to read, and the watch looks at all of them every few seconds."""
+    layout = Layout(tmp_path / "machine")
+    layout.prepare()
+    had = {"name": "ckpt.h5", "bytes": 100, "written": 1.0, "step": None, "kind": ""}
+    write_json(layout.note("attempt"), {"began": 2.0, "had": [had]})
+    read: list[str] = []
+    find = anew.find_standing
+    monkeypatch.setattr(anew, "find_standing", lambda path: read.append(path.name) or find(path))
+    beginnings = anew.Beginnings(layout, RunLog(layout.log_file))
+    for text in ("1" * 100, "2" * 100, "3" * 40):
+        (layout.checkpoints / "ckpt.h5").write_text(text)
+        for _ in range(3):
+            beginnings.look(scan(layout.results), frozenset({"ckpt.h5"}))
+    assert read == ["ckpt.h5"] * 3
+    assert layout.log_file.read_text().count("it seems to have begun anew") == 1

@@ -69,6 +69,13 @@ def test_pickles_of_every_protocol_say_steps(tmp_path: Path, protocol: int) -> N
     assert read_step(tmp_path / "last.pkl") == 12
 
 
+@pytest.mark.parametrize(("objects", "step"), [(10, 12), (1_000_000, None)])
+def test_a_pickle_of_very_many_objects_is_not_read_to_its_end(tmp_path: Path, objects: int, step: int | None) -> None:
+    """A command waits for it before it starts: rather no step is known than one after a minute."""
+    (tmp_path / "last.pkl").write_bytes(b"\x80\x02" + b"N" * objects + pickle.dumps({"epoch": 12}, 2)[2:])
+    assert read_step(tmp_path / "last.pkl") == step
+
+
 def test_what_is_cut_off_says_so(tmp_path: Path) -> None:
     """Files of torch, of NumPy and of safetensors, pickles and JSON; of other formats nobody knows."""
     save(tmp_path / "a.pt", iter_num=650)
