@@ -92,6 +92,8 @@ class Runner:
         return 1 if outcome == FAILED else 0
 
     def _work(self) -> str:
+        if self._before.has_succeeded:
+            return self._finish(SUCCEEDED, "")
         while self._may_attempt():
             code = self._attempt()
             self._state = replace(self._state, command=replace(self._state.command, exit_code=code))
@@ -101,6 +103,9 @@ class Runner:
             if self._signals.stop:
                 return self._finish(STOPPED, self._stop_reason())
             if code == 0:
+                # A runner that dies before it has said so must not begin again.
+                self._saved = False
+                self._save()
                 return self._finish(SUCCEEDED, "")
         return self._finish(FAILED, f"{self._failure}, attempt {self._progress()}")
 

@@ -13,7 +13,7 @@ from .errors import RequestError
 from .files import locked, read_json, write_json
 from .layout import Layout
 from .parse import build
-from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, Command
+from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, SUCCEEDED, Command
 
 LOCK_SECONDS = 10.0
 WATCH_IS_DEAD_AFTER = 15.0
@@ -48,6 +48,11 @@ class State:
     def runner_lives(self) -> bool:
         """The runner is at work."""
         return processes.is_same(self.runner, self.runner_identity)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """The command has, and its runner is only about to say so, once it has kept what was left behind."""
+        return self.command.is_live and self.command.exit_code == 0
 
     def turned(self, state: str, *, reason: str = "") -> State:
         """Return this state with the command turned to another one, as of now."""
@@ -96,6 +101,8 @@ def bury(state: State, *, recovers: bool) -> State:
     """
     if state.command.state == STOPPING:
         return state.turned(STOPPED, reason=state.command.reason)
+    if state.has_succeeded:
+        return state.turned(SUCCEEDED)
     if recovers and state.command.attempt <= state.restarts:
         if state.command.state == RESTARTING:
             return state

@@ -51,6 +51,21 @@ def test_what_an_attempt_left_is_kept_before_the_next_one_runs_on_other_code(box
     assert sorted(path.name for path in kept.iterdir()) == ["first.pt", "ready", "second.pt"]
 
 
+def test_a_command_that_has_succeeded_is_not_started_again_while_files_are_kept(box: Box) -> None:
+    """The runner may be killed, or the machine lose its power, in these seconds: training anew would cost hours."""
+    file = box.root / "state.json"
+    box.start("echo ran; for i in $(seq 900); do echo weights > $i.pt; done", restarts=1)
+    # Copying takes long enough for this to be seen.
+    written = wait_for(lambda: found if (found := json.loads(file.read_text()))["command"]["exit_code"] == 0 else None)
+    assert written["command"]["state"] == "running"
+    box.await_state("succeeded")
+    file.write_text(json.dumps(written))
+    assert box.command()["state"] == "succeeded"
+    box.begin("run").wait()
+    assert json.loads(file.read_text())["command"]["state"] == "succeeded"
+    assert box.log().count(" ran\n") == 1
+
+
 class Machine:
     """A machine with code on it, whose command has run."""
 
