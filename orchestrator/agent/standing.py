@@ -163,7 +163,8 @@ def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str]:
 
 def _differ_in_several(one: str, other: str) -> bool:
     """Say whether names of a series have more than one number that differs, as those with a date or a score have."""
-    return sum(first != second for first, second in zip(_DIGITS.findall(one), _DIGITS.findall(other), strict=True)) > 1
+    numbers = zip(_DIGITS.findall(one), _DIGITS.findall(other), strict=True)
+    return len([None for first, second in numbers if first != second]) > 1
 
 
 def _lacks_files(folder: Path, each: Standing, all_of_them: list[Standing]) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,12 @@ def test_what_is_kept_apart_is_fetched_once(machine: Machine, monkeypatch: pytes
     machine.ship([machine.file(path, b"weights") for path in paths])
     fetched: list[str] = []
     get = FolderStore.get
-    monkeypatch.setattr(FolderStore, "get", lambda store, key: fetched.append(key) or get(store, key))
+
+    def count(store: FolderStore, key: str) -> Iterator[bytes]:
+        fetched.append(key)
+        return get(store, key)
+
+    monkeypatch.setattr(FolderStore, "get", count)
     machine.restore()
     assert machine.results() == dict.fromkeys(paths, b"weights")
     assert len(fetched) == 1

@@ -21,6 +21,7 @@ from orchestrator.agent.resuming import prepare_attempt
 from orchestrator.agent.runlog import RunLog
 from orchestrator.agent.shipping import Shipper
 from orchestrator.agent.signals import Signals
+from orchestrator.agent.standing import Standing, find_standing
 from orchestrator.agent.store import FolderStore
 from orchestrator.agent.wire import Command, MachineConfig, RunConfig
 from tests.agent.box import Box, wait_for
@@ -323,8 +324,8 @@ def test_what_the_store_has_is_no_help_where_that_is_cut_off_too(tmp_path: Path)
 
 
 def make_machine(layout: Layout, store: Path) -> MachineConfig:
-    known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(layout.root)}
-    return MachineConfig(**known, created=1.0, deadline=2.0, usd_per_hour="0", store_url=store.as_uri())
+    names = ("digits-1a2b-m1", "digits-1a2b", "local", str(layout.root))
+    return MachineConfig(*names, 1.0, 2.0, "0", store_url=store.as_uri())
 
 
 def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
@@ -338,7 +339,12 @@ def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
     config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
     synced: set[int] = set()
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.add(os.fstat(file).st_ino), sync(file)))
+
+    def note(file: int) -> None:
+        synced.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
     found = prepare_attempt(layout, make_machine(layout, tmp_path / "store"), config, lambda _: None, Signals())
     note_attempt(layout, found)
     kept = layout.kept / "ckpt.pt"
@@ -352,8 +358,12 @@ def test_what_nobody_could_judge_is_read_once(tmp_path: Path, monkeypatch: pytes
     had = {"name": "ckpt.h5", "bytes": 100, "written": 1.0, "step": None, "kind": ""}
     write_json(layout.note("attempt"), {"began": 2.0, "had": [had]})
     read: list[str] = []
-    find = anew.find_standing
-    monkeypatch.setattr(anew, "find_standing", lambda path: read.append(path.name) or find(path))
+
+    def count(path: Path) -> Standing | None:
+        read.append(path.name)
+        return find_standing(path)
+
+    monkeypatch.setattr(anew, "find_standing", count)
     beginnings = anew.Beginnings(layout, RunLog(layout.log_file))
     for text in ("1" * 100, "2" * 100, "3" * 40):
         (layout.checkpoints / "ckpt.h5").write_text(text)

@@ -79,8 +79,7 @@ class Results:
         self.layout = Layout(folder / "machine")
         self.layout.prepare()
         self._store = FolderStore(folder / "store")
-        known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(self.layout.root)}
-        machine = MachineConfig(**known, created=1.0, deadline=2.0, usd_per_hour="0")
+        machine = MachineConfig("digits-1a2b-m1", "digits-1a2b", "local", str(self.layout.root), 1.0, 2.0, "0")
         self._shipper = Shipper(self.layout, machine, self._store)
 
     def write(self, path: str, content: bytes) -> None:
