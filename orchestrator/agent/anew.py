@@ -75,6 +75,7 @@ def _before(attempt: Attempt, each: Standing) -> Standing | None:
 
 
 def _compare(first: Standing, before: Standing) -> str:
-    if first.step is not None and before.step is not None and first.kind == before.kind:
+    steps = (first.step, before.step) if first.kind == before.kind else (None, None)
+    if steps[0] is not None and steps[1] is not None and steps[0] < steps[1]:
         return f"its first checkpoint, {first.name}, is of step {first.step}; there was one of step {before.step}"
     return f"its first checkpoint, {first.name}, has {first.bytes:,} bytes; the last one had {before.bytes:,}"

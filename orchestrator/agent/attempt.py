@@ -116,7 +116,7 @@ def parse_attempt(raw: dict[str, Any]) -> Attempt:
 def _parse_standing(row: Any) -> Standing | None:
     match row:
         case {"name": str(name), "bytes": int(size), "written": int() | float() as written, "kind": str(kind)}:
-            step = row.get("step")
-            return Standing(name[:255], size, written, step if isinstance(step, int) else None, kind)
+            step, epoch = (each if isinstance(each := row.get(key), int) else None for key in ("step", "epoch"))
+            return Standing(name[:255], size, written, step, kind, epoch)
         case _:
             return None

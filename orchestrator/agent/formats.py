@@ -53,22 +53,22 @@ def is_whole(path: Path) -> bool | None:
     return None
 
 
-def read_step(path: Path) -> int | None:
-    """Return the step that a file says it is from; None where it says none, or can't be read."""
+def read_counts(path: Path) -> dict[str, int]:
+    """Return what a file says of how far it is, what counts most first; empty where it says nothing."""
     try:
         with path.open("rb") as stream:
             begins = stream.read(16)
         if begins.startswith(b"PK\x03\x04"):
-            return _first(_list_numbers(_read_torch(path)))
+            return _pick(_list_numbers(_read_torch(path)))
         if path.suffix == ".safetensors":
-            return _first(_safetensors_header(path, begins).get("__metadata__"))
+            return _pick(_safetensors_header(path, begins).get("__metadata__"))
         if path.stat().st_size > _MOST_BYTES:
-            return None
+            return {}
         if begins[:1] == b"\x80":
-            return _first(_list_numbers(path.read_bytes()))
-        return _first(json.loads(path.read_bytes())) if begins[:1] == b"{" else None
+            return _pick(_list_numbers(path.read_bytes()))
+        return _pick(json.loads(path.read_bytes())) if begins[:1] == b"{" else {}
     except (*_BROKEN, OSError):
-        return None
+        return {}
 
 
 def _is_zip(path: Path) -> bool:
@@ -126,16 +126,17 @@ def _read_torch(path: Path) -> bytes:
     return b""
 
 
-def _first(numbers: object) -> int | None:
-    """Return the number under the first key that is there."""
+def _pick(numbers: object) -> dict[str, int]:
+    """Return the numbers under the keys that are there."""
     found = numbers if isinstance(numbers, dict) else {}
+    picked = {}
     for key in STEP_KEYS:
         value = found.get(key)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31:
-            return value
-    return None
+            picked[key] = value
+    return picked
 
 
 def _list_numbers(pickled: bytes) -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .formats import is_whole, read_step
+from .formats import is_whole, read_counts
 from .results import is_temporary
 
 _DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?(?!\w)")
@@ -37,6 +37,7 @@ class Standing:
         written: when the last of them was, in Unix seconds.
         step: how far it is; None where that isn't known.
         kind: what `step` counts; empty where it isn't known.
+        epoch: it is said beside a step, which may begin anew with each; None where it isn't.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Standing:
     written: float
     step: int | None = None
     kind: str = ""
+    epoch: int | None = None
 
     @property
     def series(self) -> str:
@@ -64,7 +66,8 @@ class Standing:
             return None
         is_slot = self.kind == "number" and ((other.step or 0) < _SLOTS or _differ_in_several(self.name, other.name))
         if self.step is not None and other.step is not None and self.kind == other.kind and not is_slot:
-            return self.step < other.step
+            is_same_epoch = self.epoch is None or other.epoch is None or self.epoch == other.epoch
+            return self.step < other.step if is_same_epoch else (self.epoch or 0) < (other.epoch or 0)
         return True if self.name == other.name and self.bytes * 2 < other.bytes else None
 
 
@@ -76,13 +79,13 @@ def find_standing(path: Path) -> Standing | None:
         saved = [file for file in files if not is_log(file.name)]
         if not saved:
             return None
-        step, kind = _find_step(path, saved)
+        step, kind, epoch = _find_step(path, saved)
     except OSError:
         return None
     if not kind and all(_TEXT.fullmatch(file.name) and not _SAVED.search(file.name) for file in saved):
         return None
     size, written = sum(each.st_size for each in stats), max(each.st_mtime for each in stats)
-    return Standing(path.name, size, written, step, kind)
+    return Standing(path.name, size, written, step, kind, epoch)
 
 
 def list_files(path: Path) -> list[Path]:
@@ -147,18 +150,21 @@ def furthest(found: Iterable[Standing], most: int = 50) -> list[Standing]:
     return sorted(best.values(), key=order, reverse=True)[:most]
 
 
-def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str]:
-    """Return the step and what it counts: by a word in the name, by the content, else by a bare number in the name."""
+def _find_step(path: Path, files: list[Path]) -> tuple[int | None, str, int | None]:
+    """Return the step, what it counts, and the epoch.
+
+    They are found by a word in the name, by the content, else by a bare number in the name.
+    """
     plain = _DECIMAL.sub("", path.name)
-    for kind, pattern in (("step", _STEP), ("epoch", _EPOCH)):
-        if found := pattern.findall(plain):
-            return int(found[-1]), kind
+    steps, epochs = ([int(number) for number in pattern.findall(plain)] for pattern in (_STEP, _EPOCH))
+    if steps or epochs:
+        return (steps or epochs)[-1], "step" if steps else "epoch", epochs[-1] if epochs else None
     state = path / _STATE
     for file in [state] if state in files else files[:_MOST_READ]:
-        if (step := read_step(file)) is not None:
-            return step, _CONTENT
+        if counts := read_counts(file):
+            return next(iter(counts.values())), _CONTENT, counts.get("epoch")
     numbers = _NUMBER.findall(plain)
-    return (int(numbers[-1]), "number") if numbers else (None, "")
+    return (int(numbers[-1]), "number", None) if numbers else (None, "", None)
 
 
 def _differ_in_several(one: str, other: str) -> bool:

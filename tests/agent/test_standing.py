@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from orchestrator.agent.attempt import parse_attempt
-from orchestrator.agent.formats import is_whole, read_step
+from orchestrator.agent.formats import is_whole, read_counts
 from orchestrator.agent.standing import Standing, find_standing, furthest, list_checkpoints
 
 
@@ -23,6 +23,10 @@ def make(path: Path, content: bytes = b"x" * 100) -> Standing:
     found = find_standing(path)
     assert found is not None
     return found
+
+
+def read_step(path: Path) -> int | None:
+    return next(iter(read_counts(path).values()), None)
 
 
 def save(path: Path, **content: Any) -> None:
@@ -142,8 +146,17 @@ def test_what_is_damaged_has_no_step(tmp_path: Path, content: bytes) -> None:
     assert read_step(tmp_path / "last.pt") is None
 
 
-def standing(name: str, step: int | None, size: int = 1000, kind: str = "content") -> Standing:
-    return Standing(name, size, 0.0, step, kind if step is not None else "")
+def standing(
+    name: str, step: int | None, size: int = 1000, kind: str = "content", epoch: int | None = None
+) -> Standing:
+    return Standing(name, size, 0.0, step, kind if step is not None else "", epoch)
+
+
+def test_epochs_are_found_beside_steps(tmp_path: Path) -> None:
+    """In names and in files."""
+    save(tmp_path / "ckpt.pt", epoch=4, step=100)
+    found = [find_standing(tmp_path / "ckpt.pt"), make(tmp_path / "epoch_4-step_100.bin"), make(tmp_path / "a-7.bin")]
+    assert [each and (each.step, each.epoch) for each in found] == [(100, 4), (100, 4), (7, None)]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +168,10 @@ def standing(name: str, step: int | None, size: int = 1000, kind: str = "content
         (standing("ckpt-50.bin", 50, kind="number"), standing("ckpt-650.bin", 650, kind="number"), True),
         # One of three places that are used in turn.
         (standing("ckpt-0.bin", 0, kind="number"), standing("ckpt-2.bin", 2, kind="number"), None),
+        # Some count steps from the beginning of each epoch.
+        (standing("ckpt.pt", 100, epoch=4), standing("ckpt.pt", 900, epoch=3), False),
+        (standing("ckpt.pt", 950, epoch=0), standing("ckpt.pt", 900, epoch=3), True),
+        (standing("ckpt.pt", 50, epoch=0), standing("ckpt.pt", 650, epoch=0), True),
         # Its name ends with a time of day, or with a score.
         (standing("ckpt-1122-0005.bin", 5, kind="number"), standing("ckpt-1121-1755.bin", 1755, kind="number"), None),
         # The best weights are no later version of the whole state.
