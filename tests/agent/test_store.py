@@ -42,6 +42,18 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place
     assert "checkpoints/step 5/model.pt" in shipped(store)
 
 
+def test_a_command_that_is_started_again_is_at_work_in_the_store_at_once(make_box: MakeBox, store: Place) -> None:
+    """Who finds its machine gone must not take it for stopped; the next copy would be ten minutes away."""
+    box = make_box(store_url=store.url, env=store.env, ship_every=600.0)
+    box.begin("watch")
+    box.start("sleep 1000")
+    box.await_state("running")
+    box.ask("stop")
+    wait_for(lambda: manifest_of(store).get("command", {}).get("state") == "stopped")
+    box.start("sleep 1000")
+    wait_for(lambda: manifest_of(store)["command"]["state"] in ("idle", "setting-up", "running"))
+
+
 def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: MakeBox, store: Place) -> None:
     """Blobs are named by their content, and those that the manifest no longer names are removed."""
     box = make_box(store_url=store.url, env=store.env)
