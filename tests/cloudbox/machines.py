@@ -22,7 +22,7 @@ from tests.cloudbox.seed import Seed
 
 _LOGGER = logging.getLogger(__name__)
 # Unmounting and letting go of disks; what takes longer is stuck.
-_END_TIMEOUT_S = 20.0
+_END_TIMEOUT_S = 60.0
 _ATTEMPTS = 20
 
 
@@ -135,7 +135,7 @@ class Machines:
         status = machine.keeper.wait()
         if status not in {POWERED_OFF, ENDED}:
             # It was killed or it failed: this is all that can be left.
-            remove_groups(group_name(machine.keeper.pid))
+            remove_groups(group_name(self.folder / name))
             remove_folder(self.folder / name)
         if status != POWERED_OFF and not machine.pulled:
             _LOGGER.warning("machine %s ended by itself, status %d: %s", name, status, self.console(name)[-2000:])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -50,7 +49,7 @@ class Keeper:
 
     def keep(self) -> int:
         """Run the machine until it ends by itself or its plug is pulled, and return this process's status."""
-        group = group_name(os.getpid())
+        group = group_name(self._folder)
         try:
             status = self._run(group) if self._has_base() else ENDED
         finally:

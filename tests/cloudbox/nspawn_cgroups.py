@@ -23,7 +23,7 @@ def join_groups(folders: Sequence[Path]) -> None:
         (folder / "cgroup.procs").write_text("0")
 
 
-def remove_groups(name: str, *, timeout: float = 5.0) -> None:
+def remove_groups(name: str, *, timeout: float = 30.0) -> None:
     """Remove the groups and all below; waits for up to `timeout` seconds until the last process has left them."""
     deadline = time.monotonic() + timeout
     for folder in _folders(name):

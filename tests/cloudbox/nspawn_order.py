@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 import sys
@@ -49,9 +50,14 @@ def keeper_argv(folder: Path) -> list[str]:
     return ["unshare", "--mount", "--propagation", "private", *keeper]
 
 
-def group_name(pid: int) -> str:
-    """Return the control group of the machine whose keeper is the process `pid`."""
-    return f"kedge-cloudbox-{pid}"
+def group_prefix(folder: Path) -> str:
+    """Return how the control groups of all machines whose folders lie in `folder` begin, and those of no others."""
+    return f"kedge-cloudbox-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}-"
+
+
+def group_name(folder: Path) -> str:
+    """Return the control group of the machine whose folder this is."""
+    return group_prefix(folder.parent) + folder.name
 
 
 def remove_folder(folder: Path) -> None:

@@ -52,7 +52,7 @@ def little_room(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
                 (group / "cgroup.procs").write_text(str(process.pid))
     else:
         (_GROUPS / "cgroup.subtree_control").write_text("+pids")
-        group = _GROUPS / group_name(keeper.pid)
+        group = _GROUPS / group_name(lab.machines.folder / spec.name)
     (group / "pids.max").write_text(str(int((group / "pids.current").read_text()) + ROOM))
     try:
         yield group

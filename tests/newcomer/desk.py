@@ -109,5 +109,5 @@ def switched_on(folder: Path, *arguments: str, environment: Mapping[str, str] | 
         finally:
             assert process.stdin
             process.stdin.close()
-            process.wait(30)
+            process.wait(60)
             shutil.rmtree(folder)

@@ -8,7 +8,6 @@ has built, and survives its reboots.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ _REBOOT = 133
 def keep(folder: Path, arguments: Sequence[str]) -> None:
     """Run the computer until it powers off or its plug is pulled."""
     upper, work, root = (folder / name for name in ("upper", "work", "root"))
-    group, plug = group_name(os.getpid()), Plug(sys.stdin.fileno())
+    group, plug = group_name(folder), Plug(sys.stdin.fileno())
     _mount("tmpfs", folder, "mode=0711,size=4g")
     for inner in (upper, work, root):
         inner.mkdir()
