@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 SOURCES = ("orchestrator", "templates", "infra")
 KEDGE = "~/venv/bin/python -m orchestrator.cli"
-UNITS = "find ~/.config/systemd -name 'kedge-recover*'"
+UNITS = "test ! -d ~/.config/systemd || find ~/.config/systemd -name 'kedge-recover*'"
 WITHOUT_SYSTEMD = "env -u XDG_RUNTIME_DIR -u DBUS_SESSION_BUS_ADDRESS"
 """What a shell lacks that was opened by `su`, or on a computer without a systemd."""
 
