@@ -151,8 +151,8 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
     if rehearse or asked.args["dry"].value:
         if "dry_run" not in values:
             raise BadRequestError(
-                f"`kedge {command}` can't be rehearsed",
-                why="it has no --dry-run, and would do what it does",
+                f"`kedge {command}` has no --dry-run",
+                why="with this flag it would do the same as without",
                 fix=f"leave the flag out; `kedge help {command}` says what it does",
             )
         values["dry_run"] = True

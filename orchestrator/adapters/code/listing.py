@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import stat
@@ -68,12 +69,20 @@ def _list_git(root: Path) -> list[str]:
     """List a work tree's files; empty where git knows none, as in a folder that an outer repository ignores."""
     repository = find_repository(root)
     if repository is None:
+        if (root / ".gitignore").exists():
+            _say_once("%s isn't in a git repository: its .gitignore doesn't count, a .kedgeignore does", root)
         return []
     try:
         return list(_list_repositories(root, repository))
     except NoGitError:
-        _log.warning("git isn't installed: .gitignore doesn't count in %s", root)
+        _say_once("git isn't installed: .gitignore doesn't count in %s", root)
         return []
+
+
+@functools.cache
+def _say_once(text: str, root: Path) -> None:
+    # A launch lists its code several times.
+    _log.warning(text, root)
 
 
 def _list_repositories(root: Path, outermost: Repository) -> Iterator[str]:

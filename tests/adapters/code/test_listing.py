@@ -95,6 +95,14 @@ def test_a_folder_without_git_is_sent_without_the_usual_litter(tmp_path: Path) -
     assert sorted(list_code(tmp_path / "w")) == [".hidden", "a.py", "p/b.py"]
 
 
+def test_rules_for_git_without_git_are_said_not_to_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that was copied without its repository sends what the repository kept at home."""
+    write(tmp_path / "w", "a.py", "b.bin")
+    (tmp_path / "w" / ".gitignore").write_text("*.bin\n")
+    assert sorted(list_code(tmp_path / "w")) == [".gitignore", "a.py", "b.bin"]
+    assert "its .gitignore doesn't count, a .kedgeignore does" in caplog.text
+
+
 def test_a_folder_that_an_outer_repository_ignores_is_sent_whole(work: Path) -> None:
     """A project inside an ignored folder is no empty project."""
     (work / ".gitignore").write_text("sandbox/\n")
