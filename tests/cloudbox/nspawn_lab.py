@@ -59,7 +59,7 @@ class Keys:
         }
         settings = [f"-o{name}={value}" for name, value in options.items()]
         argv = ["ssh", "-F", "none", *settings, f"kedge@{address}", command]
-        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=120)
         if check and done.returncode != 0:
             raise AssertionError(f"{command}: status {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
