@@ -12,7 +12,7 @@ import errno
 import logging
 import shlex
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 import fabric
@@ -144,10 +144,10 @@ class _Channel:
             self._channel.shutdown_write()
 
     def read_stdout(self) -> bytes:
-        return self._channel.recv(_READ_BYTES)
+        return _read(self._channel.recv)
 
     def read_stderr(self) -> bytes:
-        return self._channel.recv_stderr(_READ_BYTES)
+        return _read(self._channel.recv_stderr)
 
     def wait(self) -> int:
         return self._channel.recv_exit_status()
@@ -158,6 +158,14 @@ class _Channel:
 
     def close(self) -> None:
         self.abort()
+
+
+def _read(receive: Callable[[int], bytes]) -> bytes:
+    # paramiko confirms what it received, and fails where the connection was cut meanwhile; `wait` has no status then.
+    try:
+        return receive(_READ_BYTES)
+    except (EOFError, OSError, paramiko.SSHException):
+        return b""
 
 
 @contextlib.contextmanager
