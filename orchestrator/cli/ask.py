@@ -32,9 +32,9 @@ def can_ask() -> bool:
 
 def is_agreed(question: str) -> bool:
     """Ask on the terminal; whatever isn't a yes is a no."""
-    # Not as input()'s own prompt, which reaches the terminal past standard output.
-    print(f"{question} [y/N] ", end="", flush=True)
     try:
+        # Not as input()'s own prompt, which reaches the terminal past standard output.
+        print(f"{question} [y/N] ", end="", flush=True)
         answer = input()
     except EOFError:
         answer = ""

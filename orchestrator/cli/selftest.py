@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.tasks import task
 
+from orchestrator.cli.signals import waiting_signals
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -105,10 +107,9 @@ class _Screen:
         with suppress(OSError):
             if name == CUT_OFF:
                 self._console.print("Ending the machine; whoever interrupts that leaves it billing.")
-            # Another one each time, and shown only now: one whose start was interrupted can't be stopped.
-            status = self._console.status(f"{name} ...")
-            status.start()
-            self._shown = status
+            with waiting_signals():
+                self._shown = self._console.status(f"{name} ...")
+                self._shown.start()
 
     def ended(self, line: Tried) -> None:
         mark = {"ok": "ok", "failed": "!!"}[line.verdict]
@@ -119,7 +120,7 @@ class _Screen:
     def rest(self) -> None:
         """Show nothing more of what is being done."""
         shown, self._shown = self._shown, None
-        with suppress(OSError):
+        with suppress(OSError), waiting_signals():
             if shown:
                 shown.stop()
 

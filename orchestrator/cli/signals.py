@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STREAMS = (0, 1, 2)
+# The signals that came while `waiting_signals` let them wait; None where nothing makes them wait.
+_waiting: list[int] | None = None
 
 
 class EndedBySignalError(KeyboardInterrupt):
@@ -35,14 +39,35 @@ def end(number: int, _frame: FrameType | None) -> None:
     """Interrupt the command.
 
     Raises:
-        EndedBySignalError: always.
+        EndedBySignalError: always, but within `waiting_signals`, which raises it later.
     """
     # A closed terminal sends SIGHUP, its shell another one, a logout SIGTERM as well, and somebody may close it after
     # Ctrl-C. None of them may cut short what the first one cleans up; only Ctrl-C, pressed again, does.
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _go_on)
     let_go_of_closed_streams()
-    raise EndedBySignalError(number)
+    if _waiting is None or _waiting:  # Ctrl-C, pressed again, waits for nothing
+        raise EndedBySignalError(number)
+    _waiting.append(number)
+
+
+@contextmanager
+def waiting_signals() -> Iterator[None]:
+    """Let these signals wait until the block is left, for what isn't whole when it is interrupted halfway.
+
+    rich's live displays are of this kind: stopped while it starts, one fails with "pop from empty list".
+
+    Raises:
+        EndedBySignalError: one came within the block.
+    """
+    global _waiting  # noqa: PLW0603 - a process has one set of signal handlers
+    came = _waiting = []
+    try:
+        yield
+    finally:
+        _waiting = None
+        if came:
+            raise EndedBySignalError(came[0])
 
 
 def _go_on(_number: int, _frame: FrameType | None) -> None:

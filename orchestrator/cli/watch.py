@@ -14,7 +14,7 @@ from rich.text import Text
 
 from orchestrator.cli.console import print_folded
 from orchestrator.cli.plans import signed
-from orchestrator.cli.signals import end
+from orchestrator.cli.signals import end, waiting_signals
 from orchestrator.cli.standing_line import standing_line
 from orchestrator.core.actions import Action, FollowCommand, sign, title
 from orchestrator.core.job import LaunchSpec
@@ -107,14 +107,15 @@ class Watcher:
 
     def _show(self, live: Progress | None, description: str) -> None:
         """Replace what is drawn at the bottom."""
-        if self._live is not None:
-            self._live.stop()
-            for task in self._live.task_ids:
-                self._live.remove_task(task)
-        self._live = live if self._console.is_terminal else None
-        if self._live is not None:
-            self._live.add_task(description, total=None)
-            self._live.start()
+        with waiting_signals():
+            if self._live is not None:
+                self._live.stop()
+                for task in self._live.task_ids:
+                    self._live.remove_task(task)
+            self._live = live if self._console.is_terminal else None
+            if self._live is not None:
+                self._live.add_task(description, total=None)
+                self._live.start()
 
 
 class _PatientInterrupt:

@@ -53,6 +53,11 @@ class Terminal:
         while words not in said:
             said += os.read(self._master, 4096).decode(errors="replace")
 
+    def await_question(self) -> None:
+        """Wait until the command reads its answer: `input()` doesn't see a signal just before."""
+        now = Path(f"/proc/{self.process.pid}/syscall")
+        wait_until(lambda: now.read_text().split()[:2] in (["0", "0x0"], ["63", "0x0"]))  # read, on x86 and ARM
+
     def close(self) -> None:
         """Close it, as a window is closed."""
         os.close(self._master)
@@ -123,6 +128,7 @@ def test_ctrl_c_at_a_question_begins_a_line_of_its_own(laptop: Laptop) -> None:
     laptop.write_job(JOB)
     terminal = Terminal(laptop, "launch")
     terminal.read_to("Go ahead? [y/N] ")
+    terminal.await_question()
     terminal.process.send_signal(signal.SIGINT)
     terminal.read_to("\r\nRun ")
     assert terminal.wait() == 128 + signal.SIGINT
