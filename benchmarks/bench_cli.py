@@ -12,10 +12,10 @@ from pathlib import Path
 
 from benchmarks.laptop import BenchLaptop, bench_laptop
 from benchmarks.rounds import BIN, CHECKOUT, Benchmark, Contender, main, timed
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 
@@ -100,7 +100,7 @@ def record_runs(state: Path) -> None:
         ledger.put_machine(a_machine(spec.run_id, began))
         ledger.note_outcome(spec.run_id, "succeeded", timedelta(minutes=20))
         if number < RUNS - 1:
-            ledger.end_machine(f"{spec.run_id}-m1", began + timedelta(minutes=21))
+            ledger.record_machine_end(f"{spec.run_id}-m1", began + timedelta(minutes=21))
             ledger.end_run(spec.run_id, began + timedelta(minutes=21))
     ledger.close()
 

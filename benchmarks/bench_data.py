@@ -20,9 +20,9 @@ from pathlib import Path
 
 from benchmarks.pushing import NAME
 from benchmarks.rounds import BIN, CHECKOUT, Benchmark, Contender, main, timed
-from orchestrator.agent.dataindex import INDEX
-from orchestrator.agent.datasets import pull
-from orchestrator.agent.store import FolderStore
+from orchestrator.agent.data.index import INDEX
+from orchestrator.agent.data.mirror import mirror_data_set
+from orchestrator.agent.s3.store import FolderStore
 
 ROUNDS = 5
 FILES = 2_000
@@ -143,7 +143,7 @@ def verify(bench: Bench, prefix: str) -> None:
     """
     mirror = bench.root / "mirror"
     place = bench.bucket / prefix / NAME
-    pull(FolderStore(place), mirror, pin=hashlib.sha256((place / INDEX).read_bytes()).hexdigest())
+    mirror_data_set(FolderStore(place), mirror, pin=hashlib.sha256((place / INDEX).read_bytes()).hexdigest())
     subprocess.run(["diff", "-rq", "--exclude=.kedge", str(bench.source), str(mirror)], check=True)
 
 

@@ -18,10 +18,10 @@ from benchmarks.corpus import describe_corpus, write_corpus
 from benchmarks.laptop import KEDGE, BenchLaptop, bench_laptop
 from benchmarks.proxy import slow_line
 from benchmarks.rounds import Benchmark, Contender, main, timed
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.remote.options import openssh_argv, openssh_options
-from orchestrator.adapters.remote.places import SshPlaces, answers
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
+from orchestrator.adapters.ssh.options import openssh_argv, openssh_options
+from orchestrator.adapters.ssh.ssh_files import SshFiles, answers
 from orchestrator.core.machine import Machine, SshAddress
 
 ROUNDS = 9
@@ -58,9 +58,9 @@ class Bench:
         return Path(self.machine.root) / "rsync-target"
 
     @property
-    def places(self) -> SshPlaces:
+    def places(self) -> SshFiles:
         """Where kedge keeps its pins and sockets."""
-        return SshPlaces(pins=self.laptop.state / "pins", runtime=self.laptop.runtime / "ssh")
+        return SshFiles(pins=self.laptop.state / "pins", runtime=self.laptop.runtime / "ssh")
 
     def command(self, *words: str) -> float:
         """Time a command."""

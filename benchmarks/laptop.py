@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.rounds import BIN, scratch_folder, timed
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers.local.provider import LocalProvider
 
 KEDGE = str(BIN / "kedge")

@@ -14,38 +14,38 @@ PAGE = ROOT / "docs" / "aws-permissions.md"
 POLICIES = ROOT / "infra" / "aws"
 
 PURPOSES = {
-    "Look": "prices, quotas, images, and what there is of kedge's in each region; none of it changes anything",
-    "FindImages": "the ids of the Deep Learning images, from AWS's public parameters",
-    "FindAccountLevel": "what `bootstrap` has made: its stack, and the role whose tag says in which region it is",
-    "MakeWithRunTag": "machines, their disks and network interfaces, data volumes, snapshots and security groups: only "
-    "with the tag `kedge-run`",
-    "MakeFrom": "what these are made from or in: an image, a snapshot, a subnet, a security group, a VPC, a spot "
-    "request",
-    "TagWhatIsMade": "tags of what is being made, in the same call; not of anything else",
-    "UseDataVolumes": "data volumes, which have the tag `kedge-volume`: attach, copy, note which run uses them",
-    "DeleteOwnVolumes": "deletes volumes that kedge has made (tag `kedge-created`), never others",
-    "OwnMachines": "ends machines, and attaches volumes to them: only machines with the tag `kedge-machine`",
-    "OwnSecurityGroups": "opens port 22 of a run's security group to your address, closes it, deletes the group",
-    "MakeRunRoles": "makes the role of a run, only under the boundary that `bootstrap` has made",
-    "KeepRunRoles": "completes and removes the roles and instance profiles of runs, all under the path /kedge/",
-    "GiveRoleToMachines": "hands a run's role to its machines, and to nothing else",
-    "GiveRoleToSchedules": "hands the role that ends machines to EventBridge Scheduler, and to nothing else",
-    "Deadlines": "the schedule that ends a machine from outside when its deadline is past",
-    "Bucket": "code, checkpoints, results and data sets in the account's own bucket",
-    "FirstSpotMachine": "lets AWS make its own role for spot machines, once in an account",
-    "Doctor": "`kedge doctor` asks IAM which of these permissions are there",
+    "Look": "read prices, quotas, images, and what kedge has in each region; changes nothing",
+    "FindImages": "read the ids of the Deep Learning images from AWS's public parameters",
+    "FindAccountLevel": "find what `bootstrap` made: its stack, and the role whose tag names the region",
+    "MakeWithRunTag": "create machines, their disks and network interfaces, data volumes, snapshots and security "
+    "groups: only with the tag `kedge-run`",
+    "MakeFrom": "use what these are created from or in: an image, a snapshot, a subnet, a security group, a VPC, a "
+    "spot request",
+    "TagWhatIsMade": "tag what is being created, in the same call; nothing else",
+    "UseDataVolumes": "attach and copy data volumes (tag `kedge-volume`), and note which run uses them",
+    "DeleteOwnVolumes": "delete volumes that kedge made (tag `kedge-created`), no others",
+    "OwnMachines": "terminate machines, and attach volumes to them: only machines with the tag `kedge-machine`",
+    "OwnSecurityGroups": "open port 22 of a run's security group to your address, close it, delete the group",
+    "MakeRunRoles": "create a run's role, only with the permissions boundary that `bootstrap` made",
+    "KeepRunRoles": "complete and delete the roles and instance profiles of runs, all under the path /kedge/",
+    "GiveRoleToMachines": "pass a run's role to its machines, and to nothing else",
+    "GiveRoleToSchedules": "pass the role that ends machines to EventBridge Scheduler, and to nothing else",
+    "Deadlines": "create and delete the schedule that ends a machine from outside at its deadline",
+    "Bucket": "read and write code, checkpoints, results and data sets in the account's own bucket",
+    "FirstSpotMachine": "let AWS create its own role for spot machines, once per account",
+    "Doctor": "let `kedge doctor` ask IAM which of these permissions you have",
 }
 """What a statement is for."""
 
 LEFT_OUT = {
     "UseDataVolumes": "no job uses data volumes",
     "DeleteOwnVolumes": "no job uses data volumes",
-    "MakeRunRoles": "all runs have one role (below)",
-    "KeepRunRoles": "all runs have one role (below)",
+    "MakeRunRoles": "all runs share one role (below)",
+    "KeepRunRoles": "all runs share one role (below)",
     "FirstSpotMachine": "the account has used spot machines before, or uses none",
-    "Doctor": "`kedge doctor` may say that it can't tell",
+    "Doctor": "it is fine if `kedge doctor` can't check permissions",
 }
-"""When a statement may be left out."""
+"""When a statement can be left out."""
 
 BOOTSTRAP = {
     "cloudformation:CreateChangeSet": "",
@@ -63,66 +63,75 @@ BOOTSTRAP = {
     "s3:ListBucketVersions": "with `--remove`",
     "budgets:ModifyBudget": "with `--budget-usd`, and with `--remove`",
     "budgets:ViewBudget": "with `--budget-usd`, and with `--remove`",
-    "ec2:DescribeInstances": "with `--remove`, where all runs have one role",
-    "ec2:DescribeRegions": "with `--remove`, where all runs have one role",
+    "ec2:DescribeInstances": "with `--remove`, if all runs share one role",
+    "ec2:DescribeRegions": "with `--remove`, if all runs share one role",
 }
 """What `kedge bootstrap` calls by itself; CloudFormation then makes things with the same person's permissions."""
 
 _HEAD = """\
-# What kedge needs at AWS
+# AWS permissions
 
-Written by `docs/write_permissions.py` from `infra/aws/operator-policy.json` and `infra/aws/power-user-policy.json`. A
-run's whole life is tested with exactly these policies (`tests/cloudbox/test_permissions.py`).
+Which permissions kedge needs at AWS. `docs/write_permissions.py` makes this page from
+`infra/aws/operator-policy.json` and `infra/aws/power-user-policy.json`. Tests go through a run's whole life with
+exactly these policies (`tests/in_cloudbox/aws/test_permissions.py`).
 
 There are two kinds of people:
 
-- an **administrator** runs `kedge bootstrap --provider aws`, once in an account;
+- an **administrator** runs `kedge bootstrap --provider aws`, once per account;
 - **operators** run everything else: offers, launches, teardowns, `kedge reap`.
 
 ## Operators
 
-In a checkout of kedge:
+An administrator gives the policy to a user, here `ada`, in a checkout of kedge:
 
 ```
 aws iam create-policy --policy-name kedge-operator --policy-document file://infra/aws/operator-policy.json
 aws iam attach-user-policy --user-name ada --policy-arn arn:aws:iam::ACCOUNT:policy/kedge-operator
 ```
 
-The policy names no account and no region: narrow `arn:aws:ec2:*:*:` to your regions if you like. Two things to adapt:
+`kedge doctor --provider aws` then checks the permissions. The policy names no account and no region; to limit it to
+some regions, replace `arn:aws:ec2:*:*:` by their ARNs. Two things may need a change:
 
-- `Bucket` allows buckets whose names begin with `kedge-`, as `bootstrap` calls them. After `bootstrap --bucket NAME`,
-  write that name there.
-- New disks are encrypted with the account's default key. Where that isn't `aws/ebs` but a key of your own, the operator
-  also needs `kms:CreateGrant`, `kms:Decrypt`, `kms:DescribeKey`, `kms:GenerateDataKeyWithoutPlainText` and
+- `Bucket` allows buckets whose names begin with `kedge-`, which `bootstrap` chooses. If you ran `bootstrap --bucket
+  NAME`, put that name there.
+- New disks are encrypted with the account's default key. If that is a key of your own instead of `aws/ebs`, the
+  operator also needs `kms:CreateGrant`, `kms:Decrypt`, `kms:DescribeKey`, `kms:GenerateDataKeyWithoutPlainText` and
   `kms:ReEncrypt*` on it.
 
-| statement | what it is for | may be left out where |
+| statement | what it allows | can be left out if |
 |---|---|---|
 """
 
 _POWER = """
-An operator with this policy cannot make a role without the boundary, so that no machine gets more than the objects of
-runs in kedge's bucket; cannot change or end what doesn't carry kedge's tags; and can hand the two roles under /kedge/
-to EC2 and to EventBridge Scheduler only. What is not separated: operators of one account can end each other's machines
-and read each other's results.
+An operator with this policy:
+
+- can create roles only with the permissions boundary, so that no machine gets more than the objects of runs in kedge's
+  bucket;
+- can't change or end anything without kedge's tags;
+- can pass the two roles under /kedge/ only to EC2 and to EventBridge Scheduler.
+
+Operators of one account aren't separated from each other: they can end each other's machines and read each other's
+results.
 
 ## People who may not make roles (PowerUserAccess)
 
-Each run has a role of its own, which gets at that run's objects and at the data sets that its job names. AWS's
-PowerUserAccess can neither make roles nor hand them to machines. For such people an administrator runs
+By default each run has its own role, which can access that run's objects and the data sets that its job names. AWS's
+PowerUserAccess can neither create roles nor pass them to machines. For people with PowerUserAccess an administrator
+runs, once:
 
 ```
 kedge bootstrap --provider aws --run-role
 ```
 
-once, which makes **one role for all runs** (`kedge-runs`), with an instance profile. A launch then takes no writing
-call of IAM. Beside PowerUserAccess a person needs `infra/aws/power-user-policy.json`: to look two roles up, to hand
-them on, and for `kedge doctor` to ask IAM. Or take `operator-policy.json` without `MakeRunRoles` and `KeepRunRoles`.
+This makes **one role for all runs** (`kedge-runs`), with an instance profile. A launch then makes no IAM call that
+changes anything. In addition to PowerUserAccess a person needs `infra/aws/power-user-policy.json`: it allows to look
+up two roles, to pass them on, and `kedge doctor` to ask IAM. `operator-policy.json` without `MakeRunRoles` and
+`KeepRunRoles` works, too.
 
-What is lost: the machines of any run can read, change and delete the checkpoints and results of every other run in the
-bucket, and read every data set there. Each plan says so. They still can't do anything else in the account: the
-boundary holds this role too. The role is no run's own: teardown and `kedge reap` leave it alone, and `kedge bootstrap
---remove` takes it away, with the rest.
+**What you lose:** the machines of any run can read, change and delete the checkpoints and results of every other run
+in the bucket, and read every data set there. Each plan says so. They still can't do anything else in the account,
+because this role has the boundary, too. It belongs to no run: teardown and `kedge reap` leave it alone, and `kedge
+bootstrap --remove` removes it with the rest.
 
 ## The administrator
 
@@ -133,16 +142,17 @@ boundary holds this role too. The role is no run's own: teardown and `kedge reap
 """
 
 _TAIL = """
-CloudFormation then makes, changes and removes what `infra/aws/account.yaml` lists with the same person's permissions:
-a bucket with its policy and settings, the managed policy `kedge-run-boundary`, the role `kedge-scheduler`, and with
-`--run-role` the role and instance profile `kedge-runs`. AdministratorAccess is enough, and so are PowerUserAccess and
-IAMFullAccess together.
+CloudFormation then creates, changes and removes what `infra/aws/account.yaml` lists, with the same person's
+permissions: a bucket with its policy and settings, the managed policy `kedge-run-boundary`, the role
+`kedge-scheduler`, and with `--run-role` the role and instance profile `kedge-runs`. AdministratorAccess is enough; so
+are PowerUserAccess and IAMFullAccess together.
 
 ## Credentials
 
-Whatever the AWS CLI takes: keys, profiles, SSO, roles. A profile that assumes a role with an MFA code asks for it in
-the terminal once an hour: kedge keeps the session where the AWS CLI does (`~/.aws/cli/cache`). Without a terminal it
-says so and ends. `AWS_REGION` goes before `AWS_DEFAULT_REGION`.
+kedge uses the same credentials as the AWS CLI: keys, profiles, SSO, roles. If a profile assumes a role with an MFA
+code, kedge asks for the code in the terminal, at most once an hour, because it keeps the session where the AWS CLI
+does (`~/.aws/cli/cache`). Without a terminal the command fails and says so. `AWS_REGION` takes precedence over
+`AWS_DEFAULT_REGION`.
 """
 
 

@@ -3,7 +3,8 @@
     kedge.txt        what kedge needs on a laptop, and what builds it
     trainer.txt      and what the bundled trainer needs
     tests.txt        and what lints and tests need
-    machine.txt      what the agent installs by itself, on machines that lack it; agent/locked.py says the same
+    docs.txt         kedge.txt, and what builds the site of docs/
+    machine.txt      what the agent installs by itself, on machines that lack it; agent/python/locked.py says the same
     kedge.cdx.json   kedge.txt as a software bill of materials, which the wheel carries
 
 Each file of a package is named by its SHA-256 as the public index has it, and no index is named: whichever one somebody
@@ -24,7 +25,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
-EXTRAS: dict[str, tuple[str, ...]] = {"kedge": (), "trainer": ("trainer",), "tests": ("trainer", "dev")}
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "kedge": (),
+    "trainer": ("trainer",),
+    "tests": ("trainer", "dev"),
+    "docs": ("docs",),
+}
 """Which extras of the project each of these locks has."""
 
 TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
@@ -33,7 +39,7 @@ TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy"
 MACHINE = ("pip", "uv")
 """What the agent installs by itself."""
 
-LOCKED = ROOT / "orchestrator" / "agent" / "locked.py"
+LOCKED = ROOT / "orchestrator" / "agent" / "python" / "locked.py"
 _OLDEST_MACHINE = "3.10"
 """The oldest Python that the agent runs on."""
 
@@ -88,7 +94,7 @@ def describe(name: str, version: str, pins: Iterable[tuple[str, str]]) -> str:
 def render_locked(lock: str) -> str:
     """Write the agent's module: it has no other files than modules."""
     texts = dict(zip((name for name, _ in read_pins(lock)), re.split(r"\n(?=[a-z])", lock.rstrip("\n")), strict=True))
-    lines = ['"""What the agent installs by itself, as pip reads it; `make lock` writes it."""']
+    lines = ['"""The locked versions of pip and uv, as requirements with hashes; `make lock` writes this module."""']
     lines += [f'{name.upper()} = """\\\n{text}\n"""'.replace(" \\\n", " \\\\\n") for name, text in texts.items()]
     return "\n\n".join(lines) + "\n"
 

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import hypothesis
 import pytest
 
-from tests.laptop import TRAIN, Laptop
+from tests.support import box_cache
+from tests.support.laptop import TRAIN, Laptop
 
 if TYPE_CHECKING:
     from tests.agent.aws import Aws
-    from tests.cloudbox.box import Box
+    from tests.cloudbox.aws.box import Box
     from tests.cloudbox.digitalocean.box import DigitalOceanBox
+    from tests.cloudbox.lambdacloud.box import LambdaBox
 
 # A background job of a shell ignores SIGINT, and so does all that it starts: the programs under test must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,6 +31,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # test compiles kedge anew, which is a quarter of what a short command costs.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+pytest_configure = box_cache.pytest_configure
+
+# How long an example takes depends on what else this computer does.
+hypothesis.settings.register_profile("kedge", deadline=None)
+hypothesis.settings.load_profile("kedge")
 
 
 @pytest.fixture
@@ -52,7 +62,7 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """S3 alone, for all tests of a worker."""
-    from tests.cloudbox.strict_moto import serving_moto
+    from tests.cloudbox.aws.strict_moto import serving_moto
 
     with serving_moto() as url:
         yield url
@@ -70,7 +80,7 @@ def aws(moto: str) -> Iterator[Aws]:
 @pytest.fixture(scope="session")
 def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One box without machines for all tests of a worker; needs neither root nor Linux."""
-    from tests.cloudbox.box import start_box
+    from tests.cloudbox.aws.box import start_box
 
     with start_box(tmp_path_factory.mktemp("api"), machines=False) as box:
         yield box
@@ -79,8 +89,8 @@ def api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 @pytest.fixture(scope="session")
 def box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One box with machines for all tests of a worker; what they need is installed where that is possible."""
-    from tests.cloudbox.box import start_box
-    from tests.cloudbox.nspawn_needs import prepare_machines
+    from tests.cloudbox.aws.box import start_box
+    from tests.cloudbox.nspawn.needs import prepare_machines
 
     if reason := prepare_machines():
         pytest.skip(reason)
@@ -116,8 +126,8 @@ def do_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Digital
 @pytest.fixture(scope="session")
 def amd_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
     """One AMD Developer Cloud without machines for all tests of a worker: DigitalOcean's API with other goods."""
+    from tests.cloudbox.digitalocean.account.catalogue import AMD
     from tests.cloudbox.digitalocean.box import start_box
-    from tests.cloudbox.digitalocean.catalogue import AMD
 
     with start_box(tmp_path_factory.mktemp("amd-api"), catalogue=AMD) as amd:
         yield amd
@@ -127,7 +137,7 @@ def amd_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Digita
 def do_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DigitalOceanBox]:
     """One DigitalOcean with machines for all tests of a worker; what they need is installed where that is possible."""
     from tests.cloudbox.digitalocean.box import start_box
-    from tests.cloudbox.nspawn_needs import prepare_machines
+    from tests.cloudbox.nspawn.needs import prepare_machines
 
     if reason := prepare_machines():
         pytest.skip(reason)
@@ -161,3 +171,46 @@ def _fresh(do: DigitalOceanBox) -> Iterator[DigitalOceanBox]:
     broken = do.broken
     do.reset()
     assert not broken, "the box made mistakes"
+
+
+@pytest.fixture(scope="session")
+def lambda_api_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LambdaBox]:
+    """One Lambda Cloud without machines for all tests of a worker; needs neither root nor Linux."""
+    from tests.cloudbox.lambdacloud.box import start_box
+
+    with start_box(tmp_path_factory.mktemp("lambda-api")) as lam:
+        yield lam
+
+
+@pytest.fixture(scope="session")
+def lambda_box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LambdaBox]:
+    """One Lambda Cloud with machines for all tests of a worker; what they need is installed where that is possible."""
+    from tests.cloudbox.lambdacloud.box import start_box
+    from tests.cloudbox.nspawn.needs import prepare_machines
+
+    if reason := prepare_machines():
+        pytest.skip(reason)
+    with start_box(tmp_path_factory.mktemp("lambda-box"), machines=True) as lam:
+        yield lam
+
+
+@pytest.fixture
+def lambda_api(lambda_api_process: LambdaBox) -> Iterator[LambdaBox]:
+    """An account at Lambda in which nothing was ever made."""
+    yield from _fresh_lambda(lambda_api_process)
+
+
+@pytest.fixture
+def lambda_box(lambda_box_process: LambdaBox) -> Iterator[LambdaBox]:
+    """An account at Lambda in which nothing was ever made, whose instances are machines that boot."""
+    yield from _fresh_lambda(lambda_box_process)
+
+
+def _fresh_lambda(lam: LambdaBox) -> Iterator[LambdaBox]:
+    lam.reset()
+    # Programs wait in real time; tests whose clock is the box's set the real figures.
+    lam.settings.hasten()
+    yield lam
+    broken = lam.broken
+    lam.reset()
+    assert not broken, "the box made mistakes, or its client touched what is everybody's"

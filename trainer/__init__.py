@@ -1,1 +1,1 @@
-"""What trains: recipes on CUDA, ROCm and CPU, alone or under torchrun. Never imports the orchestrator."""
+"""The trainer: runs recipes on CUDA, ROCm and CPU, in one process or under torchrun. Never imports the orchestrator."""

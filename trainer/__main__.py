@@ -1,16 +1,16 @@
-"""`python -m trainer`: handlers first, so that a stop during the imports is kept for the first step."""
+"""Entry point of `python -m trainer`: installs signal handlers first, so that a stop during the imports isn't lost."""
 
 import os
 import sys
 
-from trainer.signals import StopFlag
+from trainer.base.signals import StopFlag
 
 if __name__ == "__main__":
     stop = StopFlag()
     stop.install()
+    from trainer.base.hard_exit import hard_exit
     from trainer.cli import main
-    from trainer.leave import leave
 
     exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
     stop.ignore_further()
-    leave(exit_code)
+    hard_exit(exit_code)

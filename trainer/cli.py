@@ -1,4 +1,4 @@
-"""The command line: `python -m trainer RECIPE --set key=value`. Light: torch is imported for a run only."""
+"""The command line: `python -m trainer RECIPE --set key=value`. Imports torch only when something is trained."""
 
 import argparse
 import sys
@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.contract import read_contract
-from trainer.errors import BadRequestError, TrainerError, visible
-from trainer.signals import StopFlag
+from trainer.base.contract import read_contract
+from trainer.base.errors import BadRequestError, TrainerError, visible
+from trainer.base.signals import StopFlag
 
 EXAMPLES = """\
 examples:
@@ -21,7 +21,7 @@ examples:
   python -m trainer find-batch digits
   python -m trainer remap OLD.pth NEW.safetensors
 
-The same command goes on from the newest checkpoint. SIGTERM or Ctrl-C checkpoints and stops; a second
+The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
 Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad request.
 """
 
@@ -29,7 +29,7 @@ Ctrl-C ends at once. Exit codes: 0 finished or stopped as asked, 1 failed, 2 bad
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise BadRequestError(
-            f"the command line is not understood: {message}",
+            f"invalid command line: {message}",
             why=" ".join(self.format_usage().split()),
             fix="see python -m trainer --help",
         )
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
     Args:
         argv: the arguments, without the program's name.
         environ: the environment, for the run contract and torchrun's variables.
-        stop: who was told to stop; its handlers may have been installed before.
+        stop: the stop flag, whose signal handlers may already be installed.
     """
     try:
         if argv[:1] == ["remap"]:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
             return _find(argv[0], build_find_parser(argv[0]).parse_args(argv[1:]), environ, stop)
         return _run(build_parser().parse_args(argv), environ, stop)
     except TrainerError as err:
-        # Every process meets the same bad request; one of them says it.
+        # Every process meets the same bad request; only one prints it.
         if environ.get("RANK", "0") == "0" or err.exit_code == 1:
             sys.stderr.write(f"error: {err}\n")
             sys.stderr.flush()
@@ -82,7 +82,7 @@ def build_find_parser(command: str) -> argparse.ArgumentParser:
         "find-lr": "Find a learning rate: steps with a growing rate until the loss diverges. Draws lr-finder.png.",
         "find-batch": "Find the largest micro-batch that fits on this device.",
     }
-    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what[command]} Nothing is trained for good.")
+    parser = _Parser(prog=f"python -m trainer {command}", description=f"{what[command]} No weights are saved.")
     parser.add_argument("recipe", help="what to train")
     _add_settings(parser)
     if command == "find-lr":
@@ -90,7 +90,7 @@ def build_find_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--highest", type=float, default=1.0, help="the last rate (default: 1)")
         parser.add_argument("--steps", type=int, default=200, help="how many rates (default: 200)")
     else:
-        parser.add_argument("--most", type=int, default=4096, help="samples to try at most (default: 4096)")
+        parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
     return parser
 
 
@@ -103,7 +103,7 @@ def build_remap_parser() -> argparse.ArgumentParser:
     """Describe `remap`."""
     parser = _Parser(
         prog="python -m trainer remap",
-        description="Convert anybody's checkpoint to safetensors under the model's own names. No code in it is run.",
+        description="Convert any trainer's checkpoint to safetensors under the model's own names. Runs no code in it.",
     )
     parser.add_argument(
         "old",
@@ -111,7 +111,7 @@ def build_remap_parser() -> argparse.ArgumentParser:
         help="a file of torch.save (weights, or a dict that holds them), safetensors, or a folder of shards",
     )
     parser.add_argument("new", type=Path, help="the file to write, NAME.safetensors")
-    parser.add_argument("--key", help="where the weights lie in OLD, as KEY/KEY (default: the usual places)")
+    parser.add_argument("--key", help="where the weights are in OLD, as KEY/KEY (default: the usual places)")
     return parser
 
 
@@ -128,14 +128,14 @@ def _find(command: str, arguments: argparse.Namespace, environ: Mapping[str, str
 
     contract = read_contract(environ, output_dir=arguments.output_dir)
     check_recipe_name(arguments.recipe)
-    stop.release()  # nothing is kept that could be cut in two
-    from trainer.console import Console  # noqa: PLC0415
-    from trainer.finders import find_learning_rate, find_micro_batch  # noqa: PLC0415
-    from trainer.overrides import apply_overrides  # noqa: PLC0415
+    stop.release()  # nothing is saved that an interrupt could cut in two
+    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    from trainer.find.finders import find_learning_rate, find_micro_batch  # noqa: PLC0415
+    from trainer.report.console import Console  # noqa: PLC0415
 
     recipe = load_recipe(arguments.recipe)
     recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
-    say = Console(speaks=contract.rank == 0).say
+    say = Console(enabled=contract.rank == 0).say
     if command == "find-batch":
         find_micro_batch(recipe, contract, say, most=arguments.most)
     else:
@@ -152,15 +152,15 @@ def _run(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFl
         return 0
     if arguments.recipe is None:
         raise BadRequestError(
-            "no recipe is named",
+            "no recipe given",
             why=f"the recipes are: {', '.join(list_recipes())}",
             fix="python -m trainer RECIPE, for example python -m trainer digits",
         )
     contract = read_contract(environ, output_dir=arguments.output_dir, checkpoint_dir=arguments.checkpoint_dir)
     check_recipe_name(arguments.recipe)
-    # From here on seconds pass and torch is loaded: only what trains pays for it.
-    from trainer.engine import run_recipe  # noqa: PLC0415
-    from trainer.overrides import apply_overrides  # noqa: PLC0415
+    # These imports load torch, which takes seconds: only a run pays for them.
+    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    from trainer.run.engine import run_recipe  # noqa: PLC0415
 
     recipe = load_recipe(arguments.recipe)
     recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
+from trainer.base.files import write_atomically
 from trainer.checkpoints.pickled import read_pickled
-from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint
 from trainer.checkpoints.tree import State
-from trainer.files import write_atomically
 
 ROUNDS = 7
 TENSORS, ELEMENTS = 50, 2_500_000
@@ -52,7 +52,7 @@ class Bench:
         """Time how long the loop waits."""
         self.step += 1
         begin = time.perf_counter()
-        saver.save(Snapshot(step=self.step, state=self.state))
+        saver.save(TrainingSnapshot(step=self.step, state=self.state))
         took = time.perf_counter() - begin
         saver.wait()
         return took
@@ -96,7 +96,7 @@ class Bench:
         for _ in range(WRITES):
             self.steps_alone(step)  # a run doesn't write one checkpoint after another
             self.step += 1
-            self.saver.save(Snapshot(step=self.step, state=self.state))
+            self.saver.save(TrainingSnapshot(step=self.step, state=self.state))
             begin = time.perf_counter()
             while self.saver.is_busy:
                 step()

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
 from benchmarks.trainer.loops import BATCH, Points
-from trainer.data import Batch, KeyedSampler, SampleSource, load_batches
+from trainer.base.data import Batch, KeyedSampler, SampleSource, load_batches
 from trainer.recipes.digits import ShiftedDigits, load_split
 
 ROUNDS = 7

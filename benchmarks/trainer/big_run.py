@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.config import CheckpointSettings, Settings
-from trainer.contract import read_contract
-from trainer.data import Batch
-from trainer.engine import run_recipe
-from trainer.leave import leave
-from trainer.recipe import Recipe, Workload
-from trainer.signals import StopFlag
+from trainer.base.config import CheckpointSettings, Settings
+from trainer.base.contract import read_contract
+from trainer.base.data import Batch
+from trainer.base.hard_exit import hard_exit
+from trainer.base.recipe import Recipe, Workload
+from trainer.base.signals import StopFlag
+from trainer.run.engine import run_recipe
 
 # Shape legend: B batch, C features.
 WIDTH, LAYERS = 3228, 4
@@ -59,5 +59,5 @@ if __name__ == "__main__":
     )
     contract = read_contract(os.environ, output_dir=Path(sys.argv[1]))
     run_recipe("big", Recipe(settings=settings, build=build), contract, flag)
-    leave(0)
+    hard_exit(0)
     flag.ignore_further()

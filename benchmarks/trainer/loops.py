@@ -121,11 +121,11 @@ def kedge_accumulating(laps: Laps) -> None:
 
 
 def _train(laps: Laps, width: int, *, batch_size: int, steps: int, micro_batch: int) -> None:
-    from trainer.config import Settings
-    from trainer.contract import read_contract
-    from trainer.engine import run_recipe
-    from trainer.recipe import Recipe, Workload
-    from trainer.signals import StopFlag
+    from trainer.base.config import Settings
+    from trainer.base.contract import read_contract
+    from trainer.base.recipe import Recipe, Workload
+    from trainer.base.signals import StopFlag
+    from trainer.run.engine import run_recipe
 
     def build(_: Settings) -> Workload:
         return Workload(

@@ -41,7 +41,7 @@ fi
 
 # cloud-init is for the machines that tests boot. On this computer it would run at the next boot, as if that were the
 # first one in a cloud: set passwords and host keys, rename the computer. Where it was before us, it isn't asked for,
-# and stays as it is. The tests' machines are overlays on this computer, in which tests/cloudbox/seed.py hides the file.
+# and stays as it is. The tests' machines are overlays on this computer, in which tests/cloudbox/nspawn/seed.py hides the file.
 if [[ " $* " == *" cloud-init "* ]]; then
 	mkdir -p /etc/cloud
 	echo "made by kedge's set-up: it installed cloud-init for tests alone" >/etc/cloud/cloud-init.disabled

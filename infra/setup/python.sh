@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with kedge and what one of the locks names: python.sh VENV kedge|trainer|tests
+# Makes a virtual environment with kedge and what one of the locks names: python.sh VENV kedge|trainer|tests|docs
 #
 # Started in the checkout. What is installed follows it; with the lock `kedge` it is a copy.
 set -euo pipefail
@@ -55,7 +55,7 @@ install_torch() {
 	fi
 	"${pip[@]}" -c constraints.txt torch
 }
-[ "$lock" = kedge ] || install_torch
+[[ "$lock" = @(kedge|docs) ]] || install_torch
 
 # What builds it has been locked, too.
 source=(.)

@@ -9,6 +9,7 @@ build=${3:-$(torch_build)}
 
 # Measured on Debian 12, x86-64, in MB: the environment in the end, what pip unpacks meanwhile, what it downloads.
 case $lock-$build in
+docs-*) target=300 temporary=200 download=90 minutes="less than a minute" ;;
 kedge-*) target=300 temporary=200 download=80 minutes="less than a minute" ;;
 trainer-cpu) target=1500 temporary=500 download=400 minutes="about a minute" ;;
 tests-cpu) target=2600 temporary=700 download=600 minutes="about two minutes" ;;

@@ -1,1 +1,1 @@
-"""The outside: settings, job files, templates, ledger, SSH, object store, clock and providers."""
+"""Everything that touches the world: settings, job files, ledger, SSH, object stores, clouds and this computer."""

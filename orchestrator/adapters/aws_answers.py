@@ -1,7 +1,7 @@
-"""Answers that aren't AWS's: a captive portal's page, half a document, or one that lacks what AWS always tells.
+"""Refuses answers that can't be AWS's: a captive portal's page, half a document, a document with fields missing.
 
-The SDK takes whatever comes for an answer. It raises errors of its parser's that no caller expects, or hands over less
-than its own description of the service promises. All of its sessions get a parser that says so in one way.
+The SDK accepts anything as an answer. Then its parser raises errors that no caller expects, or returns less than the
+SDK's own description of the service promises. All sessions get a parser that raises UnreadableAnswerError instead.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError, ResponseParserFactory
 from botocore.session import Session
 
-from orchestrator.core.decoding import clip
 from orchestrator.core.errors import KedgeError
+from orchestrator.core.protocol.decoding import clip
 
-_WHAT = "what came isn't an answer of AWS's"
+_WHAT = "the answer isn't from AWS"
 _FIX = "look whether a proxy, or a network that wants a login, answers in its place; then run the command again"
 _PAGES = (b"<!doctype html", b"<html")
 _OF_JSON = frozenset({"json", "rest-json"})
@@ -27,14 +27,14 @@ _SCALARS: dict[str, type | tuple[type, ...]] = {
     "float": (int, float),
     "double": (int, float),
 }
-# What the SDK's parsers let through on documents of other shapes than they expect.
+# What the SDK's parsers raise on documents of an unexpected shape.
 _LET_THROUGH = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 class UnreadableAnswerError(KedgeError, BotoCoreError, ResponseParserError):
-    """Nobody knows what the answer says, and so whether the request had its effect.
+    """The answer is unreadable, so it is unknown whether the request had its effect.
 
-    It is an error of the SDK's too, so that whoever handles those handles this one, and says what couldn't be done.
+    It is also an SDK error, so that code that handles those handles this one too, and names what couldn't be done.
     """
 
     def __init__(self, why: str) -> None:
@@ -43,13 +43,13 @@ class UnreadableAnswerError(KedgeError, BotoCoreError, ResponseParserError):
 
 
 def check_answers(session: Session) -> None:
-    """Have the clients that a session makes from now on refuse what isn't an answer."""
+    """Make all clients that this session creates from now on refuse unreadable answers."""
     session.register_component("response_parser_factory", _Parsers())
 
 
 class _Parsers(ResponseParserFactory):
     def create_parser(self, protocol_name: str) -> Any:
-        """Return the SDK's parser of a protocol, checked."""
+        """Return the SDK's parser of a protocol, wrapped in the checks."""
         return _Checked(super().create_parser(protocol_name), is_json=protocol_name in _OF_JSON)
 
 
@@ -65,7 +65,7 @@ class _Checked:
         """Parse an answer.
 
         Raises:
-            UnreadableAnswerError: it is none.
+            UnreadableAnswerError: it isn't an answer of AWS's.
         """
         _refuse_page(response, is_json=self._is_json)
         try:
@@ -78,14 +78,14 @@ class _Checked:
 
 
 class _Fields(dict[str, Any]):
-    """A part of an answer; what is missing of it is no mistake of the reader's."""
+    """A mapping in an answer: a missing field is the answer's fault, not a KeyError."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise UnreadableAnswerError(f"it lacks {name!r}")
 
 
 class _Items(list[Any]):
-    """A list in an answer."""
+    """A list in an answer: a missing item is the answer's fault, not an IndexError."""
 
     def __getitem__(self, at: Any) -> Any:
         try:
@@ -103,17 +103,17 @@ def _guarded(value: Any) -> Any:
 
 
 def _refuse_page(response: dict[str, Any], *, is_json: bool) -> None:
-    """Refuse a page for people: an empty list in the place of one would say that there are no machines."""
+    """Refuse an HTML page, which the SDK would parse as an empty list: no machines."""
     body = response["body"]
-    if isinstance(body, bytes) and response["status_code"] < 400:  # a refusal may be a page
+    if isinstance(body, bytes) and response["status_code"] < 400:  # an error's body may be a page
         begins = body[:100].lstrip().lower()
-        # The SDK takes what is no JSON for a document without fields.
+        # The SDK takes a body that isn't JSON for a document without fields.
         if begins.startswith(_PAGES) or (is_json and begins and not begins.startswith(b"{")):
             raise UnreadableAnswerError(f"it begins {body[:60]!r}")
 
 
 def _require_kinds(value: Any, shape: Any, where: str) -> None:
-    """Compare values with the SDK's description: its parsers of JSON take a list for a name."""
+    """Compare types with the SDK's description, because its JSON parsers accept a list as a name."""
     if shape is None or value is None:
         return
     kind = shape.type_name

@@ -1,7 +1,7 @@
-"""Translate what the AWS SDK raises into errors that say what, why and how to fix it.
+"""Translates the AWS SDK's errors into kedge's, which say what failed, why, and how to fix it.
 
-Only what any call can meet is here: credentials, permission, the network, throttling. What a code means for one
-call alone (no capacity, a quota) is decided by the module that makes the call.
+Only errors that any call can meet are here: credentials, permissions, the network, throttling. What a code means for
+one call alone (no capacity, a quota) is decided by the module that makes the call.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ REFUSED = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""Codes that speak of credentials which nobody accepts."""
+"""Error codes for credentials that AWS doesn't accept."""
 
-# A HEAD has no body: its code is the status.
+# The answer to a HEAD has no body: its code is the status.
 FORBIDDEN = frozenset({"403", "AccessDenied", "AccessDeniedException", "UnauthorizedAccess", "UnauthorizedOperation"})
-"""Codes that speak of a missing permission, or of one that somebody has taken away."""
+"""Error codes for a permission that is missing or has been revoked."""
 
 SCP = "service control policy"
-"""What a message names where an organization has denied something."""
+"""What the message names if an organization's policy denies the call."""
 
 _THROTTLED = frozenset({"RequestLimitExceeded", "SlowDown", "Throttling", "ThrottlingException"})
 _NO_CREDENTIALS = (
@@ -62,30 +62,30 @@ _NO_CREDENTIALS = (
 _BAD_REQUESTS: tuple[tuple[type[BotoCoreError] | tuple[type[BotoCoreError], ...], str], ...] = (
     (ProfileNotFound, "see `aws configure list-profiles`, and set AWS_PROFILE to one of them"),
     (InvalidRegionError, "say it as AWS does, for example --region eu-west-1"),
-    # The SDK asks for an MFA code once in a session: the hour for which it is good is over.
-    (RefreshWithMFAUnsupportedError, "run the command again in a terminal: it asks for a new MFA code, and goes on"),
+    # The SDK asks for an MFA code once in a session, and the code's hour is over.
+    (RefreshWithMFAUnsupportedError, "run the command again in a terminal: it asks for a new MFA code, and continues"),
     (_NO_CREDENTIALS, SIGN_IN),
 )
-"""What the user's own configuration lacks, and what to do about it."""
+"""Errors of the user's own configuration, and their fixes."""
 
 
 def code_of(err: ClientError) -> str:
-    """Return the error code that AWS answered, such as `AccessDenied`."""
+    """Return AWS's error code, such as `AccessDenied`."""
     return str(err.response.get("Error", {}).get("Code", ""))
 
 
 def message_of(err: ClientError) -> str:
-    """Return what AWS said about an error, in one line."""
+    """Return AWS's error message, in one line."""
     return " ".join(str(err.response.get("Error", {}).get("Message", "")).split())
 
 
 def is_denied(err: KedgeError) -> bool:
-    """Tell whether an error was made of an answer that speaks of a missing permission."""
+    """Tell whether an error comes from an answer about a missing permission."""
     return isinstance(err.__cause__, ClientError) and code_of(err.__cause__) in FORBIDDEN
 
 
 def translate(err: ClientError | BotoCoreError, what: str) -> KedgeError:
-    """Make one of kedge's errors of one of the SDK's.
+    """Translate an SDK error into one of kedge's.
 
     Args:
         err: what the SDK raised; the caller raises the result `from` it.
@@ -123,7 +123,7 @@ def _translate_failure(err: BotoCoreError, what: str) -> KedgeError:
         if isinstance(err, kinds):
             return BadRequestError(what, why=why, fix=fix)
     if isinstance(err, ConnectionError | HTTPClientError):
-        return UnreachableError(what, why=why, fix="check the network, and that the region is called so")
+        return UnreachableError(what, why=why, fix="check the network, and the region's name")
     return KedgeError(what, why=why)
 
 

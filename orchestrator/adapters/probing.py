@@ -1,4 +1,4 @@
-"""Probes that every cloud's checkup has: this computer's clock, and what is for sale."""
+"""Probes that all clouds' checkups share: this computer's clock, the bucket for results, and what is for sale."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from orchestrator.core.checkup import Verdict
+from orchestrator.core.checkup import ProbeResult, Verdict
 from orchestrator.core.errors import UnreachableError
-from orchestrator.core.units import format_duration, format_usd
+from orchestrator.core.values.units import format_duration, format_usd
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.store.settings import S3Settings
     from orchestrator.core.job import Resources
     from orchestrator.core.ports import Clock, Provider
 
 _ASK_SECONDS = 10
 _REFUSED_AFTER = timedelta(minutes=5)
-"""Signatures of AWS are refused beyond it (fact: aws-signature-age)."""
+"""AWS refuses signatures that are further off (fact: aws-signature-age)."""
 _NOTABLE = timedelta(minutes=1)
 _SET_CLOCK = "set the clock: `sudo timedatectl set-ntp true`"
 
 
-def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> tuple[Verdict, str, str]:
+def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> ProbeResult:
     """Compare this computer's clock with an API's, by the Date header of any answer.
 
     Raises:
-        UnreachableError: nobody answers there.
+        UnreachableError: the API doesn't answer.
     """
     request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - an API's own address
     context = ssl.create_default_context(cafile=ca_file or None)
@@ -44,7 +45,7 @@ def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> tuple[Verdict
             fix="check the network",
         ) from err
     if not said:
-        return Verdict.WARNING, "the API doesn't say what time it is", "compare the clock with another one"
+        return Verdict.WARNING, "the API's answer has no time", "compare the clock with another one"
     ahead = clock.now() - parsedate_to_datetime(said)
     found = f"{format_duration(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the API's"
     if abs(ahead) > _REFUSED_AFTER:
@@ -54,11 +55,25 @@ def look_at_clock(url: str, clock: Clock, *, ca_file: str = "") -> tuple[Verdict
     return Verdict.OK, "right", ""
 
 
-def look_at_offers(provider: Provider, resources: Resources) -> tuple[Verdict, str, str]:
-    """Ask what is for sale and allowed by the quotas.
+def look_at_bucket(settings: S3Settings | None, fix: str) -> ProbeResult:
+    """Read, write and delete in the bucket for results, as a run would; `fix` says how to name one.
 
     Raises:
-        KedgeError: nothing, and the provider says why.
+        KedgeError: it can't be used.
+    """
+    if settings is None:
+        return Verdict.WARNING, "none: results wait on the machine, and end with it at its deadline", fix
+    from orchestrator.adapters.store.s3 import connect_with_keys  # noqa: PLC0415 - both load the SDK
+    from orchestrator.adapters.store.s3_sdk import try_bucket  # noqa: PLC0415
+
+    return Verdict.OK, try_bucket(connect_with_keys(settings)), ""
+
+
+def look_at_offers(provider: Provider, resources: Resources) -> ProbeResult:
+    """Find the first offer that is for sale and within the quotas.
+
+    Raises:
+        KedgeError: the provider can't be asked; the error says why.
     """
     offers = provider.offers(resources)
     if not offers:
@@ -66,5 +81,5 @@ def look_at_offers(provider: Provider, resources: Resources) -> tuple[Verdict, s
     first = offers[0]
     found = f"{first.instance_type} in {first.place}, {format_usd(first.usd_per_hour)}/h ({provider.offers_basis})"
     if not first.live:
-        return Verdict.WARNING, found, "nobody told what is for sale now: this is a snapshot, good for planning only"
+        return Verdict.WARNING, found, "the provider wasn't asked: these are prices of a snapshot, for planning only"
     return Verdict.OK, found, ""

@@ -1,4 +1,4 @@
-"""`python3 -m kedge_agent VERB`, as whatever boots the machine calls it once to install the launchers."""
+"""Entry point of `python3 -m kedge_agent VERB`: called once at boot to install the launchers."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Fetch the agent with the machine's own role, before there is an agent.
+"""Downloads the agent with the machine's own role, before there is an agent.
 
-User-data carries MODULES alone, as `kedge_agent/` in an archive, which is why they are small; root runs, where it
-was unpacked, `python3 -EsS -m kedge_agent.bootstrap ROOT SHA256 USER`: the agent is root's, and the job's user runs it.
+User-data carries only MODULES, as `kedge_agent/` in an archive, which is why they are small. Root runs
+`python3 -EsS -m kedge_agent.bootstrap ROOT SHA256 USER` where it was unpacked; root owns the agent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .s3client import Client, S3Error, parse_place
+from .s3.client import Client, S3Error, parse_s3_url
+from .s3.retry import RetryBudget, retry
 
 _Result = TypeVar("_Result")
 
-MODULES = ("__init__", "bootstrap", "imds", "s3client", "sigv4")
-"""What works with nothing else of the agent beside it."""
+MODULES = ("__init__", "bootstrap", "s3/__init__", "s3/client", "s3/imds", "s3/retry", "s3/sigv4")
+"""The modules that work without the rest of the agent."""
 
 ROLE_SECONDS = 300.0
-"""How long a new role may take to be known everywhere; IAM names no bound, seconds are usual."""
+"""How long a new role may take to be known everywhere; IAM documents no limit, seconds are usual."""
 
 _AGAIN_SECONDS = 2.0
 _FILE_BYTES = 16 << 20
-"""Of a module of the agent's, by far."""
+"""Far more than any module of the agent has."""
 _FAILURES = (
     *(OSError, ValueError, KeyError, EOFError, OverflowError),
     *(zlib.error, tarfile.TarError, subprocess.SubprocessError),
@@ -41,7 +42,7 @@ _FAILURES = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Fetch, verify, unpack and install; say in boot.jsonl, and on failure in the sentinel, how it went."""
+    """Download, verify, unpack and install; report the outcome in boot.jsonl, and a failure in the sentinel."""
     root, sha256, user = Path(argv[0]), argv[1], argv[2]
     began = time.time()
     error = ""
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _become(user: str) -> None:
-    """Leave root's rights behind: what is written next lies where the job can put links."""
+    """Drop root's rights, because the next writes go where the job can put links."""
     if os.geteuid() == 0:
         entry = pwd.getpwnam(user)
         os.initgroups(user, entry.pw_gid)
@@ -70,19 +71,19 @@ def _become(user: str) -> None:
 
 
 def fetch_agent(root: Path, sha256: str) -> None:
-    """Put the agent in place and install it; one that is there already is only installed.
+    """Download the agent if it isn't there yet, and install it.
 
     Raises:
-        OSError: it can't be had, or the disk is full.
-        ValueError: what came isn't what was asked for.
+        OSError: the download fails, or the disk is full.
+        ValueError: its SHA-256 is wrong.
     """
     agent = root / "agent"
-    mark = agent / "sha256"
-    if not mark.exists() or mark.read_text() != sha256:
+    sha256_file = agent / "sha256"
+    if not sha256_file.exists() or sha256_file.read_text() != sha256:
         content = await_role(lambda: _download(root, sha256))
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"the agent in the store isn't {sha256}")
-        # A folder of root's: beside it the job can make links.
+        # In root's own folder, because the job can make links beside it.
         incoming = root / "boot/agent.new"
         shutil.rmtree(incoming, ignore_errors=True)
         _unpack(content, incoming)
@@ -94,24 +95,20 @@ def fetch_agent(root: Path, sha256: str) -> None:
 
 
 def await_role(action: Callable[[], _Result], *, seconds: float = ROLE_SECONDS) -> _Result:
-    """Try until the machine's role has reached it, and S3; what isn't there, isn't there, and is no reason to wait.
+    """Retry until the machine's role works at S3; an object that doesn't exist is not retried.
 
     Raises:
         OSError: time ran out, or S3 has no such object.
     """
-    give_up = time.monotonic() + seconds
-    while True:
-        try:
-            return action()
-        except OSError as err:
-            is_missing = isinstance(err, FileNotFoundError) or (isinstance(err, S3Error) and err.status == 404)
-            if is_missing or time.monotonic() + _AGAIN_SECONDS > give_up:
-                raise
-        time.sleep(_AGAIN_SECONDS)
+    return retry(action, RetryBudget(seconds, lambda err: not _is_missing(err), first=_AGAIN_SECONDS))
+
+
+def _is_missing(err: Exception) -> bool:
+    return isinstance(err, FileNotFoundError) or (isinstance(err, S3Error) and err.status == 404)
 
 
 def _unpack(content: bytes, folder: Path) -> None:
-    """Write an archive's plain files; it holds nothing else, and none that leaves the folder."""
+    """Extract an archive's regular files; refuse anything else, and paths that leave the folder."""
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         for member in tar:
             file = folder / member.name
@@ -124,8 +121,8 @@ def _unpack(content: bytes, folder: Path) -> None:
 
 def _download(root: Path, sha256: str) -> bytes:
     machine: dict[str, Any] = json.loads((root / "machine.json").read_text())
-    place = parse_place(machine["store_url"])
-    client = Client(place, patience=10)
+    place = parse_s3_url(machine["store_url"])
+    client = Client(place, retry_seconds=10)
     try:
         return client.call("GET", f"{place.prefix}/{machine['run']}/agent/{sha256}.tar.gz".lstrip("/")).body
     finally:

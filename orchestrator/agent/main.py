@@ -1,4 +1,4 @@
-"""The agent's command line: a verb, and the module that carries it out, imported when it is asked for."""
+"""The agent's command line: maps each verb to its module, which is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .errors import AgentError
-from .layout import Layout
+from .base.errors import AgentError
+from .base.layout import Layout
 
 
 class Verb(NamedTuple):
@@ -28,27 +28,27 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "install": Verb("install:execute", "write the launchers"),
-    "boot": Verb("boot:execute", "do what boot.json says, and say that the machine is ready"),
-    "burn-in": Verb("burn_in:execute", "check that the GPUs compute and remember what they should", "configure"),
-    "watch": Verb("watch:execute", "be the machine's daemon: heartbeat, samples, shipping, deadline"),
-    "start": Verb("launch:execute", "start the run that standard input describes"),
-    "run": Verb("runner:execute", "run the command to its end, in the foreground"),
-    "stop": Verb("control:stop", "let the command checkpoint and exit", "configure_stop"),
-    "kill": Verb("control:kill", "end the command now"),
-    "notice": Verb("control:notice", "tell the command to checkpoint and go on", "configure_notice"),
-    "report": Verb("report:execute", "print all that is known, as JSON"),
-    "follow": Verb("follow:execute", "print log and reports as they come, as JSON", "configure"),
-    "receive-code": Verb("receive:execute", "put the code in place that standard input holds", "configure"),
-    "pull-code": Verb("pull:execute", "put the code in place that the store holds", "configure"),
-    "fetch-data": Verb("sources.fetching:execute", "fetch the data that the run takes from elsewhere"),
-    "pull-data": Verb("datasets:execute", "mirror a data set from the store", "configure"),
-    "code-hash": Verb("receive:print_hash", "print the content hash of the code in place"),
-    "manifest": Verb("results:execute", "list the results, as JSON"),
-    "attach": Verb("attach:execute", "show the command's terminal"),
-    "cost": Verb("cost:execute", "print time and money since the machine was created"),
-    "rekey": Verb("rekey:execute", "make an SSH host key and print it, or retire the first one", "configure"),
-    "end": Verb("ending:execute", "end the machine now"),
+    "install": Verb("boot.install:execute", "write the launchers"),
+    "boot": Verb("boot.boot:execute", "carry out boot.json, and report when the machine is ready"),
+    "burn-in": Verb("boot.burn_in:execute", "check that the GPUs compute and store data correctly", "configure"),
+    "watch": Verb("watch.watch:execute", "run the machine's daemon: heartbeat, samples, uploads, deadline"),
+    "start": Verb("run.start:execute", "start the run whose configuration is on standard input"),
+    "run": Verb("run.runner:execute", "run the command to its end, in the foreground"),
+    "stop": Verb("run.control:stop", "let the command checkpoint and exit", "configure_stop"),
+    "kill": Verb("run.control:kill", "end the command now"),
+    "notice": Verb("run.control:notice", "ask the command to checkpoint and continue", "configure_notice"),
+    "report": Verb("watch.report:execute", "print the machine's full status, as JSON"),
+    "follow": Verb("watch.follow:execute", "print log and reports as they come, as JSON", "configure"),
+    "receive-code": Verb("code.receive:execute", "install the code from standard input", "configure"),
+    "pull-code": Verb("code.pull:execute", "install the code from the store", "configure"),
+    "fetch-data": Verb("data.sources.fetching:execute", "download the run's data sources"),
+    "pull-data": Verb("data.mirror:execute", "mirror a data set from the store", "configure"),
+    "code-hash": Verb("code.receive:print_hash", "print the content hash of the code in place"),
+    "manifest": Verb("results.listing:execute", "list the results, as JSON"),
+    "attach": Verb("run.attach:execute", "show the command's terminal"),
+    "cost": Verb("watch.cost:execute", "print time and money since the machine was created"),
+    "rekey": Verb("boot.rekey:execute", "make an SSH host key and print it, or retire the first one", "configure"),
+    "end": Verb("watch.end_machine:execute", "end the machine now"),
 }
 
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     root: Path = getattr(arguments, "root", args.root)
     execute: Callable[[Layout, argparse.Namespace], int] = getattr(module, function_name)
     exit_code = _execute(execute, Layout(root.absolute()), arguments)
-    # On its way out the interpreter would look for garbage, while somebody waits for the answer.
+    # Skips the interpreter's garbage collection at exit, because somebody waits for the answer.
     gc.freeze()
     return exit_code
 
@@ -76,7 +76,7 @@ def _parse_verb(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     lines = "\n".join(f"  {name:13} {verb.about}" for name, verb in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="kedge-agent",
-        description="What runs on a machine of kedge's.",
+        description="The part of kedge that runs on a machine.",
         epilog=f"verbs:\n{lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

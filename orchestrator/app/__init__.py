@@ -1,9 +1,15 @@
-"""The composition root and the use cases, by topic like the command line's tasks.
+"""The composition root and the use cases, by topic, like the tasks of the command line.
 
 root.py        the `App`: settings -> adapters -> world; which run a command means
-launching.py   job files and launches (loads pydantic)
-exposure.py    which credentials of the user's a job's folders hold
-acting.py      plans for a run that is there
-syncing.py     code to a machine that is there: quick, so nothing is planned
-looking.py     status and cost: quick, so they load neither pydantic nor jinja2, fabric or an SDK
+world.py       makes the engine's `World` for one provider
+launch/        job files, launches, resumes and recoveries (loads pydantic)
+acting.py      plans for an existing run
+booting.py     waits for a machine that is still booting
+results.py     where results go on this computer, and what was left behind in them
+syncing.py     sends code to an existing machine: quick, because nothing has to be planned
+looking.py     status and cost: quick, because they load neither pydantic, jinja2, fabric nor an SDK
+reaping.py     surveys all providers and ends what runs have left
+checking.py    what `kedge doctor` looks at
+account.py     sets up and removes what kedge needs once in an account
+selftest/      a run's whole life on the cheapest machine, with probes
 """

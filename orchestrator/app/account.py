@@ -1,4 +1,4 @@
-"""Use cases for what kedge needs once in an account: show the changes, make them, take it all away."""
+"""Use cases for the account level: plan, make and remove what kedge needs once in an account."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.providers.aws.account import Account, home_region
-from orchestrator.adapters.providers.aws.account_plan import (
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.host.settings import Settings
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.account.account_resources import cache_name, forget_account
+from orchestrator.adapters.providers.aws.account.level import Account, account_region
+from orchestrator.adapters.providers.aws.account.plan import (
     AccountChange,
     apply_account,
     discard_account,
     plan_account,
 )
+from orchestrator.adapters.providers.aws.account.settings import AccountSettings
 from orchestrator.adapters.providers.aws.account_removal import AccountRemoval, plan_removal, remove_account
-from orchestrator.adapters.providers.aws.account_settings import AccountWishes
-from orchestrator.adapters.providers.aws.home import cache_name, forget_account
 from orchestrator.adapters.providers.aws.record import Records
-from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.adapters.resources import resource
-from orchestrator.adapters.settings import Settings
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.units import parse_usd
+from orchestrator.core.values.units import parse_usd
 
 
 class AccountLevel:
-    """The account level of a provider, with the credentials of the user's shell."""
+    """A provider's account level, accessed with the credentials of the user's shell."""
 
     def __init__(self, provider: str, region: str | None, settings: Settings) -> None:
         """Choose an account; nothing is contacted.
 
         Args:
             provider: only `aws` has an account level.
-            region: the region that the shell or the profile says, when left out.
-            settings: the user's environment, and where what launches remember of the account is.
+            region: None means the region of the shell or the profile.
+            settings: the user's environment, and the paths of what launches remember of the account.
 
         Raises:
             BadRequestError: the provider has no account level, or the profile is unknown.
@@ -51,65 +51,65 @@ class AccountLevel:
         self._cache_dir = self._folder / cache_name(settings.environ)
 
     @contextmanager
-    def planned(self, wishes: AccountWishes) -> Iterator[AccountChange]:
-        """Plan the changes; what isn't applied within the block leaves nothing behind.
+    def planned(self, requirements: AccountSettings) -> Iterator[AccountChange]:
+        """Plan the changes; if they aren't applied within the block, nothing is left of the plan.
 
         Raises:
-            BadRequestError: the account level is in another region, or a wish can't be fulfilled.
+            BadRequestError: the account level is in another region, or a requirement can't be met.
             KedgeError: AWS refused.
         """
         template = resource("infra", "aws", "account.yaml").read_text(encoding="utf-8")
-        change = plan_account(self._session, template, wishes, self._clock)
+        change = plan_account(self._session, template, requirements, self._clock)
         try:
             yield change
         finally:
             discard_account(self._session, change)
 
     def apply(self, change: AccountChange) -> Account:
-        """Carry planned changes out.
+        """Apply planned changes.
 
         Raises:
-            KedgeError: AWS refused, or didn't end in time.
+            KedgeError: AWS refused, or didn't finish in time.
         """
         account = apply_account(self._session, change, self._clock)
         forget_account(self._cache_dir, self._clock)
         return account
 
     def plan_removal(self) -> AccountRemoval | None:
-        """Look at what would go; None when there is nothing.
+        """List what a removal would remove; None if there is nothing.
 
         Raises:
             BadRequestError: the account level is in another region.
             ConflictError: runs need it.
         """
-        home = home_region(self._session)
+        home = account_region(self._session)
         if home and home != self._session.region:
             raise BadRequestError(f"the account level is in {home}", fix=f"say --region {home}")
         return plan_removal(self._session, Records(self._folder).regions())
 
     def remove(self, removal: AccountRemoval, *, delete_data: bool) -> None:
-        """Take it away.
+        """Remove it.
 
         Raises:
-            KedgeError: AWS refused, or didn't end in time.
+            KedgeError: AWS refused, or didn't finish in time.
         """
         remove_account(self._session, removal, self._clock, delete_data=delete_data)
 
 
-def read_wishes(
+def read_requirements(
     *,
     bucket: str | None,
     read_buckets: Sequence[str],
     run_role: bool,
     budget_usd: str | None,
     email: str | None,
-) -> AccountWishes:
-    """Read what the user's flags say.
+) -> AccountSettings:
+    """Parse the user's flags.
 
     Raises:
         BadRequestError: an amount that can't be read.
     """
     budget: Decimal | None = parse_usd(budget_usd) if budget_usd is not None else None
-    # `--read-bucket ""` takes them all away.
+    # `--read-bucket ""` removes them all.
     named = tuple(name for name in read_buckets if name) if read_buckets else None
-    return AccountWishes(bucket=bucket, read_buckets=named, run_role=run_role, budget_usd=budget, budget_email=email)
+    return AccountSettings(bucket=bucket, read_buckets=named, run_role=run_role, budget_usd=budget, budget_email=email)

@@ -1,4 +1,4 @@
-"""Use cases that act on a run that is there: each makes a plan, which `App.apply` carries out."""
+"""Use cases that act on an existing run: each returns a plan, which `App.apply` executes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from orchestrator.core.machine import Machine
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.restart import plan_restart
 from orchestrator.core.planning.teardown import plan_teardown
-from orchestrator.core.units import format_usd
-from orchestrator.engine.observe import observe_run
-from orchestrator.engine.run_config import read_secrets
+from orchestrator.core.values.units import format_usd
+from orchestrator.engine.observing.observe import observe_run
+from orchestrator.engine.steps.run_config import read_secrets
 
 
 def start_plan(app: App, record: RunRecord) -> Plan:
-    """Plan a start of the command on the machine that is there; nothing where it is at work.
+    """Plan a start of the command on the existing machine; nothing if it runs already.
 
     Raises:
-        BadRequestError: the run has no machine, or this shell lacks a variable that the job takes.
+        BadRequestError: the run has no machine, or this shell lacks a variable that the job needs.
     """
-    _take_in_unrecorded(app, record)
+    _record_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     if observed.report is not None and observed.report.command.state.is_live:
         return Plan(run_id=record.run_id, actions=(), notes=("the command is at work already",))
@@ -39,13 +39,13 @@ def start_plan(app: App, record: RunRecord) -> Plan:
 
 
 def restart_plan(app: App, record: RunRecord) -> Plan:
-    """Plan to send the code and to start the command again on it.
+    """Plan to send the code and to restart the command with it.
 
     Raises:
-        BadRequestError: the run has no machine, or this shell lacks a variable that the job takes.
+        BadRequestError: the run has no machine, or this shell lacks a variable that the job needs.
     """
     read_secrets(record.spec.job.from_shell, app.settings.environ)
-    _take_in_unrecorded(app, record)
+    _record_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, offers=False)
     return plan_restart(record.run_id, record.spec.job, observed, send_code=True)
 
@@ -58,7 +58,7 @@ def stop_plan(app: App, record: RunRecord, *, now: bool = False) -> Plan:
 
 
 def stop_notes(machine: Machine) -> tuple[str, ...]:
-    """Say that a machine whose command is stopped goes on billing, and whether powering it off would change that."""
+    """Note that the machine of a stopped command still bills, and whether powering it off would change that."""
     if not machine.usd_per_hour:
         return ()
     entry = PROVIDERS.get(machine.provider)
@@ -72,7 +72,7 @@ def stop_notes(machine: Machine) -> tuple[str, ...]:
 
 
 def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
-    """Plan to bring the job's data to the machine."""
+    """Plan to send the job's data to the machine."""
     machine_id = app.machine(record).id
     mounts = [mount for mount in record.spec.job.data if not mount.is_fetched]
     actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in mounts)
@@ -80,12 +80,12 @@ def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
 
 
 def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
-    """Plan to copy the results home."""
-    _take_in_unrecorded(app, record)
+    """Plan to copy the results to the laptop."""
+    _record_unrecorded(app, record)
     machines = app.ledger.machines(record.run_id)
     if not machines:
         raise BadRequestError(f"run {record.run_id} never had a machine, so there is nothing to fetch")
-    # Not resolved: a link in it is refused.
+    # Not resolved, because a link in it must be refused.
     folder = Path(os.path.abspath(app.settings.cwd / (to or record.spec.results)))  # noqa: PTH100
     require_own_folder(folder, app.settings.cwd)
     require_no_others(folder, {record.spec.results, *_fetched_to(app, record.run_id)})
@@ -96,24 +96,24 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 
 
 def _fetched_to(app: App, run_id: str) -> set[str]:
-    """List where a run's results were copied to: by the ledger, since a folder's own word may be a repository's."""
+    """List where a run's results were copied to, from the ledger: a marker in a folder may come from a repository."""
     fetches = (each for each in app.ledger.intents(run_id) if each.kind == FetchResults.__name__)
     return {msgspec.json.decode(each.payload, type=FetchResults).destination for each in fetches}
 
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
-    """Plan the end of everything that a run has."""
-    destination, notes = _place_at_the_end(app, record) if fetch and record.spec.job.run else (None, ())
+    """Plan the end of everything that the run has."""
+    destination, notes = _results_destination(app, record) if fetch and record.spec.job.run else (None, ())
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     plan = plan_teardown(record.run_id, observed, destination=destination)
     fetches = any(isinstance(action, FetchResults) for action in plan.actions)
     return replace(plan, notes=(*notes, *plan.notes)) if fetches else plan
 
 
-def _place_at_the_end(app: App, record: RunRecord) -> tuple[str, tuple[str, ...]]:
-    """Return where results go before their machine ends, and what there is to say of it.
+def _results_destination(app: App, record: RunRecord) -> tuple[str, tuple[str, ...]]:
+    """Return where results go before their machine ends, and notes about it.
 
-    A link in a repository keeps no machine billing, and loses no results: they come to kedge's own folder instead.
+    A link in a repository must neither keep a machine billing nor lose results: they go to kedge's own folder instead.
     """
     try:
         require_own_folder(Path(record.spec.results), app.settings.cwd)
@@ -123,12 +123,12 @@ def _place_at_the_end(app: App, record: RunRecord) -> tuple[str, tuple[str, ...]
     return record.spec.results, ()
 
 
-def _take_in_unrecorded(app: App, record: RunRecord) -> None:
-    """Take in a machine whose launch was killed before it could write down that there is one."""
+def _record_unrecorded(app: App, record: RunRecord) -> None:
+    """Add a machine to the ledger whose launch was killed before it could record it."""
     if record.stage is RunStage.LIVE and not app.ledger.machines(record.run_id, live_only=True):
-        app.settle(record)
+        app.reconcile(record)
 
 
 def ended_spec(record: RunRecord) -> LaunchSpec:
-    """Return a run's specification once somebody wants its end: no machine is replaced from then on."""
+    """Return the specification of a run that is being ended: from then on, no machine is replaced."""
     return replace(record.spec, recover=False, until=None)

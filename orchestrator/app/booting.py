@@ -1,26 +1,31 @@
-"""The use case of whoever needs a machine that a launch, killed or still at work, has left booting."""
+"""Waits for a run's machine that is still booting, whether its launch is still running or was killed."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from orchestrator.app.root import App
+from orchestrator.adapters.host.retry import poll_until
 from orchestrator.core.errors import ConflictError, UnreachableError
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine
-from orchestrator.engine.boot import BOOT
-from orchestrator.engine.reaching import reach
-from orchestrator.engine.reconcile import reconcile
-from orchestrator.engine.waiting import wait_for
+from orchestrator.engine.observing.reconcile import reconcile
+from orchestrator.engine.steps.boot import BOOT
+from orchestrator.engine.steps.reaching import reach
+
+if TYPE_CHECKING:
+    from orchestrator.app.root import App
 
 _LOOKERS = timedelta(seconds=1)
+_FIRST = timedelta(milliseconds=100)
+_LONGEST = timedelta(seconds=3)
 
 
 def await_machine(app: App, record: RunRecord) -> Machine:
-    """Return a run's machine once it has booted; a launch that is at work on it is left to end that itself.
+    """Return a run's machine once it has booted; if a launch is acting on it, that launch completes the boot.
 
     Raises:
-        UnreachableError: it has none, or none that can be reached.
+        UnreachableError: the run has no machine, or none that can be reached.
     """
     waited: list[str] = []
 
@@ -34,7 +39,7 @@ def await_machine(app: App, record: RunRecord) -> Machine:
                 app.tell(f"another command is at work on run {record.run_id}: waiting for its machine")
             return None
 
-    machine = wait_for(look, BOOT, app.clock)
+    machine = poll_until(look, BOOT, app.clock, first=_FIRST, longest=_LONGEST)
     if machine is None:
         raise _unreachable(record)
     return machine
@@ -44,7 +49,7 @@ def _reach(app: App, record: RunRecord) -> Machine:
     world = app.world(record.spec.provider)
     machines = app.ledger.machines(record.run_id, live_only=True)
     if not machines and record.stage is RunStage.LIVE:
-        # The launch may have died before it could write down what it had made.
+        # The launch may have died before it could record what it had created.
         reconcile(world, record.run_id)
         machines = app.ledger.machines(record.run_id, live_only=True)
     if not machines:

@@ -1,13 +1,13 @@
-"""The use case of `kedge doctor`: look at this computer, or at an account, as a launch will find it."""
+"""The use case of `kedge doctor`: checks this computer, or an account, for what a launch needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.providers import PROVIDERS, look_at_sign_in, open_probes
-from orchestrator.app.launching import read_plain_machine
+from orchestrator.app.launch.launching import read_plain_machine
 from orchestrator.app.root import App
 from orchestrator.app.world import provider_context
 from orchestrator.core.checkup import Check, Probe, run_probe, run_probes
@@ -15,12 +15,12 @@ from orchestrator.core.job import Resources
 
 
 def check_up(app: App, overrides: Overrides) -> tuple[Check, ...]:
-    """Look at a provider; where none is named, at this computer, and whether each account lets it in.
+    """Check a provider; if none is named, check this computer and the sign-in of each account.
 
-    Nothing is made or changed. Accounts that nobody has set up here aren't contacted.
+    Nothing is created or changed. Accounts without credentials on this computer aren't contacted.
 
     Raises:
-        BadRequestError: a wish or the user's settings can't be read, or a provider can't be used at all.
+        BadRequestError: a flag or the user's settings are invalid, or a provider can't be used at all.
     """
     job = read_plain_machine(app, overrides)
     provider = job.resources.provider or "local"
@@ -36,7 +36,7 @@ def _check_sign_ins(app: App) -> Iterator[Check]:
 
 
 def check_provider(app: App, provider: str, resources: Resources) -> tuple[Check, ...]:
-    """Look at one provider.
+    """Check one provider.
 
     Raises:
         BadRequestError: it can't be used at all.

@@ -1,4 +1,4 @@
-"""Use cases that look at runs; nothing but the ledger is changed by them."""
+"""Use cases that look at runs; they change nothing but the ledger."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from orchestrator.adapters.providers import is_here
+from orchestrator.adapters.providers import find_entry, is_here
 from orchestrator.app.root import App
-from orchestrator.core.cost import Rental
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine
-from orchestrator.engine.recorded import RunStatus, recorded_status
+from orchestrator.core.values.cost import Rental
+from orchestrator.engine.observing.recorded import RunStatus, recorded_status
 
 _RECENT = 20
-"""Of how many ended runs results are looked for."""
+"""How many ended runs are searched for unfetched results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:
-    """What a run has cost.
+    """The cost of a run.
 
     Attributes:
-        rehearsed: it ran on the user's own computer, at a price that nobody pays.
+        rehearsed: it ran on the user's own computer, at a fictional price.
     """
 
     record: RunRecord
@@ -33,9 +33,9 @@ class RunCost:
 
 
 def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
-    """Tell how runs are: one, all live ones and those whose results wait, or all that the ledger has."""
+    """Return the status of one run; or of all live ones and those with unfetched results; or of all in the ledger."""
     records = (app.named_run(run),) if run else app.ledger.runs(live_only=not everything)
-    seen = _recorded(app, records) if ledger_only else _observe(app, records)
+    seen = _recorded(app, records) if ledger_only else _with_gaps(app, _observe(app, records))
     return seen if run or everything else (*seen, *_waiting(app, {record.run_id for record in records}))
 
 
@@ -43,28 +43,38 @@ def _recorded(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
     return tuple(recorded_status(app.ledger, record, app.clock.now()) for record in records)
 
 
+def _with_gaps(app: App, seen: tuple[RunStatus, ...]) -> tuple[RunStatus, ...]:
+    """Report machines that need a reaper, and have lost it since their launch."""
+    if not any(find_entry(each.record.spec.provider).needs_reaper for each in seen if each.machines):
+        return seen
+    # Imported when needed: it reads the user's settings.
+    from orchestrator.app.launch.reaper import with_gaps  # noqa: PLC0415
+
+    return with_gaps(app, seen)
+
+
 def _waiting(app: App, shown: Collection[str]) -> tuple[RunStatus, ...]:
-    """List what the newest runs that ended have left in the store, for somebody to fetch."""
+    """List the newest ended runs that have results in the store which nobody has fetched yet."""
     ended = [record for record in app.ledger.runs() if record.stage is RunStage.ENDED][:_RECENT]
     found = _recorded(app, [record for record in ended if record.run_id not in shown])
     return tuple(each for each in found if each.results_wait and app.world(each.record.spec.provider).store)
 
 
 def live_here(app: App) -> tuple[RunRecord, ...]:
-    """List the live runs of this folder's job, newest first, as their providers know them."""
+    """List the live runs of this folder's job, newest first, reconciled with their providers."""
     from orchestrator.core.errors import KedgeError  # noqa: PLC0415 - as in _observe
 
     runs = app.of_this_folder(app.ledger.runs(live_only=True))
     for record in runs:
-        # One that nobody can settle now, such as one that another command is at work on, is live for all that is known.
+        # A run that can't be settled now, for example because another command is acting on it, counts as live.
         with suppress(KedgeError):
-            app.settle(record)
+            app.reconcile(record)
     known = (app.named_run(record.run_id) for record in runs)
     return tuple(record for record in known if record.stage is RunStage.LIVE)
 
 
 def newest_with_results(app: App) -> RunRecord | None:
-    """Return the newest run of this folder's job that has results: on its machine, or in the store."""
+    """Return the newest run of this folder's job that has results on its machine or in the store."""
     return next((record for record in app.of_this_folder(app.ledger.runs()) if _has_results(app, record)), None)
 
 
@@ -75,7 +85,7 @@ def _has_results(app: App, record: RunRecord) -> bool:
 
 
 def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
-    """Add up what runs have cost; machines that ended by themselves are looked for first."""
+    """Add up what runs have cost, after checking for machines that ended by themselves."""
     records = (app.named_run(run),) if run else app.ledger.runs()
     _observe(app, [record for record in records if record.stage is RunStage.LIVE])
     now = app.clock.now()
@@ -90,17 +100,19 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
     )
 
 
-def find_strays(app: App) -> tuple[Machine, ...]:
-    """Ask every provider that was ever used for machines that no live run of the ledger's accounts for."""
-    from orchestrator.engine import reconcile  # noqa: PLC0415 - as in _observe
+def list_unrecorded_machines(app: App) -> tuple[Machine, ...]:
+    """List machines that belong to no live run in the ledger, at every provider that was ever used."""
+    from orchestrator.engine.observing import reconcile  # noqa: PLC0415 - as in _observe
 
-    return tuple(machine for name in app.known_providers() for machine in reconcile.find_strays(app.world(name)))
+    return tuple(
+        machine for name in app.known_providers() for machine in reconcile.find_unrecorded_machines(app.world(name))
+    )
 
 
 def _observe(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
     if not records:
         return ()
-    # Imported when needed: it loads the planner, which costs as much as reading the ledger.
-    from orchestrator.engine.status import observed_statuses  # noqa: PLC0415
+    # Imported when needed: it loads the planner, which takes as long as reading the ledger.
+    from orchestrator.engine.observing.status import observed_statuses  # noqa: PLC0415
 
     return observed_statuses([(app.world(record.spec.provider), record) for record in records])

@@ -1,39 +1,50 @@
-"""The use case that ends what runs have left, at every provider."""
+"""The use case of `kedge reap`: surveys what runs have left at every provider, and ends it."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orchestrator.adapters.providers import PROVIDERS, find_entry
+from orchestrator.adapters.host.timer import REAP, RUN_BY, install_timer, remove_timer, run_once, state_dir_of
+from orchestrator.adapters.providers import PROVIDERS, find_entry, identify_account
+from orchestrator.adapters.reaper import Stamp, forget_stamp, keep_stamp, read_stamp, refuse_to_move
+from orchestrator.adapters.rest.failures import RefusedError
+from orchestrator.app.launch.reaper import rests_on_timer
 from orchestrator.app.root import App
+from orchestrator.app.world import provider_context
 from orchestrator.core.errors import BadRequestError, KedgeError
-from orchestrator.core.reaping import Finding, Reaping
+from orchestrator.core.policy.findings import Finding, Reaping
 from orchestrator.core.sweep import Leftover
 from orchestrator.engine.events import Event, Remark
-from orchestrator.engine.reap import Survey, reap, survey
+from orchestrator.engine.reap import Survey, reap, survey_provider
 
 Say = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """Something that couldn't be looked at.
+    """A provider, or a part of it, that couldn't be queried.
 
     Attributes:
-        matters: something may bill there, of this computer's, or of somebody's who asked for it by name.
-        partly: the rest of the provider was looked at.
+        matters: something may bill there that is this computer's, or that the user has asked about by name.
+        partly: the rest of the provider was queried.
+        no_access: the credentials are missing, or refused.
     """
 
     provider: str
     why: str
     matters: bool
     partly: bool = False
+    no_access: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What there is at all providers that can be looked at."""
+    """The surveys of all providers that could be queried."""
 
     reapings: tuple[Reaping, ...]
     kept: tuple[tuple[str, Leftover], ...]
@@ -46,12 +57,12 @@ class Overview:
 
     @property
     def acts(self) -> tuple[Reaping, ...]:
-        """What can be done something about."""
+        """The reapings that have something to do."""
         return tuple(reaping for reaping in self.reapings if reaping.acts)
 
     @property
     def billing(self) -> tuple[str, ...]:
-        """Name what may bill although no live run accounts for it."""
+        """Describe what may bill although it belongs to no live run."""
         things = (finding.what for finding in self.findings if finding.bills)
         places = (
             f"what could not be seen at {each.provider} ({each.why})"
@@ -64,15 +75,15 @@ class Overview:
 
 
 def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Overview:
-    """Look at every provider that there is, or at those that are named; nothing is changed.
+    """Survey every provider, or those that are named; nothing is changed.
 
     Args:
         app: the composition root.
-        providers: those that must answer; empty for all whose credentials are there.
-        everyone: machines of other computers' runs are to be ended, too, when they are past their deadline.
+        providers: those that must answer; empty for all that have credentials.
+        everyone: also end machines of other computers' runs that are past their deadline.
 
     Raises:
-        BadRequestError: a provider that kedge doesn't know was named.
+        BadRequestError: a named provider is unknown.
     """
     for name in providers:
         find_entry(name)
@@ -94,29 +105,130 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
 
 
 def _look(app: App, provider: str, *, everyone: bool, insist: bool) -> Survey | Unseen:
-    """Look at one provider; one that nobody here has credentials for can't have anything of this computer's."""
+    """Survey one provider; without credentials on this computer, it can't have anything of this computer's.
+
+    Any failure is that provider's alone: what others have goes on billing if nobody looks at it.
+    """
     try:
-        return survey(app.world(provider), everyone=everyone, bills_when_off=find_entry(provider).bills_when_off)
+        return survey_provider(
+            app.world(provider), everyone=everyone, bills_when_off=find_entry(provider).bills_when_off
+        )
     except BadRequestError as err:
-        return Unseen(provider=provider, why=err.why or err.what, matters=insist)
+        return Unseen(provider=provider, why=err.why or err.what, matters=insist, no_access=True)
     except KedgeError as err:
-        return Unseen(provider=provider, why=err.why or err.what, matters=True)
+        return Unseen(provider=provider, why=err.why or err.what, matters=True, no_access=_is_no_access(err))
+    except Exception as err:  # noqa: BLE001 - an answer that nobody foresaw
+        return Unseen(provider=provider, why=_unforeseen(err), matters=True)
 
 
 def reap_all(app: App, reapings: Sequence[Reaping], say: Say) -> tuple[str, ...]:
-    """End what was found, each run by itself: one that can't be ended must not keep others from it.
+    """End what was found, run by run; a run that can't be ended doesn't stop the others.
 
     Returns:
-        What went wrong, one line each.
+        The errors, one line each.
     """
     failures = []
     for reaping in reapings:
         try:
             reap(app.world(reaping.seen.provider), reaping, _remarks(say))
-        except KedgeError as err:
-            failures.append(f"run {reaping.seen.run_id}: {err.what}" + (f": {err.why}" if err.why else ""))
+        except Exception as err:  # noqa: BLE001 - as in `_look`
+            failures.append(f"run {reaping.seen.run_id}: {_describe(err)}")
     app.write_ssh_config()
     return tuple(failures)
+
+
+def _is_no_access(err: KedgeError) -> bool:
+    """Tell whether credentials are missing or refused; a 403 without a code comes from a wall before the API."""
+    if isinstance(err, RefusedError):
+        return err.status in (401, 403) and bool(err.code)
+    return isinstance(err, BadRequestError)
+
+
+def _describe(err: Exception) -> str:
+    """Describe any failure in one line."""
+    if isinstance(err, KedgeError):
+        return f"{err.what}: {err.why}" if err.why else err.what
+    return _unforeseen(err)
+
+
+def _unforeseen(err: Exception) -> str:
+    """Describe a mistake of kedge's own in one line; the log has the rest."""
+    _log.error("unexpected", exc_info=err)
+    return " ".join(f"unexpected {type(err).__name__}: {err}".split())
+
+
+def leave_stamps(app: App, found: Overview, say: Say) -> None:
+    """Note what a round of the timer could look at, which a launch asks for (adapters/reaper); no other command does.
+
+    Only providers that need a reaper are noted. A stamp that can't be left is reported: its lack costs a launch, not
+    the round.
+    """
+    if app.settings.environ.get(RUN_BY) != REAP.name:
+        return
+    for name in _reaped():
+        unseen = next((each for each in found.unseen if each.provider == name), None)
+        try:
+            keep_stamp(app.settings.state_dir, _stamp(app, name, unseen))
+        except Exception as err:  # noqa: BLE001 - as in `_look`
+            say(f"! this round leaves no stamp of {name}, so launches there will be refused: {_describe(err)}")
+
+
+def _stamp(app: App, provider: str, unseen: Unseen | None) -> Stamp:
+    stamp = Stamp(provider=provider, at=app.clock.now(), python=sys.executable)
+    if unseen is not None:
+        return replace(stamp, problem=unseen.why, no_access=unseen.no_access)
+    try:
+        accounts = identify_account(provider, provider_context(app.settings, app.clock))
+    except KedgeError as err:
+        return replace(stamp, problem=err.why or err.what, no_access=_is_no_access(err))
+    return replace(stamp, accounts=tuple(sorted(accounts)))
+
+
+def install_reaper(app: App) -> str:
+    """Install the timer of `kedge reap`, run its first round, and describe both.
+
+    Raises:
+        BadRequestError: the timer looks after the runs of another state folder.
+        KedgeError: there is no systemd that takes units of the user's.
+    """
+    refuse_to_move(app.settings.environ, app.settings.state_dir)
+    said = [install_timer(app.settings, REAP)]
+    # Only now: without a systemd that takes units, nothing has changed.
+    for name in _reaped():
+        forget_stamp(app.settings.state_dir, name)
+    if problem := run_once(REAP):
+        said.append(problem)
+    for name in _reaped():
+        sign_in = find_entry(name).sign_in
+        if sign_in is None or not sign_in.may_be_there(app.settings.environ):
+            continue
+        stamp = read_stamp(app.settings.state_dir, name)
+        problem = stamp.problem if stamp else f"`journalctl --user -u {REAP.name}` says why"
+        said.append(f"! Its first round could not look at {name}: {problem}" if problem else f"It looks after {name}.")
+    return "\n".join(said)
+
+
+def remove_reaper(app: App) -> str:
+    """Remove the timer, and name what it looked after until now.
+
+    Raises:
+        BadRequestError: the user's settings can't be read; the timer is still there.
+        KedgeError: the files are gone, but there is no systemd that could be told to stop it.
+    """
+    place = state_dir_of(app.settings.environ, REAP)
+    live = (run for run in app.ledger.runs(live_only=True) if rests_on_timer(app, run.spec))
+    left = [run.run_id for run in live if app.ledger.machines(run.run_id, live_only=True)]
+    said = [remove_timer(app.settings, REAP)]
+    if place not in (None, app.settings.state_dir):
+        said.append(f"! It looked after the runs in {place}: nothing ends what is forgotten of them.")
+    if left:
+        said.append(f"! Nobody but you ends the bill of {', '.join(left)} now: `kedge teardown`, or `kedge reap`.")
+    return "\n".join(said)
+
+
+def _reaped() -> tuple[str, ...]:
+    """List the providers where nothing but `kedge reap` ends a forgotten machine's bill."""
+    return tuple(name for name, entry in PROVIDERS.items() if entry.needs_reaper)
 
 
 def _remarks(say: Say) -> Callable[[Event], None]:

@@ -1,15 +1,15 @@
-"""Where results go on the laptop: into the user's project, whose other files a stranger may have written."""
+"""Chooses and checks the folder of results on the laptop: strangers may have written to the project around it."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 from pathlib import Path
 
-from orchestrator.adapters.files import read_small, require_no_link, write_atomically
-from orchestrator.adapters.homes import MARK, RESULTS
-from orchestrator.core.decoding import ANSWER_BYTES
+from orchestrator.adapters.host.files import read_small, require_no_link, write_atomically
+from orchestrator.adapters.incoming.results_folders import RESULTS, RESULTS_MARKER
 from orchestrator.core.errors import BadRequestError, NonsenseError
-from orchestrator.core.report import LeftBehind, parse_left_behind
+from orchestrator.core.protocol.decoding import ANSWER_BYTES
+from orchestrator.core.protocol.results import LeftBehind, parse_left_behind
 
 _HIDDEN = ".gitignore"
 _LEFT_BEHIND = "left-behind.json"
@@ -17,15 +17,15 @@ _MARKED = b"Results of kedge's runs: machines have named and written all that li
 
 
 def results_folder(base: Path, run_id: str) -> Path:
-    """Name the folder of a run's results."""
+    """Return the folder of a run's results."""
     return base / RESULTS / run_id
 
 
 def require_own_folder(destination: Path, cwd: Path) -> None:
-    """Refuse a destination that links would lead elsewhere, before anything is rented.
+    """Refuse a destination that links would redirect, before anything is rented.
 
     Raises:
-        BadRequestError: it names the link.
+        BadRequestError: a link redirects it; the error names the link.
     """
     require_no_link(destination, within=_trusted(destination, cwd))
     if _is_usual(destination):
@@ -33,11 +33,11 @@ def require_own_folder(destination: Path, cwd: Path) -> None:
 
 
 def require_no_others(destination: Path, fetched_to: Container[str]) -> None:
-    """Refuse a folder that the user has named and that holds anything but results of the same run.
+    """Refuse a folder that the user has named if it holds anything but results of the same run.
 
     Args:
-        destination: the folder, which need not be there.
-        fetched_to: where the run's results are copied to anyway, or have been before.
+        destination: the folder, which may not exist yet.
+        fetched_to: where the run's results are copied to by default, or were copied before.
 
     Raises:
         BadRequestError: it holds other files.
@@ -53,7 +53,7 @@ def require_no_others(destination: Path, fetched_to: Container[str]) -> None:
 
 
 def prepare_results(destination: Path, cwd: Path) -> None:
-    """Look again, and mark the folder; in the user's repository results are neither committed nor sent with the code.
+    """Check again, and mark the folder: a git repository around it neither commits the results nor sends them as code.
 
     Raises:
         BadRequestError: a link is in the way.
@@ -62,13 +62,13 @@ def prepare_results(destination: Path, cwd: Path) -> None:
     if _is_usual(destination):
         write_atomically(destination.parent / _HIDDEN, b"*\n", mode=0o644)
     else:
-        write_atomically(destination / MARK, _MARKED, mode=0o644)
+        write_atomically(destination / RESULTS_MARKER, _MARKED, mode=0o644)
 
 
 def read_left_behind(folder: Path) -> LeftBehind | None:
-    """Read what a run's command has left behind, in results that were fetched; None where the machine says nothing.
+    """Read what a run's command wrote outside of its outputs, from fetched results; None if the list isn't there.
 
-    Nothing is told of a list that can't be read: the machine has written it, and the results stand without it.
+    A list that can't be read is ignored: the machine has written it, and the results are valid without it.
     """
     path = folder / _LEFT_BEHIND
     if path.is_symlink():
@@ -84,7 +84,7 @@ def _is_usual(destination: Path) -> bool:
 
 
 def _trusted(destination: Path, cwd: Path) -> Path:
-    """Name the folder that the user stands in, or has named: below it a repository may have put links."""
+    """Return the folder that the user is in, or has named: below it, a repository may have placed links."""
     if _is_usual(destination):
         return destination.parent.parent
     return cwd if destination.is_relative_to(cwd) else destination.parent

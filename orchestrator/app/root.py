@@ -5,39 +5,36 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.jobfile.find import nearest_job
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.host.settings import Settings, read_settings
+from orchestrator.adapters.jobfile.lookup.find import nearest_job
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.adapters.providers import PROVIDERS
-from orchestrator.adapters.resources import resource
-from orchestrator.adapters.settings import Settings, read_settings
 from orchestrator.app.results import prepare_results, results_folder
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.ledger import LOOK_WAIT, RunRecord, RunStage
 from orchestrator.core.machine import Machine, SshAddress
-from orchestrator.core.network import parse_address_range
+from orchestrator.core.values.network import parse_address_range
 
 if TYPE_CHECKING:
-    from orchestrator.adapters.remote.places import SshPlaces
-    from orchestrator.adapters.remote.reopening import ReopeningConnector
+    from orchestrator.adapters.ssh.reopening import ReopeningConnector
+    from orchestrator.adapters.ssh.ssh_files import SshFiles
     from orchestrator.core.plan import Plan
-    from orchestrator.core.ports import Clock, CodeSource, Remote, Stage
+    from orchestrator.core.ports import Clock, Remote
+    from orchestrator.core.transfers import CodeSource, Stage
     from orchestrator.engine.events import Events
-    from orchestrator.engine.performing import Progress
+    from orchestrator.engine.performing import RunProgress
     from orchestrator.engine.world import World
-
-_LOOKERS = timedelta(seconds=5)
-"""How long a command waits for one that only looks, such as `status`, which settles the ledger."""
 
 
 class App:
-    """Everything that a command can ask for."""
+    """Everything that a command can use."""
 
     def __init__(
         self,
@@ -46,12 +43,12 @@ class App:
         ssh_from: str | None = None,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Make one.
+        """Create the root.
 
         Args:
-            settings: of the environment, where none are given.
+            settings: None reads them from the environment.
             ssh_from: who may reach machines over SSH, if the user says so.
-            tell: told what is being waited for.
+            tell: receives remarks about what is being waited for.
         """
         self.tell = tell
         self.settings = settings or read_settings()
@@ -62,32 +59,32 @@ class App:
 
     @cached_property
     def ledger(self) -> SqliteLedger:
-        """The local record."""
+        """The local ledger."""
         return SqliteLedger(self.settings.state_dir, self.clock)
 
     @cached_property
     def connector(self) -> ReopeningConnector:
-        """The way into machines; where one doesn't answer, its provider is asked to let this computer in."""
-        from orchestrator.adapters.remote.connector import SshConnector
-        from orchestrator.adapters.remote.reopening import ReopeningConnector
+        """Connects to machines; if one doesn't answer, asks its provider to open it to this computer."""
+        from orchestrator.adapters.ssh.connector import SshConnector
+        from orchestrator.adapters.ssh.reopening import ReopeningConnector
 
         direct = SshConnector(self.ssh_places, self.clock, environ=self.settings.environ)
         return ReopeningConnector(direct, self._reopen, self.clock)
 
     @property
-    def ssh_places(self) -> SshPlaces:
-        """Where pins and control sockets lie."""
-        from orchestrator.adapters.remote.places import SshPlaces, sockets_folder
+    def ssh_places(self) -> SshFiles:
+        """The files of pinned keys and control sockets."""
+        from orchestrator.adapters.ssh.ssh_files import SshFiles, sockets_folder
 
         usual = Path("~/.ssh/config").expanduser()
-        return SshPlaces(
+        return SshFiles(
             pins=self.settings.state_dir / "pins",
             runtime=sockets_folder(self.settings.runtime_dir),
             user_config=self.settings.ssh_config if self.settings.ssh_config != usual else None,
         )
 
     def world(self, provider: str) -> World:
-        """Put together the ports of one provider's world."""
+        """Make the world of one provider from its ports."""
         from orchestrator.app.world import make_world
 
         if provider not in self._worlds:
@@ -97,11 +94,11 @@ class App:
         return self._worlds[provider]
 
     def choose_run(self, name: str | None, *, live_only: bool = True) -> RunRecord:
-        """Take the named run, or the only live one of this folder's job; never another folder's.
+        """Return the named run, or the only live one of this folder's job; never one of another folder.
 
         Args:
-            name: a run id, or the beginning of one; None to choose.
-            live_only: where none is live, don't take the newest of this folder that ended.
+            name: a run id, or its beginning; None to choose.
+            live_only: if none is live, don't return the newest ended run of this folder.
 
         Raises:
             BadRequestError: there is none, or several.
@@ -116,10 +113,10 @@ class App:
         return _only(candidates, "live run" if live_only else "run", elsewhere=live)
 
     def machine(self, record: RunRecord) -> Machine:
-        """Return the run's machine as the ledger knows it; one that still boots is waited for.
+        """Return the run's machine as the ledger knows it; wait for it if it is still booting.
 
         Raises:
-            UnreachableError: it has none, or none that can be reached.
+            UnreachableError: the run has no machine, or none that can be reached.
         """
         machines = self.ledger.machines(record.run_id, live_only=True)
         if machines and machines[-1].has_booted:
@@ -129,7 +126,7 @@ class App:
         return await_machine(self, record)
 
     def remote(self, machine: Machine) -> Remote:
-        """Open a way into a machine."""
+        """Connect to a machine."""
         return self.connector.connect(machine.require_address())
 
     def let_in(self, record: RunRecord) -> None:
@@ -137,15 +134,15 @@ class App:
         for machine in self.ledger.machines(record.run_id, live_only=True):
             self._reopen_machine(machine)
 
-    def settle(self, record: RunRecord) -> tuple[str, ...]:
-        """Bring the ledger into agreement with the provider before a run is planned again."""
-        from orchestrator.engine.reconcile import reconcile
+    def reconcile(self, record: RunRecord) -> tuple[str, ...]:
+        """Reconcile the run with its provider before it is planned again."""
+        from orchestrator.engine.observing.reconcile import reconcile
 
-        with self.ledger.lock(record.run_id, wait=_LOOKERS):
+        with self.ledger.lock(record.run_id, wait=LOOK_WAIT):
             return reconcile(self.world(record.spec.provider), record.run_id)
 
-    def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> Progress:
-        """Carry out a plan, and keep the SSH configuration up to date."""
+    def apply(self, spec: LaunchSpec, plan: Plan, events: Events) -> RunProgress:
+        """Apply a plan, and update the SSH configuration."""
         from orchestrator.core.actions import AwaitMachine, DestroyMachine, FetchResults
         from orchestrator.engine.apply import apply
 
@@ -155,25 +152,25 @@ class App:
         try:
             return apply(plan, spec, self.world(spec.provider), events)
         finally:
-            # Only then is there another address to write, which costs more than a sync that finds nothing to do.
+            # Only then can the address have changed; writing it takes longer than a sync that finds nothing to do.
             if any(isinstance(action, AwaitMachine | DestroyMachine) for action in plan.actions):
                 self.write_ssh_config()
 
     def end(self, run_id: str) -> tuple[str, ...]:
-        """Close a run in the ledger once nothing of it is left at its provider, and say what was kept.
+        """Close a run in the ledger once nothing of it is left at its provider, and return what was kept.
 
         Raises:
             StillBillingError: something is left.
         """
-        from orchestrator.engine.reconcile import close_run
+        from orchestrator.engine.observing.reconcile import close_run
 
-        with self.ledger.lock(run_id, wait=_LOOKERS):
+        with self.ledger.lock(run_id, wait=LOOK_WAIT):
             return close_run(self.world(self.named_run(run_id).spec.provider), run_id)
 
     def write_ssh_config(self) -> Path:
         """Write the include file that makes plain `ssh <run>` work for every live machine."""
         # Imported when needed: it loads jinja2, which quick commands do without.
-        from orchestrator.adapters.remote.sshconfig import write_ssh_config
+        from orchestrator.adapters.ssh.ssh_config import write_ssh_config
 
         hosts = {
             machine.run_id: machine.address
@@ -185,10 +182,10 @@ class App:
         return path
 
     def named_run(self, name: str) -> RunRecord:
-        """Look a run up by its id or the beginning of it.
+        """Look up a run by its id or the beginning of it.
 
         Raises:
-            BadRequestError: there is none, or several begin so.
+            BadRequestError: there is none, or several match.
         """
         record = self.ledger.run(name)
         if record is not None:
@@ -201,17 +198,17 @@ class App:
             return stray
         raise BadRequestError(
             f"there is no run {name!r}",
-            why=f"did you mean {', '.join(near[:5])}?" if near else "the ledger has none that is called so",
+            why=f"did you mean {', '.join(near[:5])}?" if near else "the ledger has no run with that name",
             fix="list them with `kedge status --all`",
         )
 
     def known_providers(self) -> tuple[str, ...]:
-        """Name the providers that may have machines of ours: others aren't asked, and need no credentials."""
+        """List the providers that may have machines of this computer; others aren't asked, and need no credentials."""
         used = {run.spec.provider for run in self.ledger.runs()}
         return tuple(name for name in PROVIDERS if name in used | {self.settings.provider, "local"})
 
     def adopt(self, name: str) -> RunRecord | None:
-        """Take a run into the ledger of which only machines are left, at a provider; None where there is none."""
+        """Add a run to the ledger that is known only by its machines at a provider; None if there is none."""
         for provider in self.known_providers():
             world = self.world(provider)
             machine = next((m for m in world.provider.machines() if name in (m.id, m.run_id)), None)
@@ -225,7 +222,7 @@ class App:
         return None
 
     def _reopen(self, address: SshAddress) -> bool:
-        """Have the machine at an address opened; one that boots isn't in the ledger with its address yet."""
+        """Have the machine at an address opened; a booting machine's address isn't in the ledger yet."""
         machines = self.ledger.machines(live_only=True)
         there = [machine for machine in machines if machine.address and _same_place(machine.address, address)]
         candidates = there or [machine for machine in machines if machine.address is None]
@@ -233,28 +230,28 @@ class App:
         return any(changed)
 
     def _reopen_machine(self, machine: Machine) -> bool:
-        """Keep to the range that the user gave, for this command or for the run."""
+        """Open a machine to the range that the user gave for this command or for the run."""
         record = self.ledger.run(machine.run_id)
         ssh_from = self.settings.ssh_from or (record.spec.ssh_from if record else "")
         return self.world(machine.provider).provider.reopen(machine.id, ssh_from)
 
     def of_this_folder(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
-        """Return the runs of the nearest job file upward, and those that were launched in this very folder."""
+        """Return the runs of the nearest job file upward, and those that were launched in this folder itself."""
         here = self.settings.cwd
         nearest = str(nearest_job(here) or "")
         return [run for run in runs if run.spec.job.path == nearest != "" or run.spec.folder == str(here)]
 
     def sender(self, record: RunRecord) -> CodeSource | None:
-        """Return the source of a run's code; where machines are sent it directly, no provider is loaded for it."""
+        """Return the source of a run's code; no provider is loaded if machines receive code directly."""
         if PROVIDERS[record.spec.provider].stages:
-            return self.world(record.spec.provider).code(record.spec.job)
+            return self.world(record.spec.provider).code_source(record.spec.job)
         return self.code_source(record.spec.job, None)
 
     def code_source(self, job: Job, stage: Stage | None) -> CodeSource | None:
-        """Return the source of a job's code, which reaches machines through a stage where there is one.
+        """Return the source of a job's code, which goes through a stage if there is one.
 
         Returns:
-            None for a job that sends no code.
+            None for a job without code.
         """
         if job.workdir is None and not job.bundled_trainer:
             return None
@@ -262,16 +259,16 @@ class App:
         state = self.settings.state_dir / "code"
         extras = {"trainer": resource("trainer")} if job.bundled_trainer else {}
         if stage is None:
-            from orchestrator.adapters.code.source import GitCodeSource
+            from orchestrator.adapters.sync.code.source import GitCodeSource
 
             return GitCodeSource(workdir, state=state, clock=self.clock, extras=extras)
-        from orchestrator.adapters.code.bucket import BucketCodeSource
+        from orchestrator.adapters.sync.code.bucket import BucketCodeSource
 
         return BucketCodeSource(workdir, state=state, clock=self.clock, extras=extras, stage=stage)
 
 
 def _same_place(one: SshAddress, other: SshAddress) -> bool:
-    """Tell whether two addresses are one machine's, whose host key may have been replaced in between."""
+    """Tell whether two addresses are the same machine's, although its host key may have been replaced in between."""
     return (one.host, one.port) == (other.host, other.port)
 
 

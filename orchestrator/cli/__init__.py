@@ -1,1 +1,1 @@
-"""The command line: invoke tasks by topic, and how their answers are drawn. Nothing else prints."""
+"""The command line: one invoke task for each command, and the drawing of answers. Only this package prints."""

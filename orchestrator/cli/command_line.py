@@ -1,8 +1,8 @@
-"""Reads a command line: one command, its name or file, its flags, and what follows `--`.
+"""Parses a command line: one command, its name or file, its flags, and what follows `--`.
 
-invoke knows the tasks and parses their flags. The rest of its command line is not taken over: it chains tasks, and its
-own flags (`--echo`, `--warn-only`, `--dry`) are about shell commands, which no task here runs. The worst of them would
-be a rehearsal that isn't one: `--dry` means `--dry-run`, and is refused where a command has none.
+invoke knows the tasks and parses their flags. The rest of its command line isn't used: it chains tasks, and its own
+flags (`--echo`, `--warn-only`, `--dry`) are for shell commands, which no task here runs. A mistaken `--dry` would be
+the worst, so it means `--dry-run` here, and is refused if a command has none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache
 from typing import Any
 
 from invoke.collection import Collection
@@ -22,20 +21,17 @@ from invoke.tasks import Task
 
 from orchestrator.core.errors import BadRequestError
 
-SHORT_FLAGS = {"yes": "y", "dry-run": "n", "follow": "f", "lines": "n"}
-"""What can be written with one letter; the same in every command that has it."""
-
 _REHEARSAL = ("-R", "--dry", "-n", "--dry-run")
 _FINDS_TASKS = ("-r", "--search-root", "-c", "--collection")
-"""With a value: where plain `invoke` has found tasks.py before it handed over."""
+"""Flags of plain `invoke` that take a value: it has used them to find tasks.py."""
 
 
 _PASS_ON = ("exec", "ssh")
-"""They give what follows `--` to others: a command for the machine, options for OpenSSH."""
+"""Commands that pass on what follows `--`: a command for the machine, or options for OpenSSH."""
 
 
 class Want(Enum):
-    """What a command line asks for."""
+    """What a command line asks the program to do."""
 
     RUN = auto()
     HELP = auto()
@@ -52,10 +48,10 @@ _ASKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
-    """What was asked for.
+    """A parsed command line.
 
     Attributes:
-        command: its name; empty where none was given.
+        command: its name; empty if none was given.
         values: keyword arguments of the command's task.
     """
 
@@ -65,15 +61,15 @@ class CommandLine:
 
 
 def read_command_line(words: Sequence[str], tasks: Collection, *, by_invoke: bool = False) -> CommandLine:
-    """Read what stands before a `--`.
+    """Parse the words before a `--`.
 
     Args:
-        words: without the program's name.
-        tasks: the commands that there are.
-        by_invoke: plain `invoke` was given these words, and its flags for finding tasks may be among them.
+        words: the arguments, without the program's name.
+        tasks: the existing commands.
+        by_invoke: the words were given to plain `invoke`, and may contain its flags for finding tasks.
 
     Raises:
-        BadRequestError: something in it means nothing, or can't be meant.
+        BadRequestError: a word is unknown, or not allowed in its place.
     """
     rest = list(words)
     want, rehearse = _read_lead(rest, by_invoke=by_invoke)
@@ -88,7 +84,7 @@ def read_command_line(words: Sequence[str], tasks: Collection, *, by_invoke: boo
 
 
 def _read_lead(rest: list[str], *, by_invoke: bool) -> tuple[Want, bool]:
-    """Take away what stands before the command, and return what it asks for, and whether for a rehearsal."""
+    """Remove the words before the command, and return what they ask for, and whether they ask for a dry run."""
     want, rehearse = Want.RUN, False
     while rest[:1] == ["help"] or (rest and rest[0].startswith("-")):
         word, _, value = rest.pop(0).partition("=")
@@ -105,7 +101,7 @@ def _read_lead(rest: list[str], *, by_invoke: bool) -> tuple[Want, bool]:
 
 
 def require_passing_on(command: str) -> None:
-    """Refuse a `--` that would be overlooked.
+    """Refuse a `--` that would be ignored.
 
     Raises:
         BadRequestError: the command passes nothing on.
@@ -119,18 +115,8 @@ def require_passing_on(command: str) -> None:
 
 
 def flags_of(task: Task[Any], name: str = "") -> ParserContext:
-    """Return a task's flags: in the order of its parameters, with their help."""
-    return ParserContext(name=name or task.name, args=_arguments(task))
-
-
-@cache
-def _arguments(task: Task[Any]) -> tuple[Argument, ...]:
-    """Ask invoke once: it takes the help texts away when it is asked."""
-    arguments = tuple(task.get_arguments())
-    for argument in arguments:
-        if short := SHORT_FLAGS.get(argument.names[0]):
-            argument.names = (argument.names[0], short)
-    return arguments
+    """Return a task's flags as invoke parses them."""
+    return ParserContext(name=name or task.name, args=task.get_arguments())
 
 
 def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: bool) -> CommandLine:
@@ -142,7 +128,7 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
     except ParseError as err:
         raise _explain(str(err), command, context) from err
     except ValueError as err:
-        # Python's own words for it end with the value: the one kind of values that are read here are whole numbers.
+        # Python's own error message ends with the value. Only whole numbers are converted here.
         value = str(err).rpartition(": ")[2]
         raise BadRequestError(f"{value} is not a whole number", fix=_see(command)) from err
     if asked.args["help"].value:
@@ -160,12 +146,12 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
 
 
 def name_positional(words: Sequence[str], context: ParserContext, tasks: Collection) -> list[str]:
-    """Turn `status RUN --json` into `status --run RUN --json`.
+    """Rewrite `status RUN --json` as `status --run RUN --json`.
 
-    invoke has no optional positional arguments: a word that no flag takes belongs to the command's first argument.
+    invoke has no optional positional arguments: a word that no flag takes becomes the command's first argument.
 
     Raises:
-        BadRequestError: the command takes no such word, or no second one; or it is a command, as if several could be
+        BadRequestError: the command takes no such word, or no second one; or the word is another command.
             given at once.
     """
     named: list[str] = []
@@ -185,7 +171,7 @@ def name_positional(words: Sequence[str], context: ParserContext, tasks: Collect
 
 
 def _wants_value(word: str, context: ParserContext) -> bool:
-    # Letters may stand together, as in `logs -fn 5`: the last one takes the value.
+    # Letters can be combined, as in `logs -fn 5`: the last one takes the value.
     flag = word if word.startswith("--") else f"-{word[-1]}"
     return flag in context.flags and bool(context.flags[flag].takes_value)
 
@@ -221,7 +207,7 @@ def _unknown_flag(word: str, *, by_invoke: bool) -> BadRequestError:
 
 
 def _explain(said: str, command: str, context: ParserContext) -> BadRequestError:
-    """Say what was not understood, and what comes nearest."""
+    """Translate invoke's error, with the nearest known flag."""
     word = said.split("'")[1] if said.count("'") >= 2 else ""
     if "No idea what" in said and not word.startswith("-"):
         what = f"`kedge {command}` does not know what {word!r} is for"

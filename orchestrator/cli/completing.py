@@ -1,38 +1,31 @@
-"""Answers a shell that completes a word: `kedge __complete WORD... WORD`, the last one being completed.
+"""Answers a shell's request for completion: `kedge __complete WORD... WORD`, to complete the last word.
 
-The answer's first line says what there is: `words`, of which a line each follows, as NAME<tab>DESCRIPTION, or `files`
-for the shell's own. It is given at every Tab: it loads no invoke, whose tasks it keeps in a file of kedge's state until
-the program changes, contacts nobody, and says nothing where something is wrong.
+The first line of the answer is `words`, followed by one line each, as NAME<tab>DESCRIPTION; or `files`, for the shell's
+own completion of file names. This runs at every Tab: it doesn't load invoke but caches the commands in a file of
+kedge's state, contacts nobody, and prints nothing if something is wrong.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator import __version__
-from orchestrator.adapters.settings import find_state_dir
+from orchestrator.adapters.host.settings import find_state_dir
+from orchestrator.cli.flag_table import flags_of
+from orchestrator.cli.flags import Completes, Flag
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.printable import clean_line, find_unprintable
+from orchestrator.core.values.printable import clean_line, find_unprintable
 
-SHELLS = ("bash", "zsh", "fish")
 FILES, WORDS = "files", "words"
 
-_LIVE_ONLY = ("start", "stop", "sync-code", "sync-data", "attach", "ssh", "exec")
-"""Commands that act on a machine; the others take runs that have ended, too."""
-_OF_FILES = ("--to", "--output")
-_KNOWN = {"--supervisor": ("tmux", "screen", "nohup", "systemd", "systemd-user"), "--shell": SHELLS}
 _CACHE = "completion.json"
 
 Word = tuple[str, str]
-Commands = dict[str, dict[str, Any]]
-"""What each command does (`says`), its flags (each with `says`, `names` and `takes_value`), and the flag of the word
-that needs none (`first`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +34,20 @@ class _Line:
 
     Attributes:
         before: the words of the command, without its name.
-        flag: whose value is being written; empty where none is.
-        current: what of the word is there.
-        lead: what stands before a value in the same word, as in `--job=`.
+        flag: the flag whose value is being typed; None if there is none.
+        current: the typed part of the word.
+        lead: the part of the word before the value, as in `--job=`.
     """
 
     command: str
     before: tuple[str, ...]
-    flag: str
+    flag: Flag | None
     current: str
     lead: str
 
 
 def answer(words: Sequence[str]) -> None:
-    """Print what the last word can be."""
+    """Print the possible completions of the last word."""
     kind, found = WORDS, list[Word]()
     try:
         kind, found = complete(list(words) or [""])
@@ -64,7 +57,7 @@ def answer(words: Sequence[str]) -> None:
 
 
 def complete(words: list[str]) -> tuple[str, list[Word]]:
-    """Return what the last word can be: `words` with these, or `files`."""
+    """Return `words` with the possible completions of the last word, or `files`."""
     commands = describe_commands()
     if words[:1] in (["help"], ["--help"], ["-h"]):
         words = words[1:]
@@ -73,94 +66,97 @@ def complete(words: list[str]) -> tuple[str, list[Word]]:
     if len(words) <= 1:
         current = "".join(words)
         own = [("--help", "say what there is"), ("--version", "say which kedge this is")]
-        names = [(name, str(command["says"])) for name, command in commands.items()]
-        return WORDS, _fitting(own if current.startswith("-") else names, current, is_own=True)
+        return WORDS, _fitting(own if current.startswith("-") else commands.items(), current, is_own=True)
     if words[0] not in commands or "--" in words[1:-1]:
         return FILES, []
-    command = commands[words[0]]
-    line = _read_line(words, command)
-    if line.flag:
-        return _values(line)
+    line = _read_line(words)
+    if line.flag is not None:
+        return _values(line, line.flag)
     if line.current.startswith("-"):
-        flags = [(name, str(flag["says"])) for flag in command["flags"] for name in flag["names"]]
-        return WORDS, _fitting(flags, line.current, is_own=True)
+        flags = [(name, flag.text(line.command)) for flag in flags_of(line.command) for name in flag.written]
+        own = [(name, "say what it does") for name in ("--help", "-h")]
+        return WORDS, _fitting([*flags, *own], line.current, is_own=True)
     return WORDS, []
 
 
-def describe_commands() -> Commands:
-    """Return all commands: as they were written down, where the program is the same since."""
+def describe_commands() -> dict[str, str]:
+    """Return each command's description, from the cache if the program hasn't changed since."""
     state, stamp = find_state_dir(), _stamp()
     path = state / _CACHE if state is not None else None
     with suppress(OSError, ValueError):
         kept = json.loads(path.read_bytes()) if path is not None else {}
         if kept.get("stamp") == stamp:
             return dict(kept["commands"])
-    from orchestrator.cli.command_table import command_table
+    from orchestrator.cli.help import summaries
+    from orchestrator.cli.program import namespace
 
-    commands = command_table()
+    commands = summaries(namespace)
     if path is not None:
-        from orchestrator.adapters.files import write_atomically
+        from orchestrator.adapters.host.files import write_atomically
 
         write_atomically(path, json.dumps({"stamp": stamp, "commands": commands}).encode())
     return commands
 
 
 def _stamp() -> str:
-    """Return what changes whenever the program's commands may have."""
-    modules = Path(__file__).parent.glob("*.py")
+    """Return a text that changes whenever the program's commands may have changed."""
+    modules = Path(__file__).parent.rglob("*.py")
     return f"{__version__} {Path(__file__)} {sorted(module.stat().st_mtime_ns for module in modules)}"
 
 
-def _read_line(words: Sequence[str], command: dict[str, Any]) -> _Line:
-    """See where the cursor is. bash makes three words of `--job=digits`, other shells leave it one."""
-    takes = {name for flag in command["flags"] if flag["takes_value"] for name in flag["names"]}
+def _read_line(words: Sequence[str]) -> _Line:
+    """Find out where the cursor is. bash splits `--job=digits` into three words, other shells don't."""
+    flags = list(flags_of(words[0]))
+    takes = {name: flag for flag in flags if flag.value for name in flag.written}
     *before, current = (word for word in words[1:] if word != "=")
     if words[-1] == "=":
         before, current = [*before, current], ""
     name, is_joined, value = current.partition("=")
     if is_joined and name in takes:
-        return _Line(command=words[0], before=tuple(before), flag=name, current=value, lead=f"{name}=")
-    flag = before[-1] if before and before[-1] in takes else ""
-    if not flag and not current.startswith("-") and not _is_taken(before, takes):
-        flag = str(command["first"])
+        return _Line(command=words[0], before=tuple(before), flag=takes[name], current=value, lead=f"{name}=")
+    flag = takes.get(before[-1]) if before else None
+    if flag is None and not current.startswith("-") and not _is_taken(before, takes):
+        flag = flags[0] if flags and flags[0].value else None
     return _Line(command=words[0], before=tuple(before), flag=flag, current=current, lead="")
 
 
-def _is_taken(before: Sequence[str], takes: set[str]) -> bool:
-    """Tell whether the word that needs no flag is there already."""
+def _is_taken(before: Sequence[str], takes: Container[str]) -> bool:
+    """Tell whether the command's positional word has been given already."""
     pairs = zip(("", *before), before, strict=False)
     return any(not word.startswith("-") and previous not in takes for previous, word in pairs)
 
 
-def _values(line: _Line) -> tuple[str, list[Word]]:
-    if line.flag in _OF_FILES or (line.flag == "--job" and "/" in line.current):
+def _values(line: _Line, flag: Flag) -> tuple[str, list[Word]]:
+    if flag.completes is Completes.FILES or (flag.completes is Completes.JOBS and "/" in line.current):
         return FILES, []
-    return WORDS, [(line.lead + name, says) for name, says in _fitting(_candidates(line), line.current)]
+    return WORDS, [(line.lead + name, says) for name, says in _fitting(_candidates(line, flag), line.current)]
 
 
-def _candidates(line: _Line) -> Iterable[Word]:
-    if line.flag == "--run":
-        return _runs(live_only=line.command in _LIVE_ONLY)
-    if line.flag in ("--job", "--mode"):
-        return _jobs(line)
-    if line.flag == "--provider":
-        from orchestrator.adapters.providers import PROVIDERS
+def _candidates(line: _Line, flag: Flag) -> Iterable[Word]:
+    match flag.completes:
+        case Completes.RUNS | Completes.LIVE_RUNS:
+            return _runs(live_only=flag.completes is Completes.LIVE_RUNS)
+        case Completes.JOBS | Completes.MODES:
+            return _jobs(line, flag)
+        case Completes.PROVIDERS:
+            from orchestrator.adapters.providers import PROVIDERS
 
-        return ((name, "") for name in PROVIDERS)
-    return ((name, "") for name in _KNOWN.get(line.flag, ()))
+            return ((name, "") for name in PROVIDERS)
+        case _:
+            return ((name, "") for name in flag.choices)
 
 
 def _runs(*, live_only: bool) -> Iterable[Word]:
-    from orchestrator.adapters.run_names import run_names
+    from orchestrator.adapters.ledger.run_names import run_names
 
     state = find_state_dir()
     return run_names(state, live_only=live_only) if state is not None else ()
 
 
-def _jobs(line: _Line) -> Iterable[Word]:
-    from orchestrator.adapters.jobfile.candidates import job_names, mode_names
+def _jobs(line: _Line, flag: Flag) -> Iterable[Word]:
+    from orchestrator.adapters.jobfile.lookup.candidates import job_names, mode_names
 
-    if line.flag == "--job":
+    if flag.completes is Completes.JOBS:
         return ((name, "") for name in job_names(Path.cwd()))
     pairs = zip(line.before, line.before[1:], strict=False)
     job = next((word for flag, word in pairs if flag == "--job"), None)
@@ -171,7 +167,7 @@ def _jobs(line: _Line) -> Iterable[Word]:
 
 
 def _fitting(found: Iterable[Word], current: str, *, is_own: bool = False) -> list[Word]:
-    """Leave out what doesn't begin so, what can't be shown, and what would be a flag and is none."""
+    """Drop words with another beginning, words that can't be shown, and words that would be mistaken for a flag."""
     return [
         (name, says)
         for name, says in found

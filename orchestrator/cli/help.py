@@ -1,16 +1,17 @@
-"""Draws help: all commands in the order of a run's life, or one of them. Fits 80 columns; loads nothing slow."""
+"""Renders help for all commands, in the order of a run's life, or for one. Fits 80 columns; loads nothing slow."""
 
 from __future__ import annotations
 
 import inspect
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from invoke.collection import Collection
-from invoke.parser.argument import Argument
 
-from orchestrator.cli.command_line import flags_of
+from orchestrator.cli.flag_table import flags_of
+from orchestrator.cli.flags import Flag
 
 GROUPS = {
     "Set up": ("doctor", "bootstrap", "selftest", "ssh-config", "completion"),
@@ -19,7 +20,7 @@ GROUPS = {
     "Stop and go on": ("stop", "start", "resume", "recover"),
     "End": ("fetch", "teardown", "reap", "cost"),
 }
-"""Every command, in the order in which a run meets them."""
+"""Every command, in the order in which a run uses them."""
 
 COLUMNS = 80
 
@@ -28,25 +29,10 @@ _PASSED_ON = {"exec": " -- COMMAND", "ssh": " [-- SSH-OPTIONS]"}
 _INDENT = "  "
 _FLAG_COLUMNS = 24
 _EXAMPLES = "Examples:"
-_METAVARS = {
-    "allow-secret": "NAME",
-    "budget": "USD",
-    "budget-usd": "USD",
-    "env": "NAME=VALUE",
-    "job": "JOB",
-    "lines": "N",
-    "max-price": "USD",
-    "output": "FILE",
-    "price": "USD",
-    "ssh-from": "RANGE",
-    "to": "FOLDER",
-    "ttl": "TIME",
-}
-"""What stands for a flag's value, where the last word of the flag doesn't say it."""
 
 
 def overview(tasks: Collection) -> str:
-    """Return what `kedge` alone says: how it is used, and all commands."""
+    """Return the output of `kedge` alone: usage, and all commands."""
     return "\n".join(
         (
             "Usage: kedge COMMAND [options]",
@@ -59,7 +45,7 @@ def overview(tasks: Collection) -> str:
 
 
 def listing(tasks: Collection) -> str:
-    """Return the commands in their groups, with a sentence each."""
+    """Return the commands in groups, with one sentence each."""
     width = max(map(len, tasks.task_names))
     groups = (
         [f"{title}:", *(f"{_INDENT}{name:<{width}}  {summary(tasks, name)}" for name in names if name in tasks.tasks)]
@@ -69,50 +55,73 @@ def listing(tasks: Collection) -> str:
 
 
 def summary(tasks: Collection, name: str) -> str:
-    """Return a command's sentence."""
+    """Return a command's summary sentence."""
     return (inspect.getdoc(tasks[name]) or "").partition("\n")[0]
 
 
-def command_help(tasks: Collection, name: str) -> str:
-    """Return one command's usage, what it does, its options and examples."""
+def summaries(tasks: Collection) -> dict[str, str]:
+    """Return every command's summary sentence, in the order of a run's life."""
+    return {name: summary(tasks, name) for names in GROUPS.values() for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHelp:
+    """The help of one command.
+
+    Attributes:
+        says: its description in paragraphs; the first one is a sentence.
+        options: how each option is written, and what it does.
+    """
+
+    name: str
+    usage: str
+    says: tuple[str, ...]
+    options: tuple[tuple[str, str], ...]
+    examples: tuple[str, ...]
+
+
+def describe_command(tasks: Collection, name: str) -> CommandHelp:
+    """Return the content of a command's help, for the terminal and the documentation."""
     text, _, examples = (inspect.getdoc(tasks[name]) or "").partition(_EXAMPLES)
-    arguments = list(flags_of(tasks[name], name).args.values())
+    flags = tuple(flags_of(name))
+    return CommandHelp(
+        name=name,
+        usage=f"kedge {name}{_positional(flags)} [options]{_PASSED_ON.get(name, '')}",
+        says=tuple(" ".join(part.split()) for part in text.strip().split("\n\n")),
+        options=(*((_spec(flag), flag.text(name)) for flag in flags), ("-h, --help", "show this")),
+        examples=tuple(line.strip() for line in examples.strip().splitlines()),
+    )
+
+
+def command_help(tasks: Collection, name: str) -> str:
+    """Return a command's help as the terminal shows it: usage, description, options, examples."""
+    command = describe_command(tasks, name)
     room = min(shutil.get_terminal_size((COLUMNS, 0)).columns or COLUMNS, COLUMNS)
-    paragraphs = (textwrap.fill(" ".join(part.split()), room) for part in text.strip().split("\n\n"))
-    options = [line for argument in arguments for line in _option(_spec(argument), argument.help or "", room)]
-    options += _option("-h, --help", "show this", room)
     return "\n".join(
         (
-            f"Usage: kedge {name}{_positional(arguments)} [options]{_PASSED_ON.get(name, '')}",
+            f"Usage: {command.usage}",
             "",
-            "\n\n".join(paragraphs),
+            "\n\n".join(textwrap.fill(part, room) for part in command.says),
             "",
             "Options:",
-            *options,
+            *(line for spec, text in command.options for line in _option(spec, text, room)),
             "",
             _EXAMPLES,
-            *(f"{_INDENT}{line.strip()}" for line in examples.strip().splitlines()),
+            *(f"{_INDENT}{line}" for line in command.examples),
         )
     )
 
 
-def _positional(arguments: Iterable[Argument]) -> str:
-    first = next(iter(arguments), None)
-    return f" [{_metavar(first)}]" if first is not None and first.kind is str else ""
+def _positional(flags: Sequence[Flag]) -> str:
+    return f" [{flags[0].value}]" if flags and flags[0].value else ""
 
 
-def _spec(argument: Argument) -> str:
-    names = sorted((f"-{name}" if len(name) == 1 else f"--{name}" for name in argument.names), key=len)
-    return ", ".join(names) + (f" {_metavar(argument)}" if argument.takes_value else "")
-
-
-def _metavar(argument: Argument) -> str:
-    name = argument.names[0]
-    return _METAVARS.get(name) or name.rpartition("-")[2].upper()
+def _spec(flag: Flag) -> str:
+    return ", ".join(reversed(flag.written)) + (f" {flag.value}" if flag.value else "")
 
 
 def _option(spec: str, text: str, room: int) -> list[str]:
-    """Put a flag beside its text, or above it where it is too long for its column."""
+    """Put a flag beside its text, or above it if it is too long for its column."""
     column = len(_INDENT) + _FLAG_COLUMNS + 2
     lines = textwrap.wrap(text, max(room - column, 20)) or [""]
     lead = f"{_INDENT}{spec}"

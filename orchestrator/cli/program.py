@@ -1,6 +1,6 @@
-"""The `kedge` program: runs one command, and turns whatever goes wrong into an error and an exit code.
+"""The `kedge` program: runs one command, and turns every failure into an error message and an exit code.
 
-Plain `invoke` in the checkout runs the same program (tasks.py hands over): the same flags mean the same there.
+Plain `invoke` in the checkout runs the same program (tasks.py hands over), so the same flags mean the same there.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from orchestrator import __version__
-from orchestrator.cli import account, acting, completion, launching, looking, reaping, recovering, selftest
 from orchestrator.cli.command_line import Want, read_command_line, require_passing_on
 from orchestrator.cli.help import command_help, listing, overview
-from orchestrator.cli.signals import exit_code, let_go_of_closed_streams, take_signals
-from orchestrator.cli.streams import CleanStream, clean_streams
+from orchestrator.cli.tasks import account, acting, completion, launching, looking, reaping, recovering, selftest
+from orchestrator.cli.terminal.signals import exit_code, let_go_of_closed_streams, take_signals
+from orchestrator.cli.terminal.streams import CleanStream, clean_streams
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.printable import require_printable
+from orchestrator.core.values.printable import require_printable
 
 _UMASK = 0o077
-"""What the program writes is the user's alone, whatever the shell says."""
+"""The umask: files that the program writes are private to the user, whatever the shell has set."""
 
 namespace = Collection()
 for _topic in (launching, looking, acting, recovering, reaping, account, selftest, completion):
@@ -38,20 +38,20 @@ for _topic in (launching, looking, acting, recovering, reaping, account, selftes
 
 
 class KedgeProgram:
-    """Runs commands, one for each command line."""
+    """Runs one command for each command line."""
 
     def __init__(self, tasks: Collection = namespace, *, by_invoke: bool = False) -> None:
-        """Make one.
+        """Create the program.
 
         Args:
             tasks: the commands.
-            by_invoke: it stands in for plain `invoke`, whose flags for finding tasks it skips.
+            by_invoke: it replaces plain `invoke`, whose flags for finding tasks it skips.
         """
         self._tasks = tasks
         self._by_invoke = by_invoke
 
     def run(self, argv: Sequence[str] | None = None) -> None:
-        """Run a command line and leave with its exit code."""
+        """Run a command line and exit with its exit code."""
         clean_streams()
         words = list(sys.argv if argv is None else argv)[1:]
         take_signals()
@@ -60,7 +60,7 @@ class KedgeProgram:
             code = self._run(words)
         except KeyboardInterrupt as err:
             code = exit_code(err)
-        # On its way out the interpreter would look for garbage, too: a fifth of a short command's time.
+        # The interpreter would also collect garbage at exit, which takes a fifth of a short command's time.
         gc.freeze()
         sys.exit(code)
 
@@ -75,11 +75,11 @@ class KedgeProgram:
                 print(err.message, file=sys.stderr)
             return int(err.code)
         except BrokenPipeError:
-            # `kedge logs | head`: the reader has enough, and the interpreter would complain when it flushes.
+            # `kedge logs | head`: the reader has closed the pipe, and the interpreter would complain when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as err:  # noqa: BLE001 - a traceback never reaches a user
             if isinstance(err, OSError) and err.errno == errno.EIO and let_go_of_closed_streams():
-                # A write to a closed terminal may fail before its signal is seen.
+                # A write to a closed terminal may fail before its signal arrives.
                 return 128 + signal.SIGHUP
             return _complain(_unexpected(err))
         return 0
@@ -97,15 +97,15 @@ class KedgeProgram:
         elif asked.want is Want.HELP:
             print(command_help(self._tasks, asked.command) if asked.command else overview(self._tasks))
         else:
-            # `lazy`: the user's own invoke.yaml is about other programs.
+            # `lazy`: the user's own invoke.yaml is for other programs.
             context = Context(Config(overrides={"passthrough": words[cut + 1 :]}, lazy=True))
             self._tasks[asked.command](context, **asked.values)
 
 
 def take_over() -> None:
-    """Run kedge's program in the place of plain `invoke` or `inv`, which has imported tasks.py.
+    """Run kedge's program instead of plain `invoke` or `inv`, which has imported tasks.py.
 
-    But for completion, which invoke does by itself with the names of the tasks.
+    Except for completion, which invoke does by itself with the names of the tasks.
     """
     words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if Path(sys.argv[0]).name in ("invoke", "inv") and "--complete" not in words:
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def _require_printable_words(words: list[str]) -> None:
-    """Refuse names, paths and tags that can't be shown; the value of a variable is the command's affair."""
+    """Refuse names, paths and tags that can't be shown; values of variables are left to the command."""
     for before, word in pairwise(words):
         is_variable = before == "--env" or word.startswith("--env=")
         flag, _, rest = word.partition("=") if word.startswith("--") else (before, "", word)
@@ -126,7 +126,7 @@ def _require_printable_words(words: list[str]) -> None:
 
 
 def _unexpected(err: Exception) -> KedgeError:
-    """Keep what a bug report needs in a file, and say where."""
+    """Write what a bug report needs to a file, and make an error that names it."""
     import tempfile
     import traceback
 

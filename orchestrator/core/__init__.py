@@ -1,1 +1,1 @@
-"""What kedge knows without touching anything: jobs, offers, plans and prices as pure data and functions."""
+"""The domain as pure data and functions, without I/O: jobs, offers, plans, prices, policies, and the ports."""

@@ -1,7 +1,7 @@
-"""What a plan is made of: a closed union. The same object is printed by `plan` and executed by `apply`.
+"""The actions that a plan consists of, as a closed union. `plan` prints the same objects that `apply` executes.
 
-An action names the machine by an id that exists before the machine does, so later actions can refer to what
-earlier ones will make.
+An action names its machine by an id that exists before the machine does, so that later actions can refer to a
+machine that an earlier one creates.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import assert_never
 
 from orchestrator.core.job import DataMount, SupervisorKind
 from orchestrator.core.offer import Offer
-from orchestrator.core.units import format_bytes, format_duration, format_usd
+from orchestrator.core.values.units import format_bytes, format_duration, format_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMachine:
-    """Rent a machine: the first of these offers that can be had."""
+    """Rent a machine: the first of these offers that is available."""
 
     machine_id: str
     offers: tuple[Offer, ...]
@@ -25,12 +25,12 @@ class CreateMachine:
     starts: bool = False
     """The machine takes the staged code and starts the command by itself."""
     ssh_from: str = ""
-    """Who may reach it over SSH, as CIDR; empty where its provider, or the user's own network, decides."""
+    """Who may reach it over SSH, as CIDR; empty if its provider or the user's own network decides that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCode:
-    """Bring the code and the command's configuration to the object store, for a machine that starts by itself.
+    """Upload the code and the command's configuration to the object store, for a machine that starts by itself.
 
     Attributes:
         gpus: how many the machine will have.
@@ -45,7 +45,7 @@ class StageCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageData:
-    """Bring a data folder to the object store, for a machine that starts by itself and mirrors it."""
+    """Upload a data folder to the object store, for a machine that starts by itself and downloads it from there."""
 
     machine_id: str
     mount: DataMount
@@ -60,7 +60,7 @@ class AwaitMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendCode:
-    """Bring the machine's code to the laptop's state."""
+    """Bring the code on the machine to the state on the laptop."""
 
     machine_id: str
     source: str
@@ -73,7 +73,7 @@ class SendData:
     """Bring a data folder to the machine.
 
     Attributes:
-        delete: remove there what isn't here.
+        delete: remove files on the machine that the laptop doesn't have.
     """
 
     machine_id: str
@@ -83,10 +83,10 @@ class SendData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopCommand:
-    """Ask the command to checkpoint and exit, and wait for it.
+    """Ask the command to checkpoint and exit, and wait until it has.
 
     Attributes:
-        restarts: a start follows: whoever follows the command goes on following.
+        restarts: the command is started again afterwards, so followers of its log keep following.
         now: kill it instead, without a checkpoint.
     """
 
@@ -97,7 +97,7 @@ class StopCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCommand:
-    """Start the command under its supervisor; on a new machine it goes on from the newest checkpoint."""
+    """Start the command under its supervisor; on a new machine it resumes from the newest checkpoint."""
 
     machine_id: str
     supervisor: SupervisorKind
@@ -106,32 +106,32 @@ class StartCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowCommand:
-    """Show the log until the command is over."""
+    """Show the log until the command has ended."""
 
     machine_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResults:
-    """Copy the run's results home and verify the copy."""
+    """Copy the run's results to the laptop and verify the copy."""
 
     machine_id: str
     destination: str
 
 
 STILL_AT_WORK = "the command is still at work"
-"""What is noted of a copy that isn't the last one."""
+"""Detail of an intent: this copy of the results was made while the command was running, so it isn't the final one."""
 
 LAST_UPLOAD = timedelta(seconds=45)
-"""How long a machine whose results nobody waits for is left to upload what a `resume` would go on from."""
+"""How long to wait for a machine's last upload, which `resume` needs, if nobody waits for its results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyMachine:
-    """End the machine, and wait until the provider confirms that it is gone.
+    """Destroy the machine, and wait until the provider confirms that it is gone.
 
     Attributes:
-        leaves_results: nobody waits for what it hasn't copied to the object store yet, but for a moment.
+        leaves_results: wait only briefly for results that aren't in the object store yet, because nobody needs them.
     """
 
     machine_id: str
@@ -153,8 +153,22 @@ Action = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRun:
+    """Remove what the provider has created for a run besides machines, once the run has no machine left.
+
+    No plan contains it: closing a run releases it.
+    """
+
+    run_id: str
+
+
+Journaled = Action | ReleaseRun
+"""Every action that changes the world, and therefore gets an intent in the ledger."""
+
+
 def sign(action: Action) -> str:
-    """Return `+` for what is made, `~` for what is changed, `-` for what is destroyed."""
+    """Return `+` for an action that creates, `~` for one that changes, `-` for one that destroys."""
     match action:
         case CreateMachine() | StageCode() | StageData():
             return "+"
@@ -165,13 +179,13 @@ def sign(action: Action) -> str:
 
 
 def describe(action: Action) -> str:
-    """Say in one line what the action does, with its details."""
+    """Describe the action in one line, with its details."""
     details = _details(action)
     return f"{title(action)}: {details}" if details else title(action)
 
 
 def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
-    """Say in a few words what the action does; its description begins with the same words."""
+    """Describe the action in a few words; `describe` begins with the same words."""
     match action:
         case StageCode():
             return "stage code in the object store"

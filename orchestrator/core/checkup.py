@@ -1,4 +1,4 @@
-"""A checkup: what was looked at, what was found, and how to mend it."""
+"""Checkups: runs probes one after the other, and reports what each found and how to fix it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from enum import StrEnum
 from orchestrator.core.errors import KedgeError
 
 OFFERS, QUOTA = "offers", "quota"
-"""The lines on what is for sale and allowed: a launch that comes upon them has an exit code of its own for it."""
+"""The checks of offers and quotas: a launch that fails because of one of them has its own exit code."""
 
 _UNEXPLAINED = "try again in a minute; report it if it stays so"
-"""The fix where a provider refuses in words that kedge has no answer to."""
+"""The fix to suggest if kedge doesn't recognize the provider's refusal."""
 
 
 class Verdict(StrEnum):
-    """How bad it is."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
-    """Something works less well, or can't be told."""
+    """Something works less well, or can't be determined."""
     FAILED = "failed"
-    """A launch would fail, or wouldn't be guarded."""
+    """A launch would fail, or would run without a guard."""
     UNUSED = "unused"
-    """Nobody has set it up here: nothing is wrong, and `fix` says how to."""
+    """This part isn't set up on this computer: nothing is wrong, and `fix` says how to set it up."""
+
+
+ProbeResult = tuple[Verdict, str, str]
+"""What a probe returns: the verdict, what was found, and the fix, which is empty only if nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +36,8 @@ class Check:
     """One line of a checkup.
 
     Attributes:
-        found: what there is.
-        fix: what to do about it; empty where nothing is wrong, and only there.
+        found: the present state.
+        fix: what to do about it; empty if, and only if, nothing is wrong.
     """
 
     name: str
@@ -44,25 +48,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One thing to look at; looking changes nothing.
+    """One check that can be run; running it changes nothing.
 
     Attributes:
-        look: returns the verdict, what was found, and the fix; a KedgeError that it raises is a failed check.
-        vital: where it fails, the probes after it would only fail for the same reason, and aren't made.
+        look: runs the check; if it raises a KedgeError, the check has failed.
+        vital: if it fails, the later probes are skipped, because they would fail for the same reason.
     """
 
     name: str
-    look: Callable[[], tuple[Verdict, str, str]]
+    look: Callable[[], ProbeResult]
     vital: bool = False
 
 
 def run_probes(probes: Sequence[Probe]) -> tuple[Check, ...]:
-    """Look at everything, in this order."""
+    """Run all probes, in this order."""
     checks: list[Check] = []
     broken = ""
     for probe in probes:
         if broken:
-            checks.append(_unseen(probe, broken))
+            checks.append(_skipped(probe, broken))
             continue
         check = run_probe(probe)
         checks.append(check)
@@ -72,7 +76,7 @@ def run_probes(probes: Sequence[Probe]) -> tuple[Check, ...]:
 
 
 def run_probe(probe: Probe) -> Check:
-    """Look at one thing."""
+    """Run one probe."""
     try:
         verdict, found, fix = probe.look()
     except KedgeError as err:
@@ -80,5 +84,5 @@ def run_probe(probe: Probe) -> Check:
     return Check(name=probe.name, verdict=verdict, found=found, fix="" if verdict is Verdict.OK else fix)
 
 
-def _unseen(probe: Probe, broken: str) -> Check:
+def _skipped(probe: Probe, broken: str) -> Check:
     return Check(name=probe.name, verdict=Verdict.WARNING, found="not looked at", fix=f"fix '{broken}' first")

@@ -1,4 +1,4 @@
-"""Every way in which kedge fails on purpose.
+"""The errors that kedge raises on purpose, with their exit codes.
 
 KedgeError                 exit 1   something failed
 ├── BadRequestError        exit 2   the request can't be carried out as written; nothing was contacted
@@ -6,7 +6,7 @@ KedgeError                 exit 1   something failed
 ├── OverBudgetError        exit 4   the worst case costs more than the cap
 ├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
 ├── UnreachableError       exit 1   a machine doesn't answer; it may come back
-├── NonsenseError          exit 1   a machine's answer can't be meant, or has no end
+├── NonsenseError          exit 1   a machine's answer is invalid or endless
 ├── UnfitMachineError      exit 1   a machine can't do what it was rented for
 ├── ConflictError          exit 1   another command is at work on the same run
 └── RunFailedError         exit 1   the user's command failed for good
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _LINE = 500
-"""Characters of one line of an agent's complaint: it is one of the lines of an error."""
+"""The most characters to keep of one line that an agent printed: it becomes one line of an error."""
 
 
 class KedgeError(Exception):
@@ -40,11 +40,11 @@ class KedgeError(Exception):
 
     def __str__(self) -> str:
         said = {"": self.what, "  why: ": self.why, "  fix: ": self.fix}
-        return "\n".join(f"{label}{_within(text)}" for label, text in said.items() if text or not label)
+        return "\n".join(f"{label}{_indent(text)}" for label, text in said.items() if text or not label)
 
 
-def _within(text: str) -> str:
-    """Keep the lines of a text behind its label: a machine that is quoted can't add lines of its own."""
+def _indent(text: str) -> str:
+    """Indent the further lines of a text behind its label, so that a quoted machine can't add fields of its own."""
     return "\n       ".join(text.splitlines())
 
 
@@ -55,10 +55,10 @@ class BadRequestError(KedgeError):
 
 
 class NoCapacityError(KedgeError):
-    """Nobody sells what was asked for, at this moment.
+    """Nobody sells what was asked for at this moment.
 
     Attributes:
-        covers: tells of another offer whether the refusal speaks for it too, as that of a quota does.
+        covers: tells whether the refusal also applies to another offer, as a refused quota does.
     """
 
     exit_code = 3
@@ -87,14 +87,14 @@ class UnreachableError(KedgeError):
 
 
 class NonsenseError(KedgeError):
-    """What a machine says can't be meant, or has no end: it is broken, or somebody has taken it over."""
+    """A machine's answer is invalid or endless: the machine is broken, or somebody has taken it over."""
 
 
 class UnfitMachineError(KedgeError):
-    """A machine can't do what it was rented for, as a GPU that computes wrongly shows; another may.
+    """A machine can't do its job, for example because a GPU computes wrong results; another machine may.
 
     Attributes:
-        offer: what it was rented as; None where the ledger doesn't know.
+        offer: what the machine was rented as; None if the ledger doesn't know.
     """
 
     offer: Offer | None = None
@@ -109,7 +109,7 @@ class RunFailedError(KedgeError):
 
 
 def agent_error(what: str, exit_code: int, said: bytes) -> KedgeError:
-    """Make an error of what the agent printed on standard error: its what, why and fix, one line each."""
+    """Make an error from what the agent printed on standard error: its what, why and fix lines."""
     lines = [line.strip()[:_LINE] for line in said.decode(errors="replace").splitlines() if line.strip()]
     fix = next((line.removeprefix("fix: ") for line in lines if line.startswith("fix: ")), "")
     why = [line.removeprefix("error: ").removeprefix("why: ") for line in lines if not line.startswith("fix: ")]

@@ -1,4 +1,4 @@
-"""A job, and the frozen specification that a launch works from."""
+"""The job, its parts, and the frozen launch specification made from it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from orchestrator.core.disk import Disk, plan_disk
-from orchestrator.core.interpreter import JobPython
-from orchestrator.core.offer import Accelerators
-from orchestrator.core.site import Site
+import msgspec
 
-DEFAULT_DEADLINE = timedelta(hours=1)
+from orchestrator.core.offer import Accelerators
+from orchestrator.core.values.disk import Disk, plan_disk
+from orchestrator.core.values.interpreter import JobPython
+from orchestrator.core.values.site import Site
+
+DEFAULT_TIME_LIMIT = timedelta(hours=1)
+
+OF_A_PROVIDER = "of a provider"
+"""Metadata key of fields that have a meaning at one provider only; they are reset if another provider is chosen."""
+_FORGOTTEN = {OF_A_PROVIDER: True}
 
 
 class SupervisorKind(StrEnum):
-    """What keeps the training command alive on the machine."""
+    """The program that keeps the training command alive on the machine."""
 
     SYSTEMD = "systemd"
     SYSTEMD_USER = "systemd-user"
@@ -30,9 +36,9 @@ class SupervisorSpec:
     """How the command is kept alive.
 
     Attributes:
-        restarts: how many times a command that failed is started again; each start resumes.
-        restart_after: the pause before each.
-        grace: how long a command has to checkpoint and exit after SIGTERM, before SIGKILL.
+        restarts: how many times a failed command is started again; each start resumes.
+        restart_after: the pause before each restart.
+        grace: how long a command may take to checkpoint and exit after SIGTERM, before SIGKILL.
     """
 
     kind: SupervisorKind = SupervisorKind.TMUX
@@ -42,7 +48,7 @@ class SupervisorSpec:
 
 
 class AtEnd(StrEnum):
-    """What becomes of a data volume when its run is torn down."""
+    """What happens to a data volume when its run is torn down."""
 
     KEEP = "keep"
     DELETE = "delete"
@@ -52,16 +58,16 @@ class AtEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeSpec:
-    """A data volume: made when there is none of its name, and used again when there is.
+    """A data volume: reused if one with its name exists, otherwise created.
 
     Attributes:
-        name: of the volume, within the account; it outlives runs.
+        name: unique within the account; the volume outlives runs.
         target: where it is mounted, relative to the working folder.
-        size_gib: of a new one.
-        iops: of a new one, where the provider sells them apart; None for what is sensible (core/disk.py).
+        size_gib: for a new volume.
+        iops: for a new volume, if the provider sells IOPS separately; None: a sensible value (core/values/disk.py).
         mibps: its throughput in MiB a second, likewise.
-        snapshot_id: what a new one is filled from; None for a blank one.
-        initialization_mibps: how quickly, in MiB a second, at a price of its own; None for as the provider pleases.
+        snapshot_id: the snapshot that a new volume is filled from; None for a blank volume.
+        initialization_mibps: the rate to fill it at, in MiB a second, which costs extra; None: the provider's default.
     """
 
     name: str
@@ -75,10 +81,10 @@ class VolumeSpec:
 
     @property
     def disk(self) -> Disk:
-        """The disk that it is.
+        """The volume's size and speed.
 
         Raises:
-            BadRequestError: no disk of this size can be so fast.
+            BadRequestError: a disk of this size can't be that fast.
         """
         return plan_disk(self.size_gib, iops=self.iops, mibps=self.mibps)
 
@@ -89,36 +95,36 @@ class StartFrom(StrEnum):
     SSH = "ssh"
     """The laptop, once the machine answers."""
     BOOT = "boot"
-    """The machine itself: it goes on when the laptop sleeps or dies."""
+    """The machine itself: it continues if the laptop sleeps or dies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What to run on: wishes, each of which narrows the offers.
+    """What to run on: requirements, each of which narrows the offers.
 
     Attributes:
-        provider: None takes the default one.
-        regions: in the order in which to try them; none takes the provider's default.
-        disk_gib: of the root disk; None takes what the offer comes with.
-        disk_iops: of the root disk, where the provider sells them apart; None for what is sensible (core/disk.py).
+        provider: None means the default one.
+        regions: in the order to try them; empty means the provider's default.
+        disk_gib: size of the root disk; None means the offer's own.
+        disk_iops: of the root disk, if they are sold separately; None: a sensible value (core/values/disk.py).
         disk_mibps: its throughput in MiB a second, likewise.
-        volumes: data volumes; one that exists pins the zone.
-        max_usd_per_hour: offers above it are left out, and a spot machine is given up above it.
-        usd_per_hour: a price to rehearse with; only the local provider takes it.
-        site: where in the user's own account, and how it is reached.
+        volumes: data volumes; an existing volume pins the zone.
+        max_usd_per_hour: dearer offers are left out, and a spot machine is given up above this price.
+        usd_per_hour: a price for rehearsals; only the local provider accepts it.
+        site: where in the user's own account the machine goes, and how to reach it.
     """
 
     provider: str | None = None
-    regions: tuple[str, ...] = ()
-    zone: str | None = None
-    instance_type: str | None = None
+    regions: tuple[str, ...] = field(default=(), metadata=_FORGOTTEN)
+    zone: str | None = field(default=None, metadata=_FORGOTTEN)
+    instance_type: str | None = field(default=None, metadata=_FORGOTTEN)
     accelerators: Accelerators | None = None
-    image_id: str | None = None
+    image_id: str | None = field(default=None, metadata=_FORGOTTEN)
     use_spot: bool = False
     disk_gib: int | None = None
-    disk_iops: int | None = None
-    disk_mibps: int | None = None
-    volumes: tuple[VolumeSpec, ...] = ()
+    disk_iops: int | None = field(default=None, metadata=_FORGOTTEN)
+    disk_mibps: int | None = field(default=None, metadata=_FORGOTTEN)
+    volumes: tuple[VolumeSpec, ...] = field(default=(), metadata=_FORGOTTEN)
     max_usd_per_hour: Decimal | None = None
     usd_per_hour: Decimal | None = None
     site: Site = field(default_factory=Site)
@@ -126,14 +132,14 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataMount:
-    """A folder or file of the laptop's or of somebody else's, and where the command finds it.
+    """A folder or file of the laptop or of a remote source, and where the command finds it.
 
     Attributes:
         source: an absolute path on the laptop, or a URL that the machine fetches (`s3://`, `https://`, `git+https://`,
             `hf://`, `kaggle://`).
         target: a path relative to the command's working folder.
-        follows: where links may lead out of the source: what lies there, or below, is sent in their stead.
-        written: the source as the job file has it, where a link leads from there to `source`; empty elsewhere.
+        follows: folders outside the source that links may lead to; the content is sent instead of the link.
+        written: the source as written in the job file, if that is a link to `source`; otherwise empty.
     """
 
     source: str
@@ -143,48 +149,52 @@ class DataMount:
 
     @property
     def is_fetched(self) -> bool:
-        """The machine fetches it; it doesn't come from the laptop."""
+        """Tell whether the machine downloads the data itself, instead of receiving it from the laptop."""
         return "://" in self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What the job's author expects of a run; compared with the deadline and with what is measured.
+    """What the job's author expects of a run; compared with the deadline and with measurements.
 
     Attributes:
         duration: of the whole run.
-        first_step: from the command's start to its first step; a silent command is not reported as stalled before.
+        first_step: from the command's start to its first step; a silent command isn't reported as stalled before that.
     """
 
     duration: timedelta | None = None
     first_step: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What to run and on what: one job file with one of its modes laid over it.
+_KEYS = {"time_limit": "deadline"}
+"""Names of fields in the ledger and in `--json`, where they differ from the Python name: as in the job file."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
+    """What to run and on what: a job file merged with one of its modes.
 
     Attributes:
         path: the job file, absolute; empty for a plain machine without a job.
-        mode: the mode's name; empty where none was chosen.
-        workdir: the folder whose code is sent, absolute; None sends none.
-        envs: for setup and run, written in the job file or in a flag.
-        secrets: names only; values are read from the laptop's environment when they are sent.
-        inherited: names of variables that take the laptop's values (`null` under `envs`), kept as secrets are.
-        setup: a shell script run once before the first start on a machine with this code.
-        run: the shell script that is supervised; empty for a plain machine.
-        resume: the one that is run instead where there is something to go on from; empty for the same one.
-        resume_args: what is put at the end of `run` there; empty for nothing. A job has one of both at most.
-        sudo: setup and run may become root on a cloud's machine.
-        outputs: folders, relative to the working folder, that are results; they outlive a change of code.
-        checkpoints: a folder, relative to the working folder, where the command writes its checkpoints, for
-            commands that don't read KEDGE_CHECKPOINT_DIR; empty for those that do.
-        left_behind_bytes: how much to keep of what the command writes elsewhere; None for the usual limit.
-        budget_usd: the cap on the worst case; None for no cap.
+        mode: the mode's name; empty if none was chosen.
+        workdir: the folder of code to send, absolute; None to send none.
+        envs: variables for setup and run, written in the job file or in a flag.
+        secrets: names only; the values are read from the laptop's environment when they are sent.
+        inherited: names of variables whose values come from the laptop (`null` under `envs`); handled like secrets.
+        setup: a shell script, run once before the first start on a machine with this code.
+        run: the shell script to supervise; empty for a plain machine.
+        resume: the script to run instead if there is something to resume from; empty for the same one.
+        resume_args: appended to `run` in that case; empty for nothing. A job has at most one of the two.
+        sudo: setup and run may become root on a cloud machine.
+        outputs: folders with results, relative to the working folder; they outlive a change of code.
+        checkpoints: the folder, relative to the working folder, to which the command writes its checkpoints, for
+            commands that don't read KEDGE_CHECKPOINT_DIR; otherwise empty.
+        left_behind_bytes: how much to keep of files written outside of the outputs; None for the usual limit.
+        time_limit: how long each machine may live, from its creation.
+        budget_usd: the limit of the worst case; None for no limit.
         start: who starts the command on a new machine.
-        recover: its runs are to be recovered, unless a flag says otherwise.
-        bundled_trainer: the run command is kedge's own trainer, which travels with the code.
-        sites: by provider: where in the user's own account machines go.
+        recover: recover its runs, unless a flag says otherwise.
+        bundled_trainer: the run command is kedge's own trainer, which is sent with the code.
+        sites: for each provider, where in the user's own account machines go.
     """
 
     name: str
@@ -192,7 +202,7 @@ class Job:
     mode: str = ""
     workdir: str | None = None
     num_nodes: int = 1
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = msgspec.field(default_factory=Resources)
     envs: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
@@ -205,50 +215,52 @@ class Job:
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
     left_behind_bytes: int | None = None
-    deadline: timedelta = DEFAULT_DEADLINE
+    time_limit: timedelta = DEFAULT_TIME_LIMIT
     budget_usd: Decimal | None = None
-    supervisor: SupervisorSpec = field(default_factory=SupervisorSpec)
+    supervisor: SupervisorSpec = msgspec.field(default_factory=SupervisorSpec)
     start: StartFrom = StartFrom.SSH
     recover: bool = False
-    expect: Expect = field(default_factory=Expect)
+    expect: Expect = msgspec.field(default_factory=Expect)
     bundled_trainer: bool = False
     sites: tuple[tuple[str, Site], ...] = ()
 
     def resources_at(self, provider: str, ssh_from: str = "") -> Resources:
-        """Return the wishes as one provider is asked for them; `ssh_from` is who may reach its machines."""
+        """Return the resources as requested from one provider; `ssh_from` is who may reach its machines."""
         site = dict(self.sites).get(provider, Site())
         return replace(self.resources, site=replace(site, ssh_from=ssh_from))
 
     @property
     def later_run(self) -> str:
-        """What is run instead of `run` where there is something to go on from; empty for the same."""
+        """The script to run instead of `run` if there is something to resume from; empty for the same one."""
         return f"{self.run.rstrip()} {self.resume_args}" if self.resume_args else self.resume
 
     @property
     def from_shell(self) -> tuple[str, ...]:
-        """Names of all that comes from the environment of whoever launches, and is never written down."""
+        """Names of all variables whose values come from the launching shell and are never written down."""
         return (*self.secrets, *self.inherited)
 
     def is_on_volume(self, mount: DataMount) -> bool:
-        """Tell whether data lies within a data volume."""
+        """Tell whether a mount lies within a data volume."""
         return any(mount.target.startswith(f"{volume.target}/") for volume in self.resources.volumes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """Everything that a launch needs to know before it looks at the world.
+    """Everything that a launch needs to know before it observes the world.
 
     Attributes:
-        run_id: made once, when the launch begins; it outlives machines.
-        provider: the one chosen.
-        folder: where it was launched; commands given there mean this run.
-        results: where its results go.
-        job_digest: of the job file's bytes; tells whether the file has changed since.
-        keep: leave the machine to its deadline when the command is over.
-        recover: a machine that is taken away is replaced, by the command that launches or by `recover`.
-        until: when a run that is recovered must be over, whatever machines it has; None for no such instant.
-        ssh_from: who may reach its machines over SSH, as CIDR; empty for the present address of whoever acts on it.
-        python: of this computer, on top of which the job's environment is made; None on clouds, and without a command.
+        run_id: created once, when the launch begins; it outlives machines.
+        provider: the chosen one.
+        folder: where the launch was run; commands given there mean this run.
+        results: where the results go.
+        job_digest: hash of the job file; tells whether the file has changed since.
+        keep: leave the machine running until its deadline after the command has ended.
+        recover: replace a machine that was lost, by the launching command or by `recover`.
+        until: when a recovered run must be over, however many machines it has had; None for no such instant.
+        ssh_from: who may reach its machines over SSH, as CIDR; empty for the current address of the acting computer.
+        without_reaper: rent machines although nothing but a person ends the bill of a forgotten one.
+        python: the Python of this computer on which the job's environment is built; None on clouds, and if the run has
+            no command.
     """
 
     run_id: str
@@ -261,9 +273,10 @@ class LaunchSpec:
     recover: bool = False
     until: datetime | None = None
     ssh_from: str = ""
+    without_reaper: bool = False
     python: JobPython | None = None
 
     @property
     def resources(self) -> Resources:
-        """What its provider is asked for."""
+        """The resources as requested from the run's provider."""
         return self.job.resources_at(self.provider, self.ssh_from)

@@ -1,4 +1,4 @@
-"""What the ledger records: runs, intents and machines; the SQLite adapter keeps them."""
+"""The ledger's records (runs, intents, machines) and its port; the SQLite adapter stores them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.cost import Rental
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.machine import Machine
+from orchestrator.core.values.cost import Rental
 
 if TYPE_CHECKING:
-    from orchestrator.core.actions import Action
+    from orchestrator.core.actions import Journaled
+
+LOOK_WAIT = timedelta(seconds=5)
+"""How long to wait for a lock held by a command that only looks, such as `status`, which reconciles the ledger."""
 
 
 class IntentState(StrEnum):
-    """What became of an intent."""
+    """What is known about an intent's outcome."""
 
     OPEN = "open"
-    """Written before the action; whoever finds it later must look at the world to know."""
+    """Recorded before the action; if it stays open, only a look at the world tells what happened."""
     DONE = "done"
     FAILED = "failed"
 
@@ -34,11 +37,11 @@ class RunStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Something that was about to be done.
+    """An action that was about to be performed.
 
     Attributes:
         kind: the action's class name.
-        subject: what it acts on, a machine's id.
+        subject: what it acts on: the id of a machine or of a run.
         payload: the whole action as JSON.
     """
 
@@ -57,7 +60,7 @@ class RunRecord:
     """One run in the ledger.
 
     Attributes:
-        outcome: the command's last known state, such as `succeeded`; empty while unknown.
+        outcome: the command's last known state, such as `succeeded`; empty if unknown.
         ended_at: when its last machine was confirmed to be gone.
     """
 
@@ -77,16 +80,16 @@ class Ledger(Protocol):
     """The local record. Every method is one transaction that is on disk when it returns."""
 
     def open_run(self, spec: LaunchSpec, at: datetime) -> None:
-        """Record a run that begins, or the changed specification of one that goes on."""
+        """Record a new run, or the changed specification of a live one."""
 
     def end_run(self, run_id: str, at: datetime) -> None:
-        """Record that nothing of the run is left at its provider; its open intents are closed with it."""
+        """Record that nothing of the run is left at its provider, and close its open intents."""
 
     def note_outcome(self, run_id: str, outcome: str, took: timedelta) -> None:
-        """Record the command's state as it was last seen, and how long it has been at work."""
+        """Record the command's last known state, and how long it has been running."""
 
     def usual_duration(self, job: str, mode: str) -> timedelta | None:
-        """Return the median of what the last successful runs of a job and mode took; None without any."""
+        """Return the median duration of the last successful runs of a job and mode; None if there are none."""
 
     def runs(self, *, live_only: bool = False) -> tuple[RunRecord, ...]:
         """List runs, newest first."""
@@ -94,36 +97,36 @@ class Ledger(Protocol):
     def run(self, run_id: str) -> RunRecord | None:
         """Look a run up by its id."""
 
-    def intend(self, run_id: str, action: Action, at: datetime) -> int:
-        """Record what is about to be done, and return the intent's id."""
+    def intend(self, run_id: str, action: Journaled, at: datetime) -> int:
+        """Record an action before it is performed, and return the intent's id."""
 
-    def mark(self, run_id: str) -> int:
-        """Return a number that grows whenever somebody acts on the run."""
+    def revision(self, run_id: str) -> int:
+        """Return a number that grows with each intent of the run."""
 
-    def settle(self, intent_id: int, state: IntentState, at: datetime, detail: str = "") -> None:
-        """Record what became of an intent."""
+    def close_intent(self, intent_id: int, state: IntentState, at: datetime, detail: str = "") -> None:
+        """Record the outcome of an intent."""
 
     def intents(self, run_id: str) -> tuple[Intent, ...]:
-        """List what was about to be done, oldest first."""
+        """List the run's intents, oldest first."""
 
     def open_intents(self, run_id: str) -> tuple[Intent, ...]:
-        """List the intents of which nobody knows the outcome."""
+        """List the intents whose outcome is unknown."""
 
     def put_machine(self, machine: Machine) -> None:
-        """Record a machine as it is now; its meter runs from its creation."""
+        """Record a machine's current state; its bill starts at its creation."""
 
-    def end_machine(self, machine_id: str, at: datetime) -> None:
-        """Record that the provider confirmed a machine to be gone; its meter stops."""
+    def record_machine_end(self, machine_id: str, at: datetime) -> None:
+        """Record that the provider confirmed that a machine is gone; its bill stops."""
 
     def machines(self, run_id: str | None = None, *, live_only: bool = False) -> tuple[Machine, ...]:
         """List machines, oldest first."""
 
     def lock(self, run_id: str, *, wait: timedelta = timedelta(0)) -> AbstractContextManager[None]:
-        """Keep other commands from acting on the run; the operating system lets go when a process dies.
+        """Keep other commands from acting on the run; the operating system releases the lock when a process dies.
 
         Raises:
             ConflictError: another command holds it.
         """
 
     def rentals(self, run_id: str | None = None) -> tuple[Rental, ...]:
-        """List what has been on the meter, oldest first."""
+        """List the periods for which machines were billed, oldest first."""

@@ -1,4 +1,4 @@
-"""One rented (or local) computer of a run, and where things lie on it."""
+"""The rented (or local) computer of a run, its address, and the order that creates it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from decimal import Decimal
 from enum import StrEnum
 
 from orchestrator.core.errors import UnreachableError
-from orchestrator.core.job import DataMount, VolumeSpec
-from orchestrator.core.site import Site
-from orchestrator.core.wire import BootOrder
+from orchestrator.core.job import DataMount, Resources, VolumeSpec
+from orchestrator.core.offer import Offer
+from orchestrator.core.protocol.wire import BootOrder
+from orchestrator.core.values.site import Site
 
 CLOUD_ROOT = "/opt/kedge"
-"""Where all that is kedge's lies on a machine of a cloud; a local machine has a folder of its own."""
+"""The folder of all of kedge's files on a cloud machine; a local machine has its own."""
 
 CLOUD_ADMIN = "kedge"
-"""Who administers such a machine, by sudo: only for what needs root."""
+"""The administrator's user on a cloud machine, who has sudo; used only for what needs root."""
 
 CLOUD_USER = "job"
-"""As whom everything runs there that comes from the job; it has no sudo, unless the job file asks for it."""
+"""The user that runs everything that comes from the job; it has no sudo unless the job file asks for it."""
 
 
 class MachineState(StrEnum):
-    """Where a machine is in its life; everything but GONE may cost money."""
+    """A machine's life cycle; in every state but GONE it may cost money."""
 
     UNKNOWN = "unknown"
-    """Its creation is not confirmed, or it has lost what looks after it: it counts as billing, and is ended first."""
+    """Its creation is unconfirmed, or its init process is lost: it counts as billing, and is ended first."""
     BOOTING = "booting"
     READY = "ready"
     ENDING = "ending"
@@ -34,18 +35,18 @@ class MachineState(StrEnum):
 
 
 class EndedBy(StrEnum):
-    """Who ended a machine: whether the run is to go on on another depends on it."""
+    """Who ended a machine; this decides whether the run continues on another one."""
 
     PROVIDER = "provider"
-    """It was taken away: the provider reclaimed it, or its hardware failed."""
+    """The provider reclaimed it, or its hardware failed."""
     ITSELF = "itself"
     """It was switched off from inside."""
     START = "start"
-    """Its provider couldn't start it: a failure of its own, or a limit of the account."""
+    """The provider couldn't start it: an internal failure, or a quota of the account."""
     DEADLINE = "deadline"
-    """Its deadline had come, out of band."""
+    """Its deadline passed, and a guard outside of the machine ended it."""
     SOMEBODY = "somebody"
-    """Whoever may, in the provider's console for example."""
+    """Somebody with access to the account ended it, for example in the provider's console."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +63,15 @@ class MachineEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshAddress:
-    """How to reach a machine, and how to know that it is the one.
+    """How to connect to a machine, and how to verify its identity.
 
     Attributes:
         host_key: the machine's public host key, `ssh-ed25519 AAAA...`; no other is accepted.
         key_file: the laptop's private key for it.
-        provisional: the host key came with the user-data, which others may read: it is replaced over the first
-            connection.
+        provisional: the host key came with the user-data, which others may read; the first connection replaces it.
         jump_host: the SSH server to go through; empty for none.
         proxy_command: the command that carries the connection; empty for none.
-        admin: the user who has sudo there; empty where nobody but `user` is known.
+        admin: the user with sudo on the machine; empty if only `user` is known.
     """
 
     host: str
@@ -86,12 +86,12 @@ class SshAddress:
 
     @property
     def as_admin(self) -> SshAddress:
-        """The same machine, entered by whoever has sudo there."""
+        """Return the same machine's address for its administrator."""
         return replace(self, user=self.admin or self.user)
 
     @property
     def is_proxied(self) -> bool:
-        """It can't be reached directly."""
+        """Tell whether the connection goes through a jump host or a proxy command."""
         return bool(self.jump_host or self.proxy_command)
 
 
@@ -100,18 +100,18 @@ class Machine:
     """One computer of a run, as the provider and the ledger know it.
 
     Attributes:
-        id: `<run id>-m<number>`; also its tag at the provider and its intent's id.
+        id: `<run id>-m<number>`; also its tag at the provider and the id of its intent.
         provider_id: the provider's own name for it.
-        root: the folder on it under which all that is kedge's lies.
+        root: the folder on it that holds all of kedge's files.
         address: None until it has one.
         created_at: when billing began, aware UTC.
         deadline_at: when it must be gone, aware UTC.
-        usd_per_hour: of the machine and its disks.
-        region: where it is, as the provider calls it; empty where there are none.
-        gpus: how many.
-        billed_for_at_least: what is paid for, however soon it is gone.
-        zstd: it can unpack zstd; else gzip is sent.
-        end: how it ended, where it did so without a command of kedge's and its provider remembers.
+        usd_per_hour: price of the machine and its disks.
+        region: the provider's name of it; empty if the provider has no regions.
+        gpus: their number.
+        billed_for_at_least: the minimum time that is billed.
+        zstd: it can unpack zstd; otherwise gzip is sent.
+        end: how it ended, if no kedge command ended it and its provider remembers.
     """
 
     id: str
@@ -132,17 +132,17 @@ class Machine:
 
     @property
     def agent(self) -> str:
-        """The agent's launcher on the machine."""
+        """The path of the agent's launcher on the machine."""
         return f"{self.root}/bin/kedge-agent"
 
     @property
     def has_booted(self) -> bool:
-        """Some command has seen its boot to the end: only that replaces its first host key."""
+        """Tell whether a kedge command has seen its boot complete: only then is its first host key replaced."""
         return self.address is not None and not self.address.provisional
 
     @property
     def may_answer(self) -> bool:
-        """It may be asked, and its results fetched; also where it is of no use for a new command any more."""
+        """Tell whether it may be queried and its results fetched, even if it can't run a new command."""
         return self.address is not None and self.state in (MachineState.READY, MachineState.UNKNOWN)
 
     def require_address(self) -> SshAddress:
@@ -161,42 +161,87 @@ class MachineOrder:
     """What a provider is asked to create.
 
     Attributes:
-        id: the machine's id, the tag to find it by and the idempotency key.
-        lifetime_seconds: counted from boot; the machine ends itself after it, whatever happens.
+        id: the machine's id, which is its tag at the provider and the idempotency key.
+        offer: what is rented, where, and at what price.
+        lifetime_seconds: counted from boot; the machine ends itself after that, whatever happens.
         agent_archive: the agent as a .tar.gz.
-        usd_per_hour: disks included.
-        store_url: where the agent ships checkpoints, logs and results; empty for nowhere.
-        boot: what the machine does by itself once it has booted.
-        disk_gib: of the root disk.
-        disk_iops: of the root disk; None for what is sensible.
-        disk_mibps: of the root disk; None for what is sensible.
-        volumes: data volumes to make or to use again.
-        data: what the run's job mounts; its machines need no other data set of the object store's.
+        store_url: where the agent uploads checkpoints, logs and results; empty for nowhere.
+        boot: what the machine does by itself after its boot.
+        resources: what the job asks for: image, disks, and where in the user's own account the machine goes.
+        data: the job's mounts; the machine may read no other data set in the object store.
         sudo: the job's user may become root.
-        max_usd_per_hour: above it a spot machine is given up.
-        ssh_from: who may reach it over SSH, as CIDR; empty for this computer's present address.
-        site: where in the user's own account it goes.
+        ssh_from: who may reach it over SSH, as CIDR; empty for this computer's current address.
     """
 
     id: str
     run_id: str
-    instance_type: str
-    region: str
-    zone: str
-    spot: bool
-    usd_per_hour: Decimal
+    offer: Offer
     lifetime_seconds: int
     authorized_key: str
     agent_archive: bytes
     store_url: str
     boot: BootOrder = field(default_factory=BootOrder)
-    image_id: str | None = None
-    disk_gib: int | None = None
-    disk_iops: int | None = None
-    disk_mibps: int | None = None
-    volumes: tuple[VolumeSpec, ...] = ()
+    resources: Resources = field(default_factory=Resources)
     data: tuple[DataMount, ...] = ()
     sudo: bool = False
-    max_usd_per_hour: Decimal | None = None
     ssh_from: str = ""
-    site: Site = field(default_factory=Site)
+
+    @property
+    def instance_type(self) -> str:
+        """The offer's."""
+        return self.offer.instance_type
+
+    @property
+    def region(self) -> str:
+        """The offer's."""
+        return self.offer.region
+
+    @property
+    def zone(self) -> str:
+        """The offer's zone; empty for any."""
+        return self.offer.zone
+
+    @property
+    def spot(self) -> bool:
+        """Tell whether the provider may reclaim it."""
+        return self.offer.spot
+
+    @property
+    def image_id(self) -> str | None:
+        """The provider's name of the disk image; None for the provider's GPU image."""
+        return self.resources.image_id
+
+    @property
+    def disk_gib(self) -> int | None:
+        """Size of the root disk; None for the offer's own."""
+        return self.resources.disk_gib
+
+    @property
+    def disk_iops(self) -> int | None:
+        """IOPS of the root disk; None for a sensible value."""
+        return self.resources.disk_iops
+
+    @property
+    def disk_mibps(self) -> int | None:
+        """Throughput of the root disk; None for a sensible value."""
+        return self.resources.disk_mibps
+
+    @property
+    def volumes(self) -> tuple[VolumeSpec, ...]:
+        """Data volumes to create or reuse."""
+        return self.resources.volumes
+
+    @property
+    def max_usd_per_hour(self) -> Decimal | None:
+        """The price above which a spot machine is given up."""
+        return self.resources.max_usd_per_hour
+
+    @property
+    def site(self) -> Site:
+        """Where in the user's own account it goes."""
+        return self.resources.site
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """The offer's price, disks included."""
+        return self.offer.total_usd_per_hour

@@ -1,4 +1,4 @@
-"""What a provider sells now."""
+"""Offers: what a provider sells now, and at what price."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerators:
-    """So many of one kind of GPU.
+    """A number of GPUs of one model.
 
     Attributes:
-        name: the model in lower case, as SkyPilot writes it: `mi300x`, `a10g`, `h100`.
-        count: how many.
+        name: the model in lower case, as in SkyPilot: `mi300x`, `a10g`, `h100`.
+        count: their number.
     """
 
     name: str
@@ -25,20 +25,20 @@ class Accelerators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Something a provider sells now, at a price.
+    """A machine type that a provider sells now, at a price.
 
     Attributes:
         accelerators: None for a machine without a GPU.
         gpu_memory_gib: of one GPU; 0 without one.
-        usd_per_hour: of the machine alone, now.
-        cap_usd_per_hour: the most that an hour of the machine may come to cost: the price of a spot machine may rise,
-            up to that on demand or to the user's own limit; 0 where it can't.
-        disk_usd_per_hour: of its root disk, of the data volumes that were wished for, and of its public address.
-        once_usd: what the data volumes cost once, when they are made, besides.
-        disk_gib: what comes with the machine.
-        local_disk_gib: of quick disks that come with it besides, and are lost with it; 0 for none.
-        billed_for_at_least: what is paid for, however soon the machine is gone.
-        live: False for one out of a dated snapshot: it serves to plan, and is never rented.
+        usd_per_hour: current price of the machine alone.
+        cap_usd_per_hour: the most that an hour may cost later: a spot price may rise up to the on-demand price or the
+            user's own limit; 0 if the price can't rise.
+        disk_usd_per_hour: price of its root disk, of the requested data volumes, and of its public address.
+        once_usd: one-time cost of creating the data volumes, on top of the hourly price.
+        disk_gib: the disk included with the machine.
+        local_disk_gib: additional fast local disks, which are lost with the machine; 0 for none.
+        billed_for_at_least: the minimum time that is billed.
+        live: False for an offer from a dated snapshot, which is good for planning and is never rented.
     """
 
     provider: str
@@ -61,15 +61,15 @@ class Offer:
 
     @property
     def total_usd_per_hour(self) -> Decimal:
-        """What an hour costs, disks included."""
+        """Price of an hour, disks included."""
         return self.usd_per_hour + self.disk_usd_per_hour
 
     @property
     def worst_usd_per_hour(self) -> Decimal:
-        """The most that an hour may come to cost, disks included."""
+        """The highest possible price of an hour, disks included."""
         return max(self.usd_per_hour, self.cap_usd_per_hour) + self.disk_usd_per_hour
 
     @property
     def place(self) -> str:
-        """Name the provider, the region and the zone, as far as they say anything."""
+        """The provider, the region and the zone, leaving out empty and repeated parts."""
         return "/".join(dict.fromkeys(part for part in (self.provider, self.region, self.zone) if part))

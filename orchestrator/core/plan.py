@@ -1,4 +1,4 @@
-"""What a plan is, and what it is made from: `core.planning` makes it, `engine.apply` carries it out."""
+"""Plans, and the observations that they are made from: `core.planning` makes plans, `engine.apply` executes them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from decimal import Decimal
 
 from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.errors import UnreachableError
-from orchestrator.core.interpreter import ON_A_CLOUD, JobPython
 from orchestrator.core.job import LaunchSpec, VolumeSpec
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.offer import Offer
-from orchestrator.core.ports import CodeSummary
-from orchestrator.core.report import MachineReport, RunState
-from orchestrator.core.unsent import Unsent
+from orchestrator.core.protocol.report import MachineReport, RunState
+from orchestrator.core.transfers import CodeSummary
+from orchestrator.core.values.interpreter import ON_A_CLOUD, JobPython
+from orchestrator.core.values.unsent import Unsent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was seen of the world before planning.
+    """The state of the world before planning.
 
     Attributes:
-        offers: for sale now, in the order in which to try them; empty where no machine is to be created.
-        offers_basis: where the prices come from: `live`, or a snapshot's date.
-        machines: of this run, not gone, found at the provider.
-        machines_before: how many this run has had, those that are gone included.
-        report: of the run's usable machine, or else of one that nobody can use and that still answers; None where none
-            answers.
-        code: the laptop's; None where the job sends none.
-        spent_usd: by this run's machines until now.
-        usual_duration: of successful runs of this job and mode; None without any.
-        boots_alone: the provider's machines can start the command by themselves.
+        offers: for sale now, in the order to try them; empty if no machine is to be created.
+        offers_basis: the source of the prices: `live`, or a snapshot's date.
+        machines: this run's machines at the provider that aren't gone.
+        machines_before: how many machines this run has had, including those that are gone.
+        report: of the run's usable machine, or else of an unusable one that still answers; None if none answers.
+        code: of the laptop; None if the job sends none.
+        spent_usd: what this run's machines have cost so far.
+        usual_duration: of successful runs of this job and mode; None if there are none.
+        can_start_at_boot: the provider's machines can start the command by themselves, as `start: boot` asks.
         keeps_results: an object store keeps the results when the machine ends.
-        caveats: what to know of the provider's machines and of its object store.
-        results: the object store holds something to go on from.
-        outcome: the command's last state that the object store or the ledger knows; None for none.
-        mark: the ledger's mark of the run when this was seen.
+        ends_by_itself: the provider's machines can end themselves, and with that their bill.
+        caveats: warnings about the provider's machines and its object store.
+        has_results: the object store holds something to resume from.
+        outcome: the command's last state known to the object store or the ledger; None if unknown.
+        revision: the ledger's revision of the run at the time of the observation.
     """
 
     now: datetime
@@ -48,33 +48,34 @@ class Observed:
     code: CodeSummary | None = None
     spent_usd: Decimal = Decimal(0)
     usual_duration: timedelta | None = None
-    boots_alone: bool = False
+    can_start_at_boot: bool = False
     keeps_results: bool = False
+    ends_by_itself: bool = True
     caveats: tuple[str, ...] = ()
-    results: bool = False
+    has_results: bool = False
     outcome: RunState | None = None
-    mark: int = 0
+    revision: int = 0
 
     def report_of(self, machine: Machine) -> MachineReport | None:
-        """Return the report where it is this machine's."""
+        """Return the report if it is this machine's."""
         return self.report if self.report is not None and self.report.machine == machine.id else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takes:
-    """What a job takes of its user besides code, data and money, which actions and price show.
+    """What a launch gives a job besides code, data and money, which the actions and the price show.
 
     Attributes:
-        secrets: names of variables that it calls secret.
-        inherited: names of variables that take the shell's values.
-        volumes: of the user's account.
-        outputs: folders that are results.
-        checkpoints: where it writes them; empty for kedge's own folder.
-        jump_host: through which the machine is reached; empty for none.
-        proxy_command: what this computer runs to reach the machine; empty for nothing.
-        setup: the script that is run first; empty for none.
-        python: which Python `setup` and `run` have, in words; empty without a command.
-        overlaid: this computer's Python, on top of which their environment is made; None on clouds.
+        secrets: names of the variables that it declares secret.
+        inherited: names of variables whose values come from the shell.
+        volumes: volumes in the user's account.
+        outputs: folders with results.
+        checkpoints: the folder of its checkpoints; empty for kedge's own.
+        jump_host: the SSH server on the way to the machine; empty for none.
+        proxy_command: what this computer runs to connect to the machine; empty for nothing.
+        setup: the script that runs first; empty for none.
+        python: the Python of `setup` and `run`, in words; empty without a command.
+        overlaid: the Python of this computer on which their environment is built; None on clouds.
     """
 
     secrets: tuple[str, ...] = ()
@@ -94,17 +95,17 @@ class Plan:
     """An ordered list of actions with its price.
 
     Attributes:
-        usd_per_hour: while the machine lives, at the first of the offers.
-        most_usd_per_hour: at the dearest of them, which the worst case counts with.
-        once_usd: the most that is paid once, whatever the time: each offer that is tried makes its volumes anew.
-        worst_usd: everything that the run can cost until its deadline, what it has cost already included.
-        expected: how long it will take; None where nobody knows.
-        basis: where the expectation and the prices come from.
-        notes: what the user should know before saying yes, one line each.
-        takes: what the job is given; None where a plan starts none.
-        unsent: what of the working folder isn't sent; None where nothing is left here, or nothing is sent.
-        mark: of what was observed; when somebody has acted on the run since, the plan is not carried out.
-        ends: it ends the run: nothing is left of it afterwards. A plan that ends a lost machine, and no other, doesn't.
+        usd_per_hour: price of the machine at the first offer.
+        most_usd_per_hour: price at the dearest offer, which the worst case uses.
+        once_usd: the highest total of one-time costs: each attempted offer creates its volumes again.
+        worst_usd: the most that the run can cost until its deadline, including what it has cost so far.
+        expected: how long it will take; None if unknown.
+        basis: the source of the expectation and of the prices.
+        notes: what the user should know before confirming, one line each.
+        takes: what the job is given; None if the plan starts no command.
+        unsent: files of the working folder that aren't sent; None if every file is sent, or nothing is.
+        revision: the observation's; if somebody has acted on the run since, the plan isn't executed.
+        ends: the plan ends the run and leaves nothing of it. False for a plan that only ends a lost machine.
     """
 
     run_id: str
@@ -121,17 +122,17 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     takes: Takes | None = None
     unsent: Unsent | None = None
-    mark: int | None = None
+    revision: int | None = None
     ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class AfterStart:
     """What a launch does after it has started the command.
 
     Attributes:
-        follow: show the log until the command is over; what comes after needs it.
-        destination: where results go then; None fetches none.
+        follow: show the log until the command has ended; the steps after that depend on it.
+        destination: where to fetch results to afterwards; None to fetch none.
     """
 
     follow: bool = True
@@ -139,7 +140,7 @@ class Ending:
 
 
 def plan_takes(spec: LaunchSpec) -> Takes:
-    """Say what a job is given."""
+    """List what a launch gives its job."""
     job, site = spec.job, spec.resources.site
     return Takes(
         secrets=job.secrets,
@@ -156,19 +157,19 @@ def plan_takes(spec: LaunchSpec) -> Takes:
 
 
 def usable_machine(machines: tuple[Machine, ...], report: MachineReport | None) -> Machine | None:
-    """Return the machine on which a run can go on; one that its provider is about to take away is none."""
+    """Return the machine on which a run can continue; a machine that is being reclaimed isn't usable."""
     going = report.machine if report is not None and report.notice else ""
     states = (MachineState.BOOTING, MachineState.READY)
     return next((m for m in machines if m.state in states and m.id != going), None)
 
 
 def refuse_snapshot(plan: Plan) -> None:
-    """Refuse to carry out a plan whose offers come from a dated snapshot.
+    """Refuse to execute a plan whose offers come from a dated snapshot.
 
-    Its prices are old, its zones, images and quotas unchecked: neither the price nor the worst case would hold.
+    Its prices are old, and its zones, images and quotas unchecked: neither the price nor the worst case would hold.
 
     Raises:
-        UnreachableError: the provider could not be asked what it sells now.
+        UnreachableError: the provider could not be asked for its current offers.
     """
     creations = (action for action in plan.actions if isinstance(action, CreateMachine))
     if any(not offer.live for action in creations for offer in action.offers):

@@ -1,4 +1,4 @@
-"""What a self-test says of each thing that it tried, and what its training must have left."""
+"""The checks of a self-test, and what its training must have written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.core.actions import (
 from orchestrator.core.checkup import Verdict
 
 STEPS = 12
-"""Of the bundled training (infra/selftest/train.py)."""
+"""Steps of the bundled training (infra/selftest/train.py)."""
 
 _CHECKS: dict[type[Action], str] = {
     StageCode: "code",
@@ -42,10 +42,10 @@ _CHECKS: dict[type[Action], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One line of a self-test.
+    """One line of a self-test's report.
 
     Attributes:
-        verdict: a warning is something that wasn't reached, or is weaker than it could be.
+        verdict: a warning means that a part wasn't reached, or is weaker than it could be.
         found: what happened, or what failed and why.
     """
 
@@ -56,14 +56,14 @@ class Tried:
 
 
 def check_name(action: Action) -> str:
-    """Name the check that an action of a plan is."""
+    """Name the check that performs an action of a plan."""
     return _CHECKS[type(action)]
 
 
 def find_fault(steps_log: str, status_json: str) -> str:
-    """Say what is wrong with the results of a training that was stopped, resumed and given notice; empty for nothing.
+    """Return what is wrong with the results of a training that was stopped, resumed and given notice; empty if nothing.
 
-    Every step has its checkpoint, so that none may be done twice, and none may be missing.
+    Every step writes a checkpoint, so no step may be repeated, and none may be missing.
     """
     try:
         status = json.loads(status_json)

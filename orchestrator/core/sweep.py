@@ -1,4 +1,4 @@
-"""What a provider has of kedge's, wherever it is: machines, and what runs have besides."""
+"""The result of a provider's sweep: machines, and what runs have besides, in the whole account."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from orchestrator.core.machine import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """Something that a run has besides machines, found by its mark.
+    """Something that a run has besides machines, found by its tag.
 
     Attributes:
-        kind: in the provider's words: `data volume`, `security group`, `firewall`, `role`, `schedule`, `tag`.
-        name: the provider's own name for it.
-        run_id: whose mark it carries: of a data volume, the run that used it last.
-        created_at: None where the provider doesn't tell.
-        usd_per_hour: what it bills by itself; 0 for nothing.
-        kept: `release` leaves it where it is, as the job said: it goes on billing, and somebody wants it.
+        kind: in the provider's terms: `data volume`, `security group`, `firewall`, `role`, `schedule`, `tag`.
+        run_id: the run in its tag; for a data volume, the run that used it last.
+        created_at: None if the provider doesn't tell.
+        usd_per_hour: its own price; 0 for nothing.
+        kept: `release` leaves it in place, because the job asked for that; it continues to bill.
     """
 
     kind: str
@@ -33,11 +32,11 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnseenPart:
-    """A part of what a provider has that couldn't be listed: one kind of thing, in one place.
+    """A part of the account that couldn't be listed: one kind of resource, in one place.
 
     Attributes:
-        what: one line, with the reason.
-        may_bill: what is there may cost money; a role or a schedule doesn't.
+        what: describes the part and the reason, in one line.
+        may_bill: what wasn't listed may cost money; a role or a schedule doesn't.
     """
 
     what: str
@@ -46,11 +45,11 @@ class UnseenPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Everything of kedge's that a provider has.
+    """Everything of kedge's at a provider.
 
     Attributes:
         machines: those that aren't gone.
-        unseen: what couldn't be listed: what is there isn't known, and hides nothing of the rest.
+        unseen: the parts that couldn't be listed; the rest of the sweep is complete without them.
     """
 
     machines: tuple[Machine, ...] = ()

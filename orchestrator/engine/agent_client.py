@@ -1,4 +1,4 @@
-"""Speaks with the agent on a machine: one function for each of its verbs."""
+"""The client of the agent on a machine: one function for each of its verbs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from datetime import timedelta
 
 import msgspec
 
-from orchestrator.core.decoding import LIST_BYTES, LOG_BYTES, nonsense, split_lines
 from orchestrator.core.errors import UnreachableError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Completed, Remote
-from orchestrator.core.report import (
+from orchestrator.core.protocol.decoding import LIST_BYTES, LOG_BYTES, nonsense, split_lines
+from orchestrator.core.protocol.readiness import parse_host_key
+from orchestrator.core.protocol.report import (
     Command,
     FollowEvent,
     MachineReport,
-    ResultFile,
     parse_command,
     parse_follow_event,
-    parse_host_key,
     parse_report,
-    parse_results,
 )
-from orchestrator.core.wire import RunConfig
+from orchestrator.core.protocol.results import ResultFile, parse_results
+from orchestrator.core.protocol.wire import RunConfig
 
 _SOON = timedelta(seconds=30)
 _HASHING = timedelta(minutes=30)
@@ -33,38 +32,38 @@ _SIZE_DIGITS = 18
 
 
 def make_host_key(remote: Remote, machine: Machine) -> str:
-    """Let the machine make itself a host key beside the one it was born with, and return its public half.
+    """Let the machine create a second host key, beside its first one, and return the public half.
 
     Raises:
-        KedgeError: it couldn't.
+        KedgeError: the machine could not do it.
     """
     done = _checked(remote.run(_as_root(machine, "rekey"), timeout=_SOON), "make itself a host key")
     return parse_host_key(done.stdout)
 
 
 def retire_host_key(remote: Remote, machine: Machine) -> None:
-    """Let the machine forget the host key that it was born with.
+    """Let the machine delete its first host key.
 
     Raises:
-        KedgeError: it couldn't.
+        KedgeError: the machine could not do it.
     """
     _checked(remote.run(_as_root(machine, "rekey", "--retire"), timeout=_SOON), "forget its first host key")
 
 
 def report(remote: Remote, machine: Machine) -> MachineReport:
-    """Ask the machine how it is.
+    """Request the machine's report.
 
     Raises:
-        KedgeError: its agent doesn't work.
-        NonsenseError: this is no report, or another machine's.
+        KedgeError: its agent fails.
+        NonsenseError: the answer isn't a report, or is another machine's.
         UnreachableError: it doesn't answer.
     """
     said = parse_report(_checked(remote.run([machine.agent, "report"], timeout=_SOON), "report").stdout)
-    return _its_own(said, machine)
+    return _require_same_machine(said, machine)
 
 
 def start(remote: Remote, machine: Machine, config: RunConfig) -> Command:
-    """Start the command; the configuration travels on standard input, since it holds secrets."""
+    """Start the command; the configuration is sent on standard input, because it holds secrets."""
     done = remote.run([machine.agent, "start"], stdin=msgspec.json.encode(config), timeout=_STARTING)
     return parse_command(_checked(done, "start the command").stdout)
 
@@ -76,7 +75,7 @@ def stop(remote: Remote, machine: Machine, *, grace: timedelta, reason: str) -> 
 
 
 def kill(remote: Remote, machine: Machine) -> Command:
-    """End the command at once, without a checkpoint."""
+    """Kill the command at once, without a checkpoint."""
     return parse_command(_checked(remote.run([machine.agent, "kill"], timeout=_SOON), "kill the command").stdout)
 
 
@@ -87,11 +86,11 @@ def manifest(remote: Remote, machine: Machine) -> tuple[ResultFile, ...]:
 
 
 def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[bytes], int]:
-    """Return the log's last lines, and the offset at which it goes on.
+    """Return the log's last lines, and the offset after them.
 
     Raises:
-        NonsenseError: this is no log.
-        UnreachableError: it can't be read.
+        NonsenseError: the answer isn't a log.
+        UnreachableError: the log can't be read.
     """
     path = f"{machine.root}/results/run.log"
     argv = ["sh", "-c", _TAIL, "tail", path, str(lines), str(LOG_BYTES // 2)]
@@ -107,17 +106,17 @@ def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[bytes], int
 
 
 def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
-    """Yield the log from a byte offset on, and a report now and then."""
+    """Yield the log from a byte offset on, with a report now and then."""
     argv = [machine.agent, "follow", "--offset", str(offset), *(["--until-over"] if until_over else [])]
     for line in remote.lines(argv):
         event = parse_follow_event(line)
         if event.report is not None:
-            _its_own(event.report, machine)
+            _require_same_machine(event.report, machine)
         yield event
 
 
-def _its_own(said: MachineReport, machine: Machine) -> MachineReport:
-    """Refuse a report that names another machine: what is planned goes by that name."""
+def _require_same_machine(said: MachineReport, machine: Machine) -> MachineReport:
+    """Refuse a report that names another machine, because plans go by that name."""
     if (said.machine, said.run) != (machine.id, machine.run_id):
         raise nonsense("its report", f"it says that it is {said.machine!r} of run {said.run!r}, and it is {machine.id}")
     return said

@@ -1,4 +1,4 @@
-"""Carries out a plan: an intent in the ledger before every action, its outcome after it."""
+"""Applies a plan: opens the run, performs the actions in order under its lock, and closes it (performing, journal)."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ from orchestrator.core.actions import (
 )
 from orchestrator.core.errors import ConflictError, KedgeError, StillBillingError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.ledger import RunStage
+from orchestrator.core.ledger import LOOK_WAIT, RunStage
 from orchestrator.core.plan import Plan, refuse_snapshot
-from orchestrator.core.report import Command, RunState
+from orchestrator.core.protocol.report import Command, RunState
 from orchestrator.engine.events import ActionBegan, ActionEnded, Events, Remark
-from orchestrator.engine.performing import Performer, Progress
-from orchestrator.engine.reconcile import close_run
+from orchestrator.engine.observing.reconcile import close_run
+from orchestrator.engine.performing import Performer, RunProgress
 from orchestrator.engine.world import World
 
-_LOOKERS = timedelta(seconds=5)
-"""How long a command waits for one that only looks, such as `status`, which settles the ledger."""
-
 _OTHERS = timedelta(minutes=10)
-"""How long the end of a launch waits for another command that acts on the same run."""
+"""How long the end of a launch waits for another command that is acting on the same run."""
 
 _Preparation = StageData | StageCode | CreateMachine
-"""What comes before there is a machine, or may be one."""
+"""Actions that leave the run without a machine if they fail, unless a machine may exist all the same."""
 
 
-def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progress:
-    """Carry out a plan's actions in order, under the run's lock, which is let go while a command is followed.
+def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> RunProgress:
+    """Execute a plan's actions in order, under the run's lock, which is released while a command is followed.
 
-    A failure leaves a ledger from which `resume` or `teardown` goes on. A command that was stopped, by
-    whomever, ends the plan early, and its machine stays; at its deadline the machine is ended, since one that only
-    powers off may bill on. A plan that ends with nothing left closes the run, and so does
-    one that makes a run live and then gets no machine.
+    After a failure, the ledger allows `resume` and `teardown` to continue. If somebody stops the command, the plan
+    ends early and keeps the machine. At its deadline the machine is ended, because a machine that is only powered off
+    may still be billed. The run is closed if the plan leaves nothing of it, or if the plan made it live but then got no
+    machine.
 
     Raises:
-        ConflictError: another command is at work on the run, or has been since the plan was made.
+        ConflictError: another command is acting on the run, or has acted on it since the plan was made.
         UnreachableError: the plan's offers come from a snapshot; nothing was done.
         KedgeError: an action failed.
     """
+    # Again: a command refuses its first plan before it asks, and not the new ones after the loss of a machine.
     refuse_snapshot(plan)
     performer = Performer(spec, world, events)
     with ExitStack() as held:
-        held.enter_context(world.ledger.lock(spec.run_id, wait=_LOOKERS))
+        held.enter_context(world.ledger.lock(spec.run_id, wait=LOOK_WAIT))
         _refuse_stale(plan, world)
         is_new = _open_run(plan, spec, world)
         for number, action in enumerate(plan.actions, 1):
@@ -60,10 +58,10 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
                 note = performer.follow(action)
                 held.enter_context(world.ledger.lock(spec.run_id, wait=_OTHERS))
             else:
-                with _closing_unborn(spec, world, events, applies=is_new and isinstance(action, _Preparation)):
+                with _closing_without_machine(spec, world, events, applies=is_new and isinstance(action, _Preparation)):
                     note = performer.perform(action, ends=_destroys(plan, action.machine_id))
             events(ActionEnded(number=number, action=action, note=note))
-            if isinstance(action, FollowCommand) and _stays(performer.progress.command):
+            if isinstance(action, FollowCommand) and _keeps_machine(performer.progress.command):
                 return performer.progress
         if plan.ends:
             for line in close_run(world, spec.run_id):
@@ -73,10 +71,10 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> Progres
 
 
 def _open_run(plan: Plan, spec: LaunchSpec, world: World) -> bool:
-    """Make the run live where a machine or a command begins, and record what is changed of one that is live.
+    """Make the run live if a machine or a command begins, and record changes of a live run's specification.
 
     Returns:
-        Whether the run was not live before.
+        Whether the run became live.
     """
     record = world.ledger.run(spec.run_id)
     is_live = record is not None and record.stage is RunStage.LIVE
@@ -87,19 +85,26 @@ def _open_run(plan: Plan, spec: LaunchSpec, world: World) -> bool:
 
 
 @contextmanager
-def _closing_unborn(spec: LaunchSpec, world: World, events: Events, *, applies: bool) -> Iterator[None]:
-    """Close a run that gets no machine, unless one may exist all the same."""
+def _closing_without_machine(spec: LaunchSpec, world: World, events: Events, *, applies: bool) -> Iterator[None]:
+    """Close the run if its action fails, unless a machine may exist (StillBillingError).
+
+    Args:
+        spec: the run.
+        world: its ports.
+        events: receives a remark about the outcome.
+        applies: the failure leaves the run without a machine; False does nothing.
+    """
     try:
         yield
     except StillBillingError:
         raise
     except KedgeError:
         if applies:
-            _close_unborn(spec, world, events)
+            _close_without_machine(spec, world, events)
         raise
 
 
-def _close_unborn(spec: LaunchSpec, world: World, events: Events) -> None:
+def _close_without_machine(spec: LaunchSpec, world: World, events: Events) -> None:
     try:
         close_run(world, spec.run_id)
     except KedgeError as err:
@@ -109,8 +114,8 @@ def _close_unborn(spec: LaunchSpec, world: World, events: Events) -> None:
     events(Remark(text=f"nothing was rented, and run {spec.run_id} is closed{hint}"))
 
 
-def _stays(command: Command) -> bool:
-    """A command that somebody has stopped may be started again on its machine, unless the machine's time is over."""
+def _keeps_machine(command: Command) -> bool:
+    """Tell whether the machine is kept: a stopped command can be started on it again, until its deadline has passed."""
     return command.state is RunState.STOPPED and not command.met_deadline
 
 
@@ -119,10 +124,10 @@ def _destroys(plan: Plan, machine_id: str) -> bool:
 
 
 def _refuse_stale(plan: Plan, world: World) -> None:
-    """A plan that was made before somebody else acted could rent a second machine."""
-    if plan.mark is not None and plan.mark != world.ledger.mark(plan.run_id):
+    """Refuse a plan that was made before somebody else acted: it could rent a second machine."""
+    if plan.revision is not None and plan.revision != world.ledger.revision(plan.run_id):
         raise ConflictError(
             f"another command has acted on run {plan.run_id} since this plan was made",
             why="what was planned may not be what is needed any more; nothing was done",
-            fix="give the same command again: it looks anew",
+            fix="run the command again: it makes a new plan",
         )

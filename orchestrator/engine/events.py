@@ -1,4 +1,4 @@
-"""What the engine tells whoever watches it; the command line draws it."""
+"""Events that the engine reports to its caller; the command line draws them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.core.actions import Action
-from orchestrator.core.report import MachineReport
+from orchestrator.core.protocol.report import MachineReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionBegan:
-    """An action of a plan begins; its intent is in the ledger."""
+    """An action of a plan begins; its intent is recorded next."""
 
     number: int
     action: Action
@@ -19,7 +19,7 @@ class ActionBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProgressed:
-    """Bytes were moved; total is 0 where nobody knows it."""
+    """Bytes were transferred; total is 0 if unknown."""
 
     done: int
     total: int
@@ -36,21 +36,21 @@ class ActionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """The command wrote a line."""
+    """The command wrote a line to its log."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSeen:
-    """The machine said how it is."""
+    """A report of the machine arrived."""
 
     report: MachineReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something that the user should know."""
+    """A remark for the user."""
 
     text: str
 

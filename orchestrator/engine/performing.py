@@ -1,4 +1,4 @@
-"""Performs one action of a plan, with its intent before it and its outcome after it."""
+"""Performs the single actions of a plan, each with an intent before it and an outcome after it."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from orchestrator.core.actions import (
 )
 from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.ledger import IntentState
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Remote
-from orchestrator.core.report import DEADLINE, Command, RunState
+from orchestrator.core.protocol.report import DEADLINE, Command, RunState
 from orchestrator.engine import agent_client
-from orchestrator.engine.boot import BOOT, await_boot
-from orchestrator.engine.creation import create_machine
-from orchestrator.engine.ending import end_machine
 from orchestrator.engine.events import ActionProgressed, Events, LogLine, Remark, ReportSeen
-from orchestrator.engine.fetch import fetch_results
-from orchestrator.engine.follow import RESTARTING, MachineLostError, OverdueError, follow
-from orchestrator.engine.observe import latest_command, rented_offer
-from orchestrator.engine.reaching import reach
-from orchestrator.engine.reconcile import note_outcome
-from orchestrator.engine.run_config import run_config
-from orchestrator.engine.staging import Staging
+from orchestrator.engine.journal import journaled
+from orchestrator.engine.observing.observe import latest_command, rented_offer
+from orchestrator.engine.observing.reconcile import note_outcome
+from orchestrator.engine.steps.boot import BOOT, await_boot
+from orchestrator.engine.steps.creation import create_machine
+from orchestrator.engine.steps.end_machine import end_machine
+from orchestrator.engine.steps.fetch import fetch_results
+from orchestrator.engine.steps.follow import RESTARTING, MachineLostError, OverdueError, follow
+from orchestrator.engine.steps.reaching import reach
+from orchestrator.engine.steps.run_config import run_config
+from orchestrator.engine.steps.staging import Staging
 from orchestrator.engine.world import World
 
 _FETCHED_FROM = timedelta(minutes=5)
-"""How long a machine that still boots is waited for before its results are looked for elsewhere."""
+"""How long a fetch waits for a machine that is still booting, before it takes what the object store has."""
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a plan has come.
+class RunProgress:
+    """How far a plan has been executed.
 
     Attributes:
-        command: the command's state as it was last seen.
-        finished: every action was carried out.
+        command: the command's last known state.
+        finished: every action was performed.
     """
 
     command: Command = field(default_factory=Command)
@@ -62,7 +62,7 @@ class Performer:
     """Performs the actions of one plan, one at a time."""
 
     def __init__(self, spec: LaunchSpec, world: World, events: Events) -> None:
-        self.progress = Progress()
+        self.progress = RunProgress()
         self._spec = spec
         self._world = world
         self._events = events
@@ -70,18 +70,18 @@ class Performer:
         self._fetched: set[str] = set()
 
     def perform(self, action: Action, *, ends: bool) -> str:
-        """Perform one action, and return what there is to say of it.
+        """Perform one action, and return a remark about it.
 
         Args:
-            action: any but to follow a command, which changes nothing.
-            ends: its plan ends its machine: a command that can't be stopped must not keep the machine from that, nor
-                results that can't be fetched any more at its deadline.
+            action: any except FollowCommand, which changes nothing.
+            ends: the plan destroys its machine. Two failures don't prevent that, and only become a remark: the command
+                can't be stopped; results can't be fetched although the deadline has passed or it has never booted.
 
         Raises:
             KedgeError: it failed.
         """
         if isinstance(action, CreateMachine):
-            boot = self._staging.order(action)
+            boot = self._staging.boot_order(action)
             return create_machine(self._world, self._spec, action, boot, self._events).place
         try:
             return self._journaled(action)
@@ -97,10 +97,10 @@ class Performer:
         return isinstance(action, StopCommand)
 
     def follow(self, action: FollowCommand) -> str:
-        """Show the command's log until it is over, and return its state.
+        """Show the command's log until it has ended, and return its state.
 
         Raises:
-            MachineLostError: its machine is gone, and hasn't left word of how the command ended.
+            MachineLostError: its machine is gone, and hasn't uploaded how the command ended.
         """
         machine = self._reach(action.machine_id)
         try:
@@ -113,28 +113,22 @@ class Performer:
         except MachineLostError as lost:
             self.progress.command = self._last_word(lost)
         except OverdueError as overdue:
-            # Its plan goes on to its end.
+            # The plan continues to its end.
             self._tell(f"{overdue.what}: {overdue.why}")
             self.progress.command = replace(self.progress.command, state=RunState.STOPPED, reason=DEADLINE)
         return self._note(self.progress.command)
 
     def _last_word(self, lost: MachineLostError) -> Command:
-        """Return what a machine that ended by itself left in the store."""
-        shipped = latest_command(self._world, self._spec.run_id)
-        if shipped is None or not shipped.state.is_over:
+        """Return the command's state that a machine uploaded before it ended itself."""
+        last = latest_command(self._world, self._spec.run_id)
+        if last is None or not last.state.is_over:
             raise lost
-        return shipped
+        return last
 
     def _journaled(self, action: Action) -> str:
-        ledger, clock = self._world.ledger, self._world.clock
-        intent = ledger.intend(self._spec.run_id, action, clock.now())
-        try:
-            note = self._act(action)
-        except BaseException as err:
-            ledger.settle(intent, IntentState.FAILED, clock.now(), type(err).__name__)
-            raise
-        ledger.settle(intent, IntentState.DONE, clock.now(), note)
-        return note
+        with journaled(self._world.ledger, self._world.clock, self._spec.run_id, action) as entry:
+            entry.note = self._act(action)
+        return entry.note
 
     def _act(self, action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
         match action:
@@ -173,14 +167,14 @@ class Performer:
 
     def _send_code(self, action: SendCode) -> str:
         machine = self._reach(action.machine_id)
-        source = self._world.code(self._spec.job)
+        source = self._world.code_source(self._spec.job)
         if source is None:
             return "nothing to send"
         return source.send(self._connect(machine), machine, self._moved)[:12]
 
     def _send_data(self, action: SendData) -> str:
         machine = self._reach(action.machine_id)
-        self._world.data.send(action.mount, machine, self._moved, delete=action.delete)
+        self._world.mover.send(action.mount, machine, self._moved, delete=action.delete)
         return ""
 
     def _stop(self, action: StopCommand) -> str:
@@ -199,21 +193,21 @@ class Performer:
 
     def _fetch(self, action: FetchResults) -> str:
         machine = self._machine(action.machine_id)
-        # What has left nothing in the store may have something on its disk.
+        # A machine that has uploaded nothing may still have results on its disk.
         with suppress(UnreachableError):
             machine = self._reach(action.machine_id, at_most=_FETCHED_FROM)
         fetched = fetch_results(self._world, machine, action.destination, self._moved)
         if fetched.final is not None:
             self._fetched.add(action.machine_id)
-            self._note_unseen(fetched.final)
+            self._record_unfollowed(fetched.final)
         return fetched.note
 
     def _destroy(self, action: DestroyMachine) -> str:
         machine, fetched = self._machine(action.machine_id), action.machine_id in self._fetched
-        return end_machine(self._world, machine, self._events, fetched=fetched, hurried=action.leaves_results)
+        return end_machine(self._world, machine, self._events, fetched=fetched, leaves_results=action.leaves_results)
 
-    def _note_unseen(self, command: Command) -> None:
-        """Record how a command ended that nobody has followed: its machine may never have uploaded that."""
+    def _record_unfollowed(self, command: Command) -> None:
+        """Record how an unfollowed command ended, which its machine may never have uploaded."""
         record = self._world.ledger.run(self._spec.run_id)
         if record is not None and record.outcome != command.state:
             note_outcome(self._world, self._spec.run_id, command)

@@ -1,38 +1,37 @@
-"""Finds what is left of runs at a provider, and ends it."""
+"""Surveys what runs have left at a provider, and ends it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime
 
 import msgspec
 
-from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine, StartCommand
+from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine, ReleaseRun, StartCommand
 from orchestrator.core.errors import ConflictError
-from orchestrator.core.ledger import Intent, IntentState, RunRecord
+from orchestrator.core.ledger import LOOK_WAIT, Intent, IntentState, RunRecord
 from orchestrator.core.machine import Machine
-from orchestrator.core.reaping import History, Reaping, RunSeen, plan_reaping
+from orchestrator.core.policy.findings import History, Reaping, RunSeen
+from orchestrator.core.policy.reaping import plan_reaping
 from orchestrator.core.sweep import Leftover, Sweep, UnseenPart
-from orchestrator.engine.ending import await_end
 from orchestrator.engine.events import Events
+from orchestrator.engine.observing.questions import ask_each
+from orchestrator.engine.observing.reconcile import close_run, note_outcome, reconcile, release_run
 from orchestrator.engine.performing import Performer
-from orchestrator.engine.reconcile import close_run, reconcile
+from orchestrator.engine.steps.end_machine import await_end
 from orchestrator.engine.world import World
-
-_LOOKERS = timedelta(seconds=5)
-"""How long a reaping waits for a command that only looks, such as `status`, which settles the ledger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What there is at one provider.
+    """What exists at one provider.
 
     Attributes:
-        reapings: of runs of which there is something to say.
-        kept: what goes on billing because the job said so.
-        unseen: what couldn't be listed.
+        reapings: for the runs that need attention.
+        kept: what continues to bill because the job asked for that.
+        unseen: the parts that couldn't be listed.
     """
 
     reapings: tuple[Reaping, ...] = ()
@@ -40,25 +39,25 @@ class Survey:
     unseen: tuple[UnseenPart, ...] = ()
 
 
-def survey(world: World, *, everyone: bool, bills_when_off: bool = False) -> Survey:
-    """Look at all that the provider has and at all that the ledger says of it; nothing is changed.
+def survey_provider(world: World, *, everyone: bool, bills_when_off: bool = False) -> Survey:
+    """Compare everything at the provider with the ledger; nothing is changed.
 
     Args:
         world: the provider's world.
-        everyone: other computers' machines are to be ended, too, when they are past their deadline.
-        bills_when_off: the provider bills a machine that is powered off like one that runs.
+        everyone: also end other computers' machines that are past their deadline.
+        bills_when_off: the provider bills a powered-off machine like a running one.
 
     Raises:
         BadRequestError: there are no credentials.
         KedgeError: the provider doesn't answer.
     """
-    # The marks are read first: what anybody does from here on makes the plan stale.
+    # The revisions are read first, so that anything that is done from here on makes the plan stale.
     records = {run.run_id: run for run in world.ledger.runs() if run.spec.provider == world.provider.name}
-    marks = {run_id: world.ledger.mark(run_id) for run_id in records}
+    revisions = {run_id: world.ledger.revision(run_id) for run_id in records}
     swept = world.provider.sweep()
     now = world.clock.now()
-    runs = (replace(seen, bills_when_off=bills_when_off) for seen in _runs_seen(world, records, marks, swept))
-    planned = [plan_reaping(seen, now, everyone=everyone) for seen in runs]
+    runs = (replace(seen, bills_when_off=bills_when_off) for seen in _runs_seen(world, records, revisions, swept))
+    planned = [plan_reaping(seen, now, everyone=everyone) for seen in _with_reports(world, tuple(runs), now)]
     return Survey(
         reapings=tuple(reaping for reaping in planned if reaping.findings),
         kept=tuple(left for left in swept.leftovers if left.kept),
@@ -67,48 +66,59 @@ def survey(world: World, *, everyone: bool, bills_when_off: bool = False) -> Sur
 
 
 def reap(world: World, reaping: Reaping, events: Events) -> None:
-    """End what was found of one run; what has ended meanwhile is no error.
+    """End what the survey found of one run; anything that has ended since then is no error.
 
     Raises:
-        ConflictError: another command is at work on the run, or has been since it was looked at.
-        StillBillingError: the provider hasn't confirmed the end of something in time.
+        ConflictError: another command is acting on the run, or has acted on it since the survey.
+        StillBillingError: the provider hasn't confirmed an end in time.
     """
     if reaping.seen.record is None:
-        _end_by_marks(world, reaping)
+        _end_by_tags(world, reaping)
         if reaping.closes:
+            # Another computer's run: this ledger has no run that an intent could belong to.
             world.provider.release(reaping.seen.run_id)
     elif reaping.seen.busy and reaping.ends:
-        # Whoever has the run's lock finds its machine gone, and settles the ledger.
-        _end_by_marks(world, reaping)
+        # Whoever holds the run's lock will find its machine gone, and settle the ledger.
+        _end_by_tags(world, reaping)
     else:
         _reap_own(world, reaping, reaping.seen.record, events)
 
 
 def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events) -> None:
-    """End it as a teardown does: with the run's lock, and an intent before every end."""
+    """End it like a teardown: under the run's lock, and with an intent before each end."""
     run_id = record.run_id
-    with world.ledger.lock(run_id, wait=_LOOKERS):
-        if world.ledger.mark(run_id) != reaping.seen.mark:
+    with world.ledger.lock(run_id, wait=LOOK_WAIT):
+        if world.ledger.revision(run_id) != reaping.seen.revision:
             raise ConflictError(f"another command has acted on run {run_id} since it was looked at")
         reconcile(world, run_id)
+        _note_outcomes(world, reaping)
         performer = Performer(record.spec, world, events)
         for machine in reaping.ends:
             performer.perform(DestroyMachine(machine_id=machine.id, leaves_results=True), ends=True)
         if reaping.closes:
             close_run(world, run_id)
         if reaping.closes and not reaping.seen.is_live:
-            # Closing has released only what was live.
-            world.provider.release(run_id)
+            # Closing the run has released only resources of a live run.
+            release_run(world, run_id)
 
 
-def _end_by_marks(world: World, reaping: Reaping) -> None:
-    """End machines, and leave the ledger as it is: it is none of this command's."""
+def _note_outcomes(world: World, reaping: Reaping) -> None:
+    """Record how the command ended: the machine's copy in the object store may not be readable from here."""
+    for report in reaping.seen.reports.values():
+        if report.command.state.is_over:
+            note_outcome(world, reaping.seen.run_id, report.command)
+
+
+def _end_by_tags(world: World, reaping: Reaping) -> None:
+    """End another computer's machines by their tags alone; this ledger has no entry of them."""
     for machine in reaping.ends:
         world.provider.destroy(machine.id)
         await_end(world, machine)
 
 
-def _runs_seen(world: World, records: dict[str, RunRecord], marks: dict[str, int], swept: Sweep) -> Sequence[RunSeen]:
+def _runs_seen(
+    world: World, records: dict[str, RunRecord], revisions: dict[str, int], swept: Sweep
+) -> Sequence[RunSeen]:
     machines, leftovers = defaultdict[str, list[Machine]](list), defaultdict[str, list[Leftover]](list)
     for machine in swept.machines:
         machines[machine.run_id].append(machine)
@@ -120,15 +130,29 @@ def _runs_seen(world: World, records: dict[str, RunRecord], marks: dict[str, int
             seen,
             machines=tuple(machines[seen.run_id]),
             leftovers=tuple(leftovers[seen.run_id]),
-            deadlines=(*seen.deadlines, *(machine.deadline_at for machine in machines[seen.run_id])),
-            mark=marks.get(seen.run_id, 0),
+            deadlines_at=(*seen.deadlines_at, *(machine.deadline_at for machine in machines[seen.run_id])),
+            revision=revisions.get(seen.run_id, 0),
         )
         for seen in runs
     ]
 
 
+def _with_reports(world: World, runs: Sequence[RunSeen], now: datetime) -> Sequence[RunSeen]:
+    """Ask the machines of own runs where none can end itself: only there does a finished command need somebody else."""
+    if world.provider.ends_by_itself:
+        return runs
+    own = [seen for seen in runs if seen.record is not None and seen.is_live and seen.record.spec.job.run]
+    machines = [each for seen in own if not seen.busy for each in seen.machines if now < each.deadline_at]
+    answers = ask_each([(world, machine) for machine in machines])
+    reports = {answer.report.machine: answer.report for answer in answers if answer.report is not None}
+    return [
+        replace(seen, reports={each.id: reports[each.id] for each in seen.machines if each.id in reports})
+        for seen in runs
+    ]
+
+
 def _see(world: World, run_id: str, record: RunRecord | None) -> RunSeen:
-    """See what the ledger has of a run."""
+    """Combine the ledger's entries about a run."""
     if record is None:
         return RunSeen(run_id=run_id, provider=world.provider.name)
     intents = world.ledger.intents(run_id)
@@ -139,7 +163,7 @@ def _see(world: World, run_id: str, record: RunRecord | None) -> RunSeen:
         recorded=world.ledger.machines(run_id, live_only=True),
         history=read_history(intents, has_command=bool(record.spec.job.run)),
         interrupted=tuple(intent.kind for intent in intents if intent.state is IntentState.OPEN),
-        deadlines=tuple(machine.deadline_at for machine in world.ledger.machines(run_id)),
+        deadlines_at=tuple(machine.deadline_at for machine in world.ledger.machines(run_id)),
         busy=_is_busy(world, run_id),
     )
 
@@ -153,15 +177,16 @@ def _is_busy(world: World, run_id: str) -> bool:
 
 
 def read_history(intents: Sequence[Intent], *, has_command: bool) -> History:
-    """Read what was done with a run's machines; a plain machine, without a command, is of use once it answers."""
+    """Derive the history of a run's machines; a plain machine, without a command, is of use once it answers."""
     created = {intent.subject for intent in intents if intent.kind == CreateMachine.__name__}
     used = {intent.subject for intent in intents if _is_use(intent, has_command=has_command)}
     ending = {intent.subject for intent in intents if intent.kind == DestroyMachine.__name__}
+    of_machines = [intent for intent in intents if intent.kind != ReleaseRun.__name__]
     return History(
         created=frozenset(created),
         used=frozenset(used),
         ending=frozenset(ending),
-        last_was_end=bool(intents) and intents[-1].kind == DestroyMachine.__name__,
+        last_was_end=bool(of_machines) and of_machines[-1].kind == DestroyMachine.__name__,
     )
 
 

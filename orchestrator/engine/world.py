@@ -1,4 +1,4 @@
-"""Everything that the engine touches, as one value: the ports of one run's world."""
+"""The ports that the engine works through for one provider, as one value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job
 from orchestrator.core.ledger import Ledger
-from orchestrator.core.ports import Clock, CodeSource, Connector, DataMover, DataStage, Provider, ResultStore, Stage
+from orchestrator.core.ports import Clock, Connector, PollUntil, Provider
+from orchestrator.core.transfers import CodeSource, DataMover, DataStage, ResultStore, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,34 +17,39 @@ class World:
     """The ports that the engine works through; `app` makes it, tests make their own.
 
     Attributes:
-        store: where this provider's machines ship their results; None for nowhere.
-        stage: where its machines find what they need to start by themselves; None where they can't.
-        data_stage: where its machines find the laptop's data; None where that goes to them directly.
-        code: makes the source of a job's code; None for a job that sends none.
+        poll_until: waits for a condition, through the clock.
+        store: where this provider's machines upload their results; None for nowhere.
+        stage: where its machines find what they need to start by themselves; None if they can't.
+        data_stage: where its machines find the laptop's data; None if it is sent to them directly.
+        mover: copies data and results between laptop and machines.
+        code_source: makes the source of a job's code; it returns None for a job without code.
         authorized_key: the public half of the key that opens kedge's machines.
         agent_archive: packs the agent.
         render_unit: renders a job's systemd unit for a machine's root folder.
-        environ: where the values of secrets are taken from.
-        store_caveats: what the store exposes to a run's machine beyond that run.
+        environ: holds the values of secrets.
+        store_caveats: which of the store's content beyond its run a machine can read or change.
+        require_store: raises BadRequestError if the store can't be opened for lack of keys.
     """
 
     clock: Clock
+    poll_until: PollUntil
     ledger: Ledger
     provider: Provider
     connector: Connector
-    data: DataMover
+    mover: DataMover
     store: ResultStore | None
     stage: Stage | None
     data_stage: DataStage | None = None
-    code: Callable[[Job], CodeSource | None]
+    code_source: Callable[[Job], CodeSource | None]
     authorized_key: str
     agent_archive: Callable[[], bytes]
     render_unit: Callable[[Job, str], str]
     environ: Mapping[str, str]
     store_caveats: tuple[str, ...] = ()
+    require_store: Callable[[], None] = lambda: None
 
     def has_results(self, run_id: str) -> bool:
-        """Tell whether the object store holds anything of a run's, even if nobody can read the list of it.
+        """Tell whether the object store holds anything of a run, even if its list can't be read.
 
         Raises:
             UnreachableError: the store doesn't answer.

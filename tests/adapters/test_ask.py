@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.templates import render
+from orchestrator.adapters.host.templates import render
 
 JOB = "nobody"
 REFUSED = 2

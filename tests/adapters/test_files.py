@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.files import (
+from orchestrator.adapters.host.files import (
     make_folder,
     open_to_write,
     opened_folder,
@@ -91,7 +91,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     """The error says what is in the way."""
     (tmp_path / "place").write_text("x")
-    with pytest.raises(BadRequestError, match="place is no folder"):
+    with pytest.raises(BadRequestError, match="place is not a folder"):
         write_atomically(tmp_path / "place" / "file", b"x")
 
 

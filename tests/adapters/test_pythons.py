@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.pythons import find_job_python
+from orchestrator.adapters.host.pythons import find_job_python
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.interpreter import JobPython, PythonOrigin
 from orchestrator.core.job import Job
+from orchestrator.core.values.interpreter import JobPython, PythonOrigin
 from tests.agent.images import make_system_python
 
 VERSION = ".".join(map(str, sys.version_info[:3]))

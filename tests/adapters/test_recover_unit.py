@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.templates import render
+from orchestrator.adapters.host.templates import render
+from orchestrator.adapters.host.timer import RECOVER
 
 EVIL = "import pathlib\npathlib.Path({ran!r}).touch()\n"
 
@@ -21,7 +22,12 @@ def test_the_unit_takes_no_module_from_the_users_home(tmp_path: Path, module: st
     home, ran = tmp_path / "home", tmp_path / "ran"
     (home / module).parent.mkdir(parents=True)
     (home / module).write_text(EVIL.format(ran=str(ran)))
-    unit = render("systemd/kedge-recover.service.j2", python=sys.executable, environment={})
+    unit = render(
+        "systemd/user-timer.service.j2",
+        **{"what": RECOVER.what, "command": RECOVER.command, "secrets": "recover.env", "limit": RECOVER.limit},
+        python=sys.executable,
+        environment={},
+    )
     (command,) = [line.removeprefix("ExecStart=") for line in unit.splitlines() if line.startswith("ExecStart=")]
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "KEDGE_STATE_DIR": str(tmp_path / "state")}
     env["KEDGE_RUNTIME_DIR"] = str(tmp_path / "run")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.resources import resource
+from orchestrator.adapters.host.resources import resource
 from orchestrator.core.errors import KedgeError
 
 

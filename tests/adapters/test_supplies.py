@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.supplies import pack_supplies
-from orchestrator.adapters.templates import render
-from orchestrator.core.report import parse_ready
-from tests.adapters.test_boot_scripts import ME, Scratch, needs_root
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive, pack_bootstrap_bundle
+from orchestrator.adapters.host.templates import render
+from orchestrator.core.protocol.readiness import parse_ready
+from tests.adapters.first_boot.scratch import ME, Scratch, needs_root
 
 USER_SECRET = '{"access_key": "SPACES-KEY"}'
 ROOT_SECRET = 'header = "Authorization: Bearer dop_v1_x"'
-WHOLE = pack_supplies(
+WHOLE = pack_bootstrap_bundle(
     "/opt/kedge", agent_archive(), for_user={"spaces.json": USER_SECRET}, for_root={"api.curl": ROOT_SECRET}
 )
 
@@ -78,7 +77,7 @@ def test_what_arrives_in_part_changes_nothing(scratch: Scratch, share: float | s
 def test_what_is_brought_again_is_not_taken_again(scratch: Scratch) -> None:
     """A caller who was cut off before the answer gets it now; nothing moves under the agent's feet."""
     take(scratch, WHOLE.content)
-    done = take(scratch, pack_supplies("/opt/kedge", b"another", for_root={"api.curl": "other"}).content)
+    done = take(scratch, pack_bootstrap_bundle("/opt/kedge", b"another", for_root={"api.curl": "other"}).content)
     assert (done.returncode, done.stdout.split()[-1:]) == (0, [b"supplied"])
     assert (scratch.state / "api.curl").read_text() == ROOT_SECRET
     assert len(scratch.phases()) == 2
@@ -94,7 +93,7 @@ def test_a_machine_that_is_not_prepared_takes_nothing_yet(scratch: Scratch) -> N
 
 def test_an_agent_that_does_not_install_is_told_in_the_sentinel(scratch: Scratch) -> None:
     """Nobody waits for a machine that can't come up."""
-    done = take(scratch, pack_supplies("/opt/kedge", b"no archive").content)
+    done = take(scratch, pack_bootstrap_bundle("/opt/kedge", b"no archive").content)
     assert done.returncode == 1
     ready = parse_ready((scratch.root / "ready").read_bytes())
     assert (ready.ok, ready.phases[-1].phase, ready.phases[-1].ok) == (False, "agent", False)

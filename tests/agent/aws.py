@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import boto3
 
-from tests.cloudbox.bucket_rules import BucketRules
-from tests.cloudbox.moto_state import ACCOUNT
+from tests.cloudbox.aws.rules.bucket_rules import BucketRules
+from tests.cloudbox.aws.wire.moto_state import ACCOUNT
 
 REGION: Final = "eu-west-3"
 ROLE = "kedge-digits-1a2b"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
 from tests.agent.aws import Aws
 from tests.agent.box import RUN
 
@@ -71,7 +71,7 @@ def manifest_of(store: Place) -> dict[str, Any]:
     return dict(json.loads(store.read("manifest.json") or b"{}"))
 
 
-def shipped(store: Place) -> dict[str, bytes]:
+def uploaded(store: Place) -> dict[str, bytes]:
     """What the manifest names, with the contents of the blobs; those that were replaced meanwhile are left out."""
     found = {file["path"]: store.read(f"blobs/{file['sha256']}") for file in manifest_of(store).get("files", ())}
     return {path: content for path, content in found.items() if content is not None}

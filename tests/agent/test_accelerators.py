@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.accelerators import Accelerators, find_accelerators, find_architectures, name_architecture
-from orchestrator.agent.caches import LIMIT_BYTES
-from orchestrator.agent.errors import RequestError
-from orchestrator.agent.gpuenv import render_gpu_environment
-from orchestrator.agent.wheels import choose_index, choose_tag
+from orchestrator.agent.base.errors import RequestError
+from orchestrator.agent.gpu.accelerators import Accelerators, find_accelerators, find_architectures, name_architecture
+from orchestrator.agent.gpu.variables import render_gpu_environment
+from orchestrator.agent.python.wheels import choose_index, choose_tag
+from orchestrator.agent.run.caches import LIMIT_BYTES
 from tests.agent.box import Box
 from tests.agent.test_environment import DUMP
 
@@ -125,7 +125,7 @@ def test_the_job_may_choose_its_wheel() -> None:
     found = Accelerators(archs=MI300X, rocm="6.4.1")
     assert choose_index(found, "rocm7.2") == "https://download.pytorch.org/whl/rocm7.2"
     assert choose_index(found, "https://repo.radeon.com/rocm/manylinux/") == "https://repo.radeon.com/rocm/manylinux/"
-    with pytest.raises(RequestError, match="no tag"):
+    with pytest.raises(RequestError, match="not a tag"):
         choose_index(found, "../rocm")
 
 

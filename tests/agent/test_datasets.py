@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.datasets import execute, open_data, pull
-from orchestrator.agent.errors import AgentError, RequestError
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.store import FolderStore
-from orchestrator.agent.wire import MachineConfig
+from orchestrator.agent.base.errors import AgentError, RequestError
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.wire import MachineConfig
+from orchestrator.agent.data.mirror import execute, mirror_data_set, open_data
+from orchestrator.agent.s3.store import FolderStore
 
 MTIME_NS = 1_700_000_000_123_456_789
 
@@ -62,7 +62,7 @@ class Shelf:
         return {"shard": name, "offset": 0, "bytes": len(content), "sha256": name}
 
     def pull(self) -> None:
-        pull(self.store, self.target, pin=self.digest())
+        mirror_data_set(self.store, self.target, pin=self.digest())
 
     def digest(self) -> str:
         """Return what the laptop says of the index."""

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.gpus import parse_amd_smi, parse_nvidia_smi, parse_rocm_smi, read_gpus
-from orchestrator.agent.vendortools import ask_tool, find_tool
-from orchestrator.agent.wire import Gpu, to_json
-from orchestrator.cli.standing_line import load_words
-from orchestrator.core import report
+from orchestrator.agent.base.wire import Gpu, to_json
+from orchestrator.agent.gpu.gauges import parse_amd_smi, parse_nvidia_smi, parse_rocm_smi, read_gpus
+from orchestrator.agent.gpu.vendor_tools import ask_tool, find_tool
+from orchestrator.cli.drawing.status_line import load_words
+from orchestrator.core.protocol import report
 
 SAMPLES = Path(__file__).parent / "samples"
 PARSERS = (parse_nvidia_smi, parse_amd_smi, parse_rocm_smi)

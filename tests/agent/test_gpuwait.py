@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.gpuwait import PATIENCE_SECONDS, await_gpus, count_gpus
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.parse import read_machine_config
-from orchestrator.agent.torchenv import FABRIC_SECONDS, IMPORT_SECONDS, ensure_torch
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.parse import read_machine_config
+from orchestrator.agent.gpu.wait import WAIT_SECONDS, await_gpus, count_gpus
+from orchestrator.agent.python.torch_env import FABRIC_SECONDS, IMPORT_SECONDS, ensure_torch
+from tests.agent.boots import order, outcomes
 from tests.agent.box import Box
 from tests.agent.standin import H100, make_environment, make_index
 from tests.agent.test_accelerators import add_node
-from tests.agent.test_boot import order, outcomes
 from tests.agent.test_burn_in import NVIDIA_SMI, make_program
 
 MakeBox = Callable[..., Box]
@@ -38,7 +38,7 @@ def later(seconds: float, act: Callable[[], Any]) -> None:
 
 def test_the_waits_have_their_real_lengths() -> None:
     """Two minutes each for nodes of GPUs and for the fabric manager, three for an import from a cold volume."""
-    assert (PATIENCE_SECONDS, FABRIC_SECONDS, IMPORT_SECONDS) == (120.0, 120.0, 180.0)
+    assert (WAIT_SECONDS, FABRIC_SECONDS, IMPORT_SECONDS) == (120.0, 120.0, 180.0)
 
 
 def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Path, programs: Path) -> None:
@@ -46,7 +46,7 @@ def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Pat
     add_node(tmp_path, 0, 0, 0)
     add_node(tmp_path, 1, 90402, 1216)
     later(1.0, lambda: add_node(tmp_path, 2, 90402, 1216))
-    assert await_gpus(2, root=tmp_path, patience=60) == 2
+    assert await_gpus(2, root=tmp_path, seconds=60) == 2
 
 
 def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, programs: Path) -> None:
@@ -62,7 +62,7 @@ def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, p
 def test_gpus_that_never_come_are_not_waited_for_without_end(tmp_path: Path, programs: Path) -> None:
     """What is there is told; the burn-in says the rest."""
     add_node(tmp_path, 1, 90402, 1216)
-    assert await_gpus(8, root=tmp_path, patience=0.1) == 1
+    assert await_gpus(8, root=tmp_path, seconds=0.1) == 1
 
 
 def test_nothing_is_waited_for_without_a_driver(tmp_path: Path, programs: Path) -> None:
@@ -76,7 +76,7 @@ def test_nvidia_gpus_are_waited_for_until_nvidia_smi_shows_them(tmp_path: Path, 
     """It fails until the driver has loaded."""
     make_program(programs / "nvidia-smi", f"[ -e {tmp_path}/up ] || exit 9\n{NVIDIA_SMI}")
     later(1.0, (tmp_path / "up").touch)
-    assert await_gpus(8, root=tmp_path, patience=60) == 8
+    assert await_gpus(8, root=tmp_path, seconds=60) == 8
 
 
 def test_a_boot_waits_for_all_gpus_that_were_ordered_before_it_asks_torch(
@@ -93,7 +93,7 @@ def test_a_boot_waits_for_all_gpus_that_were_ordered_before_it_asks_torch(
     order(box, gpus=8, torch_wheel="file:///nowhere")
     booted = box.call("boot", PATH=f"{programs}:/usr/bin:/bin")
     assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
-    assert b"1 of 8 GPUs are there" in booted.stderr
+    assert b"1 of 8 GPUs are visible" in booted.stderr
     assert b"sees no GPU" not in booted.stderr
 
 

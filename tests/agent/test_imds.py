@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from orchestrator.agent.imds import ENDPOINT_VARIABLE, Metadata, Role
-from orchestrator.agent.spot import instance_action, rebalance
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE, Metadata, Role
+from orchestrator.agent.watch.spot import instance_action, rebalance
 from tests.agent.aws import REGION, Aws
 
 

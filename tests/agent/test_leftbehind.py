@@ -13,18 +13,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.base import stamp
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.leftbehind import keep_left_behind, time_to_keep
-from orchestrator.agent.links import apply_links
-from orchestrator.agent.releases import write_record
-from orchestrator.agent.shipping import Shipper, blob_key, read_manifest
-from orchestrator.agent.store import FolderStore
-from orchestrator.agent.wire import Command, MachineConfig, RunConfig
+from orchestrator.agent.base.wire import Command
+from orchestrator.agent.code.links import apply_links
+from orchestrator.agent.results.left_behind import time_to_keep
+from orchestrator.agent.results.upload import Uploader, blob_key, read_manifest
+from orchestrator.agent.s3.store import FolderStore
 from tests.agent.box import Box, wait_for
-from tests.agent.test_receive import receive
-
-SENT = {"train.py": "print('hello')", "lib/model.py": "layers = 3"}
+from tests.agent.trees import receive
+from tests.agent.working_folders import Machine, run_config
 
 
 @pytest.mark.parametrize(("end", "state"), [("exit 3", "failed"), ("sleep 600", "stopped")])
@@ -66,46 +62,6 @@ def test_a_command_that_has_succeeded_is_not_started_again_while_files_are_kept(
     assert box.log().count(" ran\n") == 1
 
 
-class Machine:
-    """A machine with code on it, whose command has run."""
-
-    def __init__(self, root: Path, **machine: Any) -> None:
-        self.layout = Layout(root)
-        self.layout.prepare()
-        self.release = self.layout.releases / "abc"
-        now = time.time()
-        known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(root)}
-        times = {"created": now, "deadline": now + 3600, "usd_per_hour": "0"}
-        self.machine = MachineConfig(**{**known, **times, **machine})
-        for path, text in SENT.items():
-            self.write(path, text)
-        write_record(self.release, {"hash": "abc", "files": {path: stamp(f"{self.release}/{path}") for path in SENT}})
-
-    def write(self, path: str, text: str, *, age: float = 0) -> None:
-        file = self.release / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        if age:
-            os.utime(file, (time.time() - age, time.time() - age))
-
-    def end(self, *, seconds: float = 60, **config: Any) -> dict[str, Any]:
-        """Do what the runner does when the command has ended; return what is written down."""
-        keep_left_behind(self.layout, self.machine, run_config(**config), self.release, time.time() + seconds)
-        return self.said
-
-    @property
-    def said(self) -> dict[str, Any]:
-        file = self.layout.left_behind_file
-        return dict(json.loads(file.read_text())) if file.exists() else {}
-
-    @property
-    def kept(self) -> dict[str, str]:
-        """Paths and contents of what is kept."""
-        folder = self.layout.left_behind
-        files = (path for path in folder.rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
-
-
 class CutStore(FolderStore):
     """A store whose machine ends when it comes to one of the contents."""
 
@@ -117,11 +73,6 @@ class CutStore(FolderStore):
         if key == self._at:
             raise OSError("the machine has ended")
         super().put(key, chunks)
-
-
-def run_config(**more: Any) -> RunConfig:
-    usual = {"run": "digits-1a2b", "job": "digits", "mode": "", "command": "python train.py", "setup": ""}
-    return RunConfig(**{**usual, "supervisor": "nohup", "restarts": 0, "restart_after": 1.0, "grace": 5.0, **more})
 
 
 @pytest.fixture
@@ -245,7 +196,7 @@ def test_a_file_with_one_of_the_runs_secrets_is_not_kept(machine: Machine) -> No
     said = machine.end(secrets={"HF_TOKEN": "hf_0123456789", "FLAG": "yes"})
     assert set(machine.kept) == {"short.txt"}
     assert {each["path"]: each["left_out"] for each in said["named"]} == {
-        ".env": "it holds one of the run's secrets",
+        ".env": "it contains one of the run's secrets",
         "short.txt": "",
     }
 
@@ -297,7 +248,7 @@ def test_no_copy_is_made_after_its_time_and_what_is_lost_is_named(machine: Machi
 def test_the_time_for_copies_ends_before_the_last_upload(tmp_path: Path) -> None:
     """The deadline itself is the machine's end, whatever is being copied."""
     now = time.time()
-    near = Machine(tmp_path, created=now - 3600, deadline=now + 5)
+    near = Machine(tmp_path, created=now - 3600, deadline_at=now + 5)
     assert time_to_keep(near.layout, near.machine, 5.0, is_stopped=True) < now
 
 
@@ -309,5 +260,5 @@ def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) ->
     machine.end()
     store = CutStore(tmp_path / "store", at=blob_key(hashlib.sha256(b"weights").hexdigest()))
     with pytest.raises(OSError, match="the machine has ended"):
-        Shipper(machine.layout, machine.machine, store).ship(Command(), frozenset(), 1.0, final=True)
+        Uploader(machine.layout, machine.machine, store).upload(Command(), frozenset(), 1.0, final=True)
     assert {"checkpoints/10.pt", "left-behind.json"} <= {row["path"] for row in read_manifest(store)["files"]}

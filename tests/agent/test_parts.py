@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.cost import render_cost
-from orchestrator.agent.runlog import LineSplitter, RunLog
-from orchestrator.agent.sampling import append_bounded
-from orchestrator.agent.timetable import plan_timetable
+from orchestrator.agent.base.runlog import LineSplitter, RunLog
+from orchestrator.agent.base.timetable import plan_timetable
+from orchestrator.agent.watch.cost import render_cost
+from orchestrator.agent.watch.sampling import append_bounded
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
@@ -50,7 +50,7 @@ def test_lines_that_were_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None
     path.rmdir()
     log.lines([b"4"])
     assert [line.split(" ", 1)[1] for line in path.read_text().splitlines()] == [
-        "[kedge] 3 lines were lost: the disk was full",
+        "[kedge] 3 lines were dropped: the disk was full",
         "4",
     ]
 
@@ -79,15 +79,15 @@ def test_the_cost_is_exact(seconds: float, usd_per_hour: str, said: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("lifetime", "grace", "stop", "last_ship"),
+    ("lifetime", "grace", "stop", "last_upload"),
     [(7200, 60, 7080, 7140), (3600, 60, 3480, 3540), (600, 60, 510, 570), (60, 60, 30, 57), (4, 60, 2, 3)],
 )
 def test_the_way_to_the_deadline_leaves_time_to_save_and_to_ship(
-    lifetime: float, grace: float, stop: float, last_ship: float
+    lifetime: float, grace: float, stop: float, last_upload: float
 ) -> None:
     """Grace and shipping come off the end, but never more than half of a short life."""
     planned = plan_timetable(1000.0, 1000.0 + lifetime, grace)
-    assert (planned.stop, planned.last_ship, planned.end) == (1000 + stop, 1000 + last_ship, 1000 + lifetime)
+    assert (planned.stop, planned.last_upload, planned.end) == (1000 + stop, 1000 + last_upload, 1000 + lifetime)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.adapters.remote.sshd import wait_until
 from tests.agent.box import Box
-from tests.newborn import NewbornSshd
+from tests.support.newborn import NewbornSshd
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.attempt import read_attempt
-from orchestrator.agent.errors import AgentError
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.restore import restore
-from orchestrator.agent.runlog import RunLog
-from orchestrator.agent.store import FolderStore
-from orchestrator.agent.wire import MachineConfig
+from orchestrator.agent.base.errors import AgentError
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.wire import MachineConfig
+from orchestrator.agent.results.attempt import read_attempt
+from orchestrator.agent.results.restore import restore
+from orchestrator.agent.s3.store import FolderStore
 from tests.agent.places import FolderPlace
 
 RUN = "digits-1a2b"
@@ -38,7 +38,7 @@ class Machine:
             provider="local",
             root=str(self.layout.root),
             created=time.time(),
-            deadline=time.time() + 3600,
+            deadline_at=time.time() + 3600,
             usd_per_hour="0",
             store_url=(root / "store").as_uri(),
         )

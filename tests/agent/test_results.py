@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.results import execute
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.results.listing import execute
 
 ROUNDS = 200
 

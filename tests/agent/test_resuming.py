@@ -1,31 +1,15 @@
-"""What a later attempt finds, and what becomes of the last checkpoint when it begins anew."""
+"""What a later attempt of a command finds: the checkpoints of the one before, on this machine and on a new one."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import pickle
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import anew
-from orchestrator.agent.attempt import note_attempt
-from orchestrator.agent.files import write_json
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.results import scan
-from orchestrator.agent.resuming import prepare_attempt
-from orchestrator.agent.runlog import RunLog
-from orchestrator.agent.shipping import Shipper
-from orchestrator.agent.signals import Signals
-from orchestrator.agent.standing import Standing, find_standing
-from orchestrator.agent.store import FolderStore
-from orchestrator.agent.wire import Command, MachineConfig, RunConfig
 from tests.agent.box import Box, wait_for
-from tests.agent.places import FolderPlace, Place
+from tests.agent.places import Place
 
 MakeBox = Callable[..., Box]
 
@@ -89,7 +73,7 @@ def test_the_other_command_goes_on_from_the_checkpoint(make_box: MakeBox) -> Non
     checkpoint = box.root / "results/checkpoints/ckpt.pt"
     assert " from 0 resume '' \n" in box.log()
     assert f" from 650 resume '1' {checkpoint}\n" in box.log()
-    assert "there is checkpoint ckpt.pt (step 650) to go on from: `resume` is started" in box.log()
+    assert "resuming from checkpoint ckpt.pt (step 650): starting `resume`" in box.log()
     wait_for(lambda: box.note("checkpoint").get("name") == "ckpt.pt")
     assert "begun anew" not in box.log()
     assert box.ask("report")["anew"] is None
@@ -152,116 +136,10 @@ python3 train.py
 def test_of_folders_the_newest_complete_one_is_named(box: Box) -> None:
     """Not one that was cut off in the middle, nor the logs beside them."""
     box.start(HUGGING_FACE, restarts=1, checkpoints="out")
-    wait_for(lambda: box.log().count(" from ") == 2)
+    wait_for(lambda: box.log().count("Z from ") == 2)
     assert f" from {box.root}/results/checkpoints/checkpoint-150\n" in box.log()
     kept = box.root / "results/checkpoints.kept/checkpoint-150"
     assert sorted(path.name for path in kept.iterdir()) == ["model.bin", "trainer_state.json"]
-
-
-RESTLESS = r"""
-cat > train.py <<'END'
-import os, pathlib, sys, time
-sys.path.insert(0, "")
-import writers
-step = 0
-while True:
-    step += 1
-    writers.WRITER(pathlib.Path("out") / "last.ckpt", step)
-    time.sleep(0.3)
-END
-cat > writers.py <<'END'
-import json, os, pickle, zipfile
-SIZE = 4 << 20
-def in_place(path, step):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps({"step": step}))
-        for number in range(4):
-            archive.writestr(f"archive/data/{number}", bytes([step % 251]) * SIZE)
-def renamed(path, step):
-    aside = path.with_name("new.tmp")
-    aside.write_bytes(b"begin" + bytes([step % 251]) * SIZE + b"end")
-    aside.rename(path)
-END
-python3 train.py
-"""
-
-
-def is_whole_zip(content: bytes) -> bool:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.testzip() is None and len({archive.read(f"archive/data/{n}")[:1] for n in range(4)}) == 1
-
-
-def is_whole_text(content: bytes) -> bool:
-    return content.startswith(b"begin") and content.endswith(b"end") and len(set(content[5:-3])) == 1
-
-
-@pytest.mark.parametrize(("writer", "is_whole"), [("in_place", is_whole_zip), ("renamed", is_whole_text)])
-def test_a_checkpoint_that_never_stands_still_is_copied_whole(
-    make_box: MakeBox, tmp_path: Path, writer: str, is_whole: Callable[[bytes], bool]
-) -> None:
-    """It is written every 0.3 s, and looked at every 0.5 s: whatever the store has of it at any time loads."""
-    store = FolderPlace(tmp_path / "store")
-    box = make_box(store_url=store.url, sample_every=0.5, ship_every=1.0)
-    box.begin("watch")
-    box.start(RESTLESS.replace("WRITER", writer), checkpoints="out")
-    seen: set[bytes] = set()
-    checkpoint = "checkpoints/last.ckpt"
-
-    def has_new() -> bool:
-        # Between the two reads of the manifest and of the content the next copy may have taken its place.
-        content = stored(store).get(checkpoint)
-        if content and content not in seen:
-            assert is_whole(content)
-            seen.add(content)
-        return len(seen) >= 3
-
-    wait_for(has_new)
-    assert box.ask("report")["checkpoint"]["name"] == "last.ckpt"
-    box.ask("stop")
-    wait_for(lambda: not (box.root / "snapshot").exists())
-
-
-KILLED = r"""
-cat > train.py <<'END'
-import os, pathlib, pickle, time
-path = pathlib.Path("out/ckpt.pt")
-if path.exists():
-    print("found", pickle.loads(path.read_bytes())["step"], flush=True)
-    time.sleep(1000)
-path.write_bytes(pickle.dumps({"step": 400, "model": bytes(9000)}))
-while not os.path.exists("copied"):
-    time.sleep(0.1)
-with path.open("wb") as file:
-    file.write(pickle.dumps({"step": 450, "model": bytes(9000)})[:5000])
-    file.flush()
-    os.kill(os.getpid(), 9)
-END
-python3 train.py
-"""
-
-
-def test_a_checkpoint_that_a_kill_has_cut_off_replaces_none_that_is_whole(make_box: MakeBox, store: Place) -> None:
-    """The store keeps the one before, and the next attempt finds that one in its place."""
-    box = make_box(store_url=store.url, env=store.env)
-    box.begin("watch")
-    box.start(KILLED, restarts=1, restart_after=3.0, checkpoints="out")
-    wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
-    (box.root / "code" / "copied").touch()
-    wait_for(lambda: " found 400\n" in box.log())
-    assert "ckpt.pt was cut off while it was written: the copy in the object store is put back" in box.log()
-    assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
-
-
-def test_a_killed_command_leaves_the_stored_checkpoint_at_its_end(make_box: MakeBox, store: Place) -> None:
-    """Also when nothing starts it again: the last copy of all doesn't take what was cut off."""
-    box = make_box(store_url=store.url, env=store.env)
-    box.begin("watch")
-    box.start(KILLED, checkpoints="out")
-    wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
-    (box.root / "code" / "copied").touch()
-    over = box.await_state("failed")
-    wait_for(lambda: (box.ask("report")["shipped"] or {}).get("time", 0) >= over["since"])
-    assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
 
 
 def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
@@ -277,16 +155,6 @@ def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
     assert f" args: --resume {box.root}/results/checkpoints/a-10.bin\n" in log
 
 
-def test_a_disk_without_room_for_a_copy_is_told(box: Box) -> None:
-    """The attempt begins all the same; what was kept before stays."""
-    grow = "[ $KEDGE_RESUME ] && truncate -s 4T out/last-20.bin || echo x > out/last-10.bin; echo began; false"
-    box.start(grow, restarts=2, checkpoints="out")
-    box.await_state("failed")
-    assert box.log().count(" began\n") == 3
-    assert "the disk has no room to keep checkpoint last-20.bin apart" in box.log()
-    assert (box.root / "results/checkpoints.kept/last-10.bin").read_text() == "x\n"
-
-
 @pytest.mark.parametrize("path", ["out/runs/events.out.tfevents.1700000000", "out/log.txt", "out/args.json"])
 def test_logs_alone_are_nothing_to_go_on_from(box: Box, path: str) -> None:
     """Trainers write them before their first checkpoint: a command that is given one as its checkpoint fails."""
@@ -294,80 +162,3 @@ def test_logs_alone_are_nothing_to_go_on_from(box: Box, path: str) -> None:
     box.start(shown, restarts=1, checkpoints="out")
     box.await_state("failed")
     assert box.log().count("resume <> <>\n") == 2
-
-
-def test_a_command_may_remove_its_checkpoint_folder(box: Box) -> None:
-    """The next attempt begins as if there had been no checkpoint."""
-    box.start('rm -rf "$KEDGE_CHECKPOINT_DIR"; echo began; false', restarts=1)
-    box.await_state("failed")
-    assert box.log().count(" began\n") == 2
-
-
-def test_what_the_store_has_is_no_help_where_that_is_cut_off_too(tmp_path: Path) -> None:
-    """It was copied when there was no other: then the one that was kept apart is put back."""
-    layout = Layout(tmp_path / "machine")
-    layout.prepare()
-    layout.kept.mkdir()
-    whole = pickle.dumps({"step": 400})
-    (layout.kept / "ckpt.pt").write_bytes(whole)
-    (layout.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
-    machine = make_machine(layout, tmp_path / "store")
-    Shipper(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).ship(
-        Command(), frozenset(), 1.0, final=True
-    )
-    write_json(layout.note("attempt"), {"began": 1.0, "had": []})
-    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
-    found = prepare_attempt(layout, machine, config, lambda _: None, Signals())
-    assert (layout.checkpoints / "ckpt.pt").read_bytes() == whole
-    assert found.checkpoint
-    assert found.checkpoint.step == 400
-
-
-def make_machine(layout: Layout, store: Path) -> MachineConfig:
-    names = ("digits-1a2b-m1", "digits-1a2b", "local", str(layout.root))
-    return MachineConfig(*names, 1.0, 2.0, "0", store_url=store.as_uri())
-
-
-def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The command that starts then writes over the only other copy."""
-    layout = Layout(tmp_path / "machine")
-    layout.prepare()
-    (layout.checkpoints / "ckpt.pt").write_bytes(pickle.dumps({"step": 400}))
-    write_json(layout.note("attempt"), {"began": 1.0, "had": []})
-    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
-    synced: set[int] = set()
-    sync = os.fsync
-
-    def note(file: int) -> None:
-        synced.add(os.fstat(file).st_ino)
-        sync(file)
-
-    monkeypatch.setattr(os, "fsync", note)
-    found = prepare_attempt(layout, make_machine(layout, tmp_path / "store"), config, lambda _: None, Signals())
-    note_attempt(layout, found)
-    kept = layout.kept / "ckpt.pt"
-    assert {kept.stat().st_ino, layout.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
-
-
-def test_what_nobody_could_judge_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint may take seconds to read, and the watch looks at all of them every few seconds."""
-    layout = Layout(tmp_path / "machine")
-    layout.prepare()
-    had = {"name": "ckpt.h5", "bytes": 100, "written": 1.0, "step": None, "kind": ""}
-    write_json(layout.note("attempt"), {"began": 2.0, "had": [had]})
-    read: list[str] = []
-
-    def count(path: Path) -> Standing | None:
-        read.append(path.name)
-        return find_standing(path)
-
-    monkeypatch.setattr(anew, "find_standing", count)
-    beginnings = anew.Beginnings(layout, RunLog(layout.log_file))
-    for text in ("1" * 100, "2" * 100, "3" * 40):
-        (layout.checkpoints / "ckpt.h5").write_text(text)
-        for _ in range(3):
-            beginnings.look(scan(layout.results), frozenset({"ckpt.h5"}))
-    assert read == ["ckpt.h5"] * 3
-    assert layout.log_file.read_text().count("it seems to have begun anew") == 1

@@ -76,7 +76,7 @@ def test_a_second_start_changes_nothing(box: Box, supervisor: str) -> None:
     first = box.await_state("running")
     again = box.call("start", stdin=json.dumps(box.config("echo second", supervisor=supervisor)).encode())
     assert again.returncode == 0
-    assert b"running already" in again.stderr
+    assert b"already running" in again.stderr
     assert json.loads(again.stdout)["since"] == first["since"]
     assert "echo first" in (box.root / "run.json").read_text()
 

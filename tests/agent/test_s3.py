@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.agent.imds import ENDPOINT_VARIABLE
-from orchestrator.agent.multipart import PART_BYTES, part_bytes, split
-from orchestrator.agent.s3 import S3Store
-from orchestrator.agent.s3client import Client, Place, S3Error, parse_place
+from orchestrator.agent.s3.bucket import S3Store
+from orchestrator.agent.s3.client import BucketPrefix, Client, S3Error, parse_s3_url
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.s3.multipart import PART_BYTES, part_bytes, split
 from tests.agent.aws import REGION, Aws, Fault
-from tests.cloudbox.moto_state import ACCOUNT
+from tests.cloudbox.aws.wire.moto_state import ACCOUNT
 
 PREFIX = "runs/digits-1a2b"
 LARGE = 2 * PART_BYTES + 1000
@@ -23,7 +23,7 @@ LARGE = 2 * PART_BYTES + 1000
 @pytest.fixture
 def client(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
-    client = Client(parse_place(aws.store_url), patience=4)
+    client = Client(parse_s3_url(aws.store_url), retry_seconds=4)
     yield client
     client.close()
 
@@ -40,11 +40,11 @@ def chunks(content: bytes, size: int = 1 << 20) -> Iterator[bytes]:
 
 def test_what_is_written_is_read_and_listed_and_deleted(aws: Aws, store: S3Store) -> None:
     """Small objects, whatever their names; what isn't there is None, an OSError, and no error."""
-    names = ["blobs/a", "blobs/b c+d&é=?%2F.txt", "manifest.json"]
+    names = ["blobs/a", "blobs/b c+d&é=?%2F.txt", "manifest.json", "blobs/bell\x07"]
     for name in names:
         store.write(name, name.encode())
     assert [store.read(name) for name in names] == [name.encode() for name in names]
-    assert store.keys("blobs/") == set(names[:2])
+    assert store.keys("blobs/") == set(names) - {"manifest.json"}
     assert aws.read(f"{PREFIX}/{names[1]}") == names[1].encode()
     store.delete(names[1])
     store.delete(names[1])
@@ -138,7 +138,7 @@ def test_an_object_that_was_replaced_in_between_is_not_patched_together(aws: Aws
 def test_patience_has_an_end(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that keeps failing is an OSError, after growing pauses and within the time given."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
-    client = Client(parse_place(aws.store_url), patience=1.5)
+    client = Client(parse_s3_url(aws.store_url), retry_seconds=1.5)
     aws.gate.faults += [Fault("PUT", status=500)] * 100
     began = time.monotonic()
     with pytest.raises(OSError, match="500"):
@@ -159,8 +159,8 @@ def test_what_is_forbidden_is_told_at_once(aws: Aws, store: S3Store) -> None:
 
 def test_a_bucket_that_is_gone_is_an_error_and_not_an_empty_store(client: Client, aws: Aws) -> None:
     """Taken for emptiness, a run would begin from nothing."""
-    place = parse_place(aws.store_url)._replace(bucket="kedge-no-such-bucket")
-    elsewhere = Client(place, patience=0)
+    place = parse_s3_url(aws.store_url)._replace(bucket="kedge-no-such-bucket")
+    elsewhere = Client(place, retry_seconds=0)
     with pytest.raises(S3Error, match="NoSuchBucket"):
         S3Store(elsewhere, PREFIX).read("manifest.json")
     elsewhere.close()
@@ -204,16 +204,18 @@ def test_parts_are_whole_but_for_the_last() -> None:
 
 def test_a_store_is_found_by_its_url() -> None:
     """Bucket, prefix, region, and an endpoint where there is one."""
-    assert parse_place("s3://b/runs?region=eu-west-3") == Place("b", "runs", "eu-west-3", "")
-    assert parse_place("s3://b?region=r&endpoint=http://127.0.0.1:5000") == Place("b", "", "r", "http://127.0.0.1:5000")
-    with pytest.raises(ValueError, match="no s3://"):
-        parse_place("https://b/runs")
+    assert parse_s3_url("s3://b/runs?region=eu-west-3") == BucketPrefix("b", "runs", "eu-west-3", "")
+    assert parse_s3_url("s3://b?region=r&endpoint=http://127.0.0.1:5000") == BucketPrefix(
+        "b", "", "r", "http://127.0.0.1:5000"
+    )
+    with pytest.raises(ValueError, match="not of the form s3://"):
+        parse_s3_url("https://b/runs")
 
 
 def test_the_region_is_the_machine_s_where_the_url_names_none(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metadata service tells it."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
-    client = Client(parse_place(aws.store_url)._replace(region=""))
+    client = Client(parse_s3_url(aws.store_url)._replace(region=""))
     S3Store(client, PREFIX).write("x", b"")
     assert f"/{REGION}/s3/" in aws.gate.asked[-1][2]["authorization"]
     client.close()

@@ -1,4 +1,4 @@
-"""A control group of its own for the command; on real machines, tests/cloudbox/test_restarts.py sees it at work."""
+"""A control group of its own for the command; tests/in_cloudbox/aws/test_restarts.py sees it on machines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.scope import in_own_scope
-from orchestrator.agent.wire import LOCAL, MachineConfig
+from orchestrator.agent.base.wire import LOCAL, MachineConfig
+from orchestrator.agent.run.scope import in_own_scope
 
 COMMAND = ["printf", "%s\n", "a word", "it's"]
 
 
 def machine(provider: str) -> MachineConfig:
     return MachineConfig(
-        machine="m1", run="r", provider=provider, root="/opt/kedge", created=0, deadline=0, usd_per_hour="1"
+        machine="m1", run="r", provider=provider, root="/opt/kedge", created=0, deadline_at=0, usd_per_hour="1"
     )
 
 

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import processes, shipping, state
-from orchestrator.agent.files import read_json
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.restore import restore
-from orchestrator.agent.runlog import RunLog
-from orchestrator.agent.shipping import Shipper, blob_key, read_manifest
-from orchestrator.agent.ships import ShipLoop
-from orchestrator.agent.store import FolderStore
-from orchestrator.agent.wire import RUNNING, STOPPED, Command, MachineConfig
-from tests.waiting import wait_until
+from orchestrator.agent.base import processes, state
+from orchestrator.agent.base.files import read_json
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.wire import RUNNING, STOPPED, Command, MachineConfig
+from orchestrator.agent.results import upload
+from orchestrator.agent.results.restore import restore
+from orchestrator.agent.results.upload import Uploader, blob_key, read_manifest
+from orchestrator.agent.s3.store import FolderStore
+from orchestrator.agent.watch.upload_loop import UploadLoop
+from tests.support.waiting import wait_until
 
 
 def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
         provider="local",
         root=str(layout.root),
         created=now,
-        deadline=now + 3600,
+        deadline_at=now + 3600,
         usd_per_hour="1.99",
         store_url=store.as_uri(),
         sample_every=0.0,
@@ -55,7 +56,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
         runner_identity=processes.identify(os.getpid()),
     )
     state.save(layout, live)
-    loop = ShipLoop(layout, machine, log, last_ship=lambda: now + 3600, in_haste=lambda: True)
+    loop = UploadLoop(layout, machine, log, last_upload=lambda: now + 3600, in_haste=lambda: True)
 
     copying = threading.Thread(target=loop.step)
     copying.start()
@@ -80,7 +81,7 @@ class Results:
         self.layout.prepare()
         self._store = FolderStore(folder / "store")
         machine = MachineConfig("digits-1a2b-m1", "digits-1a2b", "local", str(self.layout.root), 1.0, 2.0, "0")
-        self._shipper = Shipper(self.layout, machine, self._store)
+        self._uploader = Uploader(self.layout, machine, self._store)
 
     def write(self, path: str, content: bytes) -> None:
         file = self.layout.checkpoints / path
@@ -89,7 +90,7 @@ class Results:
 
     def ship(self, *complete: str, final: bool = False) -> list[tuple[str, bytes | None]]:
         """Ship, and return what the store has then."""
-        self._shipper.ship(Command(), frozenset(complete), 1.0, final=final)
+        self._uploader.upload(Command(), frozenset(complete), 1.0, final=final)
         rows = read_manifest(self._store)["files"]
         return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
 
@@ -123,6 +124,6 @@ def test_whether_a_folder_is_cut_off_is_looked_at_once(tmp_path: Path, monkeypat
         results.write(f"last/{number}", b"shard")
     results.ship("last")
     looked: list[Path] = []
-    monkeypatch.setattr(shipping, "is_sound", looked.append)
+    monkeypatch.setattr(upload, "is_sound", looked.append)
     results.ship(final=True)
     assert looked == [results.layout.checkpoints / "last"]

@@ -15,7 +15,7 @@ from botocore.credentials import Credentials as BotoCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.sigv4 import UNSIGNED, Credentials, Request, render_query, sign
+from orchestrator.agent.s3.sigv4 import UNSIGNED, Credentials, Request, render_query, sign
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 SUITE = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")

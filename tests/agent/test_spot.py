@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.core.report import SPOT_NOTICE
+from orchestrator.core.protocol.report import SPOT_NOTICE
 from tests.agent.aws import Aws, Fault
 from tests.agent.box import Box, wait_for
-from tests.agent.places import S3Place, manifest_of, shipped
+from tests.agent.places import S3Place, manifest_of, uploaded
 
 MakeBox = Callable[..., Box]
 TRAIN = """\
@@ -51,13 +51,13 @@ def test_a_notice_stops_the_command_and_ships_what_it_saves(aws: Aws, place: S3P
     wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
     took = time.monotonic() - began
     print(f"from the notice to the complete copy: {took:.1f} s")
-    assert shipped(place)["checkpoints/last.pt"] == b"saved\n"
+    assert uploaded(place)["checkpoints/last.pt"] == b"saved\n"
     assert took < 60
     command = spot.command()
     assert (command["state"], command["reason"]) == ("stopped", SPOT_NOTICE)
     assert report(spot)["notice"] == at
     assert manifest_of(place)["command"]["reason"] == SPOT_NOTICE
-    assert "spot notice: the machine will be taken away in 1" in spot.log()
+    assert "spot notice: the machine will be interrupted in 1" in spot.log()
 
 
 def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: S3Place, spot: Box) -> None:
@@ -66,7 +66,7 @@ def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: 
     aws.imds.warn()
     wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
     assert aws.gate.faults == []
-    assert shipped(place)["checkpoints/last.pt"] == b"saved\n"
+    assert uploaded(place)["checkpoints/last.pt"] == b"saved\n"
 
 
 def test_checkpoints_are_shipped_while_a_command_takes_its_time_to_stop(

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from orchestrator.agent.attempt import parse_attempt
-from orchestrator.agent.formats import is_whole, read_counts
-from orchestrator.agent.standing import Standing, find_standing, furthest, list_checkpoints
+from orchestrator.agent.results.attempt import parse_attempt
+from orchestrator.agent.results.checkpoint_formats import is_whole, read_counts
+from orchestrator.agent.results.checkpoint_order import CheckpointProgress, furthest, list_checkpoints, read_progress
 
 
-def make(path: Path, content: bytes = b"x" * 100) -> Standing:
+def make(path: Path, content: bytes = b"x" * 100) -> CheckpointProgress:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    found = find_standing(path)
+    found = read_progress(path)
     assert found is not None
     return found
 
@@ -148,14 +148,14 @@ def test_what_is_damaged_has_no_step(tmp_path: Path, content: bytes) -> None:
 
 def standing(
     name: str, step: int | None, size: int = 1000, kind: str = "content", epoch: int | None = None
-) -> Standing:
-    return Standing(name, size, 0.0, step, kind if step is not None else "", epoch)
+) -> CheckpointProgress:
+    return CheckpointProgress(name, size, 0.0, step, kind if step is not None else "", epoch)
 
 
 def test_epochs_are_found_beside_steps(tmp_path: Path) -> None:
     """In names and in files."""
     save(tmp_path / "ckpt.pt", epoch=4, step=100)
-    found = [find_standing(tmp_path / "ckpt.pt"), make(tmp_path / "epoch_4-step_100.bin"), make(tmp_path / "a-7.bin")]
+    found = [read_progress(tmp_path / "ckpt.pt"), make(tmp_path / "epoch_4-step_100.bin"), make(tmp_path / "a-7.bin")]
     assert [each and (each.step, each.epoch) for each in found] == [(100, 4), (100, 4), (7, None)]
 
 
@@ -180,7 +180,7 @@ def test_epochs_are_found_beside_steps(tmp_path: Path) -> None:
         (standing("ckpt.bin", None, 900), standing("ckpt.bin", None, 1000), None),
     ],
 )
-def test_which_is_further(first: Standing, before: Standing, is_behind: bool | None) -> None:
+def test_which_is_further(first: CheckpointProgress, before: CheckpointProgress, is_behind: bool | None) -> None:
     """By steps, else by a much smaller file; where nobody can know, nothing is claimed."""
     assert first.is_behind(before) is is_behind
 
@@ -197,7 +197,7 @@ def test_logs_beside_checkpoints_are_not_the_newest(tmp_path: Path) -> None:
     for name in ("runs/events.out.tfevents.1700000000", "log.txt", "metrics.csv", "args.json", "logs-70/train.log"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
-        assert find_standing(tmp_path / name) is None
+        assert read_progress(tmp_path / name) is None
     (tmp_path / "model.txt").write_text("what trees of LightGBM are saved as")
     (tmp_path / "metrics.json").write_text('{"epoch": 70}')
     make(tmp_path / "checkpoint-60.tmp/state.bin")

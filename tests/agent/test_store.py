@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.agent.aws import Aws
 from tests.agent.box import RUN, Box, wait_for
-from tests.agent.places import Place, S3Place, manifest_of, shipped
+from tests.agent.places import Place, S3Place, manifest_of, uploaded
 
 MakeBox = Callable[..., Box]
 
@@ -27,7 +27,9 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place
         'cd "$KEDGE_CHECKPOINT_DIR"; mkdir "step 5"; echo five > "step 5/model.pt"; ln -s "step 5" latest; '
         "echo curve > \"$KEDGE_OUTPUT_DIR/curvé '1'.png\"; echo first machine; sleep 1000"
     )
-    wait_for(lambda: manifest_of(store).get("checkpoint") == "step 5" and b"first machine" in shipped(store)["run.log"])
+    wait_for(
+        lambda: manifest_of(store).get("checkpoint") == "step 5" and b"first machine" in uploaded(store)["run.log"]
+    )
     first.close()
 
     second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
@@ -38,8 +40,8 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place
     checkpoint = second.root / "results/checkpoints/step 5/model.pt"
     original = first.root / "results/checkpoints/step 5/model.pt"
     assert abs(checkpoint.stat().st_mtime - original.stat().st_mtime) < 1e-5
-    wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2" and b"second" in shipped(store)["run.log"])
-    assert "checkpoints/step 5/model.pt" in shipped(store)
+    wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2" and b"second" in uploaded(store)["run.log"])
+    assert "checkpoints/step 5/model.pt" in uploaded(store)
 
 
 def test_a_command_that_is_started_again_is_at_work_in_the_store_at_once(make_box: MakeBox, store: Place) -> None:
@@ -59,11 +61,11 @@ def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: M
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start('cd "$KEDGE_OUTPUT_DIR"; for i in $(seq 30); do echo $i > now; sleep 0.1; done; rm now; echo x > end')
-    wait_for(lambda: "output/now" in shipped(store))
+    wait_for(lambda: "output/now" in uploaded(store))
     box.await_state("succeeded")
     wait_for(lambda: manifest_of(store)["command"]["state"] == "succeeded")
-    assert "output/end" in shipped(store)
-    assert "output/now" not in shipped(store)
+    assert "output/end" in uploaded(store)
+    assert "output/now" not in uploaded(store)
 
     def is_tidy() -> bool:
         named = {file["sha256"] for file in manifest_of(store)["files"]}
@@ -86,10 +88,10 @@ def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(mak
     )
     wait_for(lambda: manifest_of(store).get("checkpoint") == "done.pt")
     wait_for(lambda: manifest_of(store)["time"] > time.time() - 0.3)
-    assert [path for path in shipped(store) if path.startswith("checkpoints/")] == ["checkpoints/done.pt"]
+    assert [path for path in uploaded(store) if path.startswith("checkpoints/")] == ["checkpoints/done.pt"]
     assert box.ask("report")["checkpoint"]["name"] == "done.pt"
     box.ask("stop")
-    wait_for(lambda: "checkpoints/growing.pt" in shipped(store))
+    wait_for(lambda: "checkpoints/growing.pt" in uploaded(store))
 
 
 def test_an_output_that_never_stops_growing_is_shipped_as_far_as_it_was(make_box: MakeBox, store: Place) -> None:
@@ -97,13 +99,13 @@ def test_an_output_that_never_stops_growing_is_shipped_as_far_as_it_was(make_box
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start('i=0; while true; do i=$((i+1)); echo "$i" >> "$KEDGE_OUTPUT_DIR/rows.csv"; done')
-    wait_for(lambda: "output/rows.csv" in shipped(store))
-    first = shipped(store)["output/rows.csv"]
-    wait_for(lambda: len(shipped(store)["output/rows.csv"]) > len(first))
+    wait_for(lambda: "output/rows.csv" in uploaded(store))
+    first = uploaded(store)["output/rows.csv"]
+    wait_for(lambda: len(uploaded(store)["output/rows.csv"]) > len(first))
     rows = (box.root / "results/output/rows.csv").read_bytes()
     assert first
     assert rows.startswith(first)
-    assert rows.startswith(shipped(store)["output/rows.csv"])
+    assert rows.startswith(uploaded(store)["output/rows.csv"])
     box.ask("stop")
 
 
@@ -112,7 +114,7 @@ def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) ->
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     run_to_end(first, 'cd "$KEDGE_CHECKPOINT_DIR"; echo good > a.pt; echo damaged-soon > b.pt')
-    wait_for(lambda: "checkpoints/b.pt" in shipped(store))
+    wait_for(lambda: "checkpoints/b.pt" in uploaded(store))
     first.close()
     content = b"damaged-soon\n"
     store.write(f"blobs/{hashlib.sha256(content).hexdigest()}", b"damaged")
@@ -141,7 +143,7 @@ def test_a_store_that_is_out_of_reach_costs_no_attempt(make_box: MakeBox, aws: A
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     run_to_end(first, 'echo five > "$KEDGE_CHECKPOINT_DIR/last.pt"')
-    wait_for(lambda: "checkpoints/last.pt" in shipped(store))
+    wait_for(lambda: "checkpoints/last.pt" in uploaded(store))
     first.close()
     aws.gate.refuses = "InvalidAccessKeyId"
     second = make_box(store_url=store.url, env=store.env, machine=f"{RUN}-m2")
@@ -173,7 +175,7 @@ def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Pla
     new.begin("watch")
     new.start("while true; do date; sleep 0.05; done")
     wait_for(lambda: manifest_of(store)["machine"] == f"{RUN}-m2")
-    wait_for(lambda: "taken this run over" in old.note("shipped")["error"])
+    wait_for(lambda: "taken over this run" in old.note("shipped")["error"])
     for _ in range(20):
         assert manifest_of(store)["machine"] == f"{RUN}-m2"
         time.sleep(0.05)

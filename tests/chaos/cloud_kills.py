@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from random import Random
 
 from orchestrator.core.actions import AwaitMachine
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
-from tests.laptop import TRAIN, Laptop
-from tests.waiting import wait_until
+from tests.cloudbox.rest.calls import CallBook
+from tests.support.laptop import TRAIN, Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -126,7 +127,7 @@ def strike(do: DigitalOceanBox, laptop: Laptop, blow: Blow) -> Story:
         run = launch(laptop) if blow.machines else launch_and_die(laptop)
         command = ["teardown", run, "--yes", *([] if blow.machines else ["--no-fetch"])]
     do.calls.reset()
-    _kill_at(do, laptop.start(*command), blow)
+    kill_at(do.calls, laptop.start(*command), blow)
     calls = list(do.calls)
     where = _newest_entry(laptop) if blow.machines else " ".join((calls[-1].method, calls[-1].path) if calls else "-")
     there = ", ".join(sorted(f"{bill.kind} {bill.what}" for bill in do.meter.billing()))
@@ -221,11 +222,12 @@ def _newest_entry(laptop: Laptop) -> str:
     return f"{newest.kind} {newest.state}" if newest else "-"
 
 
-def _kill_at(do: DigitalOceanBox, process: subprocess.Popen[str], blow: Blow) -> None:
+def kill_at(arrived: CallBook, process: subprocess.Popen[str], blow: Blow) -> None:
+    """Kill a command when so many of its calls have arrived, and a little later."""
     seen, changed = 0, time.monotonic()
-    while process.poll() is None and len(do.calls) < blow.after_calls:
-        if len(do.calls) > seen:
-            seen, changed = len(do.calls), time.monotonic()
+    while process.poll() is None and len(arrived) < blow.after_calls:
+        if len(arrived) > seen:
+            seen, changed = len(arrived), time.monotonic()
         if seen and time.monotonic() - changed > _PATIENCE_SECONDS:
             break
         time.sleep(0.0005)
@@ -236,13 +238,13 @@ def _kill_at(do: DigitalOceanBox, process: subprocess.Popen[str], blow: Blow) ->
 
 
 @contextmanager
-def make_laptop(do: DigitalOceanBox) -> Iterator[Laptop]:
-    """Make a laptop with an account at the box, and clear it away."""
+def make_laptop(environ: Mapping[str, str]) -> Iterator[Laptop]:
+    """Make a laptop with an account at a box, by the box's variables, and clear it away."""
     folder = Path(tempfile.mkdtemp(prefix="kedge-chaos-"))
     (folder / "home").mkdir()
     shutil.copy(TRAIN, folder / "home" / "train.py")
     laptop = Laptop(home=folder / "home", state=folder / "state", runtime=folder / "runtime")
-    laptop.extra_env |= {**do.environ, "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    laptop.extra_env |= {**environ, "KEDGE_SSH_FROM": "127.0.0.1/32"}
     try:
         yield laptop
     finally:

@@ -11,11 +11,11 @@ import signal
 import sys
 from typing import Any
 
-from orchestrator.adapters.jobfile.flags import Overrides
-from orchestrator.app.launching import launch_plan, new_launch
+from orchestrator.adapters.jobfile.overrides import Overrides
+from orchestrator.app.launch.launching import new_launch, observe_and_plan
 from orchestrator.app.root import App
 
-WRITES = ("open_run", "end_run", "note_outcome", "intend", "settle", "put_machine", "end_machine")
+WRITES = ("open_run", "end_run", "note_outcome", "intend", "close_intent", "put_machine", "record_machine_end")
 
 
 class CrashingLedger:
@@ -50,7 +50,7 @@ def main(moment: str, number: int) -> None:
     app = App()
     app.ledger = CrashingLedger(app.ledger, moment, number)  # type: ignore[assignment]
     spec = new_launch(app, None, None, Overrides())
-    plan = launch_plan(app, spec, follow=True)
+    plan = observe_and_plan(app, spec, follow=True)
     app.apply(spec, plan, lambda _event: None)
 
 

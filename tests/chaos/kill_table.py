@@ -1,4 +1,4 @@
-"""Prints docs/chaos-digitalocean.md: what random blows hit, and what was left after one `kedge reap`.
+"""Prints docs/chaos-digitalocean.md: where random kills hit, and what was left after one `kedge reap`.
 
 python -m tests.chaos.kill_table 100 10 > docs/chaos-digitalocean.md    # against the API alone, and with machines
 """
@@ -31,12 +31,13 @@ def _strike_all(blows: Sequence[Blow], title: str) -> int:
     ):
         for blow in blows:
             do.reset()
-            with make_laptop(do) as laptop:
+            with make_laptop(do.environ) as laptop:
                 stories.append(strike(do, laptop, blow))
             print(stories[-1], file=sys.stderr, flush=True)
         do.reset()
     bad = sum(bool(story.left) for story in stories)
-    print(f"\n## {title}: {len(stories)} blows, something was left after {bad or 'none'} of them\n")
+    left = f"something was left after {bad}" if bad else "nothing was left after any"
+    print(f"\n## {title}: {len(stories)} kills, {left} of them\n")
     print(_COLUMNS)
     for story in stories:
         print(f"| {' | '.join(_cells(story))} |")
@@ -58,16 +59,20 @@ def _cells(story: Story) -> tuple[str, ...]:
 
 _HEAD = """# Killed at random points
 
-`kedge launch` and `kedge teardown` at DigitalOcean in a box, killed with SIGKILL at random points, and `kedge reap
---yes` given once after each. Looked for are droplets, firewalls, volumes that weren't to be kept (each run has one that
-is, and one that isn't), and live runs, live machines and open intents in the ledger.
+A test runs `kedge launch` or `kedge teardown` against DigitalOcean in a box, kills the command with SIGKILL at a
+random point, and then runs `kedge reap --yes` once. It looks for what is left: droplets, firewalls, volumes that were
+not to be kept (each run has one that is kept and one that isn't), and in the ledger live runs, live machines and open
+intents.
 
-Printed by `python -m tests.chaos.kill_table {blows} {with_machines}`; a part of the same blows falls with every test
-run (`tests/chaos/test_cloud_kills.py`). In the slow ones a droplet is unknown to the API and missing in its listings
-for two seconds after its creation, and there for two seconds after its deletion. With machines, droplets boot and
-train, and reap comes after their deadline; otherwise it comes at once. What it waits for, it waits for at twenty times
-the speed."""
-_COLUMNS = """| blow | killed in | after | the last call, or entry of the ledger | what billed then | reap took | left |
+`python -m tests.chaos.kill_table {blows} {with_machines}` prints this page. Every test run repeats some of the same
+kills (`tests/chaos/test_cloud_kills.py`).
+
+- **Slow** means: for two seconds after a creation the API doesn't know the new droplet, and its listings lack it; for
+  two seconds after a deletion the droplet is still there.
+- **Against the API alone** reap runs at once. **With machines** droplets boot and train, and reap runs after their
+  deadline. In both, reap's waits take a twentieth of their real time."""
+_COLUMNS = """\
+| kill | command | killed after | last call, or last entry in the ledger | what was billing then | reap took | left |
 |---|---|---|---|---|---|---|"""
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.app.root import App
-from orchestrator.cli.reaping import reap_until_clean
+from orchestrator.cli.tasks.reaping import reap_until_clean
 from orchestrator.core.errors import KedgeError
 
 

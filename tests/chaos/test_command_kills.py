@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
-import random
 import time
 
 import pytest
 
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.chaos.draws import draw_kills
+from tests.support.laptop import Laptop
+from tests.support.samples import how_many
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -22,19 +22,12 @@ JOB = """
     deadline: 10m
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
-KILLS = int(os.environ.get("KEDGE_COMMAND_KILLS", "5"))
-SEED = 9
+KILLS = how_many("KEDGE_COMMAND_KILLS", usual=5, all_of_them=20)
 LONGEST_S = 1.5
 COMMANDS = (("stop",), ("sync-code", "--restart"), ("resume", "--yes", "--detach"), ("teardown", "--yes"), ("fetch",))
 
 
-def draw_kills() -> list[tuple[float, tuple[str, ...]]]:
-    """Draw instants; each command comes as often as the others."""
-    rng = random.Random(SEED)
-    return [(round(rng.uniform(0.1, LONGEST_S), 3), COMMANDS[number % len(COMMANDS)]) for number in range(KILLS)]
-
-
-@pytest.mark.parametrize(("seconds", "words"), draw_kills())
+@pytest.mark.parametrize(("seconds", "words"), draw_kills(KILLS, COMMANDS, first=0.1, last=LONGEST_S))
 def test_a_run_goes_on_whichever_command_was_killed_on_it(
     laptop: Laptop, seconds: float, words: tuple[str, ...]
 ) -> None:

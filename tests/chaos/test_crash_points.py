@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
+from tests.support.samples import part_of
 
-DRIVER = Path(__file__).with_name("crashing_launch.py")
+DRIVER = "crashing_launch.py"
 JOB = """
     name: toy
     workdir: .
@@ -21,20 +18,20 @@ JOB = """
     deadline: 10m
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
-WRITES = 19
+WRITES = 21
 """How many times the toy's launch writes to the ledger; the last test counts them."""
+POINTS = [(moment, number) for moment in ("before", "after") for number in range(1, WRITES + 1)]
+SAMPLE = 14
+"""So many of the points are tried in each run, and all of them in `make nightly`."""
 
 
 def crash(laptop: Laptop, moment: str, number: int) -> int:
     """Launch, die at the point, and return the exit code."""
     laptop.write_job(JOB)
-    return subprocess.run(
-        [sys.executable, str(DRIVER), moment, str(number)], cwd=laptop.home, env=laptop.env, check=False, timeout=120
-    ).returncode
+    return laptop.drive(DRIVER, moment, str(number)).returncode
 
 
-@pytest.mark.parametrize("number", range(1, WRITES + 1))
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(("moment", "number"), part_of(POINTS, SAMPLE))
 def test_a_launch_that_was_killed_is_seen_finished_and_cleaned_up(laptop: Laptop, moment: str, number: int) -> None:
     """The status shows what there is, resume finishes the run, and teardown leaves nothing."""
     assert crash(laptop, moment, number) == -9

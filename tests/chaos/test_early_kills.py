@@ -6,16 +6,16 @@ KEDGE_EARLY_KILLS says how many.
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.core.machine import MachineState
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.chaos.draws import draw_kills
+from tests.support.laptop import Laptop
+from tests.support.samples import how_many
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -27,8 +27,7 @@ JOB = """
     deadline: 10m
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
-KILLS = int(os.environ.get("KEDGE_EARLY_KILLS", "7"))
-SEED = 9
+KILLS = how_many("KEDGE_EARLY_KILLS", usual=7, all_of_them=28)
 LONGEST_BOOT_S = 1.0
 COMMANDS = (
     ("resume", "--yes", "--detach"),
@@ -41,13 +40,7 @@ COMMANDS = (
 )
 
 
-def draw_kills() -> list[tuple[float, tuple[str, ...]]]:
-    """Draw instants and commands; each command comes as often as the others."""
-    rng = random.Random(SEED)
-    return [(round(rng.uniform(0, LONGEST_BOOT_S), 3), COMMANDS[number % len(COMMANDS)]) for number in range(KILLS)]
-
-
-@pytest.mark.parametrize(("seconds", "words"), draw_kills())
+@pytest.mark.parametrize(("seconds", "words"), draw_kills(KILLS, COMMANDS, first=0, last=LONGEST_BOOT_S))
 def test_the_next_command_waits_for_a_machine_that_boots(
     laptop: Laptop, seconds: float, words: tuple[str, ...]
 ) -> None:

@@ -14,7 +14,7 @@ import threading
 import warnings
 from pathlib import Path
 
-from tests.cloudbox.nspawn_needs import prepare_machines
+from tests.cloudbox.nspawn.needs import prepare_machines
 
 # Moto reads these when it is imported: what a launch names has to exist.
 _MOTO = {
@@ -58,8 +58,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     try:
-        run = _run_digitalocean if arguments.digitalocean else _run_aws
-        run(folder, over, with_machines=arguments.machines)
+        arguments.run(folder, over, with_machines=arguments.machines)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -68,15 +67,21 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.cloudbox", description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the box makes its own folder (default: the temporary one)")
-    parser.add_argument("--digitalocean", action="store_true", help="DigitalOcean instead of AWS")
+    clouds = parser.add_mutually_exclusive_group()
+    for name, run, cloud in (
+        ("digitalocean", _run_digitalocean, "DigitalOcean"),
+        ("lambda", _run_lambda, "Lambda Cloud"),
+    ):
+        clouds.add_argument(f"--{name}", dest="run", action="store_const", const=run, help=f"{cloud} instead of AWS")
+    parser.set_defaults(run=_run_aws)
     parser.add_argument("--no-machines", dest="machines", action="store_false", help="the API only: no root, no Linux")
     return parser.parse_args()
 
 
 def _run_aws(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
-    from tests.cloudbox.box import environment
-    from tests.cloudbox.cloud import Cloud
-    from tests.cloudbox.server import serve
+    from tests.cloudbox.aws.box import environment
+    from tests.cloudbox.aws.cloud import Cloud
+    from tests.cloudbox.aws.server import serve
 
     cloud = Cloud(folder, with_machines=with_machines)
     try:
@@ -91,15 +96,34 @@ def _run_aws(folder: Path, over: threading.Event, *, with_machines: bool) -> Non
 
 def _run_digitalocean(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
     from tests.cloudbox.digitalocean.box import start_box
-    from tests.cloudbox.digitalocean.control import Control
+    from tests.cloudbox.digitalocean.control import render_orders
+    from tests.cloudbox.rest.control import Control
 
     with start_box(folder, machines=with_machines) as do:
-        control = Control(do)
+        control = Control(render_orders(do))
         try:
             if sys.stdin.isatty():
                 launch = "kedge launch --provider do --gpu h100 --job digits"
                 _explain("DigitalOcean", do.environ, launch, control.url, folder)
             _live({"environ": do.environ, "control": control.url}, over)
+        finally:
+            control.close()
+
+
+def _run_lambda(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.lambdacloud.box import start_box
+    from tests.cloudbox.lambdacloud.orders import render_orders
+    from tests.cloudbox.rest.control import Control
+
+    with start_box(folder, machines=with_machines) as lam:
+        control = Control(render_orders(lam))
+        try:
+            if sys.stdin.isatty():
+                example = (
+                    'curl --cacert "$KEDGE_LAMBDA_CA" -u "$LAMBDA_API_KEY:" $KEDGE_LAMBDA_ENDPOINT/api/v1/instances'
+                )
+                _explain("Lambda Cloud", lam.environ, example, control.url, folder)
+            _live({"environ": lam.environ, "control": control.url}, over)
         finally:
             control.close()
 

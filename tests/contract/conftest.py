@@ -6,18 +6,25 @@ A new provider is one function below, and its name in PROVIDERS_UNDER_TEST.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.core.machine import MachineOrder
 from orchestrator.core.ports import Provider
 from tests.adapters.aws.conftest import aws
 from tests.adapters.aws.world import AwsWorld
+from tests.adapters.cloud.faults import CLOUDS
+from tests.adapters.cloud.life import order as make_order
 from tests.adapters.digitalocean.world import DoWorld, restock_mi300x
+from tests.adapters.lambdacloud.world import LambdaWorld
 from tests.adapters.local.box import make_box
+from tests.support.fake_cloud.account import TOKEN_CLOUD, FakeCloud
+from tests.support.fake_cloud.command import fake_provider
+from tests.support.fakes import FakeProvider
 
 __all__ = ["aws"]
 
@@ -67,7 +74,6 @@ def digitalocean_world(request: pytest.FixtureRequest) -> World:
         api=api,
         folder=request.getfixturevalue("tmp_path"),
         name=name,
-        clock=SystemClock(),
     )
 
     def order(machine_id: str) -> MachineOrder:
@@ -79,11 +85,56 @@ def digitalocean_world(request: pytest.FixtureRequest) -> World:
     return World(name=name, again=account.provider, order=order, leftovers=leftovers)
 
 
+def fake_world(request: pytest.FixtureRequest) -> World:
+    """An account at a cloud in memory, which is one of two kinds."""
+    name, claims = request.node.callspec.params["world"], request.getfixturevalue("tmp_path")
+    account = FakeCloud(CLOUDS[name], clock=SystemClock(), ending=timedelta(0))
+    records: dict[str, bytes] = {}
+
+    def order(machine_id: str) -> MachineOrder:
+        run_id = machine_id.rpartition("-m")[0]
+        return replace(make_order(account.traits), id=machine_id, run_id=run_id, ssh_from="198.51.100.7/32")
+
+    def leftovers() -> list[str]:
+        return [*(instance.id for instance in account.billing()), *account.guards]
+
+    return World(name=name, again=lambda: fake_provider(account, records, claims), order=order, leftovers=leftovers)
+
+
+def lambda_world(request: pytest.FixtureRequest) -> World:
+    """An account at Lambda, in the box's API; no instance boots, and nothing takes its time."""
+    account = LambdaWorld(
+        lam=request.getfixturevalue("lambda_api"), folder=request.getfixturevalue("tmp_path"), clock=SystemClock()
+    )
+
+    def order(machine_id: str) -> MachineOrder:
+        return account.order(id=machine_id, run_id=machine_id.rpartition("-m")[0])
+
+    def leftovers() -> list[str]:
+        return [f"instance {instance.id}" for instance in account.lam.instances()]
+
+    return World(name="lambda", again=account.provider, order=order, leftovers=leftovers)
+
+
+def scripted_world(request: pytest.FixtureRequest) -> World:
+    """What the engine's tests take for a provider."""
+    provider = FakeProvider(boots=True)
+
+    def order(machine_id: str) -> MachineOrder:
+        return replace(make_order(TOKEN_CLOUD), id=machine_id, run_id=machine_id.rpartition("-m")[0])
+
+    return World(name="fake", again=lambda: provider, order=order, leftovers=list)
+
+
 PROVIDERS_UNDER_TEST = {
+    "fake": scripted_world,
+    "token": fake_world,
+    "mark": fake_world,
     "local": local_world,
     "aws": aws_world,
     "do": digitalocean_world,
     "amd": digitalocean_world,
+    "lambda": lambda_world,
 }
 
 

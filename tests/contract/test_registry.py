@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers import PROVIDERS, Context, open_backing
 from orchestrator.core.errors import BadRequestError
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent import treerule as agent
-from orchestrator.core import tree as core
+from orchestrator.agent.base import tree_rule as agent
+from orchestrator.core.protocol import tree as core
 
 NAMES = ("a", "b", "n")
 PARTS = st.sampled_from((*NAMES, "..", ".", ""))
@@ -98,3 +98,37 @@ def test_a_plain_link_leads_where_it_should_and_passes(path: str, leads_to: str)
 def test_what_makes_a_repository_has_another_name_at_home(path: str, home: str) -> None:
     """Also on file systems that don't tell cases apart, or don't see some code points."""
     assert core.home_path(path) == home
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/a", "a/", "a//b", "a/./b", "a/../b", "a\0", "\ud800"])
+def test_what_names_nothing_in_a_tree_is_no_path_of_it(path: str) -> None:
+    """Nothing absolute, no empty parts, no way up, and nothing that a file system can't hold."""
+    assert not core.is_tree_path(path)
+    assert core.is_tree_path("a/..b/.c/\udc80"), "a name may hold any byte"
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "passes"),
+    [
+        ("a", "b", True),
+        ("a/b", "../c", True),
+        ("a/b", "./.././c", True),
+        ("a", "../c", False),
+        ("a/b", "../../c", False),
+        ("a/b", "c/../d", False),
+        ("a", "/b", False),
+        ("a", "", False),
+        ("a/b", "..", True),
+        ("a", "b\0", False),
+    ],
+)
+def test_a_link_passes_that_goes_up_first_and_stays_in_its_tree(path: str, target: str, passes: bool) -> None:
+    """The rule in examples."""
+    assert core.stays_inside(path, target) is passes
+
+
+def test_the_folders_of_a_path_come_innermost_first() -> None:
+    """And a link is written from where it lies."""
+    assert list(core.upper_folders("a/b/c")) == ["a/b", "a"]
+    assert core.plain_link("a/b/c", "a/d") == "../d"
+    assert core.plain_link("c", "a") == "a"

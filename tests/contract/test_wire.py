@@ -13,36 +13,36 @@ from typing import Any
 import msgspec
 import pytest
 
-from orchestrator.adapters.homes import RESULTS
-from orchestrator.adapters.jobfile.names import parse_torch_wheel
-from orchestrator.agent import parse as agent_parse
-from orchestrator.agent import wire as agent
-from orchestrator.agent.accelerators import Accelerators
-from orchestrator.agent.errors import RequestError
-from orchestrator.agent.wheels import choose_index
-from orchestrator.core import decoding, report, wire
+from orchestrator.adapters.incoming.results_folders import RESULTS
+from orchestrator.adapters.jobfile.values.names import parse_torch_wheel
+from orchestrator.agent.base import parse as agent_parse
+from orchestrator.agent.base import wire as agent
+from orchestrator.agent.base.errors import RequestError
+from orchestrator.agent.gpu.accelerators import Accelerators
+from orchestrator.agent.python.wheels import choose_index
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.report import RunState
-from trainer.contract import LAPTOP_RESULTS
+from orchestrator.core.protocol import decoding, readiness, report, results, wire
+from orchestrator.core.protocol.report import RunState
+from trainer.base.contract import LAPTOP_RESULTS
 
 PAIRS = [
     (wire.DataSource, agent.DataSource),
     (wire.RunConfig, agent.RunConfig),
     (wire.MachineConfig, agent.MachineConfig),
     (wire.BootOrder, agent.BootOrder),
-    (report.BootPhase, agent.BootPhase),
-    (report.Readiness, agent.Readiness),
+    (readiness.BootPhase, agent.BootPhase),
+    (readiness.Readiness, agent.Readiness),
     (report.Command, agent.Command),
     (report.Gpu, agent.Gpu),
     (report.Sample, agent.Sample),
     (report.Checkpoint, agent.Checkpoint),
-    (report.Shipped, agent.Shipped),
-    (report.Anew, agent.Anew),
+    (report.UploadState, agent.UploadState),
+    (report.FreshStart, agent.FreshStart),
     (report.MachineReport, agent.MachineReport),
     (report.FollowEvent, agent.FollowEvent),
-    (report.ResultFile, agent.ResultFile),
-    (report.LeftFile, agent.LeftFile),
-    (report.LeftBehind, agent.LeftBehind),
+    (results.ResultFile, agent.ResultFile),
+    (results.LeftFile, agent.LeftFile),
+    (results.LeftBehind, agent.LeftBehind),
 ]
 CONFIG = wire.RunConfig(
     run="digits-1a2b",
@@ -73,7 +73,7 @@ MACHINE = wire.MachineConfig(
     provider="local",
     root="/home/me/kedge",
     created=1_700_000_000.5,
-    deadline=1_700_003_600,
+    deadline_at=1_700_003_600,
     usd_per_hour="1.99",
     store_url="file:///store",
     end_command=("poweroff",),
@@ -89,7 +89,7 @@ REPORT = agent.MachineReport(
     run="r",
     now=3.5,
     created=1.0,
-    deadline=9.0,
+    deadline_at=9.0,
     usd_per_hour="1.99",
     heartbeat=3.0,
     code="abc",
@@ -101,19 +101,17 @@ REPORT = agent.MachineReport(
     progress={"step": 3, "metrics": {"loss": 0.5}},
     sample=agent.Sample(3.0, 50.0, 1.0, 2.0, (agent.Gpu(0, "MI300X", 88.0, 1.0, 2.0, None, 500.0),)),
     checkpoint=agent.Checkpoint("last.pt", 5, 2.0),
-    shipped=agent.Shipped(2.5, "last.pt", ""),
+    upload=agent.UploadState(2.5, "last.pt", ""),
     notice=8.5,
     advanced=3.25,
-    anew=agent.Anew("ckpt.pt", "ckpt.pt", 50, 650, 1000, 1000, "ckpt.pt"),
+    anew=agent.FreshStart("ckpt.pt", "ckpt.pt", 50, 650, 1000, 1000, "ckpt.pt"),
 )
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=lambda kind: kind.__name__)
 def test_both_sides_have_the_same_fields_with_the_same_defaults(ours: Any, theirs: Any) -> None:
     """Names and order are equal, and so is what a field is when it isn't sent."""
-    assert [field.name for field in dataclasses.fields(ours)] == [field.name for field in dataclasses.fields(theirs)]
-    for mine, other in zip(dataclasses.fields(ours), dataclasses.fields(theirs), strict=True):
-        assert _plain(_default(mine)) == _plain(_default(other)), mine.name
+    assert _fields(ours) == _fields(theirs)
 
 
 def test_trainer_and_laptop_agree_on_where_results_are_found() -> None:
@@ -133,7 +131,7 @@ def test_both_sides_have_the_same_states() -> None:
 
 def test_both_sides_call_the_burn_in_and_the_torch_for_it_the_same() -> None:
     """The phase by whose name a machine is given up, and the variable in which a job says which torch it wants."""
-    assert report.BURN_IN == agent.BURN_IN
+    assert readiness.BURN_IN == agent.BURN_IN
     assert wire.TORCH_WHEEL == agent.TORCH_WHEEL
 
 
@@ -184,9 +182,9 @@ def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
     line = agent.FollowEvent(offset=12, line="caf\ufffd")
     assert report.parse_follow_event(json.dumps(agent.to_json(line)).encode()).line == "caf\ufffd"
     ready = agent.Readiness(ok=False, phases=(agent.BootPhase("code", 1.5, 2.5, ok=False, error="no code"),))
-    assert _plain(report.parse_ready(json.dumps(agent.to_json(ready)).encode())) == _plain(ready)
+    assert _plain(readiness.parse_ready(json.dumps(agent.to_json(ready)).encode())) == _plain(ready)
     files = json.dumps([agent.to_json(agent.ResultFile("a \n ü", 1, "ff"))])
-    assert report.parse_results(files.encode()) == (report.ResultFile(path="a \n ü", bytes=1, sha256="ff"),)
+    assert results.parse_results(files.encode()) == (results.ResultFile(path="a \n ü", bytes=1, sha256="ff"),)
 
 
 def test_a_newer_side_is_understood_by_an_older_one() -> None:
@@ -211,12 +209,21 @@ def test_the_agent_needs_the_standard_library_alone() -> None:
             assert not [name for name in names if name.split(".")[0] not in sys.stdlib_module_names], path
 
 
+def _fields(kind: Any) -> list[tuple[str, Any]]:
+    """List what a record's fields are called on the wire, and their values where they aren't sent."""
+    if issubclass(kind, msgspec.Struct):
+        return [(field.encode_name, _default(field)) for field in msgspec.structs.fields(kind)]
+    return [(agent.key_of(field.name), _default(field)) for field in dataclasses.fields(kind)]
+
+
 def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    is_made = field.default_factory not in (dataclasses.MISSING, msgspec.NODEFAULT)
+    return _plain(field.default_factory() if is_made else field.default)
 
 
 def _plain(value: Any) -> Any:
     """Turn either side's values into what JSON would make of them."""
-    if value is dataclasses.MISSING:
+    if value in (dataclasses.MISSING, msgspec.NODEFAULT):
         return "no default"
-    return json.loads(json.dumps(msgspec.to_builtins(value)))
+    is_agents = dataclasses.is_dataclass(value) and type(value).__module__ == agent.__name__
+    return json.loads(json.dumps(agent.to_json(value) if is_agents else msgspec.to_builtins(value)))

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.test_run import JOB
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.e2e.runs import JOB
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 
 class Terminal:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench_cli import record_runs
-from tests.checkout import CHECKOUT
-from tests.laptop import Laptop
-from tests.terminals import on_terminal
+from orchestrator.adapters.providers import PROVIDERS
+from tests.support.checkout import CHECKOUT
+from tests.support.laptop import Laptop
+from tests.support.terminals import on_terminal
 
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], "", "\x01"),
@@ -94,7 +95,7 @@ def test_what_the_installation_page_says_sets_up_every_later_shell(shelled: Lapt
         (["launch", "--job=digits", "--mode", "f"], {"full"}),
         (["launch", "digits", "--mode=v"], {"--mode=validate"}),
         (["launch", "--job", "=", "dig"], {"digits"}),
-        (["launch", "--provider", ""], {"local", "aws", "do", "amd"}),
+        (["launch", "--provider", ""], set(PROVIDERS)),
         (["launch", "--env", ""], set()),
         (["launch", "digits", ""], set()),
         (["completion", ""], {"bash", "zsh", "fish"}),
@@ -105,8 +106,8 @@ def test_what_the_installation_page_says_sets_up_every_later_shell(shelled: Lapt
         ([], {"launch"}),
     ],
 )
-def test_what_is_offered(shelled: Laptop, words: list[str], offered: set[str]) -> None:
-    """Only what fits the place: a file that is no job isn't, nor a run that has ended where a machine is needed."""
+def test_only_words_that_fit_the_place_are_offered(shelled: Laptop, words: list[str], offered: set[str]) -> None:
+    """Neither a file that is no job, nor an ended run where a machine is needed."""
     found = {name for name, _ in offers(shelled, *words)}
     assert offered <= found if not words else offered == found
 
@@ -127,8 +128,8 @@ def test_a_foreign_job_file_is_not_read(shelled: Laptop) -> None:
     assert {name for name, _ in offers(shelled, "launch", "--job", "")} == {"digits", ODD}
 
 
-def test_without_state_or_with_a_broken_ledger_nothing_is_made_and_nothing_said(laptop: Laptop) -> None:
-    """A Tab is no launch: it makes no folder, and prints no error into the line."""
+def test_without_state_or_with_a_broken_ledger_a_tab_does_nothing(laptop: Laptop) -> None:
+    """It makes no folder, and prints no error into the line."""
     assert ("launch", "Rent a machine, run the job, fetch the results, end the machine.") in offers(laptop, "")
     assert offers(laptop, "logs", "") == []
     assert not laptop.state.exists()
@@ -136,7 +137,7 @@ def test_without_state_or_with_a_broken_ledger_nothing_is_made_and_nothing_said(
     (laptop.state / "ledger.db").write_text("no database")
     (laptop.state / "completion.json").write_text('{"stamp"')
     assert offers(laptop, "logs", "") == []
-    assert ("--raw", "the bytes that the command printed, for a pipe or a file") in offers(laptop, "logs", "--r")
+    assert ("--raw", "print the command's raw bytes, for a pipe or a file") in offers(laptop, "logs", "--r")
 
 
 def test_a_tab_loads_no_program_and_is_answered_at_once(shelled: Laptop) -> None:
@@ -151,7 +152,7 @@ def test_a_tab_loads_no_program_and_is_answered_at_once(shelled: Laptop) -> None
     assert not loaded & {"invoke", "msgspec", "pydantic", "rich", "yaml", "orchestrator.app", socket.__name__}
 
 
-def test_no_shell_is_told_what_there_is(laptop: Laptop) -> None:
+def test_an_unknown_shell_is_refused_with_the_known_ones(laptop: Laptop) -> None:
     """A shell that kedge doesn't know is refused, with those that it knows."""
     laptop.kedge("completion", "tcsh", code=2)
     assert "bash, zsh, fish" in laptop.errors

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_hostile_machine import folder, launch_and_ship
-from tests.laptop import Laptop
+from tests.e2e.hostile import folder, launch_and_ship
+from tests.support.laptop import Laptop
 
 
 def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.laptop import Laptop
-from tests.terminals import on_terminal
+from tests.support.laptop import Laptop
+from tests.support.terminals import on_terminal
 
 OFFER = "Write it? [y/N]"
 PLAIN = "No kedge.yaml here or above"
@@ -30,8 +30,8 @@ def launch(laptop: Laptop, answer: bytes, *words: str) -> str:
     return screen
 
 
-def test_without_a_job_file_it_is_said_before_anything_is_planned(laptop: Laptop) -> None:
-    """A plain machine isn't what most people mean; nothing is rented without a yes, as ever."""
+def test_a_launch_without_a_job_file_says_so_before_it_plans(laptop: Laptop) -> None:
+    """Most people don't want a plain machine; nothing is rented without a yes."""
     screen = launch(laptop, b"y\nn\n")
     assert screen.index(PLAIN) < screen.index("create machine") < screen.index("Go ahead?")
     assert "kedge jobs" in screen
@@ -67,7 +67,7 @@ def test_who_says_yes_reaches_the_machine_by_plain_ssh(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("words", [["--yes"], ["--yes", "--json"], ["--dry-run"]])
-def test_nobody_is_asked_who_has_said_yes_to_all_or_only_looks(laptop: Laptop, words: list[str]) -> None:
+def test_with_yes_or_a_dry_run_nothing_is_asked(laptop: Laptop, words: list[str]) -> None:
     """--yes is for scripts: it answers the plan and nothing else."""
     assert OFFER not in launch(laptop, b"", *words)
     assert not (laptop.home / "ssh_config").exists()

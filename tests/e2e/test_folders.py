@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.remote.places import sockets_folder
-from tests.laptop import TRAIN, Laptop
-from tests.waiting import wait_until
+from orchestrator.adapters.ssh.ssh_files import sockets_folder
+from tests.support.laptop import TRAIN, Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy

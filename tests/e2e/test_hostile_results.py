@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 JOB = """
     name: hostile

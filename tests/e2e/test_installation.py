@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.standin import write_wheel
-from tests.installed import CHECKOUT, install_kedge
-from tests.laptop import Laptop
+from tests.support.installed import CHECKOUT, install_kedge
+from tests.support.laptop import Laptop
 
 Damage = Callable[[Path], object]
 
@@ -61,7 +61,7 @@ def replace(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-def test_an_installation_that_is_whole_is_well(installed: Laptop, environment: Path) -> None:
+def test_a_complete_installation_passes(installed: Laptop, environment: Path) -> None:
     """Every package that kedge's own metadata asks for is looked at."""
     found = checks(installed, 0)
     asked = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -81,7 +81,7 @@ def test_an_installation_that_is_whole_is_well(installed: Laptop, environment: P
     ],
     ids=["a package", "what a package needs", "a part of a package", "templates", "a module"],
 )
-def test_what_is_missing_is_named_with_what_brings_it(
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
     installed: Laptop, environment: Path, name: str, patterns: tuple[str, ...], says: str, mended_by: str
 ) -> None:
     """Whatever it is, `doctor` itself starts."""
@@ -132,7 +132,7 @@ def test_where_kedge_cannot_start_it_says_what_is_broken(installed: Laptop, envi
         ("pipx/venvs/kedge-x", "pipx reinstall kedge-x"),
     ],
 )
-def test_a_tool_is_mended_by_what_installed_it(
+def test_uv_and_pipx_repair_what_they_installed(
     laptop: Laptop, whole: Path, tmp_path: Path, place: str, fix: str
 ) -> None:
     """Their environments have no pip of their own, or none that should be used."""

@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 
 from orchestrator.cli.command_line import flags_of
 from orchestrator.cli.program import namespace
-from tests.e2e.test_run import kill_machine
-from tests.json_schemas import FOLDER, documented_commands, read_schema, require_documented
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.e2e.runs import kill_machine
+from tests.support.json_schemas import FOLDER, documented_commands, read_schema, require_documented
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy

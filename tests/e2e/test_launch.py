@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.objects import FolderStore
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -58,7 +59,10 @@ def nameless(value: Any) -> Any:
 
 
 def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop) -> None:
-    """What you see is what happens: every field of every planned action is what the ledger says was done."""
+    """What you see is what happens: every field of every planned action is what the ledger says was done.
+
+    Closing the run at the end releases it, which is no step of a plan.
+    """
     laptop.write_job(JOB)
     shown = [line[2:] for line in laptop.kedge("launch", "--dry-run").splitlines() if re.match(r"  [+~-] ", line)]
     plan = laptop.json("launch", "--dry-run")
@@ -75,7 +79,7 @@ def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop)
         for action in plan["actions"]
         if action["kind"] != "FollowCommand"
     ]
-    assert nameless(acted) == nameless(planned)
+    assert nameless(acted) == [*nameless(planned), {"kind": "ReleaseRun", "run_id": "RUN"}]
 
 
 def test_a_command_that_fails_is_started_again_and_goes_on_from_its_checkpoint(laptop: Laptop) -> None:
@@ -164,6 +168,8 @@ def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop)
     assert said["machines"][0]["address"]["host"] == "127.0.0.1"
     assert laptop.kedge("exec", "--", "echo", "hello").strip() == "hello"
     assert "OpenSSH" in laptop.kedge("ssh", "--", "-V") + laptop.errors
+    forward = ("-L", "8081:localhost:8888")
+    assert "localforward 8081 [localhost]:8888" in laptop.kedge("ssh", "--", "-G", *forward)
     laptop.kedge("teardown", "--yes")
     assert laptop.processes() == []
 
@@ -196,7 +202,7 @@ def test_a_launch_that_follows_a_command_to_its_deadline_ends_the_machine(laptop
 def test_help_explains_every_flag(laptop: Laptop) -> None:
     """The flag, what it is for, and an example."""
     said = laptop.kedge("--help", "launch")
-    assert "the machine is gone after this time" in " ".join(said.split())
+    assert "the machine is ended after this time" in " ".join(said.split())
     assert "kedge launch --job digits" in said
 
 
@@ -215,8 +221,8 @@ def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop
     ledger = laptop.ledger()
     run = ledger.runs()[0].run_id
     ledger.close()
-    store = FolderStore(laptop.state / "store")
-    last = store.last_shipment(run)
+    store = Results(FolderBucket(laptop.state / "store"))
+    last = store.last_upload(run)
     assert last is not None
     assert last.command.state == "succeeded"
     assert "output/results/model.txt" in {file.path for file in store.manifest(run)}
@@ -237,8 +243,8 @@ def test_looking_at_an_ended_run_leaves_it_ended(laptop: Laptop) -> None:
     laptop.kedge("stop", code=2)
 
 
-def test_a_detached_run_that_ends_its_own_machine_is_seen_as_what_it_became(laptop: Laptop) -> None:
-    """Nobody watched: status learns the outcome from the store, closes the run, and counts no more than it was."""
+def test_a_detached_run_that_ended_its_machine_is_shown_with_its_outcome(laptop: Laptop) -> None:
+    """Status learns the outcome from the store, closes the run, and counts no further cost."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--price", "3600")["run"]
     wait_until(lambda: not laptop.processes())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 MNIST = """
     name: mnist

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 JOB = "{name: hostile, workdir: ., run: 'true', deadline: 5m, supervisor: {kind: nohup}}"
 

@@ -1,4 +1,4 @@
-"""Which Python a job on this computer has: the user's, through an environment of its own; kedge's is let alone."""
+"""Which Python a job on this computer gets: an environment of its own that sees the user's; kedge's stays untouched."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from uv import find_uv_bin
 
 from tests.agent.images import make_system_python, own_pip
 from tests.agent.standin import write_wheel
-from tests.installed import install_kedge
-from tests.laptop import Laptop
+from tests.support.installed import install_kedge
+from tests.support.laptop import Laptop
 
 JOB = """
     name: toy

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from orchestrator.adapters.providers.local.folder import MachineFolder
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 TRAIN = """
 import pathlib, signal, sys, time

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.laptop import Laptop
-from tests.terminals import forbidden, on_terminal
+from tests.support.laptop import Laptop
+from tests.support.terminals import forbidden, on_terminal
 
 JOB = """
     name: noisy

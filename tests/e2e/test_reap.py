@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy

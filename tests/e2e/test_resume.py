@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.job import Job
-from tests.e2e.test_run import kill_machine
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.e2e.runs import kill_machine
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: nano

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 from tests.sweep.lives import living
 from tests.sweep.table import assert_allowed
 

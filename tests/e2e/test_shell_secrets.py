@@ -7,34 +7,27 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.e2e.runs import SHOWS_ITS_ENVIRONMENT as JOB
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
-TOKEN = "kedge-marker-cloud-token"
+TOKEN = f"kedge-marker-cloud-token-{os.getpid()}"
+"""Of this worker alone: another one runs other tests of this module at the same time."""
 OTHER = "kedge-marker-inherited"
 SHELL = {
     "AWS_SECRET_ACCESS_KEY": TOKEN,
     "DIGITALOCEAN_ACCESS_TOKEN": TOKEN,
     "AMD_DEVCLOUD_TOKEN": TOKEN,
+    "LAMBDA_API_KEY": TOKEN,
     "KEDGE_DIGITALOCEAN_DELETE_TOKEN": TOKEN,
     "GITHUB_TOKEN": TOKEN,
     "SSH_AUTH_SOCK": f"/{TOKEN}",
 }
-JOB = """
-    name: toy
-    run: |
-      env >> $KEDGE_OUTPUT_DIR/env.txt
-      echo start $KEDGE_RUN_ID >> $KEDGE_OUTPUT_DIR/starts.txt
-      exec sleep 1000
-    deadline: 10m
-    supervisor: {kind: %s, restarts: 3}
-"""
 
 
 @pytest.fixture
@@ -194,146 +187,3 @@ def test_a_job_does_not_say_what_this_computer_runs(laptop: Laptop) -> None:
     laptop.extra_env["KEDGE_CONFIG"] = str(laptop.home / "config.yaml")
     (laptop.home / "config.yaml").write_text(f"{block}\n")
     laptop.kedge("plan")
-
-
-def test_what_kedge_writes_is_the_users_alone(laptop: Laptop) -> None:
-    """Whatever the shell's umask; what the machine's own processes write lies within, with modes as on any machine."""
-    laptop.write_job((JOB % "nohup").replace("exec sleep 1000", "true"))
-    laptop.kedge("launch", "--yes", "--ttl", "5m")
-    ours = [path for path in laptop.state.iterdir() if path.name != "store"]
-    inside = [path for folder in ours for path in folder.rglob("*") if "machines" not in path.parts]
-    wide = [
-        str(path)
-        for path in (laptop.state, laptop.home / "kedge-results", *ours, *inside)
-        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
-    ]
-    assert wide == []
-    assert (laptop.state / "ledger.db") in ours
-
-
-def test_a_state_folder_that_is_too_wide_is_mended(laptop: Laptop) -> None:
-    """Folders of an earlier kedge, or of a backup that was unpacked, are narrowed by the next command."""
-    laptop.kedge("status")
-    ledger = laptop.state / "ledger.db"
-    laptop.state.chmod(0o755)
-    ledger.chmod(0o644)
-    laptop.runtime.chmod(0o777)
-    laptop.kedge("status")
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (laptop.state, ledger, laptop.runtime)]
-    assert modes == [0o700, 0o600, 0o700]
-
-
-def test_a_runtime_folder_that_somebody_else_prepared_is_refused(laptop: Laptop, tmp_path: Path) -> None:
-    """`/tmp/kedge-UID` can be made by anybody before kedge comes: as a link, or as a folder of their own."""
-    prepared = tmp_path / f"kedge-{os.getuid()}"
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o755)
-    env = {"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": ""}
-    prepared.symlink_to(elsewhere)
-    laptop.kedge("status", code=2, env=env)
-    assert "link" in laptop.errors
-    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
-    prepared.unlink()
-    prepared.write_text("")
-    laptop.kedge("status", code=2, env=env)
-    prepared.unlink()
-    laptop.kedge("status", env=env)
-    assert stat.S_IMODE(prepared.stat().st_mode) == 0o700
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_a_runtime_folder_of_somebody_elses_is_refused(laptop: Laptop, tmp_path: Path) -> None:
-    """Its owner could put sockets of their own into it."""
-    prepared = tmp_path / f"kedge-{os.getuid()}"
-    prepared.mkdir()
-    os.chown(prepared, 65534, 65534)
-    env = {"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": ""}
-    laptop.kedge("status", code=2, env=env)
-    assert "somebody else" in laptop.errors
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_a_runtime_folder_that_su_left_behind_is_not_used(laptop: Laptop, tmp_path: Path) -> None:
-    """After `su`, XDG_RUNTIME_DIR is the other user's, who could exchange what lies in it."""
-    others = tmp_path / "others"
-    others.mkdir()
-    os.chown(others, 65534, 65534)
-    laptop.kedge("status", env={"TMPDIR": str(tmp_path), "KEDGE_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": str(others)})
-    assert list(others.iterdir()) == []
-    assert (tmp_path / f"kedge-{os.getuid()}").is_dir()
-
-
-def test_a_job_file_that_others_may_write_is_not_found_from_below(laptop: Laptop) -> None:
-    """A `kedge.yaml` left in a parent folder, such as /tmp, says what runs with the user's secrets."""
-    below = laptop.home / "project"
-    below.mkdir()
-    laptop.write_job(JOB % "nohup")
-    job = laptop.home / "kedge.yaml"
-    job.chmod(0o666)
-    argv = [*laptop.program, "plan"]
-
-    def plan(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*argv, *words], cwd=below, env=laptop.env, capture_output=True, text=True, check=False)
-
-    refused = plan()
-    assert refused.returncode == 2
-    assert "may write" in refused.stderr
-    assert f"--job {job}" in refused.stderr
-    assert plan("--job", str(job)).returncode == 0
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_a_job_file_of_another_users_is_not_found_from_below(laptop: Laptop) -> None:
-    """As git does with repositories (safe.directory); naming the file says that it is meant."""
-    laptop.write_job(JOB % "nohup")
-    os.chown(laptop.home / "kedge.yaml", 65534, 65534)
-    laptop.kedge("plan", code=2)
-    assert "nobody" in laptop.errors
-    laptop.kedge("plan", "--job", "./kedge.yaml")
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link somebody else's")
-def test_a_link_of_another_users_to_a_job_file_of_ones_own_is_not_found(laptop: Laptop, tmp_path: Path) -> None:
-    """In a folder like /tmp it would have the user's own job run with whatever data lies beside the link."""
-    own = tmp_path / "own.yaml"
-    own.write_text("name: own\nrun: python train.py\n")
-    laptop.home.chmod(0o1777)
-    link = laptop.home / "kedge.yaml"
-    link.symlink_to(own)
-    laptop.kedge("plan")
-    os.chown(link, 65534, 65534, follow_symlinks=False)
-    laptop.kedge("plan", code=2)
-    assert "nobody" in laptop.errors
-
-
-def settings_of_the_users(laptop: Laptop) -> Path:
-    """Write settings that name what this computer runs to reach machines."""
-    folder = laptop.home / "config"
-    folder.mkdir()
-    path = folder / "config.yaml"
-    path.write_text("provider: {aws: {proxy_command: nc %h %p}}\n")
-    laptop.extra_env["KEDGE_CONFIG"] = str(path)
-    return path
-
-
-@pytest.mark.parametrize("what", ["config.yaml", "."], ids=["file", "folder"])
-def test_settings_that_others_may_write_are_not_taken(laptop: Laptop, what: str) -> None:
-    """They name what runs on this computer; once they are the user's alone, they are taken."""
-    path = settings_of_the_users(laptop)
-    (path.parent / what).chmod(0o777)
-    laptop.kedge("plan", code=2)
-    assert f"others may write {path}" in laptop.errors
-    assert f"chmod go-w {path} {path.parent}" in laptop.errors
-    path.chmod(0o600)
-    path.parent.chmod(0o755)
-    laptop.kedge("plan")
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_settings_of_another_users_are_not_taken(laptop: Laptop) -> None:
-    """Though KEDGE_CONFIG names them: what they say runs as this user."""
-    path = settings_of_the_users(laptop)
-    os.chown(path, 65534, 65534)
-    laptop.kedge("plan", code=2)
-    assert f"{path} belongs to nobody" in laptop.errors
-    assert "chown" in laptop.errors

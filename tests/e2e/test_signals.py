@@ -11,19 +11,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.ledger import RunStage
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.e2e.runs import JOB as UNTIL_STOPPED
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
-JOB = """
-    name: toy
-    workdir: .
-    run: python train.py
-    outputs: [results]
-    checkpoints: ckpt
-    envs: {STEPS: 100000}
-    deadline: 10m
-    supervisor: {kind: nohup, restarts: 0, grace: 10s}
-"""
+JOB = UNTIL_STOPPED % "nohup"
 
 
 def _sit_at(terminal: int) -> None:

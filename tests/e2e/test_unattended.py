@@ -1,4 +1,4 @@
-"""Runs that nobody follows: what is said of them when somebody comes back."""
+"""Runs that nobody follows: what commands report when somebody comes back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
+from tests.e2e.runs import kill_machine
 from tests.e2e.test_launch import JOB
-from tests.e2e.test_run import kill_machine
-from tests.laptop import Laptop
-from tests.terminals import on_terminal
-from tests.waiting import wait_until
+from tests.support.laptop import Laptop
+from tests.support.terminals import on_terminal
+from tests.support.waiting import wait_until
 
 ENDLESS = JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 100000}\n"
 
@@ -53,7 +54,7 @@ def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop:
 @pytest.mark.parametrize(
     ("command", "missing"), [("stop", "live run"), ("fetch", "run"), ("logs", "run"), ("teardown", "run")]
 )
-def test_in_a_folder_without_runs_it_is_said_what_is_missing(laptop: Laptop, command: str, missing: str) -> None:
+def test_in_a_folder_without_runs_the_error_names_what_is_missing(laptop: Laptop, command: str, missing: str) -> None:
     """A run that has ended would do for some commands; that none is live would send people the wrong way."""
     laptop.kedge(command, code=2)
     assert f"error: there is no {missing} of this folder's job\n" in laptop.errors
@@ -63,7 +64,7 @@ def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop)
     """Whoever follows as it happens, and whoever comes later; what the store has is shown all the same."""
     laptop.write_job(ENDLESS.replace("100000", "100000, PAUSE: 0.2"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    store = FolderStore(laptop.state / "store")
+    store = Results(FolderBucket(laptop.state / "store"))
     wait_until(lambda: any(file.path == "run.log" and file.bytes > 100 for file in store.manifest(run)))
     follower = laptop.start("logs", "-f")
     assert follower.stdout is not None

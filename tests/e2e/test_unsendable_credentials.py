@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 MARK = "kedgeMarker7Qx"
 NOBODY = {

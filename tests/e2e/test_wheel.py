@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import CHECKOUT, copy_tracked
-from tests.laptop import Laptop
+from tests.support.checkout import CHECKOUT, copy_tracked
+from tests.support.laptop import Laptop
 
 
 def build(source: Path, dist: Path, *, umask: int = 0o022) -> Path:

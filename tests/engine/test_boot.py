@@ -4,168 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.places import SshPlaces
-from orchestrator.core.decoding import ANSWER_BYTES
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.machine import Machine, MachineState, SshAddress
-from orchestrator.core.ports import Completed, Connector, Remote, Supplies
-from orchestrator.core.report import MachineReport
-from orchestrator.engine.boot import await_boot
-from orchestrator.engine.reaching import reach
-from orchestrator.engine.world import World
+from orchestrator.core.machine import MachineState
+from orchestrator.engine.steps.boot import await_boot
+from orchestrator.engine.steps.reaching import reach
 from tests.adapters.remote.sshd import Wire, short_folder, wait_until
 from tests.agent.box import RUN, Box
-from tests.engine.fakes import FakeProvider, make_world
-from tests.engine.gpu_cloud import FakeClock
-from tests.newborn import NewbornSshd
-
-ID = f"{RUN}-m1"
-SECRET = b"only-the-machine-may-know"
-# What a machine does with its supplies, in small: whole or not at all, and then it goes on booting.
-TAKE = """\
-cat >"$1/incoming" && [ "$(tail -c 3 "$1/incoming")" = end ] || { echo cut >&2; exit 1; }
-echo taken >>"$1/times" && mv "$1/incoming" "$1/brought"
-echo '{"ok": true, "phases": []}' >"$1/ready.new" && mv "$1/ready.new" "$1/ready"
-echo supplied
-"""
-
-
-class LaptopDiedError(Exception):
-    """Nothing catches it, and nothing is done after it."""
-
-
-@dataclass
-class BornProvider(FakeProvider):
-    """Has one machine that waits for supplies, and remembers its pinned key as a record on the disk does.
-
-    Attributes:
-        machine: as it was born.
-        brings: what it is brought; None for nothing.
-        through: a wire that may break.
-        on_look: told each time that somebody looks.
-    """
-
-    machine: Machine = field(kw_only=True)
-    brings: Supplies | None = None
-    pinned: str = ""
-    through: Wire | None = None
-    on_look: Callable[[], None] = lambda: None
-
-    def describe(self, machine_id: str) -> Machine | None:
-        self.on_look()
-        assert machine_id == self.machine.id
-        assert self.machine.address
-        if not self.pinned:
-            return replace(self.machine, address=self._wired(self.machine.address))
-        address = replace(self.machine.address, host_key=self.pinned, provisional=False)
-        return replace(self.machine, address=self._wired(address))
-
-    def supplies(self, machine_id: str) -> Supplies | None:
-        assert machine_id == self.machine.id
-        return self.brings
-
-    def pin(self, machine_id: str, host_key: str) -> None:
-        assert machine_id == self.machine.id
-        self.pinned = host_key
-
-    def _wired(self, address: SshAddress) -> SshAddress:
-        return self.through.to(address) if self.through else address
-
-
-class Lifeline:
-    """Counts the steps that the laptop takes, and ends its life before one of them."""
-
-    def __init__(self, *, dies_before: int) -> None:
-        self.steps: list[str] = []
-        self._dies_before = dies_before
-
-    def step(self, name: str) -> None:
-        if len(self.steps) == self._dies_before:
-            raise LaptopDiedError(name)
-        self.steps.append(name)
-
-
-class MortalRemote:
-    """A connection, each command of which may be the laptop's last."""
-
-    def __init__(self, remote: Remote, life: Lifeline) -> None:
-        self._remote = remote
-        self._life = life
-
-    def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
-    ) -> Completed:
-        assert SECRET.decode() not in shlex.join(argv)
-        self._life.step(argv[-1])
-        return self._remote.run(argv, stdin=stdin, timeout=timeout, most=most)
-
-    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
-        return self._remote.send(argv, chunks, timeout=timeout)
-
-    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
-        return self._remote.lines(argv)
-
-    def close(self) -> None:
-        self._remote.close()
-
-
-class MortalConnector:
-    """A connector likewise."""
-
-    def __init__(self, connector: Connector, life: Lifeline) -> None:
-        self._connector = connector
-        self._life = life
-
-    def connect(self, address: SshAddress) -> Remote:
-        self._life.step("connect")
-        return MortalRemote(self._connector.connect(address), self._life)
-
-    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
-        return self._connector.ssh_argv(address, *options)
-
-    def forget(self, address: SshAddress) -> None:
-        self._connector.forget(address)
-
-    def close(self) -> None:
-        self._connector.close()
-
-
-@dataclass
-class Newborn:
-    """A machine of which only sshd and what user-data wrote is there; its agent is real."""
-
-    sshd: NewbornSshd
-    root: Path
-    provider: BornProvider
-    ledger: SqliteLedger
-    places: SshPlaces
-
-    def world(self, life: Lifeline | None = None) -> World:
-        connector: Connector = SshConnector(self.places, SystemClock())
-        if life is not None:
-            connector = MortalConnector(connector, life)
-        return replace(make_world(self.ledger, self.provider), connector=connector)
-
-    def boot(self, life: Lifeline | None = None) -> tuple[Machine, MachineReport]:
-        return await_boot(self.world(life), RUN, ID)
-
-    def is_settled(self) -> bool:
-        """Only its own key is shown, and that is the one that the laptop has pinned."""
-        shown = (self.sshd.shown("ed25519"), self.sshd.shown("ecdsa"))
-        return shown == (self.provider.pinned, "") and shown[0] != ""
+from tests.engine.newborns import ID, LaptopDiedError, Lifeline, Newborn, make_newborn
+from tests.support.clocks import FakeClock
+from tests.support.newborn import NewbornSshd
 
 
 @pytest.fixture
@@ -181,36 +36,6 @@ def newborn(tmp_path: Path) -> Iterator[Newborn]:
             box.close()
 
 
-def make_newborn(folder: Path, short: Path, sshd: NewbornSshd, box: Box) -> Newborn:
-    root = folder / "machine"
-    (root / "bin").mkdir(parents=True)
-    (root / "take.sh").write_text(TAKE)
-    # The agent's own, told where this sshd's keys are.
-    keys = f"--folder {shlex.quote(str(sshd.keys))} --reload {shlex.quote(sshd.reload)}"
-    agent = shlex.quote(box.launcher)
-    (root / "bin/kedge-agent").write_text(
-        f'#!/bin/sh\ncase $1 in\nrekey) exec {agent} "$@" {keys} ;;\n*) exec {agent} "$@" ;;\nesac\n'
-    )
-    (root / "bin/kedge-agent").chmod(0o755)
-    now = datetime.now(UTC)
-    machine = Machine(
-        id=ID,
-        run_id=RUN,
-        provider="fake",
-        provider_id="1",
-        state=MachineState.READY,
-        root=str(root),
-        created_at=now,
-        deadline_at=now + timedelta(hours=1),
-        usd_per_hour=Decimal(1),
-        address=sshd.address,
-    )
-    supplies = Supplies(argv=("sh", str(root / "take.sh"), str(root)), content=SECRET + b"\0" * 100_000 + b"end")
-    provider = BornProvider(machine=machine, brings=supplies)
-    places = SshPlaces(pins=folder / "pins", runtime=short / "run")
-    return Newborn(sshd, root, provider, SqliteLedger(folder / "state", SystemClock()), places)
-
-
 def test_a_machine_is_brought_its_supplies_and_gets_a_key_of_its_own(newborn: Newborn) -> None:
     """The content arrives whole, once; the laptop pins what it has been shown, and the first key is retired."""
     machine, report = newborn.boot()
@@ -224,7 +49,7 @@ def test_a_machine_is_brought_its_supplies_and_gets_a_key_of_its_own(newborn: Ne
 
 
 def test_a_machine_that_fetches_all_by_itself_is_brought_nothing(newborn: Newborn) -> None:
-    """It is waited for until its sentinel is there."""
+    """The launch waits for its sentinel."""
     newborn.provider.brings = None
     (newborn.root / "ready").write_text('{"ok": true, "phases": []}')
     newborn.boot()
@@ -232,8 +57,8 @@ def test_a_machine_that_fetches_all_by_itself_is_brought_nothing(newborn: Newbor
     wait_until(newborn.is_settled)
 
 
-def test_a_boot_that_went_wrong_is_told_with_its_reason(newborn: Newborn) -> None:
-    """At once, and its key stays the first one: the next command looks again."""
+def test_a_boot_that_failed_is_reported_with_its_reason(newborn: Newborn) -> None:
+    """At once, and its first key stays pinned: the next command looks again."""
     phase = {"phase": "agent", "began": 1, "ended": 2, "ok": False, "error": "disk full"}
     (newborn.root / "ready").write_text(json.dumps({"ok": False, "phases": [phase]}))
     with pytest.raises(KedgeError, match="went wrong") as caught:
@@ -243,7 +68,7 @@ def test_a_boot_that_went_wrong_is_told_with_its_reason(newborn: Newborn) -> Non
 
 
 def test_a_boot_that_systemd_has_given_up_is_not_waited_for(newborn: Newborn, tmp_path: Path) -> None:
-    """Whatever has killed it each time: no sentinel will come, and each minute is paid for."""
+    """No sentinel will come, whatever killed it, and each minute is paid for."""
     programs = tmp_path / "programs"
     programs.mkdir()
     asked = tmp_path / "asked"
@@ -293,7 +118,7 @@ def test_a_laptop_that_dies_before_any_step_finds_its_machine_again(newborn: New
     assert (newborn.root / "brought").exists()
 
 
-def test_a_boot_has_no_other_steps_than_those(newborn: Newborn) -> None:
+def test_a_boot_has_no_steps_but_those(newborn: Newborn) -> None:
     """One that learns another must learn to be cut there. A server that reloads may have to be asked again."""
     life = Lifeline(dies_before=1000)
     newborn.boot(life)
@@ -302,8 +127,8 @@ def test_a_boot_has_no_other_steps_than_those(newborn: Newborn) -> None:
     assert asked == {"connect", "ready", newborn.root.name, "rekey", "--retire", "report"}
 
 
-def test_an_image_that_answers_for_itself_only_means_not_yet(newborn: Newborn) -> None:
-    """It says "please wait" to every command, with exit code 0, for as long as a connection lasts."""
+def test_an_image_that_answers_please_wait_is_not_ready_yet(newborn: Newborn) -> None:
+    """It answers every command so, with exit code 0, for as long as a connection lasts."""
     newborn.sshd.force("echo Please wait while we get your droplet ready...")
     looks = itertools.count()
 
@@ -362,8 +187,8 @@ def test_whoever_needs_a_machine_that_boots_waits_for_it_and_says_so(newborn: Ne
     wait_until(newborn.is_settled)
 
 
-def test_a_machine_whose_boot_went_wrong_can_be_looked_at(newborn: Newborn) -> None:
-    """`kedge ssh` is how somebody sees why: with its first key, which stays."""
+def test_a_machine_whose_boot_failed_can_be_reached(newborn: Newborn) -> None:
+    """`kedge ssh` uses its first key, which stays."""
     phase = {"phase": "burn-in", "began": 1, "ended": 2, "ok": False, "error": "a GPU computes wrongly"}
     (newborn.root / "ready").write_text(json.dumps({"ok": False, "phases": [phase]}))
     machine = reach(newborn.world(), replace(newborn.provider.machine, address=None), lambda _text: None)

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import FetchResults
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import MachineState, SshAddress
-from orchestrator.core.report import DEADLINE, Command, RunState
+from orchestrator.core.protocol.report import DEADLINE, Command, RunState
 from orchestrator.engine.events import Event, Remark
 from orchestrator.engine.performing import Performer
-from tests.engine.fakes import FakeProvider, make_world
-from tests.engine.test_reap import M1, MACHINE, NOW, RUN
+from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
 FETCH = FetchResults(machine_id=M1, destination="/nowhere")
@@ -44,8 +43,8 @@ def fetch(ledger: SqliteLedger, reason: str) -> tuple[str, list[Event]]:
     return performer.perform(FETCH, ends=True), told
 
 
-def test_what_can_no_longer_be_fetched_keeps_no_machine_past_its_deadline(ledger: SqliteLedger) -> None:
-    """It is said, and the plan goes on to the machine's end."""
+def test_results_that_cannot_be_fetched_keep_no_machine_past_its_deadline(ledger: SqliteLedger) -> None:
+    """The failure is reported, and the plan goes on to the machine's end."""
     note, told = fetch(ledger, DEADLINE)
     assert note == "failed"
     (remark,) = told
@@ -54,13 +53,13 @@ def test_what_can_no_longer_be_fetched_keeps_no_machine_past_its_deadline(ledger
 
 
 def test_before_the_deadline_a_machine_is_not_ended_without_its_results(ledger: SqliteLedger) -> None:
-    """Somebody else has stopped the command: what can't be fetched now is fetched later."""
+    """Somebody else stopped the command: what can't be fetched now is fetched later."""
     with pytest.raises(UnreachableError):
         fetch(ledger, "asked for")
 
 
 def test_a_machine_that_never_booted_is_ended_without_results(ledger: SqliteLedger) -> None:
-    """It can have none that anybody could fetch: a teardown doesn't leave it billing for them."""
+    """It has none: a teardown doesn't leave it billing for them."""
     ledger.put_machine(MACHINE)
     note, (told,) = fetch(ledger, "asked for")
     assert note == "failed"

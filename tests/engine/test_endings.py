@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import DestroyMachine
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import AtEnd, Job, LaunchSpec, Resources, VolumeSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import EndedBy, MachineEnd
-from orchestrator.engine.reconcile import reconcile
-from tests.engine.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
+from orchestrator.engine.observing.reconcile import reconcile
+from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
 
@@ -51,8 +51,8 @@ def stage(ledger: SqliteLedger) -> RunStage:
     ],
     ids=["the provider", "itself", "its deadline"],
 )
-def test_who_ended_a_machine_is_said_and_remembered(ledger: SqliteLedger, by: EndedBy, says: str) -> None:
-    """The provider forgets it; the run may go on."""
+def test_who_ended_a_machine_is_reported_and_recorded(ledger: SqliteLedger, by: EndedBy, says: str) -> None:
+    """The provider forgets it; the run can be resumed."""
     (finding,) = reconcile(make_world(ledger, gone(by)), RUN)
     assert finding == f"machine {M1} is gone: {says} (in its own words)"
     (machine,) = ledger.machines(RUN)
@@ -62,7 +62,7 @@ def test_who_ended_a_machine_is_said_and_remembered(ledger: SqliteLedger, by: En
 
 
 def test_a_run_whose_machine_somebody_ended_is_closed(ledger: SqliteLedger) -> None:
-    """They wanted its end; how it had ended is known from then on."""
+    """They wanted its end; the ledger has its outcome from then on."""
     found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
     assert found[0] == f"machine {M1} is gone: somebody ended it at fake (in its own words)"
     assert found[-1] == f"run {RUN} is closed: somebody ended its machine at fake"
@@ -81,7 +81,7 @@ def test_a_run_whose_volumes_would_be_deleted_is_not_closed_by_looking(ledger: S
     assert stage(ledger) is RunStage.LIVE
 
 
-def test_a_machine_that_an_interrupted_command_ended_was_nobody_elses_doing(ledger: SqliteLedger) -> None:
+def test_a_machine_that_an_interrupted_command_ended_counts_as_ended_by_kedge(ledger: SqliteLedger) -> None:
     """At the provider, kedge's own call looks like anybody's."""
     ledger.intend(RUN, DestroyMachine(machine_id=M1), NOW)
     found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
@@ -89,8 +89,8 @@ def test_a_machine_that_an_interrupted_command_ended_was_nobody_elses_doing(ledg
     assert stage(ledger) is RunStage.LIVE
 
 
-def test_a_provider_that_does_not_say_why_keeps_nobody_from_settling(ledger: SqliteLedger) -> None:
-    """That the machine is gone is what counts."""
+def test_a_lost_machine_is_settled_even_if_its_provider_gives_no_reason(ledger: SqliteLedger) -> None:
+    """Only that it is gone counts."""
     provider = FakeProvider(unexplained=KedgeError("no answer"))
     assert reconcile(make_world(ledger, provider), RUN) == (f"machine {M1} is gone; it ended without a kedge command",)
     assert ledger.machines(RUN, live_only=True) == ()

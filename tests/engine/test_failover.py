@@ -1,4 +1,4 @@
-"""Which offers are tried when some can't be had, and what is remembered of each try."""
+"""Which offers are tried when some can't be had, and what is recorded of each try."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.job import Job, LaunchSpec
@@ -19,7 +19,7 @@ from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan
 from orchestrator.engine.apply import apply
 from orchestrator.engine.events import Event, Remark
-from tests.engine.fakes import FakeProvider, make_world
+from tests.support.fakes import FakeProvider, make_world
 
 SPEC = LaunchSpec(run_id="digits-1", provider="fake", job=Job(name="digits"))
 
@@ -76,7 +76,7 @@ def places(provider: FakeProvider) -> list[tuple[str, str, bool]]:
 
 
 def test_a_zone_without_capacity_is_followed_by_the_next(ledger: SqliteLedger) -> None:
-    """The refusal is told; the machine's price is that of its offer, disks included."""
+    """The refusal is reported; the machine's price is that of its own offer, disks included."""
     provider = FakeProvider(lambda order: NoCapacityError("sold out") if order.zone == "a" and order.spot else None)
     said = create(ledger, provider)
     assert places(provider) == [("us-east-1", "a", True), ("us-east-1", "b", True)]
@@ -84,8 +84,8 @@ def test_a_zone_without_capacity_is_followed_by_the_next(ledger: SqliteLedger) -
     assert [machine.usd_per_hour for machine in ledger.machines("digits-1")] == [Decimal("1.5")]
 
 
-def test_a_quota_speaks_for_its_region_and_market(ledger: SqliteLedger) -> None:
-    """Other zones of the region aren't asked; another region is, and the other market would be."""
+def test_a_quota_rules_out_its_region_and_market(ledger: SqliteLedger) -> None:
+    """Other zones of the region aren't tried; another region is, and so would be the other market."""
 
     def refuse(order: MachineOrder) -> KedgeError | None:
         if order.region != "us-east-1" or not order.spot:
@@ -98,7 +98,7 @@ def test_a_quota_speaks_for_its_region_and_market(ledger: SqliteLedger) -> None:
 
 
 def test_an_unclear_creation_is_never_followed_by_another(ledger: SqliteLedger) -> None:
-    """A second machine could be the result: the intent stays open for whoever looks next."""
+    """It could make a second machine: the intent stays open for whoever looks next."""
     provider = FakeProvider(lambda _order: StillBillingError("no answer"))
     with pytest.raises(StillBillingError):
         create(ledger, provider)
@@ -106,7 +106,7 @@ def test_an_unclear_creation_is_never_followed_by_another(ledger: SqliteLedger) 
     assert [intent.subject for intent in ledger.open_intents("digits-1")] == ["digits-1-m1"]
 
 
-def test_where_nothing_can_be_had_every_refusal_is_named(ledger: SqliteLedger) -> None:
+def test_without_capacity_anywhere_every_refusal_is_named(ledger: SqliteLedger) -> None:
     """The error lists each place with its reason, and no intent is left open."""
     provider = FakeProvider(lambda _order: NoCapacityError("sold out"))
     with pytest.raises(NoCapacityError) as caught:

@@ -12,17 +12,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
-from orchestrator.core.cost import spent_usd
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import DataMount, Job, LaunchSpec, Resources
 from orchestrator.core.ledger import IntentState, RunStage
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 from orchestrator.core.offer import Accelerators, Offer
+from orchestrator.core.values.cost import spent_usd
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -31,7 +32,7 @@ JOB = Job(
     envs=(("A", "1"),),
     resources=Resources(accelerators=Accelerators(name="mi300x", count=8), usd_per_hour=Decimal("1.99")),
     data=(DataMount(source="/d", target="d"),),
-    deadline=timedelta(hours=3),
+    time_limit=timedelta(hours=3),
     budget_usd=Decimal("10.50"),
 )
 SPEC = LaunchSpec(run_id="digits-1", provider="local", job=JOB)
@@ -79,12 +80,12 @@ def test_a_run_comes_back_as_it_was_written(ledger: SqliteLedger) -> None:
 
 
 def test_a_machine_is_on_the_meter_until_its_end_is_recorded(ledger: SqliteLedger) -> None:
-    """What is live is listed as live, and rented; afterwards it is history with an end."""
+    """Until then it is listed as live and rented; afterwards it is history with an end."""
     ledger.open_run(SPEC, NOW)
     ledger.put_machine(MACHINE)
     assert ledger.machines(live_only=True) == (MACHINE,)
-    ledger.end_machine(MACHINE.id, NOW + timedelta(minutes=30))
-    ledger.end_machine(MACHINE.id, NOW + timedelta(minutes=50))
+    ledger.record_machine_end(MACHINE.id, NOW + timedelta(minutes=30))
+    ledger.record_machine_end(MACHINE.id, NOW + timedelta(minutes=50))
     assert ledger.machines(live_only=True) == ()
     assert ledger.rentals("digits-1")[0].until == NOW + timedelta(minutes=30)
 
@@ -93,7 +94,7 @@ def test_a_machine_that_is_found_again_is_on_the_meter_again(ledger: SqliteLedge
     """An end that was recorded by mistake, or a machine made anew under its name, must not hide what bills."""
     ledger.open_run(SPEC, NOW)
     ledger.put_machine(MACHINE)
-    ledger.end_machine(MACHINE.id, NOW)
+    ledger.record_machine_end(MACHINE.id, NOW)
     ledger.put_machine(MACHINE)
     assert ledger.machines(live_only=True) == (MACHINE,)
     assert ledger.rentals("digits-1")[0].until is None
@@ -104,7 +105,7 @@ def test_what_volumes_cost_once_is_counted_for_each_attempt_at_a_machine(ledger:
     ledger.open_run(SPEC, NOW)
     first = CreateMachine(machine_id=MACHINE.id, offers=(replace(OFFER, once_usd=Decimal("1.50")),), lifetime=HOUR)
     for _ in range(2):
-        ledger.settle(ledger.intend("digits-1", first, NOW), IntentState.FAILED, NOW)
+        ledger.close_intent(ledger.intend("digits-1", first, NOW), IntentState.FAILED, NOW)
     (in_vain,) = ledger.rentals("digits-1")
     assert (in_vain.usd(NOW + HOUR), in_vain.duration(NOW + HOUR)) == (Decimal("3.00"), timedelta(0))
     ledger.put_machine(MACHINE)
@@ -114,12 +115,12 @@ def test_what_volumes_cost_once_is_counted_for_each_attempt_at_a_machine(ledger:
 
 
 def test_the_mark_grows_when_somebody_acts_on_the_run(ledger: SqliteLedger) -> None:
-    """It tells whether a plan is still about the world that it was made for."""
+    """It shows whether a plan is out of date."""
     ledger.open_run(SPEC, NOW)
-    before = ledger.mark("digits-1")
+    before = ledger.revision("digits-1")
     ledger.intend("digits-1", AwaitMachine(machine_id="digits-1-m1"), NOW)
-    assert ledger.mark("digits-1") > before
-    assert ledger.mark("other") == 0
+    assert ledger.revision("digits-1") > before
+    assert ledger.revision("other") == 0
 
 
 def test_an_intent_stays_open_until_it_is_settled_or_its_run_ends(ledger: SqliteLedger) -> None:
@@ -127,7 +128,7 @@ def test_an_intent_stays_open_until_it_is_settled_or_its_run_ends(ledger: Sqlite
     ledger.open_run(SPEC, NOW)
     first = ledger.intend("digits-1", DestroyMachine(machine_id="digits-1-m1"), NOW)
     ledger.intend("digits-1", AwaitMachine(machine_id="digits-1-m1"), NOW)
-    ledger.settle(first, IntentState.DONE, NOW, "there")
+    ledger.close_intent(first, IntentState.DONE, NOW, "there")
     assert [intent.kind for intent in ledger.open_intents("digits-1")] == ["AwaitMachine"]
     ledger.end_run("digits-1", NOW)
     assert ledger.open_intents("digits-1") == ()
@@ -158,8 +159,8 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
     """SIGKILL between two writes: the first is there, and the run's lock is free again."""
     script = f"""
     import os, signal, datetime, pathlib
-    from orchestrator.adapters.clock import SystemClock
-    from orchestrator.adapters.ledger import SqliteLedger
+    from orchestrator.adapters.host.clock import SystemClock
+    from orchestrator.adapters.ledger.sqlite import SqliteLedger
     from orchestrator.core.actions import AwaitMachine
     from orchestrator.core.job import Job, LaunchSpec
     ledger = SqliteLedger(pathlib.Path({str(tmp_path)!r}), SystemClock())
@@ -214,3 +215,11 @@ def test_a_ledger_of_a_newer_kedge_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(KedgeError, match="newer kedge"):
         SqliteLedger(tmp_path, SystemClock())
+
+
+def test_a_time_limit_is_stored_as_earlier_versions_stored_it() -> None:
+    """Under the job file's key, `deadline`: each version reads the other's runs."""
+    earlier = b'{"run_id":"digits-1","provider":"local","job":{"name":"digits","deadline":"PT10800S"}}'
+    spec = msgspec.json.decode(earlier, type=LaunchSpec)
+    assert spec.job.time_limit == timedelta(hours=3)
+    assert msgspec.to_builtins(spec)["job"]["deadline"] == "PT10800S"

@@ -1,4 +1,4 @@
-"""A machine that goes on past its deadline, and says that its command is at work, keeps nobody waiting for ever."""
+"""Following ends soon after the deadline, though the machine reports that its command is still running."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import cast
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import FollowCommand
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Connector, Remote
 from orchestrator.engine.events import Event, Remark
-from orchestrator.engine.fetch import time_to_copy
 from orchestrator.engine.performing import Performer
-from tests.engine.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
+from orchestrator.engine.steps.fetch import time_to_copy
+from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
@@ -70,13 +70,13 @@ def test_a_machine_that_outlives_its_deadline_is_followed_no_longer(ledger: Sqli
 
 
 def test_a_machine_that_booted_slowly_is_followed_to_its_own_deadline(ledger: SqliteLedger) -> None:
-    """Its own timer has begun with its boot."""
+    """Its own timer began with its boot."""
     with pytest.raises(AssertionError, match="for ever"):
         follow(ledger, timedelta(minutes=20))
 
 
 def test_a_copy_may_last_until_the_deadline() -> None:
-    """From a machine that is past it, results still come home if that is a matter of minutes."""
+    """Results still come home from a machine past its deadline, if that is a matter of minutes."""
     machine = replace(MACHINE, deadline_at=NOW + timedelta(hours=3))
     assert time_to_copy(machine, NOW) == timedelta(hours=3)
     assert time_to_copy(machine, NOW + timedelta(days=1)) == timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""The way to a machine that its launch has left booting."""
+"""How commands reach a machine that its launch left booting."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine, MachineState, SshAddress
-from orchestrator.engine.reaching import reach
-from tests.engine.fakes import M1, MACHINE, FakeProvider, make_world
+from orchestrator.engine.steps.reaching import reach
+from tests.support.fakes import M1, MACHINE, FakeProvider, make_world
 
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
 
@@ -31,28 +31,28 @@ def find(ledger: SqliteLedger, known: Machine, *there: Machine) -> tuple[Machine
     return reach(make_world(ledger, FakeProvider(there=there)), known, said.append), said
 
 
-def test_one_that_has_booted_costs_no_question(ledger: SqliteLedger) -> None:
-    """Its provider isn't asked: it may have forgotten the machine for all that is known here."""
+def test_a_machine_that_has_booted_is_reached_without_asking_its_provider(ledger: SqliteLedger) -> None:
+    """The provider may even have forgotten it."""
     booted = replace(MACHINE, address=ADDRESS)
     assert find(ledger, booted) == (booted, [])
 
 
-def test_one_that_is_gone_before_it_booted_is_said_to_be(ledger: SqliteLedger) -> None:
+def test_a_machine_that_was_lost_before_it_booted_is_reported(ledger: SqliteLedger) -> None:
     """Nobody waits for it."""
     with pytest.raises(UnreachableError, match="was gone before it had booted"):
         find(ledger, MACHINE)
 
 
 @pytest.mark.parametrize("state", [MachineState.ENDING, MachineState.UNKNOWN])
-def test_one_that_will_never_boot_is_not_waited_for(ledger: SqliteLedger, state: MachineState) -> None:
-    """Half made, or on its way out: the fix is another machine."""
+def test_a_machine_that_will_never_boot_is_not_waited_for(ledger: SqliteLedger, state: MachineState) -> None:
+    """It is half made or already ending: the fix is another machine."""
     with pytest.raises(UnreachableError) as caught:
         find(ledger, MACHINE, replace(MACHINE, state=state))
     assert M1 in caught.value.what
     assert "kedge resume" in caught.value.fix
 
 
-def test_one_of_another_computer_is_not_waited_for(ledger: SqliteLedger) -> None:
+def test_a_machine_of_another_computer_is_not_waited_for(ledger: SqliteLedger) -> None:
     """It is ready, and its keys are elsewhere."""
     with pytest.raises(UnreachableError, match="can't be reached from this computer"):
         find(ledger, MACHINE, MACHINE)

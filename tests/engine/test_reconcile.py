@@ -1,4 +1,4 @@
-"""What is done about a machine that the ledger and the provider don't agree on."""
+"""What happens to a machine on which the ledger and the provider disagree."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.engine.reconcile import reconcile
-from tests.engine.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
+from orchestrator.engine.observing.reconcile import reconcile
+from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def die_creating(ledger: SqliteLedger) -> None:
 
 
 def test_a_machine_whose_creator_died_is_guarded(ledger: SqliteLedger) -> None:
-    """Nobody knows how far the creation came; the machine is in the ledger then, and the intent is settled."""
+    """Nobody knows how far its creation came; it is in the ledger then, and the intent is settled."""
     die_creating(ledger)
     provider = FakeProvider(there=(MACHINE,))
     (finding,) = reconcile(make_world(ledger, provider), RUN)

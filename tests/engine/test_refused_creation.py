@@ -1,31 +1,30 @@
-"""What stays of a run whose machine can't be had."""
+"""What remains of a run whose machine can't be created."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import Action, CreateMachine, StageCode
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import MachineState
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan
 from orchestrator.engine.apply import apply
 from orchestrator.engine.events import Event, Remark
-from tests.engine.fakes import FakeProvider, make_world
+from tests.support.fakes import MACHINE as READY
+from tests.support.fakes import NOW, RUN, FakeProvider, make_world
 
-RUN = "digits-1"
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits"))
-NOW = datetime.now(UTC)
 OFFER = Offer(
     provider="fake",
     region="us-east-1",
@@ -40,17 +39,7 @@ OFFER = Offer(
     disk_usd_per_hour=Decimal(0),
     spot=True,
 )
-MACHINE = Machine(
-    id=f"{RUN}-m1",
-    run_id=RUN,
-    provider="fake",
-    provider_id="x",
-    state=MachineState.BOOTING,
-    root="/nowhere",
-    created_at=NOW,
-    deadline_at=NOW + timedelta(hours=1),
-    usd_per_hour=Decimal(1),
-)
+MACHINE = replace(READY, state=MachineState.BOOTING)
 CREATE = CreateMachine(machine_id=MACHINE.id, offers=(OFFER,), lifetime=timedelta(hours=1))
 STAGE = StageCode(machine_id=MACHINE.id, source="code", files=1, bytes=1, gpus=0)
 REFUSALS = (
@@ -99,8 +88,8 @@ def test_a_run_that_gets_no_machine_is_closed(ledger: SqliteLedger, refusal: Ked
     assert ledger.open_intents(RUN) == ()
 
 
-def test_nothing_is_rented_at_the_prices_of_a_snapshot(ledger: SqliteLedger) -> None:
-    """Whoever carries the plan out, a recovery too: nothing is asked for, and nothing written down."""
+def test_a_plan_with_prices_of_a_snapshot_rents_nothing(ledger: SqliteLedger) -> None:
+    """Whoever carries the plan out, also a recovery: no request is sent, and nothing is recorded."""
     provider = FakeProvider()
     error, _ = carry_out(ledger, provider, replace(CREATE, offers=(OFFER, replace(OFFER, live=False))))
     assert isinstance(error, UnreachableError)
@@ -154,7 +143,7 @@ def test_a_run_that_had_ended_has_ended_again(ledger: SqliteLedger) -> None:
     assert stage(ledger) is RunStage.ENDED
 
 
-def test_what_is_changed_of_a_live_run_is_recorded_though_nothing_begins(ledger: SqliteLedger) -> None:
+def test_changes_of_a_live_run_are_recorded_though_no_machine_is_made(ledger: SqliteLedger) -> None:
     """`resume --no-recover` of a run at work has nothing else to do."""
     ledger.open_run(replace(SPEC, recover=True), NOW)
     apply(Plan(run_id=RUN, actions=()), SPEC, make_world(ledger, FakeProvider()), lambda _event: None)

@@ -1,4 +1,4 @@
-"""What `status` finds of a machine that answers: a command that hangs, and an agent that is dead."""
+"""What `status` finds on a machine that answers: a command that hangs, and a dead agent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.job import Expect, Job, LaunchSpec
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
-from orchestrator.engine.status import observed_statuses
-from tests.engine.fakes import MACHINE, NOW, RUN, FakeProvider, make_world
+from orchestrator.engine.observing.status import observed_statuses
+from tests.support.fakes import MACHINE, NOW, RUN, FakeProvider, make_world
 
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
 MINUTE = 60.0
@@ -76,4 +76,4 @@ def test_an_agent_without_a_heartbeat_for_a_minute_is_found(tmp_path: Path) -> N
     """Nothing ends the machine at its deadline, nor uploads its results."""
     assert findings(tmp_path, heartbeat=NOW.timestamp() - 30) == ()
     (found,) = findings(tmp_path / "later", heartbeat=NOW.timestamp() - 2 * MINUTE)
-    assert "has not gone round for 120 s" in found
+    assert "has had no heartbeat for 120 s" in found

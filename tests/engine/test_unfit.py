@@ -8,13 +8,14 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from orchestrator.adapters.settings import read_settings
-from orchestrator.app.launching import launch_plan
-from orchestrator.app.recovering import apply_past_unfit, apply_until_done, is_lost
+from orchestrator.adapters.host.settings import read_settings
+from orchestrator.app.launch.launching import observe_and_plan
+from orchestrator.app.launch.recovering import apply_replacing_unfit, apply_until_done, is_lost
 from orchestrator.app.root import App
-from orchestrator.cli.carry_out import carry_out
+from orchestrator.cli.tasks.carry_out import carry_out
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
 from orchestrator.core.errors import (
     BadRequestError,
@@ -28,14 +29,15 @@ from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Plan
-from orchestrator.core.wire import TORCH_WHEEL
+from orchestrator.core.protocol.wire import TORCH_WHEEL
 from orchestrator.engine.events import Event
-from orchestrator.engine.performing import Progress
+from orchestrator.engine.performing import RunProgress
 from orchestrator.engine.world import World
-from tests.engine.fakes import make_world
-from tests.engine.gpu_cloud import BROKEN, DEAD, ERROR, FINE, RUN, SORRY, Cloud, FakeClock, FakeConnector, make_offer
+from tests.support.clocks import FakeClock
+from tests.support.fakes import make_world
+from tests.support.gpu_cloud import BROKEN, DEAD, ERROR, FINE, RUN, SORRY, Cloud, FakeConnector, make_offer
 
-JOB = Job(name="digits", deadline=timedelta(hours=1), budget_usd=Decimal(5))
+JOB = Job(name="digits", time_limit=timedelta(hours=1), budget_usd=Decimal(5))
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB, ssh_from="203.0.113.7/32")
 
 
@@ -55,15 +57,15 @@ class Desk(App):
         made = make_world(self.ledger, self.cloud)
         return replace(made, clock=self.time, connector=FakeConnector(self.time))
 
-    def launch(self, spec: LaunchSpec = SPEC) -> Progress:
+    def launch(self, spec: LaunchSpec = SPEC) -> RunProgress:
         """Do what `kedge launch` does with a plan."""
 
-        def carry_out(plan: Plan) -> Progress:
+        def apply_plan(plan: Plan) -> RunProgress:
             self.plans.append(plan)
             return self.apply(spec, plan, ignore)
 
-        plan = launch_plan(self, spec, follow=False)
-        return apply_past_unfit(self, spec, plan, carry_out, follow=False, say=self.said.append)
+        plan = observe_and_plan(self, spec, follow=False)
+        return apply_replacing_unfit(self, spec, plan, apply_plan, follow=False, say=self.said.append)
 
     def zones(self) -> list[str]:
         """Say where machines were asked for."""
@@ -114,22 +116,22 @@ def test_a_machine_that_can_not_be_started_is_followed_by_the_next_offer(desk: D
     assert said.startswith(f"machine {RUN}-m1 could not be started (Client.InternalError)")
 
 
-def test_what_could_not_be_started_for_a_killed_launch_is_tried_last(desk: Desk) -> None:
+def test_an_offer_that_failed_to_start_for_a_killed_launch_is_tried_last(desk: Desk) -> None:
     """Whoever asked for it was killed before it failed: the next plan ends it, and begins with another offer.
 
     Where there is no other, it is asked for again: a lack of capacity passes.
     """
     desk.cloud.zones = (DEAD, FINE)
-    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     (machine,) = desk.ledger.machines(RUN)
     desk.cloud.there = (replace(machine, state=MachineState.ENDING),)
-    end, create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    end, create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     assert end == DestroyMachine(machine_id=f"{RUN}-m1")
     assert isinstance(create, CreateMachine)
     assert create.offers == (make_offer(FINE), make_offer(DEAD))
     desk.cloud.zones = (DEAD,)
-    _, create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    _, create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     assert isinstance(create, CreateMachine)
     assert create.offers == (make_offer(DEAD),)
 
@@ -138,7 +140,7 @@ def test_a_machine_that_could_not_be_started_for_a_killed_launch_is_a_loss(desk:
     """`kedge recover` replaces it, as it does one that was taken away."""
     spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
     desk.cloud.zones = (DEAD, FINE)
-    create, *_ = launch_plan(desk, spec, follow=False).actions
+    create, *_ = observe_and_plan(desk, spec, follow=False).actions
     desk.apply(spec, Plan(run_id=RUN, actions=(create,)), ignore)
     (machine,) = desk.ledger.machines(RUN)
     desk.cloud.there = (machine,)
@@ -151,7 +153,7 @@ def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:
     """A launch that recovers its run avoids what it has found unfit, for as long as there is something else."""
     desk.cloud.zones = (DEAD, FINE)
     spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
-    plan = launch_plan(desk, spec, follow=False)
+    plan = observe_and_plan(desk, spec, follow=False)
     apply_until_done(desk, spec, plan, lambda plan: desk.apply(spec, unfollowed(plan), ignore), desk.said.append)
     assert desk.zones() == [DEAD, FINE]
 
@@ -186,10 +188,10 @@ def test_where_every_offer_is_unfit_none_is_left_and_nothing_bills(desk: Desk) -
     assert [intent.subject for intent in desk.ledger.open_intents(RUN)] == []
 
 
-def test_what_an_unfit_machine_has_cost_counts_in_the_budget(desk: Desk) -> None:
+def test_the_cost_of_an_unfit_machine_counts_in_the_budget(desk: Desk) -> None:
     """Its burn-in took as long as to leave too little for another machine's worst case: none is made."""
     desk.cloud.burn_in = timedelta(minutes=50)
-    spec = replace(SPEC, job=replace(JOB, budget_usd=Decimal(3)))
+    spec = replace(SPEC, job=msgspec.structs.replace(JOB, budget_usd=Decimal(3)))
     with pytest.raises(OverBudgetError) as caught:
         desk.launch(spec)
     assert caught.value.what == "the worst case costs $3.67, over the budget of $3.00"
@@ -208,7 +210,7 @@ def test_an_unfit_machine_whose_end_is_not_confirmed_is_followed_by_none(desk: D
 
 def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(desk: Desk) -> None:
     """Whoever made it was killed then: the ledger knows what it was rented as, and nothing else is tried again."""
-    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     assert desk.zones() == [SORRY]
     assert desk.launch().finished
@@ -219,9 +221,9 @@ def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(de
 
 def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(desk: Desk) -> None:
     """`resume` waits for a machine that turns out unfit: it is ended, and the plan for another one is asked about."""
-    create, *_ = launch_plan(desk, SPEC, follow=False).actions
+    create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
-    plan = launch_plan(desk, SPEC, follow=False)
+    plan = observe_and_plan(desk, SPEC, follow=False)
     assert not any(isinstance(action, CreateMachine) for action in plan.actions)
     with pytest.raises(BadRequestError, match="needs your yes"):
         carry_out(desk, SPEC, plan)
@@ -229,20 +231,20 @@ def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(
     assert desk.cloud.there == ()
     assert desk.live() == []
     assert desk.stage() is RunStage.LIVE
-    carry_out(desk, SPEC, launch_plan(desk, SPEC, follow=False, avoided=[make_offer(SORRY)]), yes=True)
+    carry_out(desk, SPEC, observe_and_plan(desk, SPEC, follow=False, avoided=[make_offer(SORRY)]), yes=True)
     assert desk.zones() == [SORRY, FINE]
 
 
 def test_a_plan_says_that_the_next_offer_is_taken_without_asking(desk: Desk) -> None:
-    """What was agreed to is what happens, its cost included."""
-    told = [note for note in launch_plan(desk, SPEC, follow=False).notes if "without asking" in note]
+    """The user agrees to that and to its cost."""
+    told = [note for note in observe_and_plan(desk, SPEC, follow=False).notes if "without asking" in note]
     assert told[0].endswith(
         "is ended, and another offer is taken without asking; what it has cost counts in the budget"
     )
-    free = replace(SPEC, job=replace(JOB, budget_usd=None))
-    assert any(note.endswith("on top of the worst case") for note in launch_plan(desk, free, follow=False).notes)
+    free = replace(SPEC, job=msgspec.structs.replace(JOB, budget_usd=None))
+    assert any(note.endswith("on top of the worst case") for note in observe_and_plan(desk, free, follow=False).notes)
     desk.cloud.zones = (FINE,)
-    assert not any("without asking" in note for note in launch_plan(desk, SPEC, follow=False).notes)
+    assert not any("without asking" in note for note in observe_and_plan(desk, SPEC, follow=False).notes)
 
 
 @pytest.mark.parametrize(("envs", "wheel"), [((), ""), (((TORCH_WHEEL, "rocm6.4"),), "rocm6.4")], ids=["none", "one"])
@@ -251,13 +253,13 @@ def test_a_machine_is_told_how_many_gpus_to_try_and_which_torch_its_job_wants(
 ) -> None:
     """The number is that of the offer that was taken."""
     desk.cloud.zones = (FINE,)
-    desk.launch(replace(SPEC, job=replace(JOB, envs=envs)))
+    desk.launch(replace(SPEC, job=msgspec.structs.replace(JOB, envs=envs)))
     (order,) = desk.cloud.orders
     assert (order.boot.gpus, order.boot.torch_wheel) == (8, wheel)
 
 
-def test_a_machine_whose_boot_goes_wrong_otherwise_is_not_given_up_for_another(desk: Desk) -> None:
-    """That isn't its GPUs' fault: another machine would do the same, and this one can be looked at."""
+def test_a_boot_that_fails_for_another_reason_is_not_followed_by_another_machine(desk: Desk) -> None:
+    """Another machine would fail the same way, and this one can be examined."""
     desk.cloud.zones = (BROKEN, FINE)
     with pytest.raises(KedgeError, match="went wrong") as caught:
         desk.launch()

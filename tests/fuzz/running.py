@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import stat
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -33,14 +34,21 @@ def working_folder() -> Iterator[Path]:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Let this process have a GiB more than it has, and write no file larger than 8 MiB: no input may need that."""
+    """Let this process have a GiB more than it has, and write no file larger than 8 MiB: no input may need that.
+
+    Modules imported meanwhile aren't written as bytecode: CPython renames even a file that the limit has cut off
+    (pydo's largest is longer), and every later import of it fails.
+    """
+    writes_bytecode = not sys.dont_write_bytecode
     had = {which: resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)}
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _MEMORY_BYTES, had[resource.RLIMIT_AS][1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, had[resource.RLIMIT_FSIZE][1]))
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = not writes_bytecode
         for which, limits in had.items():
             resource.setrlimit(which, limits)
 

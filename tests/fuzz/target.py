@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.core.printable import clean, find_unprintable
+from orchestrator.core.values.printable import clean, find_unprintable
 from tests.fuzz.forms import AS_JSON, Form
 
 CORPUS = Path(__file__).parent / "corpus"

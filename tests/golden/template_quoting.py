@@ -32,9 +32,11 @@ PLAIN: dict[str, set[str]] = {
     "kedge-boot.service.j2": {"root", "user"},
     "kedge-watch.service.j2": {"root", "user"},
     "kedge-run.service.j2": {"user", "stop_seconds"},
+    "user-timer.service.j2": {"what", "command", "secrets", "limit"},
+    "user-timer.timer.j2": {"what", "minutes"},
     # And text that was rendered from templates.
-    "user-data.yaml.j2": {"admin", "user", "upgrades|join", "deadline|indent", "text|indent"},
-    # Quoted by whoever renders them: adapters/remote/sshconfig.py, adapters/providers/local/sshd.py.
+    "user-data.yaml.j2": {"admin", "user", "upgrades|join", "deadline|indent", "closing|indent", "text|indent"},
+    # Quoted by whoever renders them: adapters/ssh/ssh_config.py, adapters/providers/local/sshd.py.
     "ssh-config.j2": {"host.alias", "keyword", "value"},
     "sshd_config.j2": {"host_key", "pid_file", "authorized_keys", "environment|join", "user"},
 }

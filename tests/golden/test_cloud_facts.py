@@ -45,7 +45,7 @@ def mentions(*folders: str) -> Iterator[tuple[str, str, Path]]:
                     yield kind, name, path
 
 
-def test_every_row_has_an_id_of_its_own_a_fact_a_source_and_how_sure_it_is() -> None:
+def test_every_row_has_a_unique_id_a_fact_a_source_and_a_certainty() -> None:
     """A fact without a source is a guess, and is called one."""
     ids = [row.id for row in rows()]
     assert len(ids) == len(set(ids)), sorted(name for name in ids if ids.count(name) > 1)

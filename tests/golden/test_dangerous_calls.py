@@ -1,4 +1,4 @@
-"""What turns data into code is called nowhere: read from the syntax trees, so that no comment can silence it.
+"""No code turns data into code; checked on syntax trees, so that no comment can silence it.
 
 Ruff's S rules (bandit's) run in `make lint`; a `noqa` silences them, and nothing silences this.
 """
@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 PLACES = ("orchestrator", "trainer", "templates", "infra", "locks", "tasks.py")
 ALLOWED = {
     # A proxy command is shell text of the user's own, which OpenSSH hands to a shell likewise.
-    ("orchestrator/adapters/remote/proxy.py", "text put together reaches a shell"),
+    ("orchestrator/adapters/ssh/proxy.py", "text put together reaches a shell"),
     # Between the ranks of one run, which trust each other: torch has no other way to send an object.
-    ("trainer/distributed.py", "objects that are pickled on their way"),
+    ("trainer/group/distributed.py", "objects that are pickled on their way"),
     # wandb's word for asking its server whether a key is valid.
-    ("trainer/trackers.py", "a peer that isn't verified"),
+    ("trainer/report/trackers.py", "a peer that isn't verified"),
 }
 """Where a rule doesn't hold, and why."""
 
@@ -114,8 +114,8 @@ def test_nothing_that_is_shipped_turns_data_into_code() -> None:
         "subprocess.run(['ls'], **{'cwd': '/'})",
     ],
 )
-def test_each_of_these_would_be_found(source: str) -> None:
-    """The rules see what they are there for."""
+def test_dangerous_code_is_found(source: str) -> None:
+    """Each of these examples breaks a rule."""
     assert findings(source)
 
 
@@ -137,8 +137,8 @@ def test_each_of_these_would_be_found(source: str) -> None:
         "yaml.load(text, Loader=yaml.SafeLoader)",
     ],
 )
-def test_none_of_these_is_found(source: str) -> None:
-    """They are how it is done."""
+def test_safe_code_is_not_reported(source: str) -> None:
+    """Each of these examples is how to do it."""
     assert findings(source) == []
 
 
@@ -163,10 +163,10 @@ def test_every_value_in_a_template_is_quoted_where_it_is_written() -> None:
     ],
 )
 def test_a_value_that_is_not_quoted_is_found(template: str) -> None:
-    """The rule sees what it is there for: JSON's quotes are none for a shell, and a name is one template's."""
+    """JSON's quotes don't protect in a shell, and an exception for a name holds in one template only."""
     assert len(unquoted(template, "mount-volumes.sh.j2")) == 1
 
 
 def test_a_value_that_is_quoted_is_not_found() -> None:
-    """It is how it is done."""
+    """Each of these examples is how to do it."""
     assert unquoted("echo {{ job.name | shell }} {{ 1 + 2 }} {{ wait }}", "mount-volumes.sh.j2") == []

@@ -39,7 +39,7 @@ def test_the_agent_installs_what_is_locked_for_machines() -> None:
 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_a_lock_has_what_the_project_asks_for(lock: str) -> None:
-    """In a version that it takes; a dependency that is added and not locked is told here."""
+    """In a version that it allows; a dependency that was added and not locked fails here."""
     pins: dict[str, list[str]] = {}
     for name, version in read_pins(read(lock)):
         pins.setdefault(canonicalize_name(name), []).append(version)
@@ -51,7 +51,7 @@ def test_a_lock_has_what_the_project_asks_for(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_torch_is_in_no_lock(lock: str) -> None:
-    """Machines keep the one that fits their driver, and its libraries of CUDA."""
+    """Machines keep the one that fits their driver, with its CUDA libraries."""
     names = {canonicalize_name(name) for name, _version in read_pins(read(lock))}
     assert not {name for name in names if name in {"torch", "triton"} or name.startswith("nvidia-")}
 

@@ -33,7 +33,7 @@ def plan(checkout: Path, target: str) -> list[str]:
 
 
 def test_the_demo_installs_the_trainer_and_no_development_tools(checkout: Path) -> None:
-    """Who only looks waits for no linter, box or type checker."""
+    """A first look needs no linter, box or type checker."""
     commands = plan(checkout, "demo")
     assert "bash infra/setup/python.sh .venv trainer" in commands
     assert not any("python.sh .venv tests" in command or "system.sh tests" in command for command in commands)
@@ -103,7 +103,7 @@ def test_the_command_is_a_copy_without_torch(checkout: Path) -> None:
 
 @pytest.mark.parametrize("target", ["install", "uninstall"])
 def test_the_command_of_another_installation_stays(checkout: Path, tmp_path: Path, target: str) -> None:
-    """One that uv or pipx brought: nothing is installed beside it, and nothing removed."""
+    """One that uv or pipx installed: `make install` adds nothing beside it, and removes nothing."""
     command = tmp_path / "home" / ".local/bin/kedge"
     command.parent.mkdir(parents=True)
     command.symlink_to("../share/pipx/venvs/kedge-train/bin/kedge")
@@ -132,7 +132,7 @@ def test_the_build_of_torch_fits_the_computer(checkout: Path, how: dict[str, Any
     assert [line for line in install(checkout, "trainer", **how) if line.endswith(" torch")] == steps
 
 
-def test_an_environment_for_tests_does_for_the_demo(checkout: Path) -> None:
+def test_the_demo_uses_an_environment_that_was_made_for_tests(checkout: Path) -> None:
     """`make demo` after `make test` installs nothing."""
     assert "bash infra/setup/python.sh .venv tests" in plan(checkout, "test")
     (checkout / ".venv").mkdir()
@@ -142,14 +142,24 @@ def test_an_environment_for_tests_does_for_the_demo(checkout: Path) -> None:
 
 
 def test_what_test_machines_need_is_made_before_any_test(checkout: Path) -> None:
-    """A Debian is unpacked in set-up: tests that wait 30 s for a machine would fail on a computer with empty caches."""
+    """Set-up unpacks a Debian: with empty caches, tests that wait 30 s for a machine would fail."""
     commands = plan(checkout, "test")
-    prepared = commands.index(".venv/bin/python -m tests.cloudbox.nspawn_needs")
+    prepared = commands.index(".venv/bin/python -m tests.cloudbox.nspawn.needs")
     assert prepared < next(index for index, command in enumerate(commands) if "/pytest" in command)
 
 
-def test_what_a_wheel_is_called_is_said_in_one_place() -> None:
-    """In pyproject.toml; where a page names it, for uv and pipx, it is that name."""
+def test_a_check_looks_at_everything_and_starts_no_machine(checkout: Path) -> None:
+    """What an engineer waits for between two edits; `make test` runs the same looks, and all tests."""
+    commands = plan(checkout, "check")
+    looks = [f".venv/bin/{look}" for look in ("mypy", "ruff check .", "ruff format --check .", "lint-imports")]
+    assert set(looks) <= set(commands)
+    assert set(looks) <= set(plan(checkout, "test"))
+    assert any(command.endswith("tests/unit tests/plans tests/golden") for command in commands)
+    assert not any("nspawn" in command for command in commands)
+
+
+def test_the_name_of_the_wheel_stands_in_one_place() -> None:
+    """In pyproject.toml; pages that name it, for uv and pipx, use that name."""
     name = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["name"]
     pages = [_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")]
     said = {

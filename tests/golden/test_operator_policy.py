@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.resources import resource
-from tests.cloudbox.operators import operator_policy, power_user_policy
-from tests.cloudbox.permissions.evaluation import Need, allows
+from orchestrator.adapters.host.resources import resource
+from tests.cloudbox.aws.operators import operator_policy, power_user_policy
+from tests.cloudbox.aws.permissions.evaluation import Need, allows
 
 _MOST_CHARACTERS = 6144
 _IAM = "arn:aws:iam::123456789012"

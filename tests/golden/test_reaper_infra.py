@@ -1,4 +1,4 @@
-"""The files that run the reaper on a schedule: what reads them finds nothing wrong, and what they call exists."""
+"""The files that run the reaper on a schedule are valid, and what they call exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.resources import resource
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.cli.command_line import flags_of
 from orchestrator.cli.program import namespace
 
@@ -46,6 +47,28 @@ def test_the_command_of_each_schedule_is_one_that_kedge_knows(number: int) -> No
     assert {"--all", "--yes", "--provider"} <= {word for word in words if word.startswith("--")} <= flags
 
 
+def test_each_schedule_names_its_providers_in_one_variable() -> None:
+    """Without a default, which would leave out the others; `kedge reap` refuses to name none."""
+    words = [shlex.split(command)[-1] for command in commands()]
+    assert words == ["$PROVIDERS", "${KEDGE_REAP_PROVIDERS}", "$KEDGE_REAP_PROVIDERS"]
+    (job,) = workflow()["jobs"].values()
+    assert job["steps"][-1]["env"]["PROVIDERS"] == "${{ vars.KEDGE_REAP_PROVIDERS }}"
+
+
+def test_every_provider_that_needs_a_reaper_has_its_token_in_each_schedule() -> None:
+    """And in the page that says how to set it up."""
+    billing = {name: entry.sign_in for name, entry in PROVIDERS.items() if entry.bills_when_off and entry.sign_in}
+    assert {"do", "amd", "lambda"} <= set(billing)
+    (job,) = workflow()["jobs"].values()
+    service = resource("infra", "reaper", "kedge-reap.service").read_text()
+    page = (resource("infra", "reaper").parents[1] / "docs" / "reaper.md").read_text()
+    for name, sign_in in billing.items():
+        token = sign_in.variables[0]
+        assert job["steps"][-1]["env"][token] == f"${{{{ secrets.{token} }}}}"
+        assert f"{token}=..." in service
+        assert f"| `{name}` | `{token}` |" in page
+
+
 def test_the_workflow_runs_hourly_with_tokens_from_secrets() -> None:
     """It may read the repository, and nothing else of it; no token stands in the file."""
     read = workflow()
@@ -53,8 +76,8 @@ def test_the_workflow_runs_hourly_with_tokens_from_secrets() -> None:
     (job,) = read["jobs"].values()
     assert (read["permissions"], job["permissions"]) == ({}, {"contents": "read"})
     env = job["steps"][-1]["env"]
-    tokens = [value for name, value in env.items() if name.endswith("TOKEN")]
-    assert len(tokens) == 2
+    tokens = [value for name, value in env.items() if name.endswith(("TOKEN", "KEY"))]
+    assert len(tokens) == 3
     assert all(value.startswith("${{ secrets.") for value in tokens)
 
 
@@ -97,7 +120,7 @@ def rounds_a_day() -> int:
     return 24
 
 
-def test_systemd_finds_nothing_to_say_about_the_reaper(tmp_path: Path) -> None:
+def test_systemd_accepts_the_reapers_units(tmp_path: Path) -> None:
     """Checked by `systemd-analyze verify`, with a program where kedge is to be installed."""
     for name in UNITS:
         text = resource("infra", "reaper", name).read_text()

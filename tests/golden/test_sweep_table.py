@@ -1,4 +1,4 @@
-"""docs/security.md says where each secret lives; the sweep goes by a table of its own: the two agree."""
+"""docs/security.md and the table of the secrets sweep agree on where each secret lives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 NOT_SWEPT = {
     "~/.aws/cli/cache": "no life takes an MFA code",
     "~/.config/kedge/recover.env": "written by the user",
+    "~/.config/kedge/reap.env": "written by the user",
     "/etc/kedge/reaper.env": "written by whoever runs the reaper",
     "/var/lib/kedge/incoming": "gone within seconds, before a life looks",
     "~/.netrc": "an example of what a job may write",

@@ -1,4 +1,4 @@
-"""Templates fail on what they weren't given, and quote what they were."""
+"""A template fails when a value is missing, and quotes every value that it is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.adapters.templates import (
+from orchestrator.adapters.host.templates import (
     TemplateError,
     escape_systemd,
     quote_shell,
@@ -23,7 +23,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=30)
 
 
 def test_a_name_without_a_value_fails() -> None:
-    """Instead of an empty place in a file that runs on a machine."""
+    """Otherwise a file that runs on a machine would have a gap."""
     with pytest.raises(TemplateError, match="'description' is undefined") as caught:
         render("systemd/kedge-run.service.j2", root="/x")
     assert "systemd/kedge-run.service.j2" in caught.value.what
@@ -37,7 +37,7 @@ def test_a_template_that_is_not_there_fails() -> None:
 
 
 @given(words=st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=4))
-def test_words_for_a_shell_come_out_as_they_went_in(words: list[str]) -> None:
+def test_a_shell_reads_back_every_word_unchanged(words: list[str]) -> None:
     """One word, or a list of them, whatever they hold."""
     assert shlex.split(quote_shell(words)) == words
     assert [shlex.split(quote_shell(word)) for word in words] == [[word] for word in words]

@@ -1,4 +1,4 @@
-"""The systemd unit: its text, and what systemd itself says of it."""
+"""The systemd unit: its text, and what systemd reports about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.templates import TemplateError, render
+from orchestrator.adapters.host.templates import TemplateError, render
 from orchestrator.core.job import SupervisorKind
 
 GOLDEN = Path(__file__).parent / "units"
@@ -21,7 +21,7 @@ def unit_of(kind: SupervisorKind, root: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_unit_is_the_one_that_was_read_by_a_person(kind: SupervisorKind) -> None:
+def test_the_unit_is_the_reviewed_one(kind: SupervisorKind) -> None:
     """A change of the template shows as a change of these files."""
     text = unit_of(kind, "/root/.kedge runs/digits-1")
     assert text == (GOLDEN / f"{kind.value}.service").read_text()
@@ -29,7 +29,7 @@ def test_the_unit_is_the_one_that_was_read_by_a_person(kind: SupervisorKind) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["plain", "with space", "100%h", "cost$HOME", "ünïcode"])
-def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: SupervisorKind, name: str) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, kind: SupervisorKind, name: str) -> None:
     """Checked by `systemd-analyze verify`, with an agent in a folder of this name."""
     root = tmp_path / name
     launcher = root / "bin" / "kedge-agent"
@@ -42,8 +42,8 @@ def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, kind: Super
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_systemd_would_miss_an_agent_that_is_not_there(tmp_path: Path) -> None:
-    """The check above does look at the launcher."""
+def test_systemd_reports_an_agent_that_is_missing(tmp_path: Path) -> None:
+    """So the check above does look at the launcher."""
     unit = tmp_path / "kedge-run.service"
     unit.write_text(unit_of(SupervisorKind.SYSTEMD, str(tmp_path)))
     assert "is not executable" in verify(unit, SupervisorKind.SYSTEMD, tmp_path).stderr

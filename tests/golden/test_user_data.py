@@ -1,4 +1,4 @@
-"""User-data: its text, what cloud-init, systemd and shellcheck say of it, and what it must not hold."""
+"""User-data: its text, what cloud-init, systemd and shellcheck report about it, and what it must not hold."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import Origin, plan_margin, read_bootstrap, render_files
-from orchestrator.adapters.boot_check import check_user_data
-from orchestrator.adapters.job_user import END_COMMAND
-from orchestrator.adapters.providers.aws.userdata import (
-    DISKS,
-    LIMIT_BYTES,
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import read_bootstrap
+from orchestrator.adapters.cloud.boot.check import check_user_data
+from orchestrator.adapters.cloud.boot.cloud_config import (
     BootSpec,
     BootVolume,
+    Origin,
+    plan_margin,
     render_cloud_config,
-    render_user_data,
+    render_files,
 )
+from orchestrator.adapters.cloud.boot.job_user import END_COMMAND
+from orchestrator.adapters.cloud.boot.user_data import render_user_data
+from orchestrator.adapters.providers.aws.traits import BOOT
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.wire import BootOrder, MachineConfig
+from orchestrator.core.protocol.wire import BootOrder, MachineConfig
 
 GOLDEN = Path(__file__).parent / "user_data"
 SCHEMA = Path("/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json")
@@ -39,7 +42,7 @@ MACHINE = MachineConfig(
     provider="aws",
     root="/opt/kedge",
     created=0,
-    deadline=0,
+    deadline_at=0,
     usd_per_hour="0.526",
     store_url="s3://kedge-123456789012/runs?region=us-east-1",
     end_command=END_COMMAND,
@@ -61,13 +64,14 @@ FULL = replace(
         BootVolume(serial="vol0fedcba9876543210", target="it's old", origin=Origin.FOUND, device="/dev/xvdf"),
     ),
 )
-SPECS = {"plain": PLAIN, "full": FULL}
+CLOSED = replace(PLAIN, ssh_from="198.51.100.7/32")
+SPECS = {"plain": PLAIN, "full": FULL, "closed": CLOSED}
 # The agent's modules have tests of their own; here they would only make the files long.
 MODULES = {"__init__.py": '"""The agent."""\n', "bootstrap.py": "def main():\n\n    pass\n"}
 
 
 def config_of(spec: BootSpec, modules: Mapping[str, str] = MODULES) -> dict[str, Any]:
-    config = yaml.safe_load(render_cloud_config(spec, modules))
+    config = yaml.safe_load(render_cloud_config(spec, modules, disks=BOOT.disks))
     assert isinstance(config, dict)
     return config
 
@@ -83,23 +87,23 @@ def unknown_keys(config: Mapping[str, Any], schema: Mapping[str, Any]) -> set[st
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_user_data_is_the_one_that_was_read_by_a_person(name: str) -> None:
+def test_the_user_data_is_the_reviewed_one(name: str) -> None:
     """A change of the templates shows as a change of these files."""
-    assert render_cloud_config(SPECS[name], MODULES) == (GOLDEN / f"{name}.yaml").read_text()
+    assert render_cloud_config(SPECS[name], MODULES, disks=BOOT.disks) == (GOLDEN / f"{name}.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_cloud_init_finds_it_valid(tmp_path: Path, name: str) -> None:
     """With the agent's real modules in it."""
     path = tmp_path / "user-data"
-    path.write_text(render_cloud_config(SPECS[name], read_bootstrap()))
+    path.write_text(render_cloud_config(SPECS[name], read_bootstrap(), disks=BOOT.disks))
     done = run(["cloud-init", "schema", "--config-file", str(path)])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Valid" in done.stdout
 
 
 def test_every_key_is_one_that_cloud_init_knows() -> None:
-    """It passes over a misspelt key without a word, so that we look ourselves."""
+    """cloud-init ignores a misspelt key silently, so this test looks itself."""
     schema = json.loads(SCHEMA.read_text())
     assert unknown_keys(config_of(FULL), schema) == set()
     assert unknown_keys({"boot_cmd": [], "runcmd": []}, schema) == {"boot_cmd"}
@@ -109,13 +113,13 @@ def test_it_fits_what_ec2_takes_with_the_real_modules_and_many_volumes() -> None
     """With room left for the agent's modules to grow."""
     many = tuple(BootVolume(serial=f"vol{i:017x}", target=f"data/{i}", origin=Origin.MADE) for i in range(20))
     for spec in (PLAIN, FULL, replace(FULL, volumes=many)):
-        content = render_user_data(spec)
-        print(len(content), "bytes of", LIMIT_BYTES, "with", len(spec.volumes), "volumes")
-        assert len(content) < LIMIT_BYTES * 0.92
+        content = render_user_data(spec, BOOT)
+        print(len(content), "bytes of", BOOT.most_bytes, "with", len(spec.volumes), "volumes")
+        assert len(content) < BOOT.most_bytes * 0.92
         assert gzip.decompress(content).startswith(b"#cloud-config\n")
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_user_data_that_is_too_large_is_refused() -> None:
     """Before EC2 refuses it, and with the figures."""
     noise = "".join(
         subprocess.run(
@@ -123,13 +127,24 @@ def test_what_does_not_fit_is_refused() -> None:
         ).stdout.split()
     )
     with pytest.raises(KedgeError, match="too long") as caught:
-        render_user_data(replace(PLAIN, authorized_key=noise))
-    assert str(LIMIT_BYTES) in caught.value.why
+        render_user_data(replace(PLAIN, authorized_key=noise), BOOT)
+    assert str(BOOT.most_bytes) in caught.value.why
 
 
 def test_the_same_machine_gets_the_same_bytes() -> None:
     """RunInstances with the same ClientToken and other user-data is an error."""
-    assert render_user_data(FULL) == render_user_data(FULL)
+    assert render_user_data(FULL, BOOT) == render_user_data(FULL, BOOT)
+
+
+def test_where_a_cloud_closes_no_port_the_machine_does_before_anybody_is_let_in() -> None:
+    """Right after the deadline, at every boot; without it nothing is created."""
+    _, closing, mask = config_of(CLOSED)["bootcmd"]
+    assert "nft -f -" in closing
+    assert "network=198.51.100.7/32" in closing
+    assert mask.startswith("systemctl --no-block mask --now apt-daily.timer ")
+    open_to_all = render_cloud_config(PLAIN, MODULES, disks=BOOT.disks)
+    with pytest.raises(KedgeError, match="nothing was created"):
+        check_user_data(open_to_all.encode(), CLOSED, render_files(CLOSED, MODULES, BOOT.disks))
 
 
 def test_the_deadline_comes_before_anything_else() -> None:
@@ -150,7 +165,7 @@ def test_the_agent_ends_the_machine_before_the_timer_does(lifetime: int, margin:
 
 def test_only_the_throw_away_host_key_is_private() -> None:
     """Whoever can read the instance's attributes can read user-data."""
-    for text in (render_cloud_config(FULL, MODULES), *files_of(FULL).values()):
+    for text in (render_cloud_config(FULL, MODULES, disks=BOOT.disks), *files_of(FULL).values()):
         rest = text.replace(json.dumps(HOST_KEY), "")
         assert not re.search(r"PRIVATE KEY|AKIA|ASIA|secret|token|password", rest, re.IGNORECASE), rest
 
@@ -176,9 +191,9 @@ def test_the_jobs_user_has_three_requests_of_root_unless_its_file_asks_for_more(
 
 
 @pytest.mark.parametrize("name", ["it's", 'say "hi"', "a: b # c", "{{ x }}", "ünï", "- x", "&'<>"])
-def test_odd_values_come_out_as_they_went_in(name: str) -> None:
+def test_odd_values_survive_yaml_and_json(name: str) -> None:
     """Through YAML, and through JSON in it."""
-    spec = replace(PLAIN, authorized_key=f"{KEY} {name}", machine=replace(MACHINE, usd_per_hour=name))
+    spec = replace(PLAIN, authorized_key=f"{KEY} {name}", machine=msgspec.structs.replace(MACHINE, usd_per_hour=name))
     assert config_of(spec)["users"][1]["ssh_authorized_keys"] == [f"{KEY} {name}"]
     assert json.loads(files_of(spec)["/opt/kedge/boot/machine.json"])["usd_per_hour"] == name
 
@@ -190,7 +205,9 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
     folder.mkdir()
     for path, text in modules.items():
         if "/kedge_agent/" in path:
-            (folder / Path(path).name).write_text(text)
+            module = folder / path.split("/kedge_agent/")[1]
+            module.parent.mkdir(exist_ok=True)
+            module.write_text(text)
     argv = ["/usr/bin/env", "python3", "-EsS", "-m", "kedge_agent.bootstrap", str(tmp_path), "00", getpass.getuser()]
     done = run(argv, cwd=tmp_path)
     assert done.returncode == 1
@@ -198,24 +215,25 @@ def test_the_bootstrap_modules_work_with_nothing_else_beside_them(tmp_path: Path
     assert "machine.json" in ready["phases"][0]["error"]
 
 
-def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
+def test_shellcheck_accepts_the_scripts(tmp_path: Path) -> None:
     """As a machine gets them."""
     scripts = {path: text for path, text in files_of(FULL).items() if path.endswith(".sh")}
     assert len(scripts) == 6
-    for path, text in {**scripts, "/deadline.sh": "#!/bin/sh\n" + config_of(FULL)["bootcmd"][0]}.items():
+    deadline, closing = (f"#!/bin/sh\n{script}" for script in config_of(CLOSED)["bootcmd"][:2])
+    for path, text in {**scripts, "/deadline.sh": deadline, "/closing.sh": closing}.items():
         script = tmp_path / Path(path).name
         script.write_text(text)
         done = run(["shellcheck", str(script)])
         assert (done.returncode, done.stdout) == (0, ""), done.stdout
 
 
-def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """Checked by `systemd-analyze verify`, with an agent that is there."""
     root = tmp_path / "kedge"
     (root / "bin").mkdir(parents=True)
     (root / "bin" / "kedge-agent").write_text("#!/bin/sh\n")
     (root / "bin" / "kedge-agent").chmod(0o755)
-    spec = replace(FULL, machine=replace(MACHINE, root=str(root)))
+    spec = replace(FULL, machine=msgspec.structs.replace(MACHINE, root=str(root)))
     units = {Path(path).name: text for path, text in files_of(spec).items() if "/systemd/" in path}
     assert sorted(units) == [
         "kedge-boot.service",
@@ -258,8 +276,8 @@ DAMAGE: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_user_data_without_its_deadline_is_refused(damage: str) -> None:
     """Whatever damaged it: read as cloud-init reads it, it must arm the deadline, and let kedge in."""
-    text = render_cloud_config(PLAIN, MODULES)
-    files = render_files(PLAIN, MODULES, DISKS)
+    text = render_cloud_config(PLAIN, MODULES, disks=BOOT.disks)
+    files = render_files(PLAIN, MODULES, BOOT.disks)
     check_user_data(text.encode(), PLAIN, files)
     check_user_data(gzip.compress(text.encode()), PLAIN, files)
     for content in (DAMAGE[damage](text).encode(), gzip.compress(DAMAGE[damage](text).encode())):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.cloudbox import rootfs
-from tests.cloudbox.nspawn_order import REPOSITORY
-from tests.waiting import wait_until
+from tests.cloudbox.nspawn import rootfs
+from tests.cloudbox.nspawn.order import REPOSITORY
+from tests.support.waiting import wait_until
 
 USER = rootfs.DESK.user
 

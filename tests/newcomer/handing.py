@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.cloudbox import rootfs
+from tests.cloudbox.nspawn import rootfs
 
 _NAMES = re.compile(
     r"(PIP|UV)_\w+|SSL_CERT_(FILE|DIR)|(REQUESTS_CA|CURL_CA)_BUNDLE|((HTTPS?|ALL|NO)_PROXY)", re.IGNORECASE

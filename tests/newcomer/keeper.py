@@ -2,8 +2,8 @@
 
     unshare --mount --propagation private python -m tests.newcomer.keeper FOLDER [ARGUMENT OF SYSTEMD-NSPAWN ...]
 
-Its stdin is the computer's plug. What the computer writes lies in memory, over the Debian that `tests.cloudbox.rootfs`
-has built, and survives its reboots.
+Its stdin is the computer's plug. What the computer writes lies in memory, over the Debian that
+`tests.cloudbox.nspawn.rootfs` has built, and survives its reboots.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cloudbox import rootfs
-from tests.cloudbox.nspawn_cgroups import make_groups, remove_groups
-from tests.cloudbox.nspawn_order import group_name
-from tests.cloudbox.nspawn_plug import Plug
+from tests.cloudbox.nspawn import rootfs
+from tests.cloudbox.nspawn.cgroups import make_groups, remove_groups
+from tests.cloudbox.nspawn.order import group_name
+from tests.cloudbox.nspawn.plug import Plug
 
 _REBOOT = 133
 """What systemd-nspawn ends with when the computer wants to be started again."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import CHECKOUT, copy_tracked
-from tests.cloudbox.nspawn_needs import prepare_machines
+from tests.cloudbox.nspawn.needs import prepare_machines
 from tests.newcomer.desk import Desk, switched_on
 from tests.newcomer.handing import index_environment, index_folders
+from tests.support.checkout import CHECKOUT, copy_tracked
 
 SCRIPT = """
 import pathlib

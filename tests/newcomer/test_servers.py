@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloudbox.nspawn_needs import prepare_machines
-from tests.cloudbox.nspawn_order import REPOSITORY
+from tests.cloudbox.nspawn.needs import prepare_machines
+from tests.cloudbox.nspawn.order import REPOSITORY
 from tests.newcomer.desk import Desk, switched_on
 
 INSTALL = "sudo bash /opt/setup/install.sh openssh-server openssh-client rsync tmux"

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from tests.laptop import Laptop
-from tests.waiting import wait_until
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 STEPS = 800
 _PAUSE_S = 0.4

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.adapters.providers import PROVIDERS
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your-script.md").read_text()
 VARIABLES = set(re.findall(r"^\| `(KEDGE_\w+)` \|", PAGE, re.MULTILINE))

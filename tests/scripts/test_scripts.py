@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.aws.world import set_up
-from tests.cloudbox.box import Box
-from tests.cloudbox.leftovers import leftovers
-from tests.e2e.test_run import kill_machine
-from tests.laptop import Laptop
+from tests.cloudbox.aws.box import Box
+from tests.cloudbox.aws.leftovers import leftovers
+from tests.e2e.runs import kill_machine
 from tests.scripts.journey import SCRIPTS, Place, go_all
+from tests.support.laptop import Laptop
 
 
 @pytest.mark.timeout(600)

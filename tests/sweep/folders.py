@@ -63,10 +63,18 @@ def _in_machine(path: str) -> str:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    device = folder.stat().st_dev
+    device = _device(folder, follows=True)
     for above, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if (Path(above) / each).lstat().st_dev == device]
+        folders[:] = [each for each in folders if _device(Path(above) / each) == device]
         yield from (Path(above) / each for each in (*folders, *files))
+
+
+def _device(folder: Path, *, follows: bool = False) -> int | None:
+    """None for one that has gone meanwhile, as the runtime folder of a user who has logged out."""
+    try:
+        return folder.stat(follow_symlinks=follows).st_dev
+    except FileNotFoundError:
+        return None
 
 
 def _content(path: Path) -> bytes:
@@ -90,7 +98,7 @@ def _processes_of(machine: str) -> tuple[psutil.Process, psutil.Process]:
     """Return the keeper of a machine, and the machine's init."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "tests.cloudbox.nspawn" in words and words[-1].endswith(f"/{machine}") and "unshare" not in words[0]:
+        if "tests.cloudbox.nspawn.keeper" in words and words[-1].endswith(f"/{machine}") and "unshare" not in words[0]:
             [init, *_] = [child for child in process.children(recursive=True) if child.name() == "systemd"]
             return process, init
     raise LookupError(f"no machine {machine} is running")

@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.ssh.keys import ensure_key
 from tests.agent.sources.test_git import Repository
 from tests.agent.sources.web import GitHost, Hub, Site, serving
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 from tests.sweep.folders import Found, read_file, search_folder, search_machine
 from tests.sweep.secrets import GZIP, Secrets
 from tests.sweep.watching import Processes, Watcher, watching
-from tests.waiting import wait_until
 
 STEPS = 100_000
 JOB = """\
@@ -184,7 +184,10 @@ def living(laptop: Laptop, folder: Path, *, supervisor: str) -> Iterator[Life]:
         forms = {"HF_TOKEN": "hf_{}", "GIT_TOKEN": "ghp_{}", "AMD_DEVCLOUD_TOKEN": "dop_v1_{}"}
         for name in ("HF_TOKEN", "GIT_TOKEN", "WANDB_API_KEY", "WRITTEN", "INHERITED", "BY_NAME", "GITHUB_TOKEN"):
             laptop.extra_env[name] = secrets.make(name, forms.get(name, "{}"))
+        laptop.extra_env["KEDGE_STORE_SECRET_ACCESS_KEY"] = secrets.make("KEDGE_STORE_SECRET_ACCESS_KEY")
         laptop.extra_env["AMD_DEVCLOUD_TOKEN"] = secrets.make("AMD_DEVCLOUD_TOKEN", forms["AMD_DEVCLOUD_TOKEN"])
+        laptop.extra_env["LAMBDA_API_KEY"] = secrets.make("LAMBDA_API_KEY", "secret_laptop_{}")
+        laptop.extra_env["KEDGE_LAMBDA_ENDPOINT"] = "https://127.0.0.1:9"
         key, _public = ensure_key(laptop.state / "keys")
         secrets.add_key("the key for machines", key.read_text())
         secrets.make("--env NAME=value")

@@ -26,7 +26,8 @@ CLOUDS = (AWS, DIGITALOCEAN)
 
 CREDENTIALS = (
     *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DIGITALOCEAN_ACCESS_TOKEN", "AMD_DEVCLOUD_TOKEN"),
-    *("SPACES_SECRET_ACCESS_KEY", "KEDGE_DIGITALOCEAN_DELETE_TOKEN"),
+    "LAMBDA_API_KEY",
+    *("SPACES_SECRET_ACCESS_KEY", "KEDGE_STORE_SECRET_ACCESS_KEY", "KEDGE_DIGITALOCEAN_DELETE_TOKEN"),
 )
 """What kedge itself uses, from the shell."""
 OTHERS = ("GITHUB_TOKEN", "HTTPS_PROXY")
@@ -75,6 +76,12 @@ TABLE = (
         place="machine /opt/kedge/private/spaces.json",
         page="`<root>/private/spaces.json`",
         seen=(DIGITALOCEAN,),
+    ),
+    # Of clouds that sell no buckets: neither droplets nor AWS's machines have it.
+    Row(
+        secrets=("KEDGE_STORE_SECRET_ACCESS_KEY",),
+        place="machine /opt/kedge/private/store.json",
+        page="`<root>/private/store.json`",
     ),
     Row(
         secrets=("KEDGE_DIGITALOCEAN_DELETE_TOKEN",),

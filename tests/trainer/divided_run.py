@@ -13,11 +13,11 @@ from torch import nn
 from torch.nn import functional
 
 from tests.trainer.harness import train_here
-from trainer.config import Settings
-from trainer.data import Batch
-from trainer.leave import leave
-from trainer.overrides import apply_overrides
-from trainer.recipe import Recipe, Workload
+from trainer.base.config import Settings
+from trainer.base.data import Batch
+from trainer.base.hard_exit import hard_exit
+from trainer.base.overrides import apply_overrides
+from trainer.base.recipe import Recipe, Workload
 
 # Shape legend: B batch.
 WIDTH = 256
@@ -62,4 +62,4 @@ def main(folder: str, blocks: str, *settings: str) -> int:
 
 
 if __name__ == "__main__":
-    leave(main(*sys.argv[1:]))
+    hard_exit(main(*sys.argv[1:]))

@@ -15,14 +15,16 @@ from typing import Any
 import psutil
 import torch
 
+from tests.support.preloaded.process import PreloadedProcess, but_for_a_sample
+from tests.support.preloaded.request import usable
+from trainer.base.contract import read_contract
+from trainer.base.errors import TrainerError
+from trainer.base.recipe import Recipe
+from trainer.base.signals import StopFlag
 from trainer.checkpoints.loading import load
 from trainer.cli import main
-from trainer.contract import read_contract
-from trainer.distributed import ALONE
-from trainer.engine import run_recipe
-from trainer.errors import TrainerError
-from trainer.recipe import Recipe
-from trainer.signals import StopFlag
+from trainer.group.distributed import ALONE
+from trainer.run.engine import run_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
@@ -42,6 +44,15 @@ STEPS_PER_EPOCH = 89
 TORCHRUN_OF = ("torch.distributed.run", "--standalone", "--nproc-per-node")
 TORCHRUN = (*TORCHRUN_OF, "2")
 TIMEOUT_SECONDS = 240
+TRAINER = (
+    "torch.distributed.run",
+    *(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "trainer").rglob("*.py"))
+        if path.name not in ("__init__.py", "__main__.py")
+    ),
+)
+"""What a server imports that forks the trainer."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +75,23 @@ def plain_environ(**extra: str) -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **extra}
 
 
-def start(folder: Path, *settings: str, processes: int = 1, **environ: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, **environ: str
+) -> subprocess.Popen[str]:
     launcher = ["trainer"] if processes == 1 else [*TORCHRUN_OF, str(processes), "-m", "trainer"]
-    argv = [sys.executable, "-m", *launcher, "digits", *settings_args(settings), "--output-dir", str(folder)]
-    return subprocess.Popen(
-        argv,
-        env=plain_environ(**environ),
-        cwd=folder.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    words = [*launcher, recipe, *settings_args(settings), "--output-dir", str(folder)]
+    return start_python(words, env=plain_environ(**environ), cwd=folder.parent)
+
+
+def start_python(words: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start `python -m WORDS` in a session of its own; in most tests it is forked, and so are torchrun's ranks."""
+    modules = but_for_a_sample(TRAINER)
+    if modules and words[0] == TORCHRUN_OF[0] and usable():
+        words = ["tests.trainer.torchrun", *words[1:]]
+    pipe = subprocess.PIPE
+    argv = [sys.executable, "-m", *words]
+    return PreloadedProcess(
+        argv, preload=modules, env=env, cwd=cwd, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
 
 
@@ -83,8 +100,8 @@ def finish(process: subprocess.Popen[str]) -> Result:
     return Result(process.returncode, out, err)
 
 
-def run(folder: Path, *settings: str, processes: int = 1, **environ: str) -> Result:
-    return finish(start(folder, *settings, processes=processes, **environ))
+def run(folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, **environ: str) -> Result:
+    return finish(start(folder, *settings, recipe=recipe, processes=processes, **environ))
 
 
 def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, processes: int = 1) -> Result:
@@ -110,13 +127,8 @@ def train_here(recipe: Recipe[Any], folder: Path) -> int:
 def run_script(script: str, *arguments: str, processes: int, max_restarts: int = 0, **environ: str) -> Result:
     """Run a script of ours under torchrun."""
     torchrun = (*TORCHRUN_OF, str(processes), "--max-restarts", str(max_restarts))
-    process = subprocess.Popen(
-        [sys.executable, "-m", *torchrun, script, *arguments],
-        env=plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5", **environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    process = start_python(
+        [*torchrun, script, *arguments], env=plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5", **environ)
     )
     try:
         return finish(process)
@@ -177,7 +189,7 @@ def wait_until(is_true: Callable[[], bool], what: str, process: subprocess.Popen
         if process is not None and process.poll() is not None:
             raise AssertionError(f"ended with {process.returncode} before {what}: {process.communicate()[1]}")
         assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
 def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str] | None = None) -> None:
@@ -233,7 +245,7 @@ def copy_state(state: dict[str, Any]) -> dict[str, Any]:
 def under_address_limit(*, extra_bytes: int, call: str) -> str:
     """Write a program that loads the trainer, limits its address space, and calls; `code` is how it ends."""
     return (
-        "import resource, sys, trainer.engine, trainer.finders, trainer.recipes.digits\n"
+        "import resource, sys, trainer.run.engine, trainer.find.finders, trainer.recipes.digits\n"
         "size = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmSize'))\n"
         f"limit = size * 1024 + {extra_bytes}\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from tests.trainer.harness import assert_equal
+from trainer.base.contract import read_contract
+from trainer.base.hard_exit import hard_exit
 from trainer.checkpoints.loading import load
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.tree import Slice, State
-from trainer.contract import read_contract
-from trainer.distributed import joined_world
-from trainer.leave import leave
+from trainer.group.distributed import process_group
 
 
 def make_state(seed: int) -> State:
@@ -51,19 +51,19 @@ def as_tensors(value: Any) -> Any:
 
 
 def compare_one(folder: Path, seed: int) -> None:
-    with joined_world(read_contract(os.environ, output_dir=folder)) as world:
-        place = folder / f"disk {world.rank}" / "step-00000001"
-        assert_equal(load(place, world), make_state(seed), str(place))
+    with process_group(read_contract(os.environ, output_dir=folder)) as group:
+        place = folder / f"disk {group.rank}" / "step-00000001"
+        assert_equal(load(place, group), make_state(seed), str(place))
 
 
 def main(folder: Path) -> None:
-    with joined_world(read_contract(os.environ, output_dir=folder)) as world:
+    with process_group(read_contract(os.environ, output_dir=folder)) as group:
         places = {size: folder / "shared" / str(size) / f"step-{size:08d}" for size in (2, 3, 4)}
-        for place in (*places.values(), folder / f"disk {world.rank}" / "step-4-shards" / "step-00000004"):
+        for place in (*places.values(), folder / f"disk {group.rank}" / "step-4-shards" / "step-00000004"):
             whole = make_state(int(place.name.removeprefix("step-")))
-            mine = load(place, world, want=lambda total: chunk_rows(total, world.rank, world.size))
-            assert_equal(as_tensors(mine), own(whole, world.rank, world.size), str(place))
-            assert_equal(load(place, world), whole, str(place))
+            mine = load(place, group, select=lambda total: chunk_rows(total, group.rank, group.size))
+            assert_equal(as_tensors(mine), own(whole, group.rank, group.size), str(place))
+            assert_equal(load(place, group), whole, str(place))
 
 
 if __name__ == "__main__":
@@ -71,4 +71,4 @@ if __name__ == "__main__":
         compare_one(Path(sys.argv[1]), int(sys.argv[3]))
     else:
         main(Path(sys.argv[1]))
-    leave(0)
+    hard_exit(0)

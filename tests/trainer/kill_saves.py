@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.base.signals import StopFlag
+from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
-from trainer.signals import StopFlag
 
 KEEP = 3
 FINGERPRINT = {"recipe": "kills"}
@@ -37,7 +37,7 @@ def save_forever(folder: Path, first_step: int, elements: int) -> None:
         rating = Rating(metric="val_loss", value=1 / step, best_is="min")
         best = {"fingerprint": FINGERPRINT, "rating": rating.dump(), "step": step, "model": {"weight": weight}}
         state = {"step": step, "model": {"weight": weight}}
-        saver.save(Snapshot(step=step, state=state, best=best, rating=rating))
+        saver.save(TrainingSnapshot(step=step, state=state, best=best, rating=rating))
 
 
 def end_at_random(child: int, chance: random.Random) -> None:

@@ -7,18 +7,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.assembly import make_learner
-from trainer.batch import plan_batch
-from trainer.config import Settings
-from trainer.data import Batch
-from trainer.distributed import World
-from trainer.learner import Learner
-from trainer.overrides import apply_overrides
-from trainer.recipe import Workload
+from tests.trainer import harness
+from trainer.base.config import Settings
+from trainer.base.data import Batch
+from trainer.base.overrides import apply_overrides
+from trainer.base.recipe import Workload
+from trainer.group.distributed import ProcessGroup
 from trainer.recipes.digits import Digits
+from trainer.step.assembly import make_learner
+from trainer.step.batch import plan_batch
+from trainer.step.learner import Learner
 
 # Shape legend: B batch, F features, K classes.
 FEATURES, CLASSES = 6, 3
+FAST = 1e-2
 
 
 class SmallNet(nn.Module):
@@ -56,12 +58,12 @@ def make_learner_of(
         metrics=lambda *_: {},
         blocks=[part for name, part in net.named_children() if name == "block"],
     )
-    world = World(rank=0, size=1, device=torch.device("cpu"))
+    group = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
     plan = plan_batch(
         batch_size=settings.batch_size, world_size=1, samples=64, epochs=1, micro_batch=settings.micro_batch
     )
     say = (said if said is not None else []).append
-    return make_learner(settings, workload, world, plan, restart_file=folder / "micro-batch.json", say=say)
+    return make_learner(settings, workload, group, plan, restart_file=folder / "micro-batch.json", say=say)
 
 
 def random_batches(*, batch_size: int = 8, seed: int = 1) -> Iterator[Batch]:
@@ -70,3 +72,32 @@ def random_batches(*, batch_size: int = 8, seed: int = 1) -> Iterator[Batch]:
     while True:
         values_BF = torch.randn(batch_size, FEATURES, generator=generator)
         yield values_BF, torch.randint(CLASSES, (batch_size,), generator=generator)
+
+
+class PlainNet(nn.Module):
+    """Neither batch norm nor dropout: how a batch is cut changes nothing but rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, values_BF: torch.Tensor) -> torch.Tensor:
+        logits_BK: torch.Tensor = self.head(self.block(values_BF))
+        return logits_BK
+
+
+def train_steps(learner: Learner, steps: int = 5) -> dict[str, torch.Tensor]:
+    batches = random_batches()
+    learner.model.train()
+    for number in range(steps):
+        learner.step(next(batches), rate=FAST, number=number)
+    return harness.copy_state(dict(learner.model.state_dict()))
+
+
+def seeded(make: object) -> nn.Module:
+    """Make a model with the same first weights each time."""
+    torch.manual_seed(0)
+    model = make()  # type: ignore[operator]
+    assert isinstance(model, nn.Module)
+    return model

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from tests.trainer.harness import train_here
-from trainer.leave import leave
-from trainer.overrides import apply_overrides
-from trainer.recipe import Workload
+from trainer.base.hard_exit import hard_exit
+from trainer.base.overrides import apply_overrides
+from trainer.base.recipe import Workload
 from trainer.recipes import digits
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
@@ -71,4 +71,4 @@ def main(folder: str, phase: str, rank: str, room: str, after: str, *settings: s
 
 
 if __name__ == "__main__":
-    leave(main(*sys.argv[1:]))
+    hard_exit(main(*sys.argv[1:]))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer import harness
-from trainer.batch import find_batch_concern, halve_micro_batch, plan_batch, render_split
-from trainer.errors import BadRequestError
+from trainer.base.errors import BadRequestError
+from trainer.step.batch import find_batch_concern, halve_micro_batch, plan_batch, render_split
 
 
 @pytest.mark.parametrize(

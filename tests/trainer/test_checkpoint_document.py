@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer.base.errors import DamagedCheckpointError
 from trainer.checkpoints.document import read_document, read_tensors, write_document
 from trainer.checkpoints.header import DTYPES
 from trainer.checkpoints.store import load_checkpoint
 from trainer.checkpoints.tree import Flat, flatten, unflatten
-from trainer.errors import DamagedCheckpointError
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -7,12 +7,12 @@ import statistics
 import pytest
 
 from tests.trainer import harness
-from trainer.checkpoints.intervals import daly_interval, young_interval
-from trainer.config import CheckpointSettings
-from trainer.contract import read_contract
-from trainer.control import UNMEASURED_SAVE_SECONDS, Control
-from trainer.distributed import World
-from trainer.signals import StopFlag
+from trainer.base.config import CheckpointSettings
+from trainer.base.contract import read_contract
+from trainer.base.signals import StopFlag
+from trainer.group.distributed import ProcessGroup
+from trainer.run.checkpoint_interval import daly_interval, young_interval
+from trainer.run.control import UNMEASURED_SAVE_SECONDS, Control
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def simulate_once(interval: float, cost: float, life: float, seed: int) -> float
 
 
 def make_control(save_seconds: float, environ: dict[str, str], **settings: float) -> Control:
-    world = World(rank=0, size=1, device=harness.CPU)
+    group = ProcessGroup(rank=0, size=1, device=harness.CPU)
     checkpoint = CheckpointSettings(**settings)  # type: ignore[arg-type]  # numbers only
-    return Control(world, StopFlag(), read_contract(environ), checkpoint, lambda: save_seconds)
+    return Control(group, StopFlag(), read_contract(environ), checkpoint, lambda: save_seconds)
 
 
 def test_interval_is_the_shortest_that_is_asked_for() -> None:

@@ -16,7 +16,7 @@ from trainer.checkpoints.store import load_checkpoint
 
 STUCK = """
 import ctypes
-from trainer.signals import StopFlag
+from trainer.base.signals import StopFlag
 StopFlag().install()
 mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
 lock(mutex)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.trainer import harness
-from trainer.checkpoints.saver import Saver, Snapshot
+from trainer.base.errors import CheckpointWriteError
+from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
-from trainer.errors import CheckpointWriteError
 
 TIMEOUT_SECONDS = 30.0
 KILLS, SEED = 12, 20_261_121
@@ -32,8 +32,8 @@ def saver(store: CheckpointStore) -> Iterator[Saver]:
     made.close()
 
 
-def snapshot(step: int, tensor: torch.Tensor, **more: object) -> Snapshot:
-    return Snapshot(step=step, state={"model": {"weight": tensor}}, **more)  # type: ignore[arg-type]  # a shorthand
+def snapshot(step: int, tensor: torch.Tensor, **more: object) -> TrainingSnapshot:
+    return TrainingSnapshot(step=step, state={"model": {"weight": tensor}}, **more)  # type: ignore[arg-type]  # a shorthand
 
 
 class Gate:
@@ -50,7 +50,7 @@ class Gate:
 def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: CheckpointStore, saver: Saver) -> None:
     """`save` returns before anything is on disk; what is written is what there was when it was called."""
     weight, gate = torch.zeros(1000), Gate()
-    saver.save(snapshot(1, weight, before=gate))
+    saver.save(snapshot(1, weight, before_write=gate))
     assert gate.entered.wait(TIMEOUT_SECONDS)
     assert saver.is_busy
     assert store.newest_name() is None
@@ -63,7 +63,7 @@ def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: 
 def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -> None:
     """At most one is in flight, none is left out, and the copy being written isn't overwritten."""
     weight, gate = torch.zeros(1000), Gate()
-    saver.save(snapshot(1, weight, before=gate))
+    saver.save(snapshot(1, weight, before_write=gate))
     assert gate.entered.wait(TIMEOUT_SECONDS)
     second = threading.Thread(target=lambda: saver.save(snapshot(2, weight + 2)))
     second.start()
@@ -99,7 +99,7 @@ def test_nothing_is_written_when_what_it_counts_on_is_not_durable(store: Checkpo
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
-    saver.save(snapshot(1, torch.zeros(3), before=fail))
+    saver.save(snapshot(1, torch.zeros(3), before_write=fail))
     with pytest.raises(CheckpointWriteError, match="step 1") as caught:
         saver.wait()
     assert "No space left" in caught.value.why
@@ -112,7 +112,7 @@ def test_best_weights_are_written_with_the_state_and_from_the_same_copy(store: C
     rating = Rating(metric="val_loss", value=0.5, best_is="min")
     best = {"fingerprint": {}, "rating": rating.dump(), "model": {"weight": weight}}
     state = {"model": {"weight": weight}, "optimizer": {0: torch.ones(100)}}
-    saver.save(Snapshot(step=3, state=state, best=best, rating=rating))
+    saver.save(TrainingSnapshot(step=3, state=state, best=best, rating=rating))
     saver.wait()
     assert torch.equal(load_checkpoint(store.list_best()[0])["model"]["weight"], weight)
     assert torch.equal(load_checkpoint(store.list_steps()[0])["optimizer"][0], torch.ones(100))
@@ -123,7 +123,7 @@ def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: Che
     state = {"model": {"weight": torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last)}}
     saver.reserve(state)
     grown = {**state, "optimizer": {"step": torch.tensor(3), "half": torch.ones(7).half(), "on": torch.tensor([True])}}
-    saver.save(Snapshot(step=1, state=grown))
+    saver.save(TrainingSnapshot(step=1, state=grown))
     saver.wait()
     read = load_checkpoint(store.list_steps()[0])
     assert torch.equal(read["model"]["weight"], state["model"]["weight"])
@@ -142,7 +142,7 @@ def test_large_state_of_mixed_kinds_is_written_from_where_it_was_copied_to(
     counters = {"steps": torch.arange(1_000_003), "flags": torch.arange(5_001) % 3 == 0}
     rating = Rating(metric="val_loss", value=0.5, best_is="min")
     best = {"fingerprint": {}, "rating": rating.dump(), "model": weights}
-    saver.save(Snapshot(step=1, state={"counters": counters, "model": weights}, best=best, rating=rating))
+    saver.save(TrainingSnapshot(step=1, state={"counters": counters, "model": weights}, best=best, rating=rating))
     saver.wait()
     state, kept = load_checkpoint(store.list_steps()[0]), load_checkpoint(store.list_best()[0])
     for name, tensor in weights.items():

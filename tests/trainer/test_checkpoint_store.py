@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from trainer.base.errors import CheckpointWriteError
 from trainer.checkpoints.document import read_document
 from trainer.checkpoints.loading import load_best, load_newest
 from trainer.checkpoints.store import CheckpointStore, Rating, load_checkpoint
 from trainer.checkpoints.tree import flatten
-from trainer.distributed import ALONE
-from trainer.errors import CheckpointWriteError
+from trainer.group.distributed import ALONE
 
 OURS = {"recipe": "digits", "widths": (1, 2)}
 

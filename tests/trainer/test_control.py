@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from trainer.config import CheckpointSettings
-from trainer.contract import read_contract
-from trainer.control import Control
-from trainer.distributed import World
-from trainer.signals import StopFlag
+from trainer.base.config import CheckpointSettings
+from trainer.base.contract import read_contract
+from trainer.base.signals import StopFlag
+from trainer.group.distributed import ProcessGroup
+from trainer.run.control import Control
 
 
 def test_agreements_grow_apart_step_by_step(tmp_path: Path) -> None:
@@ -18,16 +18,16 @@ def test_agreements_grow_apart_step_by_step(tmp_path: Path) -> None:
     polls = 0
     agreed: list[int] = []
 
-    class OfTwo(World):
+    class OfTwo(ProcessGroup):
         """Of two processes the one; the other wishes for nothing."""
 
-        def maximum(self, values: Sequence[int]) -> list[int]:
+        def all_reduce_max(self, values: Sequence[int]) -> list[int]:
             agreed.append(polls)
             return list(values)
 
-    world = OfTwo(rank=0, size=2, device=torch.device("cpu"))
+    group = OfTwo(rank=0, size=2, device=torch.device("cpu"))
     contract = read_contract(dict(os.environ), output_dir=tmp_path)
-    control = Control(world, StopFlag(), contract, CheckpointSettings(), lambda: 0.0)
+    control = Control(group, StopFlag(), contract, CheckpointSettings(), lambda: 0.0)
     for _ in range(15):
         polls += 1
         control.poll()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.data import Batch, KeyedSampler, SliceSampler, load_batches, sample_rng
+from trainer.base.data import Batch, KeyedSampler, SliceSampler, load_batches, sample_rng
 
 
 class NoisySource:

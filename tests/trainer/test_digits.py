@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.trainer import harness
+from trainer.base.errors import ExportError
 from trainer.checkpoints.store import load_checkpoint
-from trainer.errors import ExportError
-from trainer.export import export_onnx
 from trainer.recipes.digits import SmallResNet, load_split
+from trainer.report.export import export_onnx
 
 DefaultRun = tuple[Path, harness.Result]
 EPOCHS, STEPS = 12, 264
@@ -104,7 +104,7 @@ def test_onnx_model_computes_what_the_best_weights_compute(default_run: DefaultR
             expected = model(images_BCHW).numpy()
         found = np.asarray(session.run(None, {"input": images_BCHW.numpy()})[0])
         assert np.abs(found - expected).max() < 1e-4
-    assert "largest difference to torch" in result.out
+    assert "largest difference from torch" in result.out
 
 
 def test_model_whose_export_computes_something_else_is_not_written(tmp_path: Path) -> None:

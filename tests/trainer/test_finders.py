@@ -12,11 +12,11 @@ import torch
 
 from tests.trainer import harness
 from tests.trainer.learners import make_learner_of, random_batches
+from trainer.base.errors import BadRequestError
+from trainer.base.signals import StopFlag
 from trainer.cli import main
-from trainer.errors import BadRequestError
-from trainer.finders import search_largest
-from trainer.lr_finder import Sweep, suggest_rate, sweep_learner, sweep_rates
-from trainer.signals import StopFlag
+from trainer.find.finders import search_largest
+from trainer.find.lr_finder import LearningRateSweep, suggest_rate, sweep_learner, sweep_rates
 
 
 def parabola_loss(rate: float) -> float:
@@ -45,7 +45,7 @@ def test_suggestions_are_read_off_the_curve() -> None:
     """Steepest where the loss falls most, the valley on the fall, a tenth of the rate with the least loss."""
     rates = [10 ** (-6 + number / 20) for number in range(101)]
     losses = [2.0 - math.tanh(3 * (math.log10(rate) + 4)) + (rate / 1e-2) ** 2 for rate in rates]
-    suggestion = suggest_rate(Sweep(rates=rates, losses=losses))
+    suggestion = suggest_rate(LearningRateSweep(rates=rates, losses=losses))
     assert suggestion.steepest == pytest.approx(1e-4, rel=0.2)
     lowest = rates[losses.index(min(losses))]
     assert suggestion.before_divergence == pytest.approx(lowest / 10)
@@ -55,7 +55,7 @@ def test_suggestions_are_read_off_the_curve() -> None:
 def test_curve_of_a_few_points_is_refused() -> None:
     """Diverged at once: nothing is suggested, the fix is a lower first rate."""
     with pytest.raises(BadRequestError, match="diverged after 3 steps") as caught:
-        suggest_rate(Sweep(rates=[1.0, 2.0, 3.0], losses=[1.0, 1.0, 1.0]))
+        suggest_rate(LearningRateSweep(rates=[1.0, 2.0, 3.0], losses=[1.0, 1.0, 1.0]))
     assert "--lowest" in caught.value.fix
 
 
@@ -89,7 +89,7 @@ def test_find_batch_names_the_largest_that_was_tried(tmp_path: Path, capsys: pyt
     argv = ["find-batch", "digits", *harness.settings_args(harness.SMALL), "--most", "32"]
     argv += ["--output-dir", str(tmp_path / "output")]
     assert main(argv, environ={}, stop=StopFlag()) == 0
-    assert "32 samples at a time fit on cpu (the most that was tried): --set micro_batch=32" in capsys.readouterr().out
+    assert "a micro-batch of 32 fits on cpu (the largest size tried): --set micro_batch=32" in capsys.readouterr().out
     assert not (tmp_path / "output").exists()
 
 
@@ -99,7 +99,7 @@ def test_find_batch_names_the_largest_that_was_tried(tmp_path: Path, capsys: pyt
 )
 def test_search_finds_the_largest_size(room: int, most: int, found: tuple[int, int]) -> None:
     """Not only powers of two are tried; what is found, and the first that didn't fit, are next to each other."""
-    assert search_largest(lambda size: size <= room, most=most, is_fine=True) == found
+    assert search_largest(lambda size: size <= room, most=most, refine=True) == found
 
 
 def test_search_of_a_large_size_ends_with_a_thirtieth_to_go() -> None:
@@ -110,11 +110,11 @@ def test_search_of_a_large_size_ends_with_a_thirtieth_to_go() -> None:
         tried.append(size)
         return size <= 3000
 
-    fitting, failing = search_largest(fits, most=4096, is_fine=True)
+    fitting, failing = search_largest(fits, most=4096, refine=True)
     assert fitting <= 3000 < failing
     assert failing - fitting <= 3000 / 30
     assert len(tried) <= 18
-    assert search_largest(lambda size: size <= 3000, most=4096, is_fine=False) == (2048, 4096)
+    assert search_largest(lambda size: size <= 3000, most=4096, refine=False) == (2048, 4096)
 
 
 def test_find_batch_under_torchrun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +127,7 @@ def test_find_batch_meets_the_limit_of_the_address_space(tmp_path: Path) -> None
     """Under RLIMIT_AS a real allocator refuses; the largest size that it gave is named."""
     program = harness.under_address_limit(
         extra_bytes=400 << 20,
-        call="from trainer.cli import main; from trainer.signals import StopFlag; "
+        call="from trainer.cli import main; from trainer.base.signals import StopFlag; "
         f"code = main(['find-batch', 'digits', '--set', 'model.width=64', '--output-dir', {str(tmp_path)!r}], "
         "environ={}, stop=StopFlag())",
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from trainer.model_card import CardFacts, render_card
+from trainer.report.model_card import CardFacts, render_card
 
 PLAIN = CardFacts(
     name="digits",

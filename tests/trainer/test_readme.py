@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import harness
-from trainer.config import Settings, flatten_settings
+from trainer.base.config import Settings, flatten_settings
 
 PAGE = harness.ROOT / "trainer" / "README.md"
 

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from tests.trainer import harness
+from trainer.base.errors import CheckpointMismatchError
+from trainer.base.signals import StopFlag
 from trainer.checkpoints.store import load_checkpoint
 from trainer.checkpoints.weights import load_weights, match_weights, strip_wrappers
 from trainer.cli import main
-from trainer.errors import CheckpointMismatchError
-from trainer.signals import StopFlag
 
 WEIGHTS = {"stem.weight": torch.arange(6.0).reshape(2, 3), "head.bias": torch.ones(2)}
 
@@ -87,7 +87,7 @@ def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.Captu
     """Not at a usual place: the keys that are there are listed, and --key takes one."""
     torch.save({"teacher": {"ema": WEIGHTS}, "student": {}}, tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
-    assert "there are: teacher, student" in capsys.readouterr().err
+    assert "its keys are: teacher, student" in capsys.readouterr().err
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors", "--key", "teacher/ema") == 0
     assert_is_weights(tmp_path / "new.safetensors")
 
@@ -127,7 +127,7 @@ def test_file_that_would_run_code_is_refused_and_what_it_calls_is_named(
         torch.save(content, old, _use_new_zipfile_serialization=kind == "zip")
     assert call(old, tmp_path / "new.safetensors") == 2
     err = capsys.readouterr().err
-    assert "is refused: loading it could run code" in err
+    assert "was not loaded: that could run code" in err
     assert "loading it would call posix.mkdir" in err
     assert [path.name for path in tmp_path.iterdir()] == ["old.pth"]
 
@@ -182,7 +182,7 @@ def test_nothing_is_overwritten_and_the_name_says_the_format(
     assert call(tmp_path / "none.pth", tmp_path / "new.safetensors") == 2
     assert (tmp_path / "there.safetensors").read_text() == "mine"
     err = capsys.readouterr().err
-    assert all(what in err for what in ("it exists already", "is .safetensors", "No such file"))
+    assert all(what in err for what in ("it already exists", "is .safetensors", "No such file"))
 
 
 def test_wrapper_names_inside_are_taken_off_and_a_part_called_module_keeps_its_name() -> None:
@@ -219,7 +219,7 @@ def test_weights_load_into_a_model_that_is_compiled_or_wrapped_inside() -> None:
     ("weights", "why"),
     [
         ({"0.weight": torch.ones(2, 3)}, "missing: 0.bias"),
-        ({"0.weight": torch.ones(2, 3), "0.bias": torch.ones(2), "1.bias": torch.ones(2)}, "not known here: 1.bias"),
+        ({"0.weight": torch.ones(2, 3), "0.bias": torch.ones(2), "1.bias": torch.ones(2)}, "not in this model: 1.bias"),
         ({"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2)}, "size mismatch for 0.weight"),
     ],
     ids=["missing", "left over", "shape"],

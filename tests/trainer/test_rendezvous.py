@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # public, but not in its __all__
 
-from trainer.rendezvous import open_group_store
+from trainer.group.rendezvous import open_group_store
 
 
 def start_group(store: Store, size: int) -> list[Store]:

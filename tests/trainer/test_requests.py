@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import harness
+from trainer.base.config import Settings
+from trainer.base.contract import read_contract
+from trainer.base.overrides import apply_overrides, parse_value
+from trainer.base.signals import StopFlag
 from trainer.cli import main
-from trainer.config import Settings
-from trainer.contract import read_contract
-from trainer.overrides import apply_overrides, parse_value
-from trainer.signals import StopFlag
-from trainer.status import MetricsLog, read_metrics
+from trainer.report.status import MetricsLog, read_metrics
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from trainer.status import MetricsLog, read_metrics
         ("model.dropout=1", "must be less than 1", "--set model.dropout=0.1"),
         ("onnx=maybe", "must be true or false", "--set onnx=True"),
         ("optimizer=sgd", "the settings are:", "did you mean --set optimizer."),
-        ("epochs", "a setting is given as key=value", "--set epochs=VALUE"),
+        ("epochs", "--set takes key=value", "--set epochs=VALUE"),
     ],
 )
 def test_bad_setting_is_one_clear_error(
@@ -88,8 +88,8 @@ def test_batch_that_does_not_divide_is_refused_under_torchrun(tmp_path: Path) ->
     ("argv", "expected"),
     [
         (["digit"], "did you mean python -m trainer digits?"),
-        ([], "no recipe is named"),
-        (["digits", "--sett", "a=1"], "the command line is not understood"),
+        ([], "no recipe given"),
+        (["digits", "--sett", "a=1"], "invalid command line"),
     ],
 )
 def test_bad_command_line_is_one_clear_error(
@@ -114,7 +114,7 @@ def test_contract_names_the_folders_and_flags_win() -> None:
     assert read_contract({}).checkpoint_dir == Path("output/checkpoints")
     contract = read_contract(environ)
     assert (contract.output_dir, contract.checkpoint_dir) == (Path("/runs/a"), Path("/disk/b"))
-    assert contract.deadline == 12.5
+    assert contract.deadline_at == 12.5
     flagged = read_contract(environ, output_dir=Path("x"), checkpoint_dir=Path("y"))
     assert (flagged.output_dir, flagged.checkpoint_dir) == (Path("x"), Path("y"))
 
@@ -136,7 +136,7 @@ def test_outputs_are_shown_where_the_user_finds_them(tmp_path: Path) -> None:
     assert str(tmp_path) not in ended.stdout
     assert (folder / "model.safetensors").is_file()
     alone = read_contract(environ, output_dir=tmp_path)
-    assert alone.show(tmp_path / "curves.png") == tmp_path / "curves.png"
+    assert alone.path_for_user(tmp_path / "curves.png") == tmp_path / "curves.png"
 
 
 @pytest.mark.parametrize(("option", "expected"), [("--list", "digits  "), ("--help", "torchrun --nproc-per-node 2")])
@@ -180,7 +180,7 @@ def test_divergence_fails_clearly_and_is_never_checkpointed(tmp_path: Path, caps
 def test_nan_is_written_as_null(tmp_path: Path) -> None:
     """metrics.jsonl stays JSON whatever a metric is."""
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    log.rewind(step=0, epochs_validated=0)
+    log.truncate(step=0, epochs_validated=0)
     with closing(log):
         log.append({"step": 1, "epoch": 1, "loss": math.nan, "lr": math.inf})
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -194,5 +194,5 @@ def test_rewound_metrics_drop_what_will_be_written_again(tmp_path: Path) -> None
     kept = [{"step": 5, "epoch": 1, "loss": 1.0}, {"step": 6, "epoch": 1, "val_loss": 1.0}, {"step": 9, "epoch": 2}]
     later = [{"step": 12, "epoch": 2, "val_loss": 0.5}, {"step": 13, "epoch": 3, "loss": 0.4}]
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *later)) + '{"step": 14, "ep')
-    MetricsLog(path).rewind(step=12, epochs_validated=1)
+    MetricsLog(path).truncate(step=12, epochs_validated=1)
     assert read_metrics(path) == kept

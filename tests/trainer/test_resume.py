@@ -11,10 +11,10 @@ import pytest
 
 from tests.trainer import harness
 from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
+from trainer.base.config import Settings, list_defaults
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint
 from trainer.checkpoints.tree import flatten
-from trainer.config import Settings, list_defaults
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
         (tmp_path / "new").replace(notice)
     ended = harness.finish(process)
     assert ended.code == 0, ended.err
-    asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); going on", ended.out)]
+    asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); training continues", ended.out)]
     assert len(asked) == 2
     assert asked[0] >= 20
     assert asked[1] >= STEPS_PER_EPOCH + 20

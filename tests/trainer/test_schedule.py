@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from trainer.batch import BatchPlan, plan_batch
-from trainer.config import OptimizerSettings, ScheduleSettings
-from trainer.errors import BadRequestError
-from trainer.schedule import find_schedule_concern, learning_rate, scale_learning_rate
+from trainer.base.config import OptimizerSettings, ScheduleSettings
+from trainer.base.errors import BadRequestError
+from trainer.step.batch import BatchPlan, plan_batch
+from trainer.step.schedule import find_schedule_concern, learning_rate, scale_learning_rate
 
 
 def make_plan(*, epochs: int, steps_per_epoch: int) -> BatchPlan:

@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.trainer import divided_run, harness
-from trainer.assembly import check_settings
+from trainer.base.config import ComputeSettings, Settings
+from trainer.base.errors import BadRequestError
 from trainer.checkpoints.loading import load
-from trainer.config import ComputeSettings, Settings
-from trainer.distributed import ALONE, World
-from trainer.errors import BadRequestError
+from trainer.group.distributed import ALONE, ProcessGroup
+from trainer.step.assembly import check_settings
 
 # 2 epochs of 22 steps; random shifts, dropout and batch norm are always on. Blocks are gathered one by one.
 DIVIDED = (
@@ -36,11 +35,32 @@ STEPS_PER_EPOCH = 22
 FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=8", "compute.gradient_checkpointing=on", "workers=2")
 
 
-@pytest.fixture(scope="module")
+WITH_FEATURES = (*DIVIDED, *FEATURES, "epochs=3")
+# Without what each process draws for itself, and with a batch that 2 and 3 divide: 59 steps in all.
+COMPARABLE = ("model.dropout=0", "batch_size=48", "checkpoint.every_steps=0")
+
+
+@pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two that nobody interrupted."""
+    """A run of two that nobody interrupted; like the others not to be written to."""
+    return run_whole(tmp_path_factory, DIVIDED)
+
+
+@pytest.fixture(scope="session")
+def whole_run_with_features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with all that may be put on a step."""
+    return run_whole(tmp_path_factory, WITH_FEATURES)
+
+
+@pytest.fixture(scope="session")
+def comparable_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose losses another number of processes has as well."""
+    return run_whole(tmp_path_factory, (*DIVIDED, *COMPARABLE))
+
+
+def run_whole(tmp_path_factory: pytest.TempPathFactory, settings: tuple[str, ...]) -> Path:
     folder = tmp_path_factory.mktemp("divided") / "output"
-    ended = harness.run(folder, *DIVIDED, processes=2)
+    ended = harness.run(folder, *settings, processes=2)
     assert ended.code == 0, ended.err
     return folder
 
@@ -69,20 +89,20 @@ def test_divided_model_learns_what_one_learns_that_each_has_whole(whole_run: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_divided_run_ends_with_the_same_bits_after_a_stop(signum: signal.Signals, tmp_path: Path) -> None:
+def test_divided_run_ends_with_the_same_bits_after_a_stop(
+    signum: signal.Signals, whole_run_with_features: Path, tmp_path: Path
+) -> None:
     """Average, bf16, accumulation, recomputing and loader processes on two ranks, ended in the second epoch."""
-    settings = (*DIVIDED, *FEATURES, "epochs=4")
-    whole = harness.run(tmp_path / "whole", *settings, processes=2)
-    assert whole.code == 0, whole.err
-    harness.run_until(tmp_path / "cut", *settings, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
+    cut = tmp_path / "cut"
+    harness.run_until(cut, *WITH_FEATURES, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
     if signum == signal.SIGTERM:
-        status = harness.read_status(tmp_path / "cut")
+        status = harness.read_status(cut)
         assert status["state"] == "stopped"
         assert status["checkpoint"] == f"step-{status['step']:08d}"
-    last = harness.run(tmp_path / "cut", *settings, processes=2)
+    last = harness.run(cut, *WITH_FEATURES, processes=2)
     assert last.code == 0, last.err
     assert "resumed from step" in last.out
-    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
+    harness.assert_same_run(cut, whole_run_with_features)
 
 
 @pytest.mark.slow
@@ -101,31 +121,27 @@ def test_divided_run_that_is_killed_again_and_again_always_goes_on(whole_run: Pa
 
 
 CHANGES = {
-    "2 divided, then 3": (2, DIVIDED, 3, DIVIDED),
-    "2 divided, then 1": (2, DIVIDED, 1, DIVIDED),
-    "2 divided, then 2 whole": (2, DIVIDED, 2, (*DIVIDED, "compute.fully_shard=off")),
-    "1 whole, then 2 divided": (1, DIVIDED, 2, DIVIDED),
+    "2 divided, then 3": (2, 3, DIVIDED),
+    "2 divided, then 1": (2, 1, DIVIDED),
+    "2 divided, then 2 whole": (2, 2, (*DIVIDED, "compute.fully_shard=off")),
+    "1 whole, then 2 divided": (1, 2, DIVIDED),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, tmp_path: Path) -> None:
+def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, comparable_run: Path, tmp_path: Path) -> None:
     """The same global batches follow, without dropout: each later loss within 15% of the run of two's, the mean 5%.
 
     What differs is batch norm, which averages over a rank's share.
     """
-    begin, first, end, second = CHANGES[change]
-    # Divisible by 2 and 3; 59 steps in all.
-    common = ("model.dropout=0", "batch_size=48", "checkpoint.every_steps=0")
-    whole = harness.run(tmp_path / "whole", *first, *common, processes=2)
-    assert whole.code == 0, whole.err
-    harness.run_until(tmp_path / "cut", *first, *common, step=8, signum=signal.SIGTERM, processes=begin)
+    begin, end, settings = CHANGES[change]
+    harness.run_until(tmp_path / "cut", *DIVIDED, *COMPARABLE, step=8, signum=signal.SIGTERM, processes=begin)
     stopped_at = harness.read_status(tmp_path / "cut")["step"]
-    ended = harness.run(tmp_path / "cut", *second, *common, processes=end)
+    ended = harness.run(tmp_path / "cut", *settings, *COMPARABLE, processes=end)
     assert ended.code == 0, ended.err
     assert f"resumed from step {stopped_at}" in ended.out
-    ours, theirs = losses(tmp_path / "cut"), losses(tmp_path / "whole")
+    ours, theirs = losses(tmp_path / "cut"), losses(comparable_run)
     assert len(ours) == len(theirs)
     relative = ((ours - theirs) / theirs)[stopped_at:]
     assert relative.abs().max().item() < 0.15
@@ -175,17 +191,10 @@ def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, kill_at: i
 
 def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int) -> subprocess.Popen[str]:
     # A fixed place for each machine: the first one's process is rank 0.
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
-    argv += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "2"]
-    argv += ["-m", "trainer", "digits", *harness.settings_args(settings), "--output-dir", str(disk)]
-    return subprocess.Popen(
-        argv,
-        env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    words = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    words += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "2"]
+    words += ["-m", "trainer", "digits", *harness.settings_args(settings), "--output-dir", str(disk)]
+    return harness.start_python(words, env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"))
 
 
 @pytest.mark.slow
@@ -199,7 +208,7 @@ def test_process_without_a_sample_to_validate_computes_with_the_others(tmp_path:
     divided = (*settings, "compute.fully_shard=on")
     ended = harness.run_script(divided_run.__file__, str(tmp_path / "o"), *divided, processes=2)
     assert ended.code == 0, ended.err
-    assert "the recipe names no blocks" in ended.out
+    assert "the recipe has no blocks" in ended.out
     rows = [row for row in harness.read_rows(tmp_path / "o") if "val_loss" in row]
     assert len(rows) == 4
     alone = harness.run_script(divided_run.__file__, str(tmp_path / "p"), *settings, processes=1)
@@ -224,7 +233,7 @@ def test_model_with_a_scalar_parameter_is_refused() -> None:
     settings = Settings(compute=ComputeSettings(fully_shard=True))
     check_settings(settings, model, ALONE)
     with pytest.raises(BadRequestError, match="does not work with this model") as refused:
-        check_settings(settings, model, World(rank=0, size=2, device=torch.device("cpu")))
+        check_settings(settings, model, ProcessGroup(rank=0, size=2, device=torch.device("cpu")))
     assert "scale" in refused.value.why
 
 

@@ -1,4 +1,4 @@
-"""What words on a command line mean: the command, its flags, and what is refused before anything happens."""
+"""How a command line is read: the command, its flags, and what is refused before anything happens."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def has_rehearsal(command: str) -> bool:
 
 @pytest.mark.parametrize("flag", ["--dry", "-R", "--dry-run", "-n"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_rehearsal_is_one_or_is_refused(command: str, flag: str) -> None:
-    """Before the command and behind it, for kedge and for plain invoke: nothing acts that was to be rehearsed."""
+def test_a_dry_run_changes_nothing_or_is_refused(command: str, flag: str) -> None:
+    """Before the command or after it, for kedge and for plain invoke."""
     if command == "logs" and flag == "-n":
         return  # as in `tail -n`, and it only looks
     for words, by_invoke in product(([flag, command], [command, flag]), (False, True)):
@@ -43,21 +43,21 @@ def test_a_rehearsal_is_one_or_is_refused(command: str, flag: str) -> None:
                 read(*words, by_invoke=by_invoke)
 
 
-def test_what_acts_on_money_or_machines_can_be_rehearsed() -> None:
-    """But for what sends a difference of code, gives nobody a choice, or is a test."""
+def test_commands_that_spend_money_or_change_machines_have_a_dry_run() -> None:
+    """Except for those that send only changed code, leave nobody a choice, or are a test."""
     assert {command for command in ACTING if not has_rehearsal(command)} == {"recover", "selftest", "sync-code"}
 
 
 @pytest.mark.parametrize("words", [["--echo", "launch"], ["-e", "launch"], ["launch", "-e"], ["-w", "teardown"]])
 @pytest.mark.parametrize("by_invoke", [False, True])
-def test_no_flag_of_invoke_does_nothing(words: list[str], by_invoke: bool) -> None:
-    """Each is refused: somebody meant something by it."""
+def test_flags_of_invoke_are_refused_and_not_ignored(words: list[str], by_invoke: bool) -> None:
+    """Whoever writes one expects it to do something."""
     with pytest.raises(BadRequestError, match="no flag"):
         read(*words, by_invoke=by_invoke)
 
 
-def test_plain_invoke_may_say_where_it_finds_the_tasks() -> None:
-    """It has done so by then; kedge itself knows no such flag."""
+def test_plain_invoke_accepts_its_flags_for_the_place_of_the_tasks() -> None:
+    """It has used them by then; kedge itself has no such flags."""
     assert read("-r", "folder", "--collection=tasks", "jobs", by_invoke=True).command == "jobs"
     with pytest.raises(BadRequestError, match="no flag -r"):
         read("-r", "folder", "jobs")
@@ -75,7 +75,7 @@ def test_plain_invoke_may_say_where_it_finds_the_tasks() -> None:
     ],
 )
 def test_help_can_be_asked_for_in_any_way(words: list[str]) -> None:
-    """As people know it from other programs."""
+    """In each form that other programs have."""
     line = read(*words)
     assert (line.want, line.command) == (Want.HELP, "launch")
 
@@ -91,8 +91,8 @@ def test_help_can_be_asked_for_in_any_way(words: list[str]) -> None:
         (["--list"], Want.LIST),
     ],
 )
-def test_what_needs_no_command(words: list[str], want: Want) -> None:
-    """All commands, or the version."""
+def test_help_version_and_list_need_no_command(words: list[str], want: Want) -> None:
+    """Without any words, help is printed."""
     line = read(*words)
     assert (line.want, line.command) == (want, "")
 
@@ -110,8 +110,8 @@ def test_what_needs_no_command(words: list[str], want: Want) -> None:
         (["status"], {"run": None, "json": False}),
     ],
 )
-def test_flags_and_the_word_that_needs_none(words: list[str], values: dict[str, object]) -> None:
-    """Long, short, joined, and by place."""
+def test_flags_and_positional_values_are_read_in_all_forms(words: list[str], values: dict[str, object]) -> None:
+    """Long, short, several letters behind one dash, with `=`, and by place."""
     found = read(*words).values
     assert {name: found[name] for name in values} == values
 
@@ -134,8 +134,8 @@ def test_flags_and_the_word_that_needs_none(words: list[str], values: dict[str, 
         (["help", "nothing-like-it"], "no command"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_with_what_comes_nearest(words: list[str], says: str) -> None:
-    """Exit 2, and where to look."""
+def test_unknown_and_surplus_words_are_refused_with_the_nearest_known_one(words: list[str], says: str) -> None:
+    """Exit code 2, and where to look."""
     with pytest.raises(BadRequestError) as caught:
         read(*words)
     assert says in str(caught.value)
@@ -167,8 +167,8 @@ def test_the_help_of_a_command_fits_and_has_its_parts(command: str) -> None:
     assert all(argument.help for argument in flags_of(namespace[command]).args.values())
 
 
-def test_a_value_that_needs_no_flag_is_never_taken_for_one_that_does() -> None:
-    """A first parameter that is a switch takes no word."""
+def test_a_switch_never_takes_a_positional_value() -> None:
+    """Also where the switch is the task's first parameter."""
     from invoke.collection import Collection
 
     @task
@@ -184,8 +184,8 @@ def test_a_value_that_needs_no_flag_is_never_taken_for_one_that_does() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_follows_two_dashes_is_passed_on_or_refused(command: str) -> None:
-    """Never overlooked: somebody meant something by it."""
+def test_words_after_two_dashes_are_passed_on_or_refused(command: str) -> None:
+    """They are never ignored."""
     if command in ("exec", "ssh"):
         require_passing_on(command)
         assert " -- " in command_help(namespace, command)

@@ -8,12 +8,12 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.console import print_folded
-from orchestrator.cli.standing_line import standing_line
-from orchestrator.cli.watch import Watcher
+from orchestrator.cli.drawing.progress import Watcher
+from orchestrator.cli.drawing.status_line import status_line_of
+from orchestrator.cli.terminal.console import print_folded
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.plan import Plan
-from orchestrator.core.report import Command, MachineReport, RunState
+from orchestrator.core.protocol.report import Command, MachineReport, RunState
 from orchestrator.engine.events import Remark
 
 _SPINNER = 2
@@ -21,13 +21,13 @@ _SPINNER = 2
 
 @pytest.mark.parametrize("loss", ["loss", "train_loss"])
 def test_the_loss_stays_on_the_status_line_of_a_narrow_terminal(loss: str) -> None:
-    """Neither costs nor other metrics, which come before it in the alphabet, push it out."""
+    """Costs, and metrics that come before it in the alphabet, don't push it out."""
     report = MachineReport(
         machine="digits-1121-k3f9-m1",
         run="digits-1121-k3f9",
         now=60.0,
         created=0.0,
-        deadline=90_000.0,
+        deadline_at=90_000.0,
         usd_per_hour="31.99",
         command=Command(state=RunState.RUNNING),
         progress={
@@ -38,14 +38,14 @@ def test_the_loss_stays_on_the_status_line_of_a_narrow_terminal(loss: str) -> No
             "metrics": {"accuracy": 0.91, loss: 0.0421, "val_loss": 0.04},
         },
     )
-    line = standing_line(report, Decimal(1000))
+    line = status_line_of(report, Decimal(1000))
     assert f"{loss} 0.0421" in line[: 80 - _SPINNER]
     assert "accuracy 0.91" in line
 
 
 @pytest.mark.parametrize("text", ["  note: " + "words of a note " * 12, "Machine " + "is running: 1h left, " * 6])
-def test_a_sentence_that_is_too_long_goes_on_further_in(text: str) -> None:
-    """Between words; in a pipe it stays one line."""
+def test_a_long_sentence_is_wrapped_and_indented(text: str) -> None:
+    """Between words; in a pipe it stays on one line."""
     screen = io.StringIO()
     print_folded(Console(file=screen, force_terminal=True, width=80), text)
     first, *more = screen.getvalue().splitlines()

@@ -1,4 +1,4 @@
-"""The decoder for what machines say takes what can be calculated with and printed; all else is nonsense."""
+"""The decoder of machines' answers accepts what can be computed with and printed, and refuses all else."""
 
 from __future__ import annotations
 
@@ -13,23 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cli import render
-from orchestrator.cli.standing_line import standing_line
-from orchestrator.core.decoding import DEPTH, LATEST
+from orchestrator.cli.drawing import render
+from orchestrator.cli.drawing.status_line import status_line_of
 from orchestrator.core.errors import NonsenseError
 from orchestrator.core.job import Expect, Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.core.report import (
-    parse_command,
-    parse_follow_event,
-    parse_host_key,
-    parse_ready,
-    parse_report,
-    parse_results,
-)
-from orchestrator.core.stall import stalled_for
-from orchestrator.engine.recorded import RunStatus
-from tests.engine.fakes import MACHINE, NOW, RUN
+from orchestrator.core.policy.stall import stalled_for
+from orchestrator.core.protocol.decoding import DEPTH, LATEST
+from orchestrator.core.protocol.readiness import parse_host_key, parse_ready
+from orchestrator.core.protocol.report import parse_command, parse_follow_event, parse_report
+from orchestrator.core.protocol.results import parse_results
+from orchestrator.engine.observing.recorded import RunStatus
+from tests.support.fakes import MACHINE, NOW, RUN
 
 REPORT: dict[str, Any] = {
     "machine": MACHINE.id,
@@ -142,7 +137,7 @@ PLACES = [
 
 @settings(max_examples=100)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), ANYTHING | ANY_NUMBER), max_size=4))
-def test_a_report_that_is_taken_can_be_shown(changes: list[tuple[str, Any]]) -> None:
+def test_a_report_that_is_accepted_can_be_printed(changes: list[tuple[str, Any]]) -> None:
     """Whatever its fields hold: the line that says how a run stands, the table, the details and the document."""
     report = json.loads(json.dumps(REPORT))
     for path, content in changes:
@@ -156,7 +151,7 @@ def test_a_report_that_is_taken_can_be_shown(changes: list[tuple[str, Any]]) -> 
     except NonsenseError:
         return
     stalled_for(seen, Expect(first_step=timedelta(minutes=1)))
-    assert standing_line(seen, Decimal(10))
+    assert status_line_of(seen, Decimal(10))
     status = RunStatus(record=RECORD, now=NOW, machines=(MACHINE,), spent_usd=Decimal(1), report=seen)
     for as_json in (False, True):
         render.statuses((status,), (), as_json=as_json, detailed=True)
@@ -176,7 +171,7 @@ def test_a_report_that_is_taken_can_be_shown(changes: list[tuple[str, Any]]) -> 
     ],
 )
 def test_a_list_of_results_names_each_file_below_them_once(files: list[dict[str, object]]) -> None:
-    """The laptop hashes what it names: nothing outside of the copy, and nothing a thousand times."""
+    """The laptop hashes the files it names: none outside of the copy, and none a thousand times."""
     with pytest.raises(NonsenseError):
         parse_results(json.dumps(files).encode())
 

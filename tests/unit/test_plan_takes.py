@@ -1,18 +1,18 @@
-"""What a job takes of its user stands in its plan before anybody says yes."""
+"""A plan shows everything a job takes from its user, before the user agrees."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
+from msgspec.structs import replace
 from rich.console import Console
 
-from orchestrator.cli import plans
+from orchestrator.cli.drawing import plans
 from orchestrator.core.actions import AwaitMachine
-from orchestrator.core.interpreter import JobPython, PythonOrigin
 from orchestrator.core.job import Job, LaunchSpec, Resources, VolumeSpec
 from orchestrator.core.plan import Plan, plan_takes
-from orchestrator.core.site import Site
+from orchestrator.core.values.interpreter import JobPython, PythonOrigin
+from orchestrator.core.values.site import Site
 
 JOB = Job(
     name="toy",
@@ -35,7 +35,7 @@ def shown(provider: str, job: Job = JOB, python: JobPython | None = None) -> str
     spec = LaunchSpec(run_id="toy-1", provider=provider, job=job, python=python)
     plan = Plan(run_id="toy-1", actions=(AwaitMachine(machine_id="toy-1-m1"),), takes=plan_takes(spec))
     file = io.StringIO()
-    plans.plan(Console(file=file, width=200), spec, plan)
+    plans.print_plan(Console(file=file, width=200), spec, plan)
     return file.getvalue()
 
 
@@ -49,7 +49,7 @@ def test_a_plan_names_what_the_job_is_given() -> None:
 
 
 def test_a_plan_shows_what_setup_runs_and_which_python() -> None:
-    """Of a long script its first line and its length; on a cloud what is known before there is a machine."""
+    """A long script by its first line and its length; on a cloud, what is known before the machine exists."""
     job = replace(JOB, setup="# once\npip install -r requirements.txt\n\nmake data\nmake\n", run="python train.py")
     text = shown("local", job, PYTHON)
     assert "setup: pip install -r requirements.txt, and 2 more lines\n" in text
@@ -58,8 +58,8 @@ def test_a_plan_shows_what_setup_runs_and_which_python() -> None:
     assert "python" not in shown("aws"), "nothing runs"
 
 
-def test_scripts_are_told_the_same_of_setup_and_python() -> None:
-    """Whole, and in parts."""
+def test_the_json_of_a_plan_has_setup_and_python_too() -> None:
+    """`setup` whole, and the Python as a text and in parts."""
     spec = LaunchSpec(run_id="toy-1", provider="local", job=replace(JOB, setup="a\nb", run="c"), python=PYTHON)
     takes = plans.plan_as_data(Plan(run_id="toy-1", actions=(), takes=plan_takes(spec)))["takes"]
     assert takes["setup"] == "a\nb"

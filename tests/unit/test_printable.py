@@ -1,4 +1,4 @@
-"""What of a text may reach a terminal, whatever the text is and wherever it is cut."""
+"""Which characters of a text may reach a terminal, whatever the text is and wherever it is cut."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.printable import clean, clean_coloured, clean_line, find_unprintable
-from tests.terminals import forbidden
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.values.printable import clean, clean_coloured, clean_line, find_unprintable, require_printable
+from tests.support.terminals import forbidden
 
 HOSTILE = st.lists(
     st.one_of(
@@ -66,7 +67,7 @@ def test_of_a_coloured_text_nothing_but_the_colours_is_left(text: str) -> None:
         ("tab\tand\nline", "tab\tand\nline"),
     ],
 )
-def test_what_is_left_is_what_can_be_read(text: str, left: str) -> None:
+def test_readable_text_is_kept(text: str, left: str) -> None:
     """Whole sequences go, broken ones lose what makes them obeyed, and letters of all scripts stay."""
     assert clean(text) == left
 
@@ -78,8 +79,8 @@ def test_colours_of_a_log_stay(colour: str) -> None:
 
 
 @pytest.mark.parametrize("colour", ["8", "1;8", "5", "38;5", ">4;1", "?1", "31;"])
-def test_what_only_looks_like_a_colour_goes(colour: str) -> None:
-    """Hidden and blinking letters, and what programs the keyboard."""
+def test_sequences_that_only_look_like_colours_are_removed(colour: str) -> None:
+    """Those that hide letters, make them blink, or program the keyboard."""
     assert clean_coloured(f"a\x1b[{colour}mb") == "ab"
 
 
@@ -102,3 +103,41 @@ def test_a_long_text_takes_no_longer_for_being_hostile(piece: str) -> None:
     clean_line(text)
     clean_coloured(text)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2J", r"'a\x1b[2J' holds U+001B"),
+        ("a\nb", r"'a\nb' holds U+000A"),
+        ("\x1b" + "x" * 54, rf"'\x1b{'x' * 54}' holds U+001B"),
+        ("\x1b" + "x" * 55, rf"'\x1b{'x' * 55}... holds U+001B"),
+    ],
+)
+def test_a_name_that_can_not_be_shown_is_refused_with_what_it_holds(text: str, shown: str) -> None:
+    """The name is shown escaped, and cut where it is long."""
+    with pytest.raises(BadRequestError) as caught:
+        require_printable(text, "--region: ")
+    assert str(caught.value) == (
+        f"--region: {shown}, which can't be shown\n"
+        "  why: it would look like another name, and a machine can't read what it boots with\n"
+        "  fix: write it without that character"
+    )
+
+
+def test_several_lines_pass_where_they_may_stand() -> None:
+    """As in a script; what a terminal obeys doesn't pass there either."""
+    assert require_printable("a\n\tb", lines=True) == "a\n\tb"
+    assert require_printable("plain") == "plain"
+    with pytest.raises(BadRequestError, match=r"U\+001B"):
+        require_printable("a\n\x1b[2J", lines=True)
+
+
+def test_a_line_end_within_a_line_becomes_a_blank() -> None:
+    """So that words don't run together."""
+    assert clean_line("a\nb\tc") == "a b c"
+
+
+def test_a_surrogate_is_shown_as_a_replacement_character() -> None:
+    """From the first of them to the last."""
+    assert clean("a\ud800b\udfffc") == "a\ufffdb\ufffdc"

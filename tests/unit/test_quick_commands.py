@@ -1,4 +1,4 @@
-"""Commands that only look must answer at once: nothing slow is loaded for them."""
+"""Commands that only look answer at once: they import nothing slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 SLOW = {"pydantic", "fabric", "paramiko", "jinja2", "boto3", "pydo", "torch", "tenacity"}
 SCRIPT = """

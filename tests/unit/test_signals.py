@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from orchestrator.cli.selftest import _Screen
-from orchestrator.cli.signals import EndedBySignalError, take_signals, waiting_signals
-from orchestrator.cli.watch import Watcher
+from orchestrator.cli.drawing.progress import Watcher
+from orchestrator.cli.tasks.selftest import _Screen
+from orchestrator.cli.terminal.signals import EndedBySignalError, take_signals, waiting_signals
 from orchestrator.core.actions import DestroyMachine
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.plan import Plan

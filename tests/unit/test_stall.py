@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.core.job import Expect
-from orchestrator.core.report import Command, MachineReport, RunState
-from orchestrator.core.stall import stalled_for
+from orchestrator.core.policy.stall import stalled_for
+from orchestrator.core.protocol.report import Command, MachineReport, RunState
 
 HOUR = 3600.0
 
@@ -18,7 +18,14 @@ def report(*, state: RunState = RunState.RUNNING, at_work: float, silent: float)
     command = Command(state=state, since=10 * HOUR - at_work)
     advanced = 10 * HOUR - silent
     return MachineReport(
-        machine="m", run="r", now=10 * HOUR, created=0, deadline=0, usd_per_hour="1", command=command, advanced=advanced
+        machine="m",
+        run="r",
+        now=10 * HOUR,
+        created=0,
+        deadline_at=0,
+        usd_per_hour="1",
+        command=command,
+        advanced=advanced,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is said of a machine that stays: that it will be gone by itself only where it will."""
+"""Status says that a machine ends by itself only where it does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.adapters.settings import read_settings
+from orchestrator.adapters.host.settings import read_settings
 from orchestrator.app.root import App
-from orchestrator.cli import plans
+from orchestrator.cli.drawing import plans
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState
-from orchestrator.engine.performing import Progress
+from orchestrator.engine.performing import RunProgress
 
 RUN = "digits-1"
 TOKENS = {"DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_abc", "AMD_DEVCLOUD_TOKEN": "dop_v1_abc"}
@@ -27,11 +27,11 @@ Say = Callable[[Console, App, LaunchSpec], None]
 
 
 def stands(console: Console, app: App, spec: LaunchSpec) -> None:
-    plans.standing(console, app, spec)
+    plans.print_remaining(console, app, spec)
 
 
 def concludes(console: Console, app: App, spec: LaunchSpec) -> None:
-    plans.conclusion(console, app, spec, Progress(), [])
+    plans.print_conclusion(console, app, spec, RunProgress(), [])
 
 
 def said(folder: Path, provider: str, environ: dict[str, str], say: Say) -> str:
@@ -61,8 +61,8 @@ def said(folder: Path, provider: str, environ: dict[str, str], say: Say) -> str:
 
 @pytest.mark.parametrize("say", [stands, concludes])
 @pytest.mark.parametrize("provider", ["do", "amd"])
-def test_a_droplet_without_a_token_is_not_said_to_go_by_itself(tmp_path: Path, provider: str, say: Say) -> None:
-    """It will power off and bill on: who reads that it is gone by itself closes the laptop."""
+def test_a_droplet_without_a_token_is_not_said_to_end_by_itself(tmp_path: Path, provider: str, say: Say) -> None:
+    """It powers off and bills on: a user who reads otherwise closes the laptop."""
     text = said(tmp_path, provider, TOKENS, say)
     assert "gone by itself" not in text
     assert "powers off and bills on" in text
@@ -70,6 +70,6 @@ def test_a_droplet_without_a_token_is_not_said_to_go_by_itself(tmp_path: Path, p
 
 @pytest.mark.parametrize("say", [stands, concludes])
 @pytest.mark.parametrize("provider", ["do", "amd", "aws"])
-def test_a_machine_that_ends_itself_is_said_to(tmp_path: Path, provider: str, say: Say) -> None:
-    """With a token that deletes it, or where powering off ends it."""
+def test_a_machine_that_ends_by_itself_is_said_to(tmp_path: Path, provider: str, say: Say) -> None:
+    """With a token that deletes it, or where powering off ends the bill."""
     assert re.search(r"gone by itself in (1h|59m)", said(tmp_path, provider, TOKENS | DELETING, say))

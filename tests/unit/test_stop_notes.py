@@ -43,6 +43,6 @@ def test_elsewhere_the_machine_goes_on_billing_too() -> None:
     assert "powering" not in note
 
 
-def test_a_machine_that_costs_nothing_is_no_news() -> None:
-    """One's own computer."""
+def test_stopping_on_the_users_own_computer_needs_no_note() -> None:
+    """It costs nothing."""
     assert stop_notes(machine("local", "0")) == ()

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 import orchestrator
-from orchestrator.cli.standing_line import progress_words
+from orchestrator.cli.drawing.status_line import progress_words
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.printable import clean
-from tests.laptop import Laptop
-from tests.terminals import forbidden, on_terminal
+from orchestrator.core.values.printable import clean
+from tests.support.laptop import Laptop
+from tests.support.terminals import forbidden, on_terminal
 
 ATTACK = "a\\x1b[2Jb\\x1b]0;title\\x07c\\x9b2J\\u202etxt\\u200b\\x1b["
 PROGRAM = """
 import logging, sys, threading, traceback, warnings
 
-from orchestrator.cli.standing_line import progress_words
+from orchestrator.cli.drawing.status_line import progress_words
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 from invoke.tasks import task
@@ -50,15 +50,17 @@ WAYS = {
     "an error of the system's": "open('/nowhere/' + ATTACK)",
     "invoke's Exit": "raise Exit(ATTACK)",
     "an exit with words": "raise SystemExit(ATTACK)",
-    "a table": "from orchestrator.cli.table import Table\n"
+    "a table": "from orchestrator.cli.terminal.table import Table\n"
     "    table = Table('a', ATTACK); table.add_row(ATTACK, 'x\\n! spoofed'); table.print()",
-    "a finding": "from orchestrator.cli import render; render.problem(ATTACK); render.said(ATTACK)",
-    "JSON": "from orchestrator.cli import render; render.print_json({ATTACK + '\\x7f': ATTACK})",
-    "a question": "from orchestrator.cli.ask import confirm; confirm(ATTACK, yes=False)",
-    "rich": "from orchestrator.cli.console import make_console; make_console(stderr=False).print(ATTACK, markup=False)",
-    "rich's colours": "from orchestrator.cli.plans import signed; from orchestrator.cli.console import make_console; "
+    "a finding": "from orchestrator.cli.drawing import render; render.problem(ATTACK); render.said(ATTACK)",
+    "JSON": "from orchestrator.cli.drawing import render; render.print_json({ATTACK + '\\x7f': ATTACK})",
+    "a question": "from orchestrator.cli.terminal.ask import confirm; confirm(ATTACK, yes=False)",
+    "rich": "from orchestrator.cli.terminal.console import make_console; "
+    "make_console(stderr=False).print(ATTACK, markup=False)",
+    "rich's colours": "from orchestrator.cli.drawing.plans import signed; "
+    "from orchestrator.cli.terminal.console import make_console; "
     "make_console(stderr=True).print(signed('+', ATTACK))",
-    "a progress bar": "from rich.progress import Progress; from orchestrator.cli.console import make_console\n"
+    "a progress bar": "from rich.progress import Progress; from orchestrator.cli.terminal.console import make_console\n"
     "    with Progress(console=make_console(stderr=False)) as bar: bar.add_task(ATTACK); print(ATTACK + chr(10)); "
     "logging.getLogger('x').warning(ATTACK); print(chr(27) + ']8;;https://evil.example' + chr(27) + '\\\\words')",
 }
@@ -132,9 +134,9 @@ def test_a_name_that_is_no_text_is_shown_as_far_as_possible(tmp_path: Path, enco
 PAST_THE_FILTER = {
     r"\bConsole\(": set[str](),
     r"\b__std(out|err)__\b": set(),
-    r"\bsys\.std(out|err)\.buffer\b": {"cli/logs.py"},
-    r"\braw_stream\(": {"cli/streams.py", "cli/console.py"},
-    r"\bdraw\(": {"cli/streams.py", "cli/sending.py", "cli/logs.py"},
+    r"\bsys\.std(out|err)\.buffer\b": {"cli/tasks/logs.py"},
+    r"\braw_stream\(": {"cli/terminal/streams.py", "cli/terminal/console.py"},
+    r"\bdraw\(": {"cli/terminal/streams.py", "cli/tasks/sending.py", "cli/tasks/logs.py"},
 }
 """Ways past the two streams, and the modules that may take them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.table import Table
+from orchestrator.cli.terminal.table import Table
 
 RUN = "nanogpt-shakespeare-char-level-1122-k3f9"
 TYPE = "gpu-mi300x8-1536gb-devcloud-contracted"
@@ -35,7 +35,7 @@ def make_offers() -> Table:
 
 
 def test_a_table_that_has_room_has_a_line_for_each_row() -> None:
-    """As in a pipe, where the width is nobody's business."""
+    """In a pipe too, where there is no width."""
     names, first, second = make_table().lines()
     assert first.endswith("so many vCPUs  ask for more at https://console.aws/quotas/L-1")
     assert names.index("what") == first.index("no quota") == second.index("there")
@@ -60,8 +60,8 @@ def test_names_are_whole_on_any_terminal_and_nothing_else_is_too_wide(columns: i
         assert [line for line in lines if len(line) > columns and not any(name in line for name in names)] == []
 
 
-def test_where_not_even_the_words_have_room_each_row_is_a_paragraph() -> None:
-    """With the columns' names beside the cells; what is empty takes no line."""
+def test_on_the_narrowest_terminals_each_row_is_a_paragraph() -> None:
+    """The columns' names stand beside the cells; an empty cell takes no line."""
     assert make_status().lines(60)[:4] == [
         RUN,
         "  state     running",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -11,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.render import print_json
-from orchestrator.core.cost import Rental, price_usd, spent_usd
+from orchestrator.cli.drawing.render import print_json
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.units import (
+from orchestrator.core.values.cost import Rental, price_usd, spent_usd
+from orchestrator.core.values.units import (
     format_bytes,
     format_duration,
     format_usd,
@@ -33,16 +34,16 @@ def test_a_duration_is_a_number_with_a_unit(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "90", "h", "-1h", "1w", "0s", "1h-5m", "nan", "1:30"])
-def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    """A bare number could be seconds or hours: nobody guesses."""
+def test_a_malformed_duration_is_refused_with_an_example(text: str) -> None:
+    """A bare number could be seconds or hours."""
     with pytest.raises(BadRequestError, match="duration") as caught:
         parse_duration(text)
     assert "30m" in caught.value.fix
 
 
 @given(st.integers(min_value=1, max_value=10**7))
-def test_what_is_printed_of_a_duration_parses_to_at_most_a_unit_less(seconds: int) -> None:
-    """Two units are printed: what is lost is smaller than the second of them."""
+def test_a_printed_duration_parses_back_to_at_most_one_unit_less(seconds: int) -> None:
+    """Two units are printed, and the rest is cut off."""
     printed = parse_duration(format_duration(timedelta(seconds=seconds)))
     assert timedelta(0) <= timedelta(seconds=seconds) - printed < timedelta(hours=1)
 
@@ -53,8 +54,8 @@ def test_half_a_cent_is_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("text", ["ten", "-1", "NaN", "Infinity", "", "1,5"])
-def test_money_that_is_no_amount_is_refused(text: str) -> None:
-    """Neither negative nor endless budgets exist."""
+def test_malformed_and_negative_amounts_are_refused(text: str) -> None:
+    """No budget is negative or infinite."""
     with pytest.raises(BadRequestError):
         parse_usd(text)
 
@@ -73,7 +74,7 @@ def test_a_size_is_a_number_with_a_unit(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "-1GB", "GB", "1GiB", "1PB", "1e3MB", "nan"])
-def test_a_size_that_could_mean_anything_is_refused(text: str) -> None:
+def test_a_malformed_size_is_refused(text: str) -> None:
     """A bare number could be bytes or gigabytes."""
     with pytest.raises(BadRequestError, match="size"):
         parse_bytes(text)
@@ -113,3 +114,75 @@ def test_money_in_json_has_every_digit_and_no_exponent(capsys: pytest.CaptureFix
     print_json({"spent_usd": nothing, "worst_usd": Decimal("1E+1"), "usd_per_hour": Decimal("1.990")})
     said = json.loads(capsys.readouterr().out)
     assert said == {"spent_usd": "0", "worst_usd": "10", "usd_per_hour": "1.99"}
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "error"),
+    [
+        (
+            parse_duration,
+            "90",
+            "'90' is not a duration\n"
+            "  why: a duration is a number with a unit: s, m, h or d\n"
+            "  fix: write for example 90s, 30m, 1h30m or 2d",
+        ),
+        (parse_duration, "0s", "the duration '0s' is not positive\n  fix: write for example 30m or 2h"),
+        (
+            parse_usd,
+            "ten",
+            "'ten' is not an amount of dollars\n  fix: write for example 10, $10 or 0.50 (US dollars)",
+        ),
+        (
+            parse_bytes,
+            "9" * 41,
+            f"'{'9' * 40}' is not a size\n"
+            "  why: a size is a number with a unit: kB, MB, GB or TB\n"
+            "  fix: write for example 500MB or 2GB, or 0",
+        ),
+    ],
+)
+def test_a_refusal_shows_what_was_written_and_what_to_write(
+    parse: Callable[[str], object], text: str, error: str
+) -> None:
+    """People read it in a terminal: the whole of it."""
+    with pytest.raises(BadRequestError) as caught:
+        parse(text)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [("0", "$0.00"), ("0.004", "<$0.01"), ("0.005", "$0.01"), ("0.5", "$0.50"), ("1234.5", "$1,234.50")],
+)
+def test_money_is_printed_in_whole_cents(amount: str, text: str) -> None:
+    """Half a cent counts up, and less than that isn't nothing."""
+    assert format_usd(parse_usd(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (99, "99 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (99_900, "99.9 kB"),
+        (100_000, "100 kB"),
+        (100_400, "100 kB"),
+        (2_000_000, "2.0 MB"),
+        (3_000_000_000, "3.0 GB"),
+        (4_000_000_000_000, "4.0 TB"),
+        (5_000_000_000_000_000, "5000.0 TB"),
+    ],
+)
+def test_sizes_have_decimal_units_and_three_digits(count: int, text: str) -> None:
+    """As networks and disks are sold."""
+    assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (-5, "0s"), (0.6, "1s"), (3661, "1h 1m"), (90_061, "1d 1h"), (60, "1m")]
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    """The two largest that say something; what is over already is nothing."""
+    assert format_duration(timedelta(seconds=seconds)) == text

@@ -1,4 +1,4 @@
-"""What writes on the laptop goes through `adapters/files.py`, which follows no link."""
+"""What writes on the laptop goes through `adapters/host/files.py`, which follows no link."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
 
 # What is left, by file and call, with its reason.
 EXCEPTIONS = {
-    ("adapters/files.py", "mkdir"): "the helper itself",
-    ("adapters/files.py", "open"): "by a descriptor",
-    ("adapters/files.py", "os.open"): "the helper itself",
-    ("adapters/code/git.py", "mkdir"): "in a folder that was just made, with a name that nobody could know",
-    ("adapters/code/git.py", "symlink_to"): "as above",
-    ("adapters/remote/keys.py", "hardlink_to"): "fails where anything is",
-    ("adapters/private.py", "mkdir"): "looked at afterwards, and refused unless it is a folder of the user's own",
-    ("adapters/private.py", "os.open"): "O_EXCL, which follows no link",
-    ("adapters/providers/local/claim.py", "mkdir"): "in the private state folder; a machine's folder",
+    ("adapters/host/files.py", "mkdir"): "the helper itself",
+    ("adapters/host/files.py", "open"): "by a descriptor",
+    ("adapters/host/files.py", "os.open"): "the helper itself",
+    ("adapters/sync/worktree/git.py", "mkdir"): "in a folder that was just made, with a name that nobody could know",
+    ("adapters/sync/worktree/git.py", "symlink_to"): "as above",
+    ("adapters/ssh/keys.py", "hardlink_to"): "fails where anything is",
+    ("adapters/host/private.py", "mkdir"): "looked at afterwards, and refused unless it is a folder of the user's own",
+    ("adapters/host/private.py", "os.open"): "O_EXCL, which follows no link",
     ("adapters/providers/local/ending.py", "rename"): "in the private state folder; what is moved is no link",
     ("adapters/providers/local/sshd.py", "mkdir"): "/run/sshd, root's own",
-    ("adapters/arrivals.py", "mkdir"): "below the results, each folder on the way is looked at",
-    ("adapters/arrivals.py", "symlink_to"): "makes a link that stays inside, in the place of what was removed",
-    ("adapters/objects/fetching.py", "mkdir"): "below the results, a link in its place is removed",
-    ("adapters/objects/fetching.py", "os.open"): "O_NOFOLLOW, in a folder that is looked at before",
-    ("app/selftest.py", "copytree"): "in a folder that was just made, with a name that nobody could know",
+    ("adapters/incoming/arrivals.py", "mkdir"): "below the results, each folder on the way is looked at",
+    ("adapters/incoming/arrivals.py", "symlink_to"): "makes a link that stays inside, in the place of what was removed",
+    ("adapters/store/fetching.py", "mkdir"): "below the results, a link in its place is removed",
+    ("adapters/store/fetching.py", "os.open"): "O_NOFOLLOW, in a folder that is looked at before",
+    ("app/selftest/life.py", "copytree"): "in a folder that was just made, with a name that nobody could know",
     ("cli/program.py", "os.open"): "/dev/null",
-    ("cli/signals.py", "os.open"): "/dev/null",
+    ("cli/terminal/signals.py", "os.open"): "/dev/null",
 }
 
 

@@ -1,16 +1,16 @@
-"""Checkpoints: a state is copied aside, written by a thread, verified when it is read; no code runs from a file.
+"""Checkpoints: staged in memory, written by a thread, verified when read; no code runs from a file.
 
-saver       what the loop calls: stage, hand to the writer, report its errors
+saver       what the loop calls: stages a state, hands it to the writer thread, reports its errors
 staging     the host memory that a state is copied to
 store       one run's folder: names, pruning, the best by a metric
-shards      a checkpoint in parts, one from each process, and its index
-peers       how the processes that write one together tell one another
-loading     the newest that is sound, and the best: from one file, or from any number of shards
+shards      a sharded checkpoint: one file per process, and an index
+peers       messages between the processes that write a sharded checkpoint
+loading     loads the newest intact checkpoint, or the best: from one file, or from any number of shards
 document    a state as one safetensors file: tensors, the rest as JSON, checksums
-header      what such a file says about itself
-tree        a state with its tensors taken out, and put back
-intervals   how often: Young's and Daly's formulas
-pickled     files of torch.save, read without running what is in them
-weights     a state dict under whatever wrappers it was saved
+header      the header of such a file
+tree        splits a state into JSON and tensors, and joins them again
+trainer/run/checkpoint_interval  how often: Young's and Daly's formulas
+pickled     reads files of torch.save without running code in them
+weights     matches a state dict to a model, whatever wrappers it was saved under
 remap       `python -m trainer remap`
 """

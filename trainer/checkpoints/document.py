@@ -1,15 +1,15 @@
-"""A state as one safetensors file: its tensors, the rest of it as JSON in the header, and checksums of both.
+"""Writes and reads a state as one safetensors file: tensors, the rest as JSON in the header, checksums of both.
 
     8 bytes    the header's length
-    header     JSON: {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}, spaces up to a page's end
-    data       the tensors, largest elements first, so that each lies at a multiple of its element's size
+    header     JSON: {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}, padded to a whole page
+    data       the tensors, largest element size first, so that each is aligned to its element size
 
-What is only some rows of a tensor says which ones: such a file is a shard, see `shards`. Any reader of safetensors
-reads it (https://huggingface.co/docs/safetensors, "Format", 2026-11), the model's weights under their own names; files
-of other writers are read as well. Nothing in it can be code.
+A file that has only some rows of a tensor is a shard, and says which rows they are; see `shards`. Any reader of
+safetensors can read it (https://huggingface.co/docs/safetensors, "Format", 2026-11), and finds the model's weights
+under their own names. Files of other writers can be read as well. The format can't contain code.
 
-Why not torch.save with weights_only=True: its reader doesn't compare the checksums that it writes, and with them
-compared is no faster (benchmarks/results/checkpoint.txt).
+Why not torch.save with weights_only=True: torch.load doesn't verify the checksums that torch.save writes, and is no
+faster when they are verified (benchmarks/results/checkpoint.txt).
 """
 
 import zlib
@@ -19,19 +19,19 @@ from typing import Any, BinaryIO
 
 import torch
 
-from trainer.checkpoints.header import Entry, Header, render_header, take_header, understand
+from trainer.checkpoints.header import Header, TensorEntry, parse_untrusted, read_stream_header, render_header
 from trainer.checkpoints.tree import Flat, unflatten
 
 
 def write_document(stream: BinaryIO, flat: Flat) -> None:
-    """Write a state whose tensors lie contiguously in main memory.
+    """Write a state whose tensors are contiguous and in main memory.
 
     Raises:
-        OSError: what the disk says.
-        TypeError: a tensor is of a kind that safetensors doesn't have; the message names it.
+        OSError: the disk refuses.
+        TypeError: safetensors doesn't have a tensor's dtype; the message names it.
     """
     tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
-    pieces = join_neighbours([tensor for _, tensor in tensors])
+    pieces = merge_adjacent([tensor for _, tensor in tensors])
     stream.write(render_header(flat, tensors, pieces))
     for piece in pieces:
         stream.write(piece)
@@ -42,23 +42,25 @@ def read_document(path: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is cut short, altered, not one of ours, or one of several shards.
+        ValueError: it is truncated, corrupt, not a kedge checkpoint, or one of several shards.
     """
     flat = read_flat(path)
     _refuse_shard(flat.rows)
-    return understand(lambda: unflatten(flat.plain, flat.tensors))
+    return parse_untrusted(lambda: unflatten(flat.plain, flat.tensors))
 
 
 def read_flat(path: Path) -> Flat:
-    """Read a file onto the CPU as it was written, checksums verified.
+    """Read a file onto the CPU without joining the state, checksums verified.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is cut short, altered, or not one of ours.
+        ValueError: it is truncated, corrupt, or not a kedge checkpoint.
     """
     with path.open("rb", buffering=0) as stream:
-        header = take_header(stream)
-        return Flat(plain=header.plain, rows=header.rows, tensors=understand(lambda: _read_tensors(stream, header)))
+        header = read_stream_header(stream)
+        return Flat(
+            plain=header.plain, rows=header.rows, tensors=parse_untrusted(lambda: _read_tensors(stream, header))
+        )
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -66,12 +68,12 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it isn't what the format says, or is one of several shards.
+        ValueError: it isn't a valid safetensors file, or is one of several shards.
     """
     with path.open("rb", buffering=0) as stream:
-        header = take_header(stream)
+        header = read_stream_header(stream)
         _refuse_shard(header.metadata.get("kedge.rows"))
-        return understand(lambda: _read_tensors(stream, header))
+        return parse_untrusted(lambda: _read_tensors(stream, header))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
@@ -79,8 +81,8 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy().data)
 
 
-def join_neighbours(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
-    """View the bytes of contiguous tensors in main memory, in order; what lies one after another as one piece."""
+def merge_adjacent(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
+    """View the bytes of contiguous tensors in main memory, in order; adjacent tensors become one piece."""
     spans: list[tuple[torch.UntypedStorage, int, int]] = []
     for tensor in tensors:
         storage = tensor.untyped_storage()
@@ -104,8 +106,8 @@ def _read_tensors(stream: BinaryIO, header: Header) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _read_tensor(stream: BinaryIO, entry: Entry) -> torch.Tensor:
-    # Each has memory of its own: a view of one block would keep all of it alive.
+def _read_tensor(stream: BinaryIO, entry: TensorEntry) -> torch.Tensor:
+    # Each tensor has its own memory: a view of one block would keep the whole block alive.
     tensor = torch.empty(entry.shape, dtype=entry.dtype)
     content = as_bytes(tensor)
     done = 0
@@ -119,4 +121,4 @@ def _read_tensor(stream: BinaryIO, entry: Entry) -> torch.Tensor:
 
 def _refuse_shard(rows: object) -> None:
     if rows:
-        raise ValueError("a shard, which is nothing without the others: give the folder that it is in")
+        raise ValueError("one of several shards: give the folder that it is in")

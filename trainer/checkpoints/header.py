@@ -1,9 +1,9 @@
-"""The header of a safetensors file: what the tensors are and where, and in ours the state that they belong to.
+"""The header of a safetensors file: lists the tensors and where they are; in kedge's files also the rest of the state.
 
     {"__metadata__": {...}, name: {"dtype", "shape", "data_offsets"}, ...}
 
-In the metadata of ours: `kedge.format`, `kedge.state` (the state without its tensors), `kedge.rows` (which rows the
-slices are), `kedge.data` and `kedge.header` (CRC-32 of the data, and of the header but for this one).
+kedge's files have in the metadata: `kedge.format`, `kedge.state` (the state without its tensors), `kedge.rows` (the
+rows of each slice), `kedge.data` and `kedge.header` (CRC-32 of the data, and of the header without this field).
 """
 
 import functools
@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import torch
 
+from trainer.base.memory import is_out_of_memory
 from trainer.checkpoints.tree import Flat
-from trainer.memory import is_out_of_memory
 
 T = TypeVar("T")
 FORMAT = "2"
@@ -43,18 +43,18 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-# Whose bytes a file can count.
+# The largest number of elements whose bytes a file can count.
 _MOST_ELEMENTS = 2**62
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
-# So that the data can be written past the page cache from where it is; a multiple of every element's size.
+# The data starts at a whole page, so that it can be written with O_DIRECT and without a copy.
 _PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One tensor's place: `begin` and `end` are bytes from the start of the data."""
+class TensorEntry:
+    """Where one tensor is: `begin` and `end` are bytes from the start of the data."""
 
     name: str
     dtype: torch.dtype
@@ -65,10 +65,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a file says about itself; `data_crc32` is None in files of other writers."""
+    """A parsed header; `data_crc32` is None in files of other writers."""
 
     metadata: Mapping[str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
     data_crc32: int | None
 
     @property
@@ -76,58 +76,58 @@ class Header:
         """The state without its tensors.
 
         Raises:
-            ValueError: the file isn't one of ours.
+            ValueError: the file isn't a kedge checkpoint.
         """
         if self.metadata.get("kedge.format") != FORMAT:
             raise ValueError(f"not a checkpoint of format {FORMAT}")
-        return understand(lambda: json.loads(self.metadata["kedge.state"]))
+        return parse_untrusted(lambda: json.loads(self.metadata["kedge.state"]))
 
     @property
     def rows(self) -> dict[str, tuple[int, int]]:
-        """Which rows the slices among the tensors are.
+        """The rows of each tensor that is a slice.
 
         Raises:
-            ValueError: it says what its tensors can't be.
+            ValueError: the rows don't match the tensors' shapes.
         """
-        return understand(self._read_rows)
+        return parse_untrusted(self._read_rows)
 
     @property
     def checksum(self) -> int:
-        """The header's CRC-32, which covers that of the data.
+        """The header's CRC-32, which covers the data's CRC-32.
 
         Raises:
-            ValueError: the file isn't one of ours.
+            ValueError: the file isn't a kedge checkpoint.
         """
         if "kedge.header" not in self.metadata:
             raise ValueError(f"not a checkpoint of format {FORMAT}")
-        return understand(lambda: int(self.metadata["kedge.header"]))
+        return parse_untrusted(lambda: int(self.metadata["kedge.header"]))
 
     def _read_rows(self) -> dict[str, tuple[int, int]]:
-        told = json.loads(self.metadata.get("kedge.rows", "{}"))
-        rows = {name: (int(begin), int(total)) for name, (begin, total) in told.items()}
+        stored = json.loads(self.metadata.get("kedge.rows", "{}"))
+        rows = {name: (int(begin), int(total)) for name, (begin, total) in stored.items()}
         shapes = {entry.name: entry.shape for entry in self.entries}
         for name, (begin, total) in rows.items():
             if not shapes[name] or not 0 <= begin <= begin + shapes[name][0] <= total:
-                raise ValueError(f"{name} has rows that there cannot be")
+                raise ValueError(f"{name} has rows that don't match its shape")
         return rows
 
 
 def read_header(path: Path) -> Header:
-    """Read and verify a file's header only.
+    """Read and verify only a file's header.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is cut short, altered, or no safetensors file.
+        ValueError: it is truncated, corrupt, or not a safetensors file.
     """
     with path.open("rb", buffering=0) as stream:
-        return take_header(stream)
+        return read_stream_header(stream)
 
 
 def render_header(flat: Flat, tensors: Sequence[tuple[str, torch.Tensor]], pieces: Sequence[memoryview]) -> bytes:
-    """Write the header of a file whose data are these pieces, which are these tensors one after another.
+    """Render the header of a file whose data are these pieces, which hold these tensors one after another.
 
     Raises:
-        TypeError: a tensor is of a kind that safetensors doesn't have; the message names it.
+        TypeError: safetensors doesn't have a tensor's dtype; the message names it.
     """
     content: dict[str, Any] = {}
     begin = 0
@@ -156,25 +156,25 @@ def _kind(name: str, tensor: torch.Tensor) -> str:
 
 
 def _header_checksum(content: Mapping[str, Any]) -> int:
-    """Sum up a header but for this sum itself."""
+    """Compute a header's CRC-32 without the field that holds it."""
     metadata = {name: value for name, value in content[_METADATA].items() if name != "kedge.header"}
     return zlib.crc32(json.dumps({**content, _METADATA: metadata}, separators=(",", ":")).encode())
 
 
-def take_header(stream: BinaryIO) -> Header:
-    """Read and verify the header of an open file; the data comes next.
+def read_stream_header(stream: BinaryIO) -> Header:
+    """Read and verify the header of an open file, up to the start of the data.
 
     Raises:
-        ValueError: it is cut short, altered, or no safetensors file.
+        ValueError: it is truncated, corrupt, or not a safetensors file.
     """
     bytes_in_all = stream.seek(0, 2)
     stream.seek(0)
     start = stream.read(_LENGTH.size)
     length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
     if not 0 < length <= min(MAX_HEADER_BYTES, bytes_in_all - _LENGTH.size):
-        raise ValueError("cut short, or no safetensors file")
+        raise ValueError("truncated, or not a safetensors file")
     text = stream.read(length)
-    header = understand(lambda: _parse_header(json.loads(text)))
+    header = parse_untrusted(lambda: _parse_header(json.loads(text)))
     _check_tiling(header.entries, bytes_in_all - _LENGTH.size - length)
     return header
 
@@ -189,32 +189,32 @@ def _parse_header(content: dict[str, Any]) -> Header:
     return Header(metadata=metadata, entries=tuple(entries), data_crc32=crc32)
 
 
-def _parse_entry(name: str, item: dict[str, Any]) -> Entry:
+def _parse_entry(name: str, item: dict[str, Any]) -> TensorEntry:
     begin, end = item["data_offsets"]
     if item["dtype"] not in DTYPES:
-        raise ValueError(f"{name} is of the unknown kind {item['dtype']}")
+        raise ValueError(f"{name} has the unknown dtype {item['dtype']}")
     if any(type(extent) is not int or not 0 <= extent <= _MOST_ELEMENTS for extent in (begin, end, *item["shape"])):
-        raise ValueError(f"{name} has a shape that no tensor has")
-    entry = Entry(name=name, dtype=DTYPES[item["dtype"]], shape=tuple(item["shape"]), begin=begin, end=end)
+        raise ValueError(f"{name} has an impossible shape")
+    entry = TensorEntry(name=name, dtype=DTYPES[item["dtype"]], shape=tuple(item["shape"]), begin=begin, end=end)
     elements = 1
     for extent in entry.shape:
         elements *= extent
     if end - begin != elements * entry.dtype.itemsize:
-        raise ValueError(f"{name} has a place that its shape doesn't fill")
+        raise ValueError(f"{name} has offsets that don't match its shape")
     return entry
 
 
-def _check_tiling(entries: tuple[Entry, ...], data_bytes: int) -> None:
+def _check_tiling(entries: tuple[TensorEntry, ...], data_bytes: int) -> None:
     edges = [0, *(edge for entry in entries for edge in (entry.begin, entry.end)), data_bytes]
     if any(one != other for one, other in list(pairwise(edges))[::2]):
-        raise ValueError("cut short, or its tensors leave gaps")
+        raise ValueError("truncated, or its tensors leave gaps")
 
 
-def understand(read: Callable[[], T]) -> T:
-    """Say of a file that isn't what it says that it is damaged; a computer without memory says nothing about it."""
+def parse_untrusted(read: Callable[[], T]) -> T:
+    """Turn any error in parsing a file into ValueError, because the file is damaged; out-of-memory errors pass."""
     try:
         return read()
     except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as err:
         if is_out_of_memory(err):
             raise
-        raise ValueError(f"its header makes no sense: {type(err).__name__} {err}") from err
+        raise ValueError(f"its header is invalid: {type(err).__name__} {err}") from err

@@ -1,7 +1,7 @@
-"""Finding and reading checkpoints: from one file, or from the shards of any number of processes.
+"""Finds and loads checkpoints: from one file, or from the shards of any number of processes (resharding).
 
-All processes read together. Of shards each needs its own rows only, reads them from its own disk where they are there,
-and is sent the rest: machines needn't share a disk, and a process may have another number than before.
+Loading is collective. A process needs only its own rows of a sharded checkpoint: it reads the shards that are on its
+own disk, and receives the others from its peers. So machines need no shared disk, and ranks may have changed.
 """
 
 from collections.abc import Callable
@@ -12,39 +12,41 @@ from pathlib import Path
 
 import torch
 
+from trainer.base.errors import DamagedCheckpointError, IncompleteCheckpointError, first_line
 from trainer.checkpoints.document import read_flat
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.shards import Shard, chunk_rows, read_index
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint, sort_rated
 from trainer.checkpoints.tree import Flat, Slice, State, unflatten
-from trainer.distributed import World
-from trainer.errors import DamagedCheckpointError, IncompleteCheckpointError, first_line
+from trainer.group.distributed import ProcessGroup
 
 Say = Callable[[str], None]
-Want = Callable[[int], range]
-"""Tells which rows a process wants of a tensor that has so many."""
+RowSelector = Callable[[int], range]
+"""Selects the rows that a process wants, given a tensor's number of rows."""
 _NOTHING = Flat(plain=None, tensors={})
 
 
 def all_rows(total: int) -> range:
-    """Want the whole of every tensor."""
+    """Select all rows of every tensor."""
     return range(total)
 
 
-def load_newest(store: CheckpointStore, world: World, say: Say, *, want: Want = all_rows) -> State | None:
-    """Load the newest checkpoint that is sound; newer ones are set aside as NAME.damaged, and said. Collective.
+def load_newest(
+    store: CheckpointStore, group: ProcessGroup, say: Say, *, select: RowSelector = all_rows
+) -> State | None:
+    """Load the newest intact checkpoint; rename newer damaged ones to NAME.damaged, and report them. Collective.
 
-    Tensors that lie in shards come as `Slice`, unless all of their rows are wanted.
+    Sharded tensors come as `Slice`, unless all of their rows are selected.
 
     Raises:
-        IncompleteCheckpointError: there is none whose shards are all on these machines, but one that has others
+        IncompleteCheckpointError: no checkpoint has all of its shards on these machines, but one has shards
             elsewhere; nothing was renamed.
     """
     failures: dict[str, DamagedCheckpointError] = {}
     state = None
-    for name in _list_names(store, world):
+    for name in _list_names(store, group):
         try:
-            state = load(store.folder / name, world, want=want)
+            state = load(store.folder / name, group, select=select)
             break
         except DamagedCheckpointError as err:
             failures[name] = err
@@ -59,40 +61,40 @@ def load_newest(store: CheckpointStore, world: World, say: Say, *, want: Want = 
     return state
 
 
-def load_best(store: CheckpointStore, world: World, say: Say, *, want: Want = all_rows) -> State | None:
-    """Load the best weights that are sound; None where there are none, and said why. Collective."""
-    rated = dict(chain.from_iterable(world.gather(list(store.rate_best().items()))))
+def load_best(store: CheckpointStore, group: ProcessGroup, say: Say, *, select: RowSelector = all_rows) -> State | None:
+    """Load the best intact weights; report damaged ones; None if there are no others. Collective."""
+    rated = dict(chain.from_iterable(group.all_gather(list(store.rate_best().items()))))
     for name in sort_rated(rated):
         try:
-            return load(store.folder / name, world, want=want)
+            return load(store.folder / name, group, select=select)
         except DamagedCheckpointError as err:
             say(f"{err.what} ({err.why})")
-    for name in sorted(set(chain.from_iterable(world.gather(store.list_unusable_best())))):
-        say(f"{name} is not used: its header is damaged, or it is of another configuration")
+    for name in sorted(set(chain.from_iterable(group.all_gather(store.list_unusable_best())))):
+        say(f"{name} is not used: its header is damaged, or it belongs to another configuration")
     return None
 
 
-def load(path: Path, world: World, *, want: Want = all_rows) -> State:
+def load(path: Path, group: ProcessGroup, *, select: RowSelector = all_rows) -> State:
     """Load one checkpoint onto the CPU, checksums verified, no code executed. Collective.
 
     Raises:
-        DamagedCheckpointError: missing, cut short, altered, or not one of ours; on all processes alike.
+        DamagedCheckpointError: missing, truncated, corrupt, or not a kedge checkpoint; raised on every process.
         IncompleteCheckpointError: some of its shards are on no process's disk.
     """
-    seen = world.gather(_look(path))
+    seen = group.all_gather(_look(path))
     holders = [rank for rank, kind in enumerate(seen) if kind is not None]
     if not holders:
-        raise _damaged(path, "it is gone")
+        raise _damaged(path, "it no longer exists")
     if _FOLDER in seen:
-        return _join_shards(path, world, want)
+        return _load_resharded(path, group, select)
     if all(kind == seen[0] for kind in seen):
-        return world.each(lambda: load_checkpoint(path))  # one shared disk: nobody is sent a copy
-    return world.from_rank(holders[0], lambda: load_checkpoint(path))
+        return group.call_on_every_rank(lambda: load_checkpoint(path))  # a shared disk: nothing has to be sent
+    return group.broadcast_from(holders[0], lambda: load_checkpoint(path))
 
 
-def _list_names(store: CheckpointStore, world: World) -> list[str]:
+def _list_names(store: CheckpointStore, group: ProcessGroup) -> list[str]:
     """List the step checkpoints that any process sees, newest first."""
-    names = set(chain.from_iterable(world.gather([path.name for path in store.list_steps()])))
+    names = set(chain.from_iterable(group.all_gather([path.name for path in store.list_steps()])))
     return sorted(names, key=lambda name: (int(Path(name).stem.removeprefix("step-")), name), reverse=True)
 
 
@@ -100,7 +102,7 @@ _FOLDER = (-1, -1)
 
 
 def _look(path: Path) -> tuple[int, int] | None:
-    """Tell what a process sees there: a folder, a file with its size and its header's checksum, or nothing."""
+    """Return what a process sees at a path: a file's size and header checksum, a marker for a folder, or None."""
     if path.is_dir():
         return _FOLDER
     try:
@@ -113,27 +115,27 @@ def _look(path: Path) -> tuple[int, int] | None:
         return size, -1
 
 
-def _join_shards(path: Path, world: World, want: Want) -> State:
-    holdings = _Holdings(path, world)
-    first = holdings.fetch(0)
-    joined = world.each(lambda: _start_joining(path, first, holdings.count, want))
-    for number in range(holdings.count):
-        flat = holdings.fetch(number, is_wanted=joined.wants(number)) if number else first
-        world.each(partial(joined.add, number, flat))
-    return world.each(joined.state)
+def _load_resharded(path: Path, group: ProcessGroup, select: RowSelector) -> State:
+    holders = _ShardHolders(path, group)
+    first = holders.fetch(0)
+    resharded = group.call_on_every_rank(lambda: _start_resharding(path, first, holders.count, select))
+    for number in range(holders.count):
+        flat = holders.fetch(number, is_wanted=resharded.needs(number)) if number else first
+        group.call_on_every_rank(partial(resharded.add, number, flat))
+    return group.call_on_every_rank(resharded.state)
 
 
-class _Holdings:
-    """The shards of one checkpoint, and who has them."""
+class _ShardHolders:
+    """The shards of one checkpoint, and which processes have them on disk."""
 
-    def __init__(self, path: Path, world: World) -> None:
+    def __init__(self, path: Path, group: ProcessGroup) -> None:
         self._path = path
-        self._world = world
-        indices = list(dict.fromkeys(shards for shards in world.gather(_read_shards(path)) if shards))
+        self._group = group
+        indices = list(dict.fromkeys(shards for shards in group.all_gather(_read_shards(path)) if shards))
         if not indices:
-            raise _damaged(path, "its index makes no sense")
-        # Disks may differ where the last save was cut short: one has the old index still.
-        held = [world.gather([shard.is_in(path) for shard in shards]) for shards in indices]
+            raise _damaged(path, "its index is invalid")
+        # Disks may differ if the last save was interrupted: one may still have the old index.
+        held = [group.all_gather([shard.is_in(path) for shard in shards]) for shards in indices]
         whole = [all(map(any, zip(*each, strict=True))) for each in held]
         chosen = whole.index(True) if True in whole else 0
         self._shards, self._held = indices[chosen], held[chosen]
@@ -142,14 +144,14 @@ class _Holdings:
             self._refuse()
 
     def fetch(self, number: int, *, is_wanted: bool = True) -> Flat:
-        """Get one shard, from here or from another process; an empty one where it isn't wanted. Collective."""
-        rank = self._world.rank
+        """Get one shard from this disk or from a peer; an empty one if it isn't wanted. Collective."""
+        rank = self._group.rank
         owner = next(other for other, held in enumerate(self._held) if held[number])
         is_here = self._held[rank][number]
-        is_sent = any(self._world.gather(is_wanted and not is_here))
+        is_sent = any(self._group.all_gather(is_wanted and not is_here))
         reads = is_here and (is_wanted or (is_sent and rank == owner))
-        flat = self._world.each(lambda: self._read(number) if reads else _NOTHING)
-        sent = self._world.from_rank(owner, lambda: flat) if is_sent else _NOTHING
+        flat = self._group.call_on_every_rank(lambda: self._read(number) if reads else _NOTHING)
+        sent = self._group.broadcast_from(owner, lambda: flat) if is_sent else _NOTHING
         if not is_wanted:
             return _NOTHING
         return flat if is_here else sent
@@ -161,22 +163,22 @@ class _Holdings:
             raise _damaged(self._path, f"shard {number} of {self.count}: {first_line(err)}") from err
 
     def _refuse(self) -> None:
-        """Say which shard no process has, or that all of them have is damaged."""
-        seen = self._world.gather([(self._path / shard.file).exists() for shard in self._shards])
+        """Raise for the shard that no process has, or of which every copy is damaged."""
+        seen = self._group.all_gather([(self._path / shard.file).exists() for shard in self._shards])
         for number, found in enumerate(map(any, zip(*seen, strict=True))):
             if not found:
                 raise IncompleteCheckpointError(
-                    f"{self._path.name} is not whole",
+                    f"{self._path.name} is incomplete",
                     why=f"shard {number} of {self.count} is on none of these machines",
-                    fix=f"bring {self._path.name}/{self._shards[number].file} into the checkpoint folder, or start "
-                    "anew with another --output-dir and --checkpoint-dir",
+                    fix=f"copy {self._path.name}/{self._shards[number].file} into the checkpoint folder, or start "
+                    "from the beginning with another --output-dir and --checkpoint-dir",
                 )
         raise _damaged(self._path, "one of its shards is damaged")
 
 
 @dataclass(slots=True, kw_only=True)
-class _Joined:
-    """The rows that this process wants, as far as they have been found."""
+class _ReshardedState:
+    """The rows that this process wants, filled in shard by shard."""
 
     path: Path
     first: Flat
@@ -184,38 +186,38 @@ class _Joined:
     wanted: dict[str, range]
     tensors: dict[str, torch.Tensor]
 
-    def wants(self, number: int) -> bool:
-        """Tell whether a shard has rows for this process."""
+    def needs(self, number: int) -> bool:
+        """Whether a shard has rows for this process."""
         return any(_overlap(self._held(name, number), wanted) for name, wanted in self.wanted.items())
 
     def add(self, number: int, flat: Flat) -> None:
-        """Take the rows that are wanted from a shard.
+        """Copy the wanted rows out of a shard.
 
         Raises:
-            DamagedCheckpointError: it isn't what it has to be beside the first one.
+            DamagedCheckpointError: the shard doesn't match the first one.
         """
         for name, wanted in self.wanted.items():
-            held, room = self._held(name, number), self.tensors[name]
+            held, buffer = self._held(name, number), self.tensors[name]
             both = _overlap(held, wanted)
             if not both:
                 continue
             piece, rows = flat.tensors.get(name), flat.rows.get(name)
-            if piece is None or rows != (held.start, self.first.rows[name][1]) or not _fits(piece, len(held), room):
+            if piece is None or rows != (held.start, self.first.rows[name][1]) or not _fits(piece, len(held), buffer):
                 raise _damaged(self.path, f"shard {number} of {self.shards} lacks its rows of {name}")
             found = piece[both.start - held.start : both.stop - held.start]
-            room[both.start - wanted.start : both.stop - wanted.start] = found
+            buffer[both.start - wanted.start : both.stop - wanted.start] = found
 
     def state(self) -> State:
-        """Put the state together, once all shards that are wanted were added.
+        """Join the state after all wanted shards were added.
 
         Raises:
-            DamagedCheckpointError: it is none.
+            DamagedCheckpointError: the result isn't a valid state.
         """
         slices = {name: self._slice(name) for name in self.first.rows}
         try:
             state = unflatten(self.first.plain, {**self.first.tensors, **slices})
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as err:
-            raise _damaged(self.path, f"its state makes no sense: {type(err).__name__} {err}") from err
+            raise _damaged(self.path, f"its state is invalid: {type(err).__name__} {err}") from err
         if not isinstance(state, dict):
             raise _damaged(self.path, "it holds no state")
         return state
@@ -228,23 +230,23 @@ class _Joined:
         return tensor if len(wanted) == total else Slice(tensor=tensor, begin=wanted.start, total=total)
 
 
-def _start_joining(path: Path, first: Flat, shards: int, want: Want) -> _Joined:
-    """Make room for the rows that this process wants, once the first shard is seen to tell the truth about them."""
+def _start_resharding(path: Path, first: Flat, shards: int, select: RowSelector) -> _ReshardedState:
+    """Allocate buffers for the rows that this process wants, after checking the first shard's row counts."""
     for name, (begin, total) in first.rows.items():
         held = chunk_rows(total, 0, shards)
         if begin != 0 or held.stop != first.tensors[name].shape[0]:
             raise _damaged(path, f"shard 0 of {shards} lacks its rows of {name}")
-    wanted = {name: want(total) for name, (_, total) in first.rows.items()}
-    rooms = {name: _make_room(first.tensors[name], len(wanted[name])) for name in first.rows}
-    return _Joined(path=path, first=first, shards=shards, wanted=wanted, tensors=rooms)
+    wanted = {name: select(total) for name, (_, total) in first.rows.items()}
+    buffers = {name: _allocate(first.tensors[name], len(wanted[name])) for name in first.rows}
+    return _ReshardedState(path=path, first=first, shards=shards, wanted=wanted, tensors=buffers)
 
 
-def _make_room(like: torch.Tensor, rows: int) -> torch.Tensor:
+def _allocate(like: torch.Tensor, rows: int) -> torch.Tensor:
     return torch.empty((rows, *like.shape[1:]), dtype=like.dtype)
 
 
-def _fits(piece: torch.Tensor, rows: int, room: torch.Tensor) -> bool:
-    return piece.shape == (rows, *room.shape[1:]) and piece.dtype == room.dtype
+def _fits(piece: torch.Tensor, rows: int, buffer: torch.Tensor) -> bool:
+    return piece.shape == (rows, *buffer.shape[1:]) and piece.dtype == buffer.dtype
 
 
 def _overlap(one: range, other: range) -> range:

@@ -1,6 +1,6 @@
-"""The processes that write one checkpoint together, seen from one of their writers' threads.
+"""Messages between the writer threads of the processes that save one sharded checkpoint.
 
-They tell one another through the store in which they met, and not by collectives: the training has those for itself.
+They go through the rendezvous store and not through collectives, because training uses those at the same time.
 """
 
 import math
@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its __all__
 
-PATIENCE_SECONDS = 600.0
-"""How long another process may need longer than this one."""
-LEAVING_SECONDS = 5.0
-"""How long a process that is about to end waits for what others still write."""
+TIMEOUT_SECONDS = 600.0
+"""How long this process waits for a slower peer."""
+EXIT_TIMEOUT_SECONDS = 5.0
+"""How long a process that is about to exit waits for peers that are still writing."""
 _PAUSE_SECONDS = 0.02
 _FAILED = "failed"
 
 
 class Peers:
-    """This process among those that write. What is once said on a topic stays said."""
+    """This process and the others that write. A topic's message can be published once, and stays readable."""
 
     def __init__(
         self,
@@ -26,60 +26,60 @@ class Peers:
         *,
         rank: int,
         size: int,
-        leads_machine: bool,
-        patience_seconds: float = PATIENCE_SECONDS,
-        leaving_seconds: float = LEAVING_SECONDS,
+        is_local_main: bool,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        exit_timeout_seconds: float = EXIT_TIMEOUT_SECONDS,
     ) -> None:
         self._store = store
-        self._patience_seconds = patience_seconds
-        self._leaving_seconds = leaving_seconds
-        self._leaves_at = math.inf
+        self._timeout_seconds = timeout_seconds
+        self._exit_timeout_seconds = exit_timeout_seconds
+        self._exit_at = math.inf
         self.rank = rank
         self.size = size
-        self.leads_machine = leads_machine
+        self.is_local_main = is_local_main
 
-    def tell(self, topic: str, text: str) -> None:
-        """Say something to all, once."""
+    def publish(self, topic: str, text: str) -> None:
+        """Publish this process's message on a topic."""
         self._store.set(f"{topic}/{self.rank}", text)
 
-    def hear(self, topic: str, rank: int) -> str:
-        """Wait for what a process says.
+    def receive(self, topic: str, rank: int) -> str:
+        """Wait for a process's message.
 
         Raises:
-            OSError: some process has failed; or this one said nothing in time (TimeoutError).
+            OSError: some process has failed; TimeoutError if the message didn't arrive in time.
         """
-        key, deadline = f"{topic}/{rank}", time.monotonic() + self._patience_seconds
+        key, give_up_at = f"{topic}/{rank}", time.monotonic() + self._timeout_seconds
         while not self._store.check([key]):
             if self._store.check([_FAILED]):
                 raise OSError(bytes(self._store.get(_FAILED)).decode())
-            if time.monotonic() > min(deadline, self._leaves_at):
-                raise TimeoutError(f"process {rank} is gone, or has not finished its part")
+            if time.monotonic() > min(give_up_at, self._exit_at):
+                raise TimeoutError(f"process {rank} is gone, or has not finished its shard")
             time.sleep(_PAUSE_SECONDS)
         return bytes(self._store.get(key)).decode()
 
-    def hear_all(self, topic: str) -> list[str]:
-        """Wait for what all say, by rank.
+    def all_gather(self, topic: str) -> list[str]:
+        """Wait for every process's message, by rank.
 
         Raises:
-            OSError: as `hear`.
+            OSError: as `receive`.
         """
-        return [self.hear(topic, rank) for rank in range(self.size)]
+        return [self.receive(topic, rank) for rank in range(self.size)]
 
-    def hear_main(self, topic: str, make: Callable[[], str]) -> str:
-        """Have the main process make something and say it to all.
+    def broadcast_from_main(self, topic: str, make: Callable[[], str]) -> str:
+        """Call a function on the main process and publish its result.
 
         Raises:
-            OSError: as `hear`.
+            OSError: as `receive`.
         """
         if self.rank == 0:
-            self.tell(topic, make())
-        return self.hear(topic, 0)
+            self.publish(topic, make())
+        return self.receive(topic, 0)
 
     def fail(self, why: str) -> None:
-        """Tell all that they wait in vain: this process writes nothing any more. The first one's reason is kept."""
+        """Make every wait fail, because this process no longer writes. The first reason is kept."""
         if not self._store.check([_FAILED]):
             self._store.set(_FAILED, f"process {self.rank}: {why}")
 
-    def leave_soon(self) -> None:
-        """Wait for nobody much longer: this process is about to end."""
-        self._leaves_at = time.monotonic() + self._leaving_seconds
+    def shorten_waits(self) -> None:
+        """Shorten the timeout, because this process is about to exit."""
+        self._exit_at = time.monotonic() + self._exit_timeout_seconds

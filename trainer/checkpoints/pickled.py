@@ -1,4 +1,4 @@
-"""Files of torch.save, read without running what is in them: plain containers and tensors, or not at all."""
+"""Reads files of torch.save without running code in them; refuses anything but plain containers and tensors."""
 
 import io
 import mmap
@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from trainer.errors import clip, first_line
+from trainer.base.errors import clip, first_line
 
-# What torch.load raises on bytes that it doesn't understand.
+# What torch.load raises on invalid bytes.
 _LOAD_ERRORS = (
     EOFError,
     RuntimeError,
@@ -26,25 +26,25 @@ _LOAD_ERRORS = (
     AttributeError,
     TypeError,
     AssertionError,
-    # What it claims to hold is more than this computer can; what it holds may be a few bytes.
+    # The file may claim a size that doesn't fit into memory, and hold only a few bytes.
     MemoryError,
     OverflowError,
     UnpicklingError,
     struct.error,
     zlib.error,
 )
-# What torch.save's own containers and tensors are made by.
+# The modules of the functions that rebuild torch.save's containers and tensors.
 _HARMLESS = ("torch.", "collections.OrderedDict")
 _SAFE_SINCE = (2, 6)
-"""The torch whose `weights_only` holds. Source: CVE-2025-32434 (GHSA-53q9-r3pm-6pq6): up to 2.5.1 a file could run code
-in spite of it."""
-# Before it came to zip files, torch.save wrote a few pickles in a row: magic number, version, system, content, keys.
+"""The first torch with a safe `weights_only`. Source: CVE-2025-32434 (GHSA-53q9-r3pm-6pq6): up to 2.5.1 a file could
+run code in spite of it."""
+# Before torch.save wrote zip files, it wrote five pickles in a row: magic number, version, system, content, keys.
 _PICKLES_IN_A_ROW = 5
 _LONGEST_NAME = 255
 
 
 class UnsafeFileError(ValueError):
-    """A file names code that reading it would call."""
+    """Reading the file would call code that it names."""
 
 
 def read_pickled(path: Path) -> Any:
@@ -52,8 +52,8 @@ def read_pickled(path: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        UnsafeFileError: reading it would run code; the message names what. Or this torch couldn't keep it from that.
-        ValueError: it is cut short, altered, or none of torch's.
+        UnsafeFileError: reading it would run code, which the message names; or this torch couldn't prevent that.
+        ValueError: it is truncated, corrupt, or not a file of torch.save.
     """
     _require_safe_torch(str(torch.__version__))
     try:
@@ -61,7 +61,7 @@ def read_pickled(path: Path) -> Any:
             _check_zip(path)
         _require_short_names(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it was pickled by another protocol
+            warnings.simplefilter("ignore")  # the warning about another pickle protocol
             return torch.load(path, map_location="cpu", weights_only=True)
     except zipfile.BadZipFile as err:
         raise ValueError(first_line(err)) from err
@@ -73,7 +73,7 @@ def read_pickled(path: Path) -> Any:
 
 
 def list_calls(path: Path) -> list[str]:
-    """List what unpickling a file would look up to call, beyond torch's own parts, without looking it up."""
+    """List the globals that unpickling a file would import, except torch's own, without importing them."""
     names: set[str] = set()
     with suppress(*_LOAD_ERRORS, ValueError, OSError, zipfile.BadZipFile):
         names.update(_names(path))
@@ -90,20 +90,20 @@ def _names(path: Path) -> Iterator[str]:
 
 
 def _require_short_names(path: Path) -> None:
-    """Keep from torch what its own message would be searched in for minutes (torch 2.13.0, `_get_wo_message`)."""
+    """Refuse very long names, on which torch's error message takes minutes (torch 2.13.0, `_get_wo_message`)."""
     if any(len(name) > _LONGEST_NAME for name in _names(path)):
         raise UnsafeFileError(f"it names code in more than {_LONGEST_NAME} characters")
 
 
 def _require_safe_torch(version: str) -> None:
-    """Refuse before a byte is read: which older torch reads which file without danger, nobody knows."""
+    """Refuse to read with an older torch, because its `weights_only` is not safe."""
     numbers = [int(number) for number in version.split(".")[:2] if number.isdigit()]
     if tuple(numbers) < _SAFE_SINCE:
         raise UnsafeFileError(f"with torch {version} it could run code, which 2.6 and newer prevent")
 
 
 def _check_zip(path: Path) -> None:
-    """Compare the checksums that torch.save writes: torch.load doesn't."""
+    """Verify the checksums that torch.save writes, which torch.load doesn't."""
     with zipfile.ZipFile(path) as archive:
         altered = archive.testzip()
     if altered:
@@ -113,7 +113,7 @@ def _check_zip(path: Path) -> None:
 def _open_pickle(path: Path) -> BinaryIO:
     if not zipfile.is_zipfile(path):
         with path.open("rb") as stream:
-            # It may claim a text of an exabyte, for which a file object would make room; a map reads what is there.
+            # A pickle may claim a string of an exabyte, for which a file object would allocate; a mapping doesn't.
             return cast("BinaryIO", mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     with zipfile.ZipFile(path) as archive:
         member = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
@@ -133,7 +133,7 @@ def _globals(stream: BinaryIO) -> Iterator[str]:
 
 
 def _explain(err: BaseException) -> str:
-    """Take the line of torch's message that says what is wrong; most of it is advice to trust the file."""
+    """Return the part of torch's message that says what is wrong; most of it is advice to trust the file."""
     lines = str(err).splitlines()
     start = next((number for number, line in enumerate(lines) if "WeightsUnpickler error" in line), None)
     return first_line(err) if start is None else clip(" ".join(" ".join(lines[start : start + 3]).split()))

@@ -1,7 +1,6 @@
-"""`python -m trainer remap OLD NEW`: the weights in somebody else's checkpoint, as safetensors under the model's names.
+"""`python -m trainer remap OLD NEW`: converts another trainer's checkpoint to safetensors under the model's names.
 
-Reads files of torch.save and safetensors, and the trainer's own checkpoints, in one file or in shards. Nothing in OLD
-is executed.
+Reads files of torch.save and safetensors, and the trainer's own checkpoints, single or sharded. Runs no code in OLD.
 """
 
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ from typing import Any
 
 import torch
 
+from trainer.base.errors import BadRequestError, DamagedCheckpointError, first_line
+from trainer.base.files import write_atomically
 from trainer.checkpoints.document import read_document, read_tensors, write_document
 from trainer.checkpoints.header import DTYPES
 from trainer.checkpoints.loading import load
@@ -18,18 +19,17 @@ from trainer.checkpoints.pickled import UnsafeFileError, read_pickled
 from trainer.checkpoints.store import SUFFIX
 from trainer.checkpoints.tree import WEIGHTS, flatten
 from trainer.checkpoints.weights import strip_wrappers
-from trainer.distributed import ALONE
-from trainer.errors import BadRequestError, DamagedCheckpointError, first_line
-from trainer.files import write_atomically
+from trainer.group.distributed import ALONE
 
-# Where common trainers keep the weights: Lightning and timm, torch's tutorials, ours and DeepSpeed, fairseq and YOLO.
+# The keys under which common trainers save weights: Lightning and timm, torch's tutorials, kedge and DeepSpeed,
+# fairseq and YOLO.
 NESTS = ("state_dict", "model_state_dict", "model", "module", "weights", "net", "network")
 _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """Weights, where they were, and what lay beside them that is no tensor."""
+class ForeignWeights:
+    """Weights, the keys that lead to them, and the names beside them that are not tensors."""
 
     weights: dict[str, torch.Tensor]
     path: tuple[str, ...]
@@ -37,12 +37,12 @@ class Found:
 
 
 def remap(old: Path, new: Path, *, key: str | None = None) -> str:
-    """Convert a checkpoint, and return a line that says what was found.
+    """Convert a checkpoint, and return a line that describes the result.
 
     Args:
         old: a file of torch.save, or safetensors, or a folder of the trainer's shards.
-        new: what is written; ends in .safetensors and doesn't exist yet.
-        key: where the weights lie, keys separated by slashes; found by itself where it is None.
+        new: the file to write; ends in .safetensors and doesn't exist yet.
+        key: where the weights are, keys separated by slashes; None searches the usual places.
 
     Raises:
         BadRequestError: reading OLD would run code, it holds no weights, or NEW cannot be written.
@@ -60,11 +60,11 @@ def remap(old: Path, new: Path, *, key: str | None = None) -> str:
     return _describe(new, found, weights)
 
 
-def find_weights(content: Any, key: str | None = None) -> Found:
-    """Find the state dict in what was read.
+def find_weights(content: Any, key: str | None = None) -> ForeignWeights:
+    """Find the state dict in a file's content.
 
     Raises:
-        BadRequestError: there is none; the keys that are there are named.
+        BadRequestError: there is none; the message lists the keys.
     """
     if key is None:
         return _search(content, ())
@@ -76,7 +76,7 @@ def find_weights(content: Any, key: str | None = None) -> Found:
     return _search(content, path)
 
 
-def _search(content: Any, path: tuple[str, ...]) -> Found:
+def _search(content: Any, path: tuple[str, ...]) -> ForeignWeights:
     if not isinstance(content, Mapping):
         raise _no_weights(content, f"it holds a {type(content).__name__}")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
@@ -85,7 +85,9 @@ def _search(content: Any, path: tuple[str, ...]) -> Found:
         return _search(content[nest], (*path, nest))
     if not tensors:
         raise _no_weights(content, "none of the usual keys is there")
-    return Found(weights=tensors, path=path, left_out=tuple(str(name) for name in content if str(name) not in tensors))
+    return ForeignWeights(
+        weights=tensors, path=path, left_out=tuple(str(name) for name in content if str(name) not in tensors)
+    )
 
 
 def _read(path: Path) -> Any:
@@ -96,13 +98,13 @@ def _read(path: Path) -> Any:
             return read_pickled(path)
         try:
             return read_document(path)
-        except ValueError:  # another program's, or damaged: then this says so as well
+        except ValueError:  # from another program, or damaged: then the next reader fails too
             return read_tensors(path)
     except UnsafeFileError as err:
         raise BadRequestError(
-            f"{path} is refused: loading it could run code",
+            f"{path} was not loaded: that could run code",
             why=first_line(err),
-            fix="where you trust it, load it in Python, keep the weights alone: torch.save(model.state_dict(), FILE)",
+            fix="if you trust it, load it in Python and save only the weights: torch.save(model.state_dict(), FILE)",
         ) from err
     except DamagedCheckpointError as err:
         raise BadRequestError(f"{path} does not load", why=err.why, fix="give another of the checkpoints") from err
@@ -125,13 +127,13 @@ def _bare(weights: Mapping[str, torch.Tensor], old: Path) -> dict[str, torch.Ten
         raise BadRequestError(
             f"the weights in {old} cannot be converted",
             why=f"quantized or sparse: {', '.join(unknown[:_SHOWN])}",
-            fix="save them dense, in a kind that safetensors has",
+            fix="save them dense, in a dtype that safetensors has",
         )
     try:
         return strip_wrappers(weights)
     except ValueError as err:
         raise BadRequestError(
-            f"the weights in {old} cannot be converted", why=first_line(err), fix="name one of the copies with --key"
+            f"the weights in {old} cannot be converted", why=first_line(err), fix="choose one of the copies with --key"
         ) from err
 
 
@@ -143,21 +145,21 @@ def _check_new(new: Path) -> None:
     if new.suffix != SUFFIX or new.exists():
         raise BadRequestError(
             f"{new} cannot be written",
-            why="it exists already" if new.exists() else f"what is written is {SUFFIX}",
+            why="it already exists" if new.exists() else f"the output format is {SUFFIX}",
             fix=f"choose another name that ends in {SUFFIX}",
         )
 
 
 def _no_weights(content: Any, why: str) -> BadRequestError:
     keys = [str(key) for key in content][:_SHOWN] if isinstance(content, Mapping) else []
-    there = f"; there are: {', '.join(keys)}" if keys else ""
-    return BadRequestError("no weights were found", why=f"{why}{there}", fix="name where they lie, as --key KEY/KEY")
+    there = f"; its keys are: {', '.join(keys)}" if keys else ""
+    return BadRequestError("no weights were found", why=f"{why}{there}", fix="say where they are with --key KEY/KEY")
 
 
-def _describe(new: Path, found: Found, weights: Mapping[str, torch.Tensor]) -> str:
+def _describe(new: Path, found: ForeignWeights, weights: Mapping[str, torch.Tensor]) -> str:
     parameters = sum(tensor.numel() for tensor in weights.values())
     parts = [f"{new}: {len(weights)} tensors, {parameters:,} values"]
     parts += [f"from {'/'.join(found.path)}"] if found.path else []
-    parts += ["wrappers taken off"] if set(weights) != set(found.weights) else []
+    parts += ["wrappers removed"] if set(weights) != set(found.weights) else []
     parts += [f"left out: {', '.join(found.left_out[:_SHOWN])}"] if found.left_out else []
     return ", ".join(parts)

@@ -1,6 +1,6 @@
-"""Checkpoints beside the training: the loop waits for a copy in memory, a thread does the rest.
+"""Asynchronous checkpoints: the training loop waits only for a copy in memory, a thread writes it.
 
-At most one is being written. A save that comes meanwhile waits for it: nothing that was asked for is left out.
+At most one checkpoint is being written. A save that comes meanwhile waits for it: no save is dropped.
 """
 
 import time
@@ -10,30 +10,30 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from trainer.checkpoints.staging import Copies, Staging, measure_need
+from trainer.base.errors import CheckpointWriteError, TrainerError, first_line
+from trainer.checkpoints.staging import Copies, Staging, measure_staging_size
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import Flat, State, flatten
-from trainer.errors import CheckpointWriteError, TrainerError, first_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """What one save keeps.
+class TrainingSnapshot:
+    """What one save writes.
 
-    `state` is the whole run after `step` steps. `best` are its weights where they were just rated; they are written
-    first, because the state says that they exist. `before` makes durable what the state counts on, on the
-    writer's thread.
+    `state` is the whole run after `step` steps. `best` are its weights if a validation has just rated them; they are
+    written first, because the state refers to them. `before_write` runs first on the writer's thread, and makes other
+    files durable that the state relies on.
     """
 
     step: int
     state: State
     best: State | None = None
     rating: Rating | None = None
-    before: Callable[[], object] = lambda: None
+    before_write: Callable[[], object] = lambda: None
 
 
 class Saver:
-    """Writes one run's snapshots. Its methods are called by one thread."""
+    """Writes one run's snapshots. Call its methods from one thread only."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
@@ -42,35 +42,37 @@ class Saver:
         self._pending: Future[None] | None = None
         self.is_reserved = False
         self.seconds = 0.0
-        """How long a save takes from its beginning until it is durable; 0 before the first."""
+        """Seconds from the start of a save until it is durable; 0 before the first save."""
 
     def reserve(self, state: State) -> None:
-        """Have the memory for such a state made ready in the background."""
+        """Allocate the staging memory for such a state in the background."""
         self.wait()
         self.is_reserved = True
-        self._pending = self._writer.submit(self._staging.reserve, measure_need(flatten(state).tensors.values()))
+        self._pending = self._writer.submit(
+            self._staging.reserve, measure_staging_size(flatten(state).tensors.values())
+        )
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Copy a snapshot; it is being written when this returns.
+    def save(self, snapshot: TrainingSnapshot) -> None:
+        """Copy a snapshot and start to write it.
 
         Raises:
-            CheckpointWriteError: the one before could not be written.
+            CheckpointWriteError: the previous snapshot could not be written.
         """
         self.wait()
         began = time.perf_counter()
         flats = [flatten(snapshot.state)] + ([flatten(snapshot.best)] if snapshot.best else [])
-        # Tensors that both have are copied once.
+        # Tensors in both states are copied once.
         copies = self._staging.copy({id(tensor): tensor for flat in flats for tensor in flat.tensors.values()})
         staged = [_staged(flat, copies) for flat in flats]
         self._pending = self._writer.submit(self._write, snapshot, staged, copies, began)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being written."""
+        """Whether a snapshot is being written."""
         return self._pending is not None and not self._pending.done()
 
     def check(self) -> None:
-        """Meet what the writer met; doesn't wait.
+        """Raise the writer's error, if any, without waiting.
 
         Raises:
             CheckpointWriteError: a snapshot could not be written.
@@ -79,7 +81,7 @@ class Saver:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until what was saved is durable.
+        """Wait until the last snapshot is durable.
 
         Raises:
             CheckpointWriteError: it could not be written.
@@ -89,23 +91,23 @@ class Saver:
             pending.result()
 
     def close(self) -> None:
-        """Finish what is being written, and end the thread; what fails here is left to the checkpoint before."""
-        self._store.leave_soon()
+        """Finish writing and end the thread; a failure is ignored, because the previous checkpoint is intact."""
+        self._store.shorten_waits()
         self._writer.shutdown()
 
-    def _write(self, snapshot: Snapshot, staged: list[Flat], copies: Copies, began: float) -> None:
+    def _write(self, snapshot: TrainingSnapshot, staged: list[Flat], copies: Copies, began: float) -> None:
         try:
             self._write_all(snapshot, staged, copies)
         except Exception as err:
             self._store.fail(err.why if isinstance(err, TrainerError) else first_line(err))
             raise
-        # Slowly forgotten: the next one may be as slow as the slowest of late.
+        # The maximum decays slowly: the next save may be as slow as the slowest recent one.
         self.seconds = max(time.perf_counter() - began, 0.5 * self.seconds)
 
-    def _write_all(self, snapshot: Snapshot, staged: list[Flat], copies: Copies) -> None:
+    def _write_all(self, snapshot: TrainingSnapshot, staged: list[Flat], copies: Copies) -> None:
         copies.wait()
         try:
-            snapshot.before()
+            snapshot.before_write()
         except OSError as err:
             raise CheckpointWriteError(
                 f"the checkpoint of step {snapshot.step} could not be written",

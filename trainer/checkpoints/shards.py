@@ -1,13 +1,13 @@
-"""A checkpoint in parts, for weights that no process holds whole: a folder with a shard of each process, and an index.
+"""Sharded checkpoints, for models that no process holds whole: a folder with one shard per process, and an index.
 
-    step-00001234/0-of-2.5f3a9c01.safetensors   the first process's rows of every divided tensor, and what isn't divided
-    step-00001234/1-of-2.5f3a9c01.safetensors   the second one's rows
-    step-00001234/index.json                    which shards there are; without it the folder is no checkpoint
+    step-00001234/0-of-2.5f3a9c01.safetensors   rank 0's rows of every sharded tensor, and what isn't sharded
+    step-00001234/1-of-2.5f3a9c01.safetensors   rank 1's rows
+    step-00001234/index.json                    lists the shards; without it the folder is not a checkpoint
 
-The index is written last. Shards have names of their own in each save: a step that is saved again replaces the index,
-and what it named before stays whole until then.
+The index is written last. Every save uses new shard names: saving a step again replaces the index, and the shards of
+the old index stay whole until then.
 
-Rows are divided as torch.chunk does it, and so FSDP2: from any number of shards any number of processes finds its own.
+Rows are split as torch.chunk and FSDP2 split them: any number of processes can find its rows in any number of shards.
 """
 
 import json
@@ -19,30 +19,30 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainer.base.files import sync_folder, write_atomically
 from trainer.checkpoints.direct import open_direct
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.tree import Flat
-from trainer.files import sync_folder, write_atomically
 
 INDEX = "index.json"
 INDEX_FORMAT = "kedge shards 1"
-# An index of a thousand shards takes a tenth of it.
+# An index of a thousand shards takes a tenth of this.
 _MOST_INDEX_BYTES = 1 << 20
 _SHARD_NAME = re.compile(r"\d+-of-\d+\.[0-9a-f]{8}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One file of a checkpoint; `checksum` is its header's, which covers that of its data."""
+    """One file of a checkpoint; `checksum` is its header's, which covers its data's."""
 
     file: str
     bytes: int
     checksum: int
 
     def is_in(self, folder: Path) -> bool:
-        """Tell whether this very shard is in a folder, as far as its size and its header say."""
+        """Whether a folder has this shard, judged by size and header checksum."""
         path = folder / self.file
         try:
             return path.stat().st_size == self.bytes and read_header(path).checksum == self.checksum
@@ -52,41 +52,41 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The shards of one checkpoint, in the order of their processes; `about` is what can be told without them."""
+    """The shards of one checkpoint, by rank; `about` is metadata that can be read without opening them."""
 
     shards: tuple[Shard, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def chunk_rows(total: int, rank: int, size: int) -> range:
-    """Tell which of so many rows one process out of `size` holds."""
+    """Return the rows that one of `size` processes holds of a tensor with `total` rows."""
     each = -(-total // size)
     return range(min(rank * each, total), min((rank + 1) * each, total))
 
 
-def write_together(folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any]) -> None:
+def write_sharded(folder: Path, flat: Flat, *, peers: Peers, topic: str, about: Mapping[str, Any]) -> None:
     """Write this process's shard; return once all shards and the index are durable.
 
     Args:
         folder: the checkpoint, on this process's disk.
-        flat: the state, as far as it is here.
-        peers: those who write it.
-        topic: the name of this very save between them.
-        about: goes into the index.
+        flat: this process's part of the state.
+        peers: the processes that write it.
+        topic: a unique name for this save among the peers.
+        about: metadata for the index.
 
     Raises:
-        OSError: what the disk of one of them says, or one has gone (TimeoutError).
+        OSError: a disk of one of them refuses; TimeoutError if one of them is gone.
     """
-    save = peers.hear_main(f"{topic}/save", lambda: uuid.uuid4().hex[:8])
+    save = peers.broadcast_from_main(f"{topic}/save", lambda: uuid.uuid4().hex[:8])
     folder.mkdir(exist_ok=True)
-    peers.tell(topic, json.dumps(asdict(_write_shard(folder, flat, peers, save))))
-    index = Index(shards=tuple(Shard(**json.loads(told)) for told in peers.hear_all(topic)), about=about)
+    peers.publish(topic, json.dumps(asdict(_write_shard(folder, flat, peers, save))))
+    index = Index(shards=tuple(Shard(**json.loads(text)) for text in peers.all_gather(topic)), about=about)
     if peers.rank == 0:
         _write_index(folder, index)
-        peers.tell(f"{topic}/index", "written")
-    peers.hear(f"{topic}/index", 0)
-    if peers.leads_machine:
-        if not _has(folder, index):  # this machine has a disk of its own
+        peers.publish(f"{topic}/index", "written")
+    peers.receive(f"{topic}/index", 0)
+    if peers.is_local_main:
+        if not _has(folder, index):  # this machine doesn't share the main process's disk
             _write_index(folder, index)
         _remove_others(folder, index)
 
@@ -96,7 +96,7 @@ def read_index(folder: Path) -> Index:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it isn't what `write_together` writes.
+        ValueError: it isn't an index that `write_sharded` writes.
     """
     with (folder / INDEX).open("rb") as stream:
         text = stream.read(_MOST_INDEX_BYTES)
@@ -106,24 +106,24 @@ def read_index(folder: Path) -> Index:
             raise ValueError("not an index of this format")
         return Index(shards=tuple(_parse_shard(one) for one in content["shards"]), about=dict(content["about"]))
     except (KeyError, TypeError, OverflowError, RecursionError) as err:
-        raise ValueError(f"the index makes no sense: {type(err).__name__} {err}") from err
+        raise ValueError(f"the index is invalid: {type(err).__name__} {err}") from err
 
 
 def has_index(folder: Path) -> bool:
-    """Tell whether a folder is a checkpoint."""
+    """Whether a folder is a checkpoint."""
     return (folder / INDEX).exists()
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a checkpoint; other processes may be doing the same."""
+    """Remove a checkpoint; other processes may do so at the same time."""
     (folder / INDEX).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_shard(folder: Path, flat: Flat, peers: Peers, save: str) -> Shard:
     if peers.rank > 0:
-        divided = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
-        flat = replace(flat, plain=None, tensors=divided)
+        sharded = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows}
+        flat = replace(flat, plain=None, tensors=sharded)
     path = folder / f"{peers.rank}-of-{peers.size}.{save}.safetensors"
     write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
     return Shard(file=path.name, bytes=path.stat().st_size, checksum=read_header(path).checksum)
@@ -144,7 +144,7 @@ def _has(folder: Path, index: Index) -> bool:
 
 
 def _remove_others(folder: Path, index: Index) -> None:
-    """Remove what an earlier save of the same step has left."""
+    """Remove the shards of an earlier save of the same step."""
     named = {shard.file for shard in index.shards}
     for path in folder.iterdir():
         if _SHARD_NAME.fullmatch(path.name) and path.name not in named:
@@ -153,5 +153,5 @@ def _remove_others(folder: Path, index: Index) -> None:
 
 def _parse_shard(content: dict[str, Any]) -> Shard:
     if not _SHARD_NAME.fullmatch(content["file"]):
-        raise ValueError("a shard has a name that no shard has")
+        raise ValueError("invalid shard name")
     return Shard(file=content["file"], bytes=int(content["bytes"]), checksum=int(content["checksum"]))

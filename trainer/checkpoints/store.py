@@ -1,10 +1,10 @@
-"""One run's checkpoint folder: each checkpoint is whole or absent; the newest that is sound counts.
+"""One run's checkpoint folder: atomic saves, pruning, and the best weights by a metric.
 
-    step-00001234.safetensors    the whole training state after 1,234 steps; the last few are kept
-    best-00001210.safetensors    the weights that were best by the recipe's metric; the first few are kept
+    step-00001234.safetensors    the whole training state after 1,234 steps; the newest few are kept
+    best-00001210.safetensors    the weights that were best by the recipe's metric; the best few are kept
 
-Where no process has the whole state, each is a folder of `shards`, named without the ending. `step-00001234.pt`,
-format 1, is read as well.
+A sharded checkpoint is a folder (see `shards`), named without the suffix. `step-00001234.pt`, format 1, can be read as
+well.
 """
 
 import json
@@ -18,26 +18,26 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from trainer.base.errors import CheckpointWriteError, DamagedCheckpointError, first_line
+from trainer.base.files import remove_temporaries, write_atomically
 from trainer.checkpoints.direct import open_direct
 from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.pickled import read_pickled
-from trainer.checkpoints.shards import INDEX, has_index, read_index, remove_folder, write_together
+from trainer.checkpoints.shards import INDEX, has_index, read_index, remove_folder, write_sharded
 from trainer.checkpoints.tree import Flat, State, flatten
-from trainer.errors import CheckpointWriteError, DamagedCheckpointError, first_line
-from trainer.files import remove_temporaries, write_atomically
 
 SUFFIX = ".safetensors"
 _STEP_NAME = re.compile(r"step-(\d{8,})(?:\.safetensors|\.pt)?")
 _BEST_NAME = re.compile(r"best-(\d{8,})(?:\.safetensors)?")
 Rated = dict[str, tuple[float, int]]
-"""Names of best weights, with what they are sorted by: the metric's rank, and of equal ones the earlier step."""
+"""Names of best weights with their sort key: the metric's rank, then the earlier step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """What a validation said of some weights, by the metric that chooses the best ones."""
+    """A validation's result for some weights, by the metric that selects the best ones."""
 
     metric: str
     value: float
@@ -45,7 +45,7 @@ class Rating:
 
     @property
     def rank(self) -> float:
-        """The value, turned so that more is better."""
+        """The value, negated if necessary so that more is better."""
         return self.value if self.best_is == "max" else -self.value
 
     def dump(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Rating:
 
 
 class CheckpointStore:
-    """The folder, used by the main process only, or with `peers` by each of them; one thread at a time writes."""
+    """The folder. Only the main process uses it, or with `peers` every process; one thread at a time writes."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class CheckpointStore:
         defaults: Mapping[str, Any] = MappingProxyType({}),
         peers: Peers | None = None,
     ) -> None:
-        """Look at a folder.
+        """Describe a folder; nothing is read or written yet.
 
         Args:
             folder: where the checkpoints are.
             keep: how many steps are kept.
             keep_best: how many of the best weights are kept.
-            fingerprint: what checkpoints of this run have in common.
-            defaults: what stands in older ones for parts of the fingerprint that they don't have.
-            peers: those who write each checkpoint together.
+            fingerprint: the settings that all checkpoints of this run have in common.
+            defaults: the values of settings that older checkpoints don't have in their fingerprint.
+            peers: the processes that write each checkpoint together.
         """
         self.folder = folder
         self._keep = keep
@@ -85,7 +85,7 @@ class CheckpointStore:
         self._saves = 0
 
     def prepare(self) -> None:
-        """Create the folder, and clear away what a killed process left half-written."""
+        """Create the folder, and remove the temporary files of a killed process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for kind in ("step-*", "best-*"):
             remove_temporaries(self.folder, kind + SUFFIX)
@@ -97,21 +97,21 @@ class CheckpointStore:
         """Write one step's state durably, then prune to the newest ones.
 
         Raises:
-            CheckpointWriteError: it could not be written; those that are there are untouched.
+            CheckpointWriteError: it could not be written; existing checkpoints are untouched.
         """
         path = self._write(f"step-{step:08d}", flat, about={})
-        self._remove_twins(path)
+        self._remove_duplicates(path)
         self._prune(_STEP_NAME, self.list_steps()[self._keep :], before=step)
 
     def save_best(self, flat: Flat, *, step: int, rating: Rating) -> None:
-        """Write weights durably if they are among the best, then prune to these; earlier ones win ties, NaN nothing.
+        """Write weights durably if they are among the best, then prune to these; earlier ones win ties, NaN never wins.
 
         Raises:
-            CheckpointWriteError: they could not be written; those that are there are untouched.
+            CheckpointWriteError: they could not be written; existing checkpoints are untouched.
         """
         stem = f"best-{step:08d}"
-        with self._explaining(stem):
-            rated = self._rate_everywhere(stem)
+        with self._translate_os_errors(stem):
+            rated = self._all_gather_ratings(stem)
         others = {name: order for name, order in rated.items() if Path(name).stem != stem}
         is_better = sum(rank >= rating.rank for rank, _ in others.values()) < self._keep_best
         if not math.isfinite(rating.value) or not is_better:
@@ -125,25 +125,25 @@ class CheckpointStore:
         return [path for _, path in sorted(self._list(_STEP_NAME), reverse=True) if _is_whole(path)]
 
     def list_best(self) -> list[Path]:
-        """List the best weights of this configuration, the very best first; damaged ones are left out."""
+        """List the best weights of this configuration, best first, without damaged ones."""
         return [self.folder / name for name in sort_rated(self.rate_best())]
 
     def rate_best(self) -> Rated:
-        """Tell how good the best weights of this configuration are, as their headers say."""
+        """Rate the best weights of this configuration by the metric in their headers."""
         rated = {path.name: (self._read_rank(path), -step) for step, path in self._list_best()}
         return {name: order for name, order in rated.items() if order[0] > -math.inf}
 
     def list_unusable_best(self) -> list[str]:
-        """Name the best weights whose header is damaged, and those of another configuration."""
+        """List the best weights whose header is damaged, and those of another configuration."""
         return [path.name for _, path in self._list_best() if self._read_rank(path) == -math.inf]
 
     def newest_name(self) -> str | None:
-        """Name the newest step checkpoint, if there is one."""
+        """Return the newest step checkpoint's name, if there is one."""
         steps = self.list_steps()
         return steps[0].name if steps else None
 
     def set_aside(self, name: str) -> None:
-        """Rename a checkpoint that doesn't load, so that it isn't found any more; another process may have done it."""
+        """Rename a checkpoint that doesn't load, so that it is no longer found; a peer may already have done so."""
         free = f"{name}.damaged"
         for number in count(2):
             if not (self.folder / free).exists():
@@ -152,24 +152,24 @@ class CheckpointStore:
         with suppress(FileNotFoundError):
             (self.folder / name).rename(self.folder / free)
 
-    def leave_soon(self) -> None:
-        """Wait for no other process much longer: this one is about to end."""
+    def shorten_waits(self) -> None:
+        """Shorten waits for peers, because this process is about to exit."""
         if self._peers:
-            self._peers.leave_soon()
+            self._peers.shorten_waits()
 
     def fail(self, why: str) -> None:
-        """Tell the others that they wait in vain: this process writes nothing any more."""
+        """Make the peers' waits fail, because this process no longer writes."""
         if self._peers:
             self._peers.fail(why)
 
-    def _rate_everywhere(self, stem: str) -> Rated:
-        """Tell how good the best weights are that any of those who write has."""
+    def _all_gather_ratings(self, stem: str) -> Rated:
+        """Collect the ratings of the best weights on all peers' disks."""
         mine = self.rate_best()
         if not self._peers:
             return mine
         topic = f"{self._saves}/{stem}/rated"
-        self._peers.tell(topic, json.dumps(mine))
-        told = [json.loads(text) for text in self._peers.hear_all(topic)]
+        self._peers.publish(topic, json.dumps(mine))
+        told = [json.loads(text) for text in self._peers.all_gather(topic)]
         return {name: (rank, order) for each in told for name, (rank, order) in each.items()}
 
     def _list(self, name: re.Pattern[str]) -> list[tuple[int, Path]]:
@@ -178,7 +178,7 @@ class CheckpointStore:
         return [(int(match[1]), path) for path in self.folder.iterdir() if (match := name.fullmatch(path.name))]
 
     def _read_rank(self, path: Path) -> float:
-        """Read how good some weights are: -inf where they are damaged or of another configuration."""
+        """Read the rank of some weights: -inf if they are damaged or belong to another configuration."""
         try:
             about = read_index(path).about if path.is_dir() else read_header(path).plain
             if find_differences({**self._defaults, **about["fingerprint"]}, self._fingerprint):
@@ -190,14 +190,14 @@ class CheckpointStore:
     def _list_best(self) -> list[tuple[int, Path]]:
         return [(step, path) for step, path in self._list(_BEST_NAME) if _is_whole(path)]
 
-    def _remove_twins(self, path: Path) -> None:
-        """Remove the same step as it was saved in another form."""
+    def _remove_duplicates(self, path: Path) -> None:
+        """Remove a checkpoint of the same step in another form (file or folder)."""
         for step in self.list_steps():
             if step.stem == path.stem and step != path:
                 _remove(step)
 
     def _prune(self, name: re.Pattern[str], surplus: list[Path], *, before: int) -> None:
-        """Remove what is too much, and what was never finished: nobody writes older ones any more."""
+        """Remove surplus checkpoints, and unfinished ones of earlier steps, which nobody writes any more."""
         unfinished = [path for step, path in self._list(name) if step < before and not _is_whole(path)]
         for path in (*surplus, *unfinished):
             _remove(path)
@@ -205,16 +205,16 @@ class CheckpointStore:
     def _write(self, stem: str, flat: Flat, *, about: Mapping[str, Any]) -> Path:
         self._saves += 1
         path = self.folder / (stem if self._peers else f"{stem}{SUFFIX}")
-        with self._explaining(path.name):
+        with self._translate_os_errors(path.name):
             if self._peers:
-                write_together(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
+                write_sharded(path, flat, peers=self._peers, topic=f"{self._saves}/{stem}", about=about)
             else:
                 write_atomically(path, lambda stream: write_document(stream, flat), open_stream=open_direct)
         return path
 
     @contextmanager
-    def _explaining(self, name: str) -> Iterator[None]:
-        """Say what it means where a checkpoint meets an OSError, to the other processes as well."""
+    def _translate_os_errors(self, name: str) -> Iterator[None]:
+        """Turn an OSError into a CheckpointWriteError, and tell the peers."""
         try:
             yield
         except OSError as err:
@@ -227,12 +227,12 @@ class CheckpointStore:
 
 
 def find_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Name what is another in an older fingerprint; what it has beside ours doesn't count."""
+    """List the settings that differ from an older fingerprint; settings that only it has are ignored."""
     return [key for key in ours if theirs.get(key) != ours[key]]
 
 
 def sort_rated(rated: Rated) -> list[str]:
-    """Name the best weights, the very best first; of equal ones the earlier first."""
+    """Sort the names of best weights, best first; ties in order of step."""
     return sorted(rated, key=lambda name: rated[name], reverse=True)
 
 
@@ -240,7 +240,7 @@ def load_checkpoint(path: Path) -> State:
     """Read one checkpoint file onto the CPU, checksums verified, no code executed.
 
     Raises:
-        DamagedCheckpointError: missing, cut short, altered, or not one of ours.
+        DamagedCheckpointError: missing, truncated, corrupt, or not a kedge checkpoint.
     """
     try:
         state = read_document(path) if path.suffix == SUFFIX else _read_format_1(path)
@@ -261,7 +261,7 @@ def _read_format_1(path: Path) -> Any:
 
 
 def _is_whole(path: Path) -> bool:
-    """Tell a checkpoint from a folder whose shards are still being written."""
+    """Whether a checkpoint is complete, not a folder whose shards are still being written."""
     return has_index(path) if path.is_dir() else True
 
 

@@ -1,10 +1,10 @@
-"""A training state as plain JSON with its tensors taken out, and put back. Pure.
+"""Splits a training state into plain JSON and tensors, and joins them again. Pure.
 
-JSON has no tuples, no keys but strings and no tensors; those become an object with one key of its own:
+JSON has no tuples, no tensors and only strings as keys; these become objects with a reserved key:
 
     {"$tuple": [...]}   {"$dict": [[key, value], ...]}   {"$tensor": "name", "layout": "channels_last"}
 
-A tensor whose rows several processes share out is there as a `Slice`, and in the JSON like any other tensor.
+This process's rows of a sharded tensor are a `Slice` in the state, and look like any other tensor in the JSON.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ import torch
 
 State = dict[str, Any]
 WEIGHTS = "model"
-"""The part of a state whose tensors keep their own names, as any reader of safetensors expects of a model."""
+"""The part of a state whose tensors keep their own names, because other readers of safetensors expect those."""
 _LAYOUTS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The rows from `begin` on that a process holds of a tensor with `total` rows."""
+    """This process's rows of a sharded tensor: from row `begin` on, out of `total` rows."""
 
     tensor: torch.Tensor
     begin: int
@@ -31,9 +31,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """A state in two parts: `plain` can be written as JSON, `tensors` are what it refers to by name.
+    """A state in two parts: `plain` can be written as JSON and refers to `tensors` by name.
 
-    `rows` are (begin, total) of those that are slices.
+    `rows` has (begin, total) of each tensor that is a slice.
     """
 
     plain: Any
@@ -42,21 +42,21 @@ class Flat:
 
 
 def flatten(state: State) -> Flat:
-    """Take the tensors out of a state; those that share their memory are taken once.
+    """Split the tensors off a state; tensors that share memory are kept once.
 
     Raises:
-        TypeError: something in it is neither plain data nor a tensor; the message says where.
+        TypeError: a value is neither plain data nor a tensor; the message says where.
     """
-    taker = _Taker()
-    plain = taker.encode(state, ())
-    return Flat(plain=plain, tensors=taker.tensors, rows=taker.rows)
+    flattener = _Flattener()
+    plain = flattener.encode(state, ())
+    return Flat(plain=plain, tensors=flattener.tensors, rows=flattener.rows)
 
 
 def unflatten(plain: Any, tensors: Mapping[str, torch.Tensor | Slice]) -> Any:
-    """Put tensors back to where `flatten` took them from.
+    """Join what `flatten` split.
 
     Raises:
-        KeyError: a tensor that is referred to is missing.
+        KeyError: a tensor is missing.
     """
     if isinstance(plain, list):
         return [unflatten(item, tensors) for item in plain]
@@ -78,13 +78,13 @@ def _put_back(tensor: torch.Tensor | Slice, layout: str | None) -> torch.Tensor 
 
 
 @dataclass(slots=True)
-class _Taker:
+class _Flattener:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
     _names: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def encode(self, value: Any, path: tuple[str, ...]) -> Any:
-        """Turn a value into JSON, and keep the tensors in it."""
+        """Turn a value into JSON, and collect the tensors in it."""
         if isinstance(value, torch.Tensor):
             return self._take(value, path)
         if isinstance(value, Slice):

@@ -1,4 +1,4 @@
-"""A state dict under whatever wrappers it was saved: DDP's, torch.compile's and FSDP's names are seen through. Pure."""
+"""Matches a state dict to a model, ignoring name prefixes of wrappers (DDP, torch.compile, FSDP). Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.errors import CheckpointMismatchError
+from trainer.base.errors import CheckpointMismatchError
 
-# Names that no model has for a part of its own: torch.compile, FSDP, activation checkpointing.
+# Module names that only wrappers use: torch.compile, FSDP, activation checkpointing.
 _HIDDEN_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-# DDP and DataParallel, alone or held by something that calls its model `model`.
+# Prefixes of DDP and DataParallel, alone or within a module that calls its model `model`.
 _WRAPPERS = ("module.", "model.module.")
 _SHOWN = 5
 Weights = Mapping[str, torch.Tensor]
 Fit = Callable[[Any, torch.Tensor], Any]
 
 
-def as_it_is(weight: Any, _own: torch.Tensor) -> Any:
-    """Put a weight into a model unchanged."""
+def unchanged(weight: Any, _own: torch.Tensor) -> Any:
+    """Return a weight unchanged."""
     return weight
 
 
 def strip_wrappers(weights: Weights) -> dict[str, torch.Tensor]:
-    """Name weights as the bare model does, in any nesting of wrappers.
+    """Rename weights as in the model without its wrappers, in any nesting.
 
-    `module.` goes where all names begin with it, so that a part of the model that is called so keeps its name.
+    `module.` is removed only if all names begin with it, because a model may have a part named `module`.
 
     Raises:
         ValueError: two weights would get the same name.
@@ -34,15 +34,15 @@ def strip_wrappers(weights: Weights) -> dict[str, torch.Tensor]:
     while prefix := next((one for one in _WRAPPERS if _all_begin(names.values(), one)), None):
         names = {name: _show_hidden(bare.removeprefix(prefix)) for name, bare in names.items()}
     if len(set(names.values())) < len(names):
-        raise ValueError("several weights differ by their wrappers only")
+        raise ValueError("several weights differ only by their wrappers")
     return {bare: weights[name] for name, bare in names.items()}
 
 
 def match_weights(weights: Weights, wanted: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Give weights the names that a model has for them, wrapped or not, on either side and in any nesting.
+    """Rename weights to a model's names, whatever wrappers either side has.
 
     Raises:
-        CheckpointMismatchError: some are missing, or left over; the first few are named.
+        CheckpointMismatchError: some are missing or left over; the message names the first few.
     """
     wanted = list(wanted)
     if set(wanted) == set(weights):
@@ -52,23 +52,23 @@ def match_weights(weights: Weights, wanted: Iterable[str]) -> dict[str, torch.Te
     left_over = [name for core, name in theirs.items() if core not in ours]
     if missing or left_over:
         raise CheckpointMismatchError(
-            "the weights are not this model's",
-            why="; ".join(filter(None, [_list("missing", missing), _list("not known here", left_over)])),
+            "the weights don't fit this model",
+            why="; ".join(filter(None, [_list("missing", missing), _list("not in this model", left_over)])),
             fix="use the settings that they were trained with, or another checkpoint",
         )
     return {name: weights[theirs[core]] for core, name in ours.items()}
 
 
-def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = as_it_is) -> None:
-    """Load weights into a model on whatever device it is.
+def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = unchanged) -> None:
+    """Load weights into a model on any device.
 
     Args:
-        model: gets the weights.
-        weights: under any wrappers' names.
-        fit: makes a weight into what goes in the place of the model's own, its second argument.
+        model: the model to load into.
+        weights: named with or without wrappers.
+        fit: converts a weight to the form of the model's own, its second argument (sharded, for example).
 
     Raises:
-        CheckpointMismatchError: they are not this model's.
+        CheckpointMismatchError: they don't fit this model.
     """
     wanted = model.state_dict()
     matched = {name: fit(weight, wanted[name]) for name, weight in match_weights(weights, wanted).items()}
@@ -76,7 +76,7 @@ def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = as_it_is) -> 
         model.load_state_dict(matched)
     except RuntimeError as err:
         raise CheckpointMismatchError(
-            "the weights are not this model's",
+            "the weights don't fit this model",
             why=" ".join(str(err).split()),
             fix="use the settings that they were trained with, or another checkpoint",
         ) from err
@@ -92,7 +92,7 @@ def _all_begin(names: Iterable[str], prefix: str) -> bool:
 
 
 def _by_core(names: Iterable[str]) -> dict[str, str]:
-    """Map names without any wrapper, inside or outside, to the names; as they are where that makes two equal."""
+    """Map names without any wrapper, inner or outer, to the full names; keeps inner ones if names would clash."""
     names = list(names)
     bare = [_show_hidden(name) for name in names]
     while prefix := next((one for one in _WRAPPERS if _all_begin(bare, one)), None):

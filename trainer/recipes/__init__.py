@@ -1,6 +1,6 @@
-"""The recipes: one file each, found by its name and imported only when asked for.
+"""The recipes: one module each, found by name and imported only when it is used.
 
-A recipe's file has a public function `recipe()`, and its docstring's first line is its description.
+A recipe's module has a public function `recipe()`; its docstring's first line is the recipe's description.
 """
 
 import ast
@@ -9,11 +9,11 @@ import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from trainer.config import Settings
-from trainer.errors import BadRequestError
+from trainer.base.config import Settings
+from trainer.base.errors import BadRequestError
 
-if TYPE_CHECKING:  # it imports torch, which a list of names doesn't need
-    from trainer.recipe import Recipe
+if TYPE_CHECKING:  # importing it loads torch, which listing names doesn't need
+    from trainer.base.recipe import Recipe
 
 
 def list_recipes() -> dict[str, str]:
@@ -23,17 +23,17 @@ def list_recipes() -> dict[str, str]:
 
 
 def check_recipe_name(name: str) -> None:
-    """Make sure that there is such a recipe.
+    """Check that a recipe exists.
 
     Raises:
-        BadRequestError: there is none; the nearest name is suggested.
+        BadRequestError: it doesn't; the message suggests the nearest name.
     """
     names = list(list_recipes())
     if name in names:
         return
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
     raise BadRequestError(
-        f"no recipe is called {name}",
+        f"unknown recipe {name}",
         why=f"the recipes are: {', '.join(names)}",
         fix=f"did you mean python -m trainer {nearest}?",
     )

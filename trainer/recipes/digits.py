@@ -15,14 +15,14 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from trainer.config import OptimizerSettings, ScheduleSettings, Settings, setting
-from trainer.data import Batch
-from trainer.recipe import Recipe, Workload
+from trainer.base.config import OptimizerSettings, ScheduleSettings, Settings, setting
+from trainer.base.data import Batch
+from trainer.base.recipe import Recipe, Workload
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
 CLASSES = 10
 VALIDATION_IMAGES = 360
-SPLIT_SEED = 20_260_101  # the split is part of the task: it doesn't move with the run's seed
+SPLIT_SEED = 20_260_101  # the split is part of the task: it doesn't change with the run's seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def recipe() -> Recipe[DigitsSettings]:
 
 
 def build_workload(settings: DigitsSettings) -> Workload:
-    """Make the model and the data that the settings describe."""
+    """Build the model and the data from the settings."""
     train, validation = load_split()
     images_BCHW = torch.stack([validation.sample(index, np.random.default_rng(0))[0] for index in range(8)])
     model = SmallResNet(width=settings.model.width, dropout=settings.model.dropout)
@@ -90,7 +90,7 @@ class Digits:
         return len(self.labels_B)
 
     def sample(self, index: int, rng: np.random.Generator) -> Batch:  # noqa: ARG002
-        """Return an image (1, 8, 8) and its class; nothing is random here."""
+        """Return an image (1, 8, 8) and its class, without randomness."""
         return self.images_BCHW[index], self.labels_B[index]
 
 
@@ -116,7 +116,7 @@ class ShiftedDigits:
 
 
 def shift_image(image_CHW: torch.Tensor, down: int, right: int) -> torch.Tensor:
-    """Move an image by whole pixels; what leaves the frame is lost, what enters is 0."""
+    """Shift an image by whole pixels; pixels that leave the frame are lost, pixels that enter are 0."""
     reach = max(abs(down), abs(right))
     if not reach:
         return image_CHW

@@ -1,9 +1,11 @@
-"""Job files: text from outside in, frozen specifications or one clear refusal out.
+"""Reads job files: YAML text becomes a frozen job, or one error that names every mistake.
 
 document.py   YAML text -> text values with line numbers
-models.py     what a job file may say: the pydantic models, from which schema.py makes the editors' schema
-validate.py   values -> models; every mistake with its key, its line and the nearest valid one
-build.py      models, a mode laid over them, and the laptop -> core.job.Job
-flags.py      the command line's flags, laid last
-find.py       which file a command means
+models.py     the pydantic models of a job file; schema.py makes the editors' JSON schema from them
+parts.py      the models of its blocks; provider_parts.py those of the block `provider:`
+validate.py   values -> models; every mistake with its key, its line and the nearest valid key
+values/       parsers of single values: names, paths, addresses, requirements
+assembly/     models, a mode and flags -> core.job.Job
+lookup/       finds job files, and decides which are trusted
+overrides.py  the flags as typed
 """

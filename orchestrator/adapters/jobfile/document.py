@@ -1,8 +1,8 @@
-"""Read YAML as text values with line numbers.
+"""Parses YAML into text values with line numbers.
 
-A value is the text as it is written: the field that it is for decides what it means. So `on` is a fine name
-for a mode, a version `1.10` keeps its zero, `1:30` isn't 90 and $0.10 isn't a binary fraction. Only null is
-told apart. Nothing is constructed, and size, depth and what aliases expand to are bounded.
+A value is the text as written; its field decides what it means. So `on` is a fine name for a mode, a version
+`1.10` keeps its zero, `1:30` isn't 90 and $0.10 isn't a binary fraction. Only null is distinguished from text. No
+Python objects are constructed; size, depth and the expansion of aliases are bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 
 from orchestrator.adapters.jobfile.problems import KeyPath, Problem, dotted, quoted, refusal
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.printable import find_unprintable, require_printable
+from orchestrator.core.values.printable import find_unprintable, require_printable
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 24
@@ -32,11 +32,11 @@ _AS_SHOWN = "write it as docs/job-file.md shows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A YAML file whose top is a mapping.
+    """A parsed YAML file; its top level is a mapping.
 
     Attributes:
         value: nested dicts and lists of text and None.
-        lines: where each key and item is written, counted from 1.
+        lines: the line of each key and item, counted from 1.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class Document:
     lines: dict[KeyPath, int]
 
     def line(self, key_path: KeyPath) -> int:
-        """Return the line of a key, or of the nearest key around it that is written."""
+        """Return the line of a key, or of the nearest enclosing key that is in the file."""
         while key_path and key_path not in self.lines:
             key_path = key_path[:-1]
         return self.lines.get(key_path, 1)
@@ -54,7 +54,7 @@ def read_document(path: Path) -> Document:
     """Read a job file.
 
     Raises:
-        BadRequestError: it can't be read, or it isn't a YAML mapping of bounded size.
+        BadRequestError: it can't be read, or isn't a YAML mapping within the limits.
     """
     reader = _Reader(path)
     value = reader.read(_read_text(path))
@@ -67,9 +67,7 @@ def _read_text(path: Path) -> str:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as err:
         reason = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
-        raise BadRequestError(
-            f"{path} can't be read", why=reason, fix="name a job file that is there with --job"
-        ) from err
+        raise BadRequestError(f"{path} can't be read", why=reason, fix="name an existing job file with --job") from err
     if len(raw) > MAX_BYTES:
         raise BadRequestError(
             f"{path} is too large for a job file",
@@ -85,7 +83,7 @@ def _read_text(path: Path) -> str:
 
 
 class _Reader:
-    """Turns YAML nodes into values, and counts them."""
+    """Converts YAML nodes to values, and counts them."""
 
     def __init__(self, path: Path) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -108,7 +106,7 @@ class _Reader:
         return self._mapping(node, ())
 
     def _refuse_depth(self, text: str) -> None:
-        # Before compose(), which recurses. The events come lazily, so this stops at the first one too deep.
+        # Before compose(), which recurses. Events are lazy, so this stops at the first one that is too deep.
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.CollectionStartEvent):
@@ -130,11 +128,11 @@ class _Reader:
 
     @contextmanager
     def _counted(self, node: yaml.CollectionNode) -> Iterator[None]:
-        # Aliases make a small text a huge tree, or one without end.
+        # Aliases can make a small text a huge tree, or an endless one.
         self._values += 1 + len(node.value)
         self._depth += 1
         if self._values > MAX_VALUES or self._depth > MAX_DEPTH:
-            self._refuse(_line(node), "aliases expand to too much")
+            self._refuse(_line(node), "its aliases expand to too much")
         yield
         self._depth -= 1
 
@@ -188,7 +186,7 @@ class _Reader:
         return key
 
     def _merged(self, node: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
-        # `<<: *base` and `<<: [*first, *second]`; what is written beside it wins, then the first.
+        # `<<: *base` and `<<: [*first, *second]`; keys beside it win, then the first mapping's.
         for key_node, value_node in node.value:
             if key_node.tag != _MERGE:
                 continue
@@ -205,7 +203,7 @@ class _Reader:
 
 
 def _is_free(at: KeyPath) -> bool:
-    """Tell whether a value is the user's program: of any characters, since no name is made of it as it is."""
+    """Tell whether a value may hold any characters: it is the user's script, and never part of a name."""
     return at[-1] in {"run", "setup", "resume"} or at[-2:-1] in (("envs",), ("resume",))
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in a job file, and the one error that tells of them."""
+"""Collects a job file's mistakes into one error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Problem:
     """One mistake.
 
     Attributes:
-        line: where it is written, counted from 1.
+        line: the line in the file, counted from 1.
     """
 
     line: int
@@ -30,7 +30,7 @@ class Problem:
 
 
 def refusal(path: Path, problems: Sequence[Problem]) -> BadRequestError:
-    """Make one error of a file's mistakes, in the order of its lines."""
+    """Combine a file's mistakes into one error, in the order of its lines."""
     ordered = sorted(problems, key=lambda problem: problem.line)
     if len(ordered) == 1:
         only = ordered[0]
@@ -46,14 +46,14 @@ def refusal(path: Path, problems: Sequence[Problem]) -> BadRequestError:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that was probably meant, or None."""
+    """Return the choice that is most similar to a word, or None."""
     by_lower = {choice.lower(): choice for choice in choices}
     matches = get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[matches[0]] if matches else None
 
 
 def suggest(word: str, choices: Sequence[str]) -> str:
-    """Word a fix: the nearest choice where there is one, else all of them."""
+    """Return the text of a fix: the nearest choice if there is one, else all choices."""
     close = nearest(word, choices)
     if close is not None:
         return f"did you mean {close}?"
@@ -61,13 +61,13 @@ def suggest(word: str, choices: Sequence[str]) -> str:
 
 
 def quoted(value: object) -> str:
-    """Show a value of the user's in one short line."""
+    """Quote the user's value in one short line."""
     shown = repr(value)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
 def dotted(key_path: KeyPath) -> str:
-    """Write a key as people do: `resources.accelerators`, `data[0].source`."""
+    """Format a key path: `resources.accelerators`, `data[0].source`."""
     text = ""
     for part in key_path:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""SkyPilot's keys that kedge doesn't have, and what to use instead.
+"""SkyPilot's keys that kedge doesn't support, and what to use instead.
 
 From SkyPilot's reference (docs.skypilot.co/en/latest/reference/yaml-spec.html) and its schema
 (github.com/skypilot-org/skypilot, sky/utils/schemas.py), read in November 2026.
@@ -45,7 +45,7 @@ _RESOURCES = {
 }
 
 NOT_HERE = tuple(sorted({*_TASK, *_RESOURCES}))
-"""All of these keys, without where they belong."""
+"""All of these keys, without the blocks that they belong to."""
 
 
 def instead_of(key_path: KeyPath) -> str | None:

@@ -1,29 +1,28 @@
-"""Turn a document into models, or name every mistake with its key, its line and the nearest valid key."""
+"""Validates documents: returns models, or one error that names every mistake, its line and the nearest valid key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.adapters.jobfile.document import Document
-from orchestrator.adapters.jobfile.models import (
-    AwsPart,
+from orchestrator.adapters.jobfile.models import FlagsPart, JobPart, ModePart
+from orchestrator.adapters.jobfile.parts import (
     ExpectPart,
-    JobPart,
-    ModePart,
     MountPart,
-    ProviderPart,
     ResourcesPart,
     ResumePart,
-    SettingsPart,
     SupervisorPart,
     VolumePart,
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, Problem, dotted, nearest, quoted, refusal
+from orchestrator.adapters.jobfile.provider_parts import AwsPart, ProviderPart, SettingsPart
 from orchestrator.adapters.jobfile.unsupported import instead_of
+from orchestrator.core.errors import BadRequestError
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _BLOCKS: Mapping[str, type[BaseModel]] = {
@@ -52,21 +51,35 @@ _KINDS = {
 
 
 def validate_job(document: Document) -> JobPart:
-    """Return what a job file says.
+    """Return the model of a job file.
 
     Raises:
-        BadRequestError: it has mistakes; all of them are named.
+        BadRequestError: it is invalid; the error names all mistakes.
     """
     return _validate(document, JobPart)
 
 
 def validate_settings(document: Document) -> SettingsPart:
-    """Return what the user's settings say.
+    """Return the model of the user's settings.
 
     Raises:
-        BadRequestError: they have mistakes; all of them are named.
+        BadRequestError: they are invalid; the error names all mistakes.
     """
     return _validate(document, SettingsPart)
+
+
+def validate_override(key: str, value: object) -> FlagsPart:
+    """Return a flag's value, as a part of a job.
+
+    Raises:
+        BadRequestError: its value is invalid.
+    """
+    said = reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
+    try:
+        return FlagsPart.model_validate(said)
+    except ValidationError as err:
+        what, why, fix = _explain(err.errors(include_url=False)[0])
+        raise BadRequestError(what, why=why, fix=fix) from err
 
 
 def _validate(document: Document, model: type[_Model]) -> _Model:
@@ -85,14 +98,20 @@ def _problem(document: Document, error: ErrorDetails, top: type[BaseModel]) -> P
         what, why, fix = _unknown_key(key_path, top)
     elif error["type"] == "missing":
         what, why, fix = f"{key} is missing", "", "write it as docs/job-file.md shows"
-    elif error["type"] == "kedge":
-        said = error["ctx"]
-        what, why, fix = f"{key}: {said['what']}", said["why"], said["fix"]
     else:
-        wanted = _KINDS.get(error["type"])
-        what = f"{key}: {quoted(error['input'])} is not {wanted}" if wanted else f"{key}: {error['msg']}"
-        why, fix = "", "write it as docs/job-file.md shows"
+        what, why, fix = _explain(error)
+        what = f"{key}: {what}"
     return Problem(line=line, what=what, why=why, fix=fix)
+
+
+def _explain(error: ErrorDetails) -> tuple[str, str, str]:
+    """Explain an error: what is wrong with the value, why, and what to write instead."""
+    if error["type"] == "kedge":
+        said = error["ctx"]
+        return said["what"], said["why"], said["fix"]
+    wanted = _KINDS.get(error["type"])
+    what = f"{quoted(error['input'])} is not {wanted}" if wanted else error["msg"]
+    return what, "", "write it as docs/job-file.md shows"
 
 
 def _unknown_key(key_path: KeyPath, top: type[BaseModel]) -> tuple[str, str, str]:
@@ -122,8 +141,8 @@ def _place(key_path: KeyPath) -> str:
 
 
 def _as_written(value: Any, location: tuple[str | int, ...]) -> KeyPath:
-    # Shapes that were made one before validation differ from the file: `data: {target: source}` became a
-    # list, `supervisor: tmux` a mapping. Follow the location as far as the file goes the same way.
+    # Some shapes were normalized before validation and differ from the file: `data: {target: source}` became a list,
+    # `supervisor: tmux` a mapping. Follow the location as far as the file has the same shape.
     written: list[str | int] = []
     for part in location:
         if isinstance(value, dict) and isinstance(part, int):

@@ -1,7 +1,7 @@
-"""Providers by name; each is imported when it is asked for, and no other.
+"""The registry of providers by name. A provider's module is imported only when that provider is used.
 
-A new provider is a module whose `make(context, **options)` returns a Backing, and one line here. Where several speak
-the same API, their lines share a module, and their options tell them apart.
+A new provider is a module whose `make(context, **options)` returns a Backing, and one entry here. Providers with the
+same API share a module; the options of their entries tell them apart.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.core.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.core.checkup import Probe, Verdict
+    from orchestrator.adapters.sync.storage import Storage
+    from orchestrator.core.checkup import Probe, ProbeResult
     from orchestrator.core.job import Resources
     from orchestrator.core.machine import Machine
-    from orchestrator.core.ports import Clock, DataStage, Provider, ResultStore, Stage
+    from orchestrator.core.ports import Clock, Provider
+    from orchestrator.core.transfers import DataStage, ResultStore, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,9 @@ class SignIn:
     """Where a provider's credentials are on this computer.
 
     Attributes:
-        variables: of the environment; any of them is enough.
-        files: each as the variable that names it and its usual path; none of them need hold credentials.
-        how: what to do to have some.
+        variables: environment variables; any of them is enough.
+        files: (variable that names the file, usual path); a file may exist without credentials in it.
+        how: how to get credentials, for messages.
     """
 
     variables: tuple[str, ...]
@@ -38,27 +40,29 @@ class SignIn:
     files: tuple[tuple[str, str], ...] = ()
 
     def may_be_there(self, environ: Mapping[str, str]) -> bool:
-        """Tell whether it is worth to ask the provider's own module."""
+        """Tell whether there may be credentials, so that importing the provider's module is worthwhile."""
         paths = (Path(environ.get(name) or usual).expanduser() for name, usual in self.files)
         return any(environ.get(name, "").strip() for name in self.variables) or any(path.is_file() for path in paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A line of the registry, and what is told without importing the module.
+class ProviderEntry:
+    """One entry of the registry: what kedge knows of a provider without importing its module.
 
     Attributes:
         module: below this package.
-        checks: the module, below this package, whose `make_probes(context, resources, **options)` looks at the user's
-            account or computer for `kedge doctor`, whose `look_at_guard(context, machine, **options)` reads back
-            what ends a machine from outside, and whose `look_at_sign_in(context, **options)`, where there is something
-            to sign in to, tries the credentials by one question that costs nothing, and returns None without any.
-        options: keyword arguments of `make` and of what `checks` has.
-        sign_in: None where nobody has to.
-        stages: its machines may take code from an object store.
-        bills_when_off: a machine that is powered off costs as much as one that runs.
-        is_here: its machines are this computer; they see the user's own environments, and their costs are a rehearsal.
-        wishes: a module below this package whose `refuse_unsupported(resources)` says no before anything is contacted.
+        checks: the module, below this package, with functions: `make_probes(context, resources, **options)`
+            returns the probes of `kedge doctor`; `look_at_guard(context, machine, **options)` reads back what ends a
+            machine from outside; `look_at_sign_in(context, **options)` tries the credentials with one free request,
+            and returns None if there are none. With `needs_reaper`, a fourth: `identify_account(context, **options)`
+            returns the names of the account.
+        options: keyword arguments of `make` and of the functions in `checks`.
+        sign_in: None if the provider needs no credentials.
+        stages: its machines may fetch code from an object store, so that its backing may have a stage.
+        bills_when_off: a machine that is powered off costs as much as a running one.
+        needs_reaper: only `kedge reap` ends the bill of a machine that nobody looks after.
+        is_here: its machines are this computer; they see the user's own environments, and their costs aren't real.
+        requirements: a module below this package; its `refuse_unsupported(resources)` contacts nothing.
     """
 
     module: str
@@ -67,13 +71,14 @@ class Entry:
     sign_in: SignIn | None = None
     stages: bool = False
     bills_when_off: bool = False
+    needs_reaper: bool = False
     is_here: bool = False
-    wishes: str = ""
+    requirements: str = ""
 
 
-def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sister: str = "") -> Entry:
-    """Enter a site that speaks DigitalOcean's API; the names of its own variables begin with the prefix."""
-    return Entry(
+def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sister: str = "") -> ProviderEntry:
+    """Make the entry of a site with DigitalOcean's API; the names of its environment variables begin with `prefix`."""
+    return ProviderEntry(
         module="digitalocean.provider",
         checks="digitalocean.checks",
         options={
@@ -94,8 +99,8 @@ def _digitalocean(name: str, endpoint: str, prefix: str, *token_names: str, sist
 
 
 PROVIDERS = {
-    "local": Entry(module="local.provider", checks="local.checks", is_here=True),
-    "aws": Entry(
+    "local": ProviderEntry(module="local.provider", checks="local.checks", is_here=True),
+    "aws": ProviderEntry(
         module="aws.provider",
         checks="aws.checks",
         sign_in=SignIn(
@@ -107,7 +112,7 @@ PROVIDERS = {
             how="to use it, `aws configure` or `aws sso login`, then `kedge bootstrap --provider aws`",
         ),
         stages=True,
-        wishes="aws.partitions",
+        requirements="aws.access.partitions",
     ),
     "do": _digitalocean(
         "do",
@@ -118,17 +123,30 @@ PROVIDERS = {
         sister="amd",
     ),
     "amd": _digitalocean("amd", "https://api.devcloud.amd.com", "KEDGE_AMD", "AMD_DEVCLOUD_TOKEN"),
+    "lambda": ProviderEntry(
+        module="lambdacloud.provider",
+        checks="lambdacloud.provider",
+        sign_in=SignIn(
+            variables=("LAMBDA_API_KEY",),
+            how="to use it, set LAMBDA_API_KEY to a key from https://cloud.lambda.ai/api-keys (docs/lambda.md)",
+        ),
+        stages=True,
+        # fact: lambda-power-off-bills
+        bills_when_off=True,
+        needs_reaper=True,
+        requirements="lambdacloud.offers",
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a provider may need of the laptop.
+    """What a provider needs from the laptop.
 
     Attributes:
-        state_dir: where a provider keeps what it must find again after a crash.
+        state_dir: where a provider stores what it must find again after a crash.
         runtime_dir: a short private path for sockets.
-        key_file: the private key that machines are reached with.
+        key_file: the private SSH key for machines.
         environ: the user's environment.
         ssh_config: the user's own OpenSSH configuration.
     """
@@ -146,10 +164,11 @@ class Backing:
     """A provider, and the object store that its machines use.
 
     Attributes:
-        store: None where results wait on the machine.
-        stage: None where machines can't start by themselves.
-        data: where machines take the laptop's data from; None where that goes to them directly.
-        store_caveats: what the store exposes to a run's machine beyond that run, for whoever reads a plan.
+        store: None if results wait on the machine.
+        stage: None if machines can't start at boot.
+        data: where machines fetch the laptop's data from; None if it is sent to them directly.
+        store_caveats: what the store exposes to a run's machine beyond that run, as shown in plans.
+        require_store: raises BadRequestError if the store's keys aren't set; machines are ended without it.
     """
 
     provider: Provider
@@ -157,6 +176,21 @@ class Backing:
     stage: Stage | None
     data: DataStage | None = None
     store_caveats: tuple[str, ...] = ()
+    require_store: Callable[[], None] = lambda: None
+
+    @classmethod
+    def with_storage(cls, provider: Provider, storage: Storage | None) -> Backing:
+        """Back a provider with a bucket; without one, results wait on the machine."""
+        if storage is None:
+            return cls(provider=provider, store=None, stage=None)
+        return cls(
+            provider=provider,
+            store=storage.results,
+            stage=storage.stage,
+            data=storage.data,
+            store_caveats=storage.caveats,
+            require_store=storage.require_keys,
+        )
 
 
 def open_backing(name: str, context: Context) -> Backing:
@@ -170,27 +204,27 @@ def open_backing(name: str, context: Context) -> Backing:
 
 
 def is_here(name: str) -> bool:
-    """Say whether a provider's machines are this computer; of one that isn't known they aren't."""
+    """Tell whether a provider's machines are this computer; False for an unknown provider."""
     entry = PROVIDERS.get(name)
     return entry is not None and entry.is_here
 
 
 def refuse_unsupported(name: str, resources: Resources) -> None:
-    """Refuse wishes that a provider can't ever fulfil; nothing is contacted.
+    """Refuse requirements that a provider can never fulfil; nothing is contacted.
 
     Raises:
-        BadRequestError: there are some, or there is no provider of this name.
+        BadRequestError: there are such requirements, or there is no provider of this name.
     """
-    if wishes := find_entry(name).wishes:
-        importlib.import_module(f"{__name__}.{wishes}").refuse_unsupported(resources)
+    if module := find_entry(name).requirements:
+        importlib.import_module(f"{__name__}.{module}").refuse_unsupported(resources)
 
 
 def open_probes(name: str, context: Context, resources: Resources) -> Sequence[Probe]:
-    """Make the probes of one provider's checkup.
+    """Make the probes of one provider for `kedge doctor`.
 
     Args:
-        name: the provider's.
-        context: the laptop's.
+        name: the provider's name.
+        context: what the provider needs from the laptop.
         resources: what is to be launched: its GPU, regions and market.
 
     Raises:
@@ -201,11 +235,11 @@ def open_probes(name: str, context: Context, resources: Resources) -> Sequence[P
     return cast("Sequence[Probe]", module.make_probes(context, resources, **entry.options))
 
 
-def look_at_sign_in(name: str, context: Context) -> tuple[Verdict, str, str]:
-    """Try a provider's credentials, where there may be some; else nothing is imported or contacted.
+def look_at_sign_in(name: str, context: Context) -> ProbeResult:
+    """Try a provider's credentials, if there may be some; else nothing is imported or contacted.
 
     Raises:
-        KedgeError: they aren't accepted.
+        KedgeError: the provider doesn't accept them.
     """
     from orchestrator.core.checkup import Verdict
 
@@ -214,24 +248,35 @@ def look_at_sign_in(name: str, context: Context) -> tuple[Verdict, str, str]:
         found = None
     else:
         module = importlib.import_module(f"{__name__}.{entry.checks}")
-        found = cast("tuple[Verdict, str, str] | None", module.look_at_sign_in(context, **entry.options))
+        found = cast("ProbeResult | None", module.look_at_sign_in(context, **entry.options))
     if found is None:
         return Verdict.UNUSED, "not set up on this computer", entry.sign_in.how if entry.sign_in else ""
     return found
 
 
-def look_at_guard(name: str, context: Context, machine: Machine) -> tuple[Verdict, str, str]:
-    """Read back what would end a machine from outside at its deadline, as a probe's verdict, finding and fix.
+def look_at_guard(name: str, context: Context, machine: Machine) -> ProbeResult:
+    """Read back what would end a machine from outside at its deadline; return a probe's verdict, finding and fix.
 
     Raises:
-        KedgeError: it isn't told.
+        KedgeError: the provider refuses, or doesn't answer.
     """
     entry = find_entry(name)
     module = importlib.import_module(f"{__name__}.{entry.checks}")
-    return cast("tuple[Verdict, str, str]", module.look_at_guard(context, machine, **entry.options))
+    return cast("ProbeResult", module.look_at_guard(context, machine, **entry.options))
 
 
-def find_entry(name: str) -> Entry:
+def identify_account(name: str, context: Context) -> frozenset[str]:
+    """Return the names of the account that the credentials open; two that share a name are one account.
+
+    Raises:
+        KedgeError: the credentials aren't accepted, or the provider doesn't answer.
+    """
+    entry = find_entry(name)
+    module = importlib.import_module(f"{__name__}.{entry.checks}")
+    return cast("frozenset[str]", module.identify_account(context, **entry.options))
+
+
+def find_entry(name: str) -> ProviderEntry:
     """Look a provider up; nothing is imported.
 
     Raises:

@@ -1,14 +1,14 @@
-"""What the user should know before saying yes to a plan, one line each."""
+"""Writes a plan's notes: what the user should know before confirming, one line each."""
 
 from __future__ import annotations
 
 from orchestrator.core.actions import Action, CreateMachine
-from orchestrator.core.credentials import own_credentials
 from orchestrator.core.job import AtEnd, Job, LaunchSpec
 from orchestrator.core.machine import MachineState
-from orchestrator.core.plan import Ending, Observed
-from orchestrator.core.units import format_bytes
-from orchestrator.core.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
+from orchestrator.core.plan import AfterStart, Observed
+from orchestrator.core.protocol.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
+from orchestrator.core.values.credentials import own_credentials
+from orchestrator.core.values.units import format_bytes
 
 _MOST_SHOWN = 200
 _SUDO = (
@@ -22,8 +22,10 @@ _NO_TORCH = (
 )
 
 
-def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: tuple[Action, ...]) -> tuple[str, ...]:
-    """Say what becomes of results, machines and volumes, and what bounds the cost."""
+def launch_notes(
+    spec: LaunchSpec, observed: Observed, after_start: AfterStart, actions: tuple[Action, ...]
+) -> tuple[str, ...]:
+    """Note what happens to results, machines and volumes, and what limits the cost."""
     job = spec.job
     notes = [
         f"machine {machine.id} is unknown: its creation is unclear, or it has lost its init; it is ended first"
@@ -43,7 +45,7 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
     elif job.run:
         notes.append("results end with the machine: fetch them before the deadline")
     if job.run:
-        notes.append(_recovery_note(spec, ending))
+        notes.append(_recovery_note(spec, after_start))
     if spec.python and job.bundled_trainer and not spec.python.has_torch:
         notes.append(_NO_TORCH)
     notes.extend(resume_notes(job))
@@ -51,19 +53,20 @@ def launch_notes(spec: LaunchSpec, observed: Observed, ending: Ending, actions: 
         notes.append(_SUDO)
     notes.extend(_fetch_notes(job))
     notes.extend(_local_disk_notes(job, observed))
+    notes.extend(_bill_notes(spec, observed, after_start))
     notes.extend(observed.caveats)
     return tuple(notes)
 
 
 def resume_notes(job: Job) -> tuple[str, ...]:
-    """Say what is run where there is something to go on from, if that is another command."""
+    """Note the command that is run if there is something to resume from, if it is a different one."""
     if not job.later_run:
         return ()
     return (f"where there is a checkpoint to go on from, this is run: {shown(job.later_run)}",)
 
 
 def change_notes(before: Job, after: Job) -> tuple[str, ...]:
-    """Say what is run from now on, where that isn't what it was."""
+    """Note which command is run from now on, if it has changed."""
     notes = []
     if after.run != before.run:
         notes.append(f"the command is changed from {shown(before.run)} to {shown(after.run)}")
@@ -73,13 +76,13 @@ def change_notes(before: Job, after: Job) -> tuple[str, ...]:
 
 
 def shown(script: str) -> str:
-    """Return what of a script fits a line."""
+    """Return a script, cut to the length of a line."""
     line = "; ".join(part.strip() for part in script.strip().splitlines())
     return f"`{line[:_MOST_SHOWN]}{'...' if len(line) > _MOST_SHOWN else ''}`"
 
 
 def teardown_notes(observed: Observed) -> tuple[str, ...]:
-    """Say what can't be brought home."""
+    """Note what can't be fetched."""
     if observed.machines and observed.report is None:
         kept = (
             "the copy that was made of its results is fetched"
@@ -91,7 +94,7 @@ def teardown_notes(observed: Observed) -> tuple[str, ...]:
 
 
 def _left_behind_notes(job: Job, observed: Observed) -> list[str]:
-    """Say what becomes of files that no output names; the bundled trainer writes none."""
+    """Note what happens to files outside of the outputs; the bundled trainer writes none."""
     if not job.run or job.outputs or job.bundled_trainer:
         return []
     usual = LEFT_BEHIND_BYTES if observed.keeps_results else LEFT_BEHIND_OVER_SSH_BYTES
@@ -109,11 +112,25 @@ def _credential_notes(job: Job) -> list[str]:
     return [f"the machine is given {names}: whoever wrote its code, or gets into it, can use your account with that"]
 
 
-def _recovery_note(spec: LaunchSpec, ending: Ending) -> str:
+def _recovery_note(spec: LaunchSpec, after_start: AfterStart) -> str:
     if not spec.recover:
         return "nothing relaunches a lost machine by itself: `kedge resume` does, from the last checkpoint"
-    by = "while this command runs" if ending.follow else "by `kedge recover`, which `kedge recover --install` repeats"
+    by = (
+        "while this command runs"
+        if after_start.follow
+        else "by `kedge recover`, which `kedge recover --install` repeats"
+    )
     return f"a machine that is lost is replaced {by}; the deadline is that of all together"
+
+
+def _bill_notes(spec: LaunchSpec, observed: Observed, after_start: AfterStart) -> list[str]:
+    """Note what ends the bill after the command, if neither this command nor the machine does."""
+    if after_start.follow or observed.ends_by_itself or spec.keep or not spec.job.run:
+        return []
+    alone = "nobody follows the command, and its machine can't end itself"
+    if not observed.keeps_results:
+        return [f"{alone}: it bills until its deadline, unless `kedge teardown` fetches the results and ends it before"]
+    return [f"{alone}: once the results are uploaded, `kedge reap` of this computer ends it, by hand or by its timer"]
 
 
 def _next_offer_notes(job: Job, actions: tuple[Action, ...]) -> list[str]:
@@ -135,7 +152,7 @@ def _local_disk_notes(job: Job, observed: Observed) -> list[str]:
 
 
 def _fetch_notes(job: Job) -> list[str]:
-    # A query may be a signature.
+    # A query string may be a signature.
     fetched = [(mount.source.partition("?")[0], mount.target) for mount in job.data if mount.is_fetched]
     if not job.run:
         return [f"{source} is not fetched: the job has no command" for source, _ in fetched]

@@ -1,4 +1,4 @@
-"""What a plan costs, how long it may take, and the refusals that follow from both."""
+"""Prices a plan, estimates how long it takes, and refuses it if it is over budget or too short."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.core.actions import Action, CreateMachine
-from orchestrator.core.cost import price_usd
 from orchestrator.core.errors import BadRequestError, OverBudgetError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Observed, Plan
-from orchestrator.core.units import cents, format_duration, format_usd
+from orchestrator.core.values.cost import price_usd
+from orchestrator.core.values.units import cents, format_duration, format_usd
 
 _SHORTEST = timedelta(minutes=2)
-"""What a machine that is made must at least have left."""
+"""The least lifetime that a new machine must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a plan's machine costs, and until when.
+    """The costs of a plan's machine, and until when they run.
 
     Attributes:
-        most_usd_per_hour: of the dearest of its offers.
-        once_usd: what the first of them costs once.
-        most_once_usd: what all of them do.
-        at_least: what is paid for from now on, however soon the machine is gone.
+        most_usd_per_hour: of its dearest offer.
+        once_usd: one-time costs of the first offer.
+        most_once_usd: one-time costs of all offers together.
+        at_least: the time that is billed from now on, even if the machine is gone sooner.
     """
 
     usd_per_hour: Decimal
@@ -39,30 +39,33 @@ class Terms:
 
 
 def most_once_usd(offers: Iterable[Offer]) -> Decimal:
-    """Return what volumes can cost once: an offer that is refused has had them made, and the next one has it again."""
+    """Return the highest total of one-time costs: their sum, because each refused offer has created its volumes."""
     return sum((offer.once_usd for offer in offers), Decimal(0))
 
 
 def lifetime_of(spec: LaunchSpec, now: datetime) -> timedelta:
-    """Return how long a machine made now may live: to its deadline, or to the end of a run that is recovered.
+    """Return how long a machine created now may live: to its deadline, or to the end of a recovered run.
 
     Raises:
         BadRequestError: the run's time is over.
     """
     if spec.until is None:
-        return spec.job.deadline
+        return spec.job.time_limit
     left = spec.until - now
     if left < _SHORTEST:
         raise BadRequestError(
             f"the time of run {spec.run_id} is over",
             why=f"the deadline of a run that is recovered is that of all its machines: {spec.until:%F %H:%M} UTC",
-            fix=f"give it more with `kedge resume {spec.run_id} --ttl {format_duration(spec.job.deadline)}`",
+            fix=f"give it more with `kedge resume {spec.run_id} --ttl {format_duration(spec.job.time_limit)}`",
         )
-    return min(spec.job.deadline, left)
+    return min(spec.job.time_limit, left)
 
 
-def within_budget(spec: LaunchSpec, observed: Observed) -> Observed:
-    """Leave out the offers that could cost more than the budget; where all could, keep the cheapest, to be refused."""
+def leave_out_over_budget(spec: LaunchSpec, observed: Observed) -> Observed:
+    """Leave out the offers that could cost more than the budget.
+
+    If all could, keep the cheapest: `refuse_over_budget` then names its worst case.
+    """
     if spec.job.budget_usd is None or not observed.offers:
         return observed
     lifetime = lifetime_of(spec, observed.now)
@@ -81,15 +84,15 @@ def within_budget(spec: LaunchSpec, observed: Observed) -> Observed:
 
 
 def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...], terms: Terms) -> Plan:
-    """Put a price, a time and a worst case to actions.
+    """Add a price, a duration and a worst case to actions.
 
     Raises:
         BadRequestError: the job can't end before its machine's deadline.
     """
     left = max(timedelta(0), terms.deadline_at - observed.now)
     expected, basis = _expectation(spec.job, observed)
-    # A run that goes on has less to do than a whole one; how much less, nobody knows.
-    if not observed.results and any(isinstance(action, CreateMachine) for action in actions):
+    # A resumed run has less to do than a whole one; how much less is unknown.
+    if not observed.has_results and any(isinstance(action, CreateMachine) for action in actions):
         _refuse_too_short(spec.job, expected, left)
     return Plan(
         run_id=spec.run_id,
@@ -107,7 +110,7 @@ def price_plan(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...]
         budget_usd=spec.job.budget_usd,
         deadline_at=terms.deadline_at,
         basis=f"prices: {observed.offers_basis}; time: {basis}",
-        mark=observed.mark,
+        revision=observed.revision,
     )
 
 
@@ -115,7 +118,7 @@ def refuse_over_budget(plan: Plan) -> None:
     """Refuse a plan whose worst case exceeds its budget.
 
     Raises:
-        OverBudgetError: it does.
+        OverBudgetError: its worst case exceeds the budget.
     """
     if plan.budget_usd is not None and cents(plan.worst_usd) > cents(plan.budget_usd):
         worst, budget = format_usd(plan.worst_usd), format_usd(plan.budget_usd)

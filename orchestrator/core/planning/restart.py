@@ -1,4 +1,4 @@
-"""The plan of a start on the machine that is there."""
+"""Plans a start of the command on a run's existing machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
 from orchestrator.core.plan import Observed, Plan, usable_machine
 from orchestrator.core.planning.notes import resume_notes
-from orchestrator.core.planning.steps import plan_code
-from orchestrator.core.report import RunState
+from orchestrator.core.planning.to_start import plan_code
+from orchestrator.core.protocol.report import RunState
 
 
 def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) -> Plan:
-    """Plan a start of the command on the machine that is there; one that is at work is stopped first."""
+    """Plan a start of the command on the existing machine; a running command is stopped first."""
     machine = usable_machine(observed.machines, observed.report)
     if machine is None:
         raise BadRequestError(
@@ -27,4 +27,4 @@ def plan_restart(run_id: str, job: Job, observed: Observed, *, send_code: bool) 
     actions.append(
         StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=state is not RunState.IDLE)
     )
-    return Plan(run_id=run_id, actions=tuple(actions), notes=resume_notes(job), mark=observed.mark)
+    return Plan(run_id=run_id, actions=tuple(actions), notes=resume_notes(job), revision=observed.revision)

@@ -1,4 +1,4 @@
-"""The plan of the end of everything that a run has."""
+"""Plans a teardown: the end of everything that a run has."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from orchestrator.core.planning.notes import teardown_notes
 
 
 def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -> Plan:
-    """Plan the end of everything that a run has: stop, fetch, destroy.
+    """Plan a teardown: stop the command, fetch the results, destroy the machines.
 
     Args:
         run_id: the run.
-        observed: what there is of it.
-        destination: where results go; None fetches none.
+        observed: the run's state.
+        destination: where results go; None to fetch none.
     """
     actions: list[Action] = []
     report = observed.report
@@ -29,6 +29,6 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
         actions=tuple(actions),
         worst_usd=observed.spent_usd,
         notes=teardown_notes(observed),
-        mark=observed.mark,
+        revision=observed.revision,
         ends=True,
     )

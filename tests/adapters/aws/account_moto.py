@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from tests.cloudbox import budgets, change_sets
-from tests.cloudbox.moto_state import keep_one_partition
-from tests.cloudbox.strict_moto import serving_moto
+from tests.cloudbox.aws.rules import budgets, change_sets
+from tests.cloudbox.aws.strict_moto import serving_moto
+from tests.cloudbox.aws.wire.moto_state import keep_first_regions
 
 REGION = "eu-west-1"
 ACCOUNT_ID = "123456789012"
@@ -22,7 +22,7 @@ def serving() -> Iterator[str]:
     """Serve AWS on a port of its own; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
-        keep_one_partition()
+        keep_first_regions()
         budgets.complete(partial(patch.setattr, raising=False))
         with serving_moto() as endpoint:
             yield endpoint
@@ -43,4 +43,4 @@ def environment(endpoint: str) -> dict[str, str]:
 
 def reset(endpoint: str) -> None:
     """Forget everything that was made."""
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=10).close()
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=60).close()

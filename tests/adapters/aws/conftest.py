@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.aws.world import AwsWorld, set_up
-from tests.cloudbox.box import Box
+from tests.cloudbox.aws.box import Box
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import cast
 
 from orchestrator.core.job import VolumeSpec
 from tests.adapters.aws.world import AwsWorld
-from tests.cloudbox.box import Box
+from tests.cloudbox.aws.box import Box
 
 if __name__ == "__main__":
     # What an order is made of doesn't need the box; the SDK finds it in the environment.

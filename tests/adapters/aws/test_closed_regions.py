@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.adapters.providers.aws.ordered import offer_of
 from orchestrator.core.errors import KedgeError, NoCapacityError
 from orchestrator.core.job import VolumeSpec
 from tests.adapters.aws.world import AwsWorld
-from tests.cloudbox.box import REGION
-from tests.cloudbox.launches import instances
+from tests.cloudbox.aws.box import REGION
+from tests.cloudbox.aws.launches import instances
 
 
 @pytest.mark.parametrize("how", ["scp", "scp-launches", "not-enabled", "opt-in"])
@@ -22,9 +21,9 @@ def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: s
     provider, order = aws.provider(), aws.order()
     with pytest.raises(NoCapacityError) as refused:
         provider.create(order)
-    assert refused.value.covers(offer_of(aws.order(zone=f"{REGION}f", instance_type="g5.xlarge")))
+    assert refused.value.covers(aws.order(zone=f"{REGION}f", instance_type="g5.xlarge").offer)
     elsewhere = aws.order(region="us-west-2", zone="us-west-2a")
-    assert not refused.value.covers(offer_of(elsewhere))
+    assert not refused.value.covers(elsewhere.offer)
     assert provider.create(elsewhere).region == "us-west-2"
 
 

@@ -18,17 +18,17 @@ import pytest
 from botocore.exceptions import RefreshWithMFAUnsupportedError
 
 from orchestrator.adapters.aws_sdk import translate
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.providers.aws.offers import list_offers
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.market.offers import list_offers
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources
 from orchestrator.core.offer import Accelerators
-from tests.cloudbox.box import Box
-from tests.laptop import Laptop
+from tests.cloudbox.aws.box import Box
+from tests.support.laptop import Laptop
 
 CODE = "654098"
-WHO = "from orchestrator.adapters.providers.aws.session import AwsSession; print(AwsSession().account_id())"
+WHO = "from orchestrator.adapters.providers.aws.access.session import AwsSession; print(AwsSession().account_id())"
 PROFILES = """
 [profile base]
 region = us-east-1
@@ -156,7 +156,7 @@ def test_a_role_that_can_not_be_assumed_without_a_network_leaves_the_snapshot(
     wish = Resources(accelerators=Accelerators(name="t4"))
     listing = list_offers(wish, AwsSession(), SystemClock(), tmp_path / "cache")
     assert not any(offer.live for offer in listing.offers)
-    assert "could not be asked" in listing.notes[0]
+    assert "could not be queried" in listing.notes[0]
 
 
 def test_a_role_that_may_not_be_assumed_is_an_error(
@@ -216,7 +216,8 @@ def test_an_sso_profile_works_until_its_login_ends(portal: Path, token: str, wor
     }
     portal.write_text(json.dumps(kept))
     program = (
-        "from orchestrator.adapters.providers.aws.session import AwsSession; print(AwsSession().credentials_name())"
+        "from orchestrator.adapters.providers.aws.access.session import AwsSession\n"
+        "print(AwsSession().credentials_name())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if works:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from orchestrator.adapters.providers.aws.endings import see_end
+from orchestrator.adapters.cloud.model import Instance
+from orchestrator.adapters.providers.aws.instances.end_reasons import explain_end
+from orchestrator.adapters.providers.aws.instances.find_instances import parse_instance
 from orchestrator.adapters.providers.aws.refusal_table import FAILED_STARTS
 from orchestrator.core.machine import EndedBy
-from orchestrator.core.recovery import is_loss
+from orchestrator.core.policy.recovery import is_loss
 from tests.adapters.aws.world import RUN, AwsWorld
+from tests.cloudbox.aws.box import REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
@@ -20,16 +23,17 @@ M1 = f"{RUN}-m1"
 DEADLINE = datetime(2026, 11, 21, 18, tzinfo=UTC)
 
 
-def described(code: str, *, transition: str = "", state: str = "terminated") -> InstanceTypeDef:
-    """Describe an instance as DescribeInstances does."""
+def described(code: str, *, transition: str = "", state: str = "terminated") -> Instance:
+    """Read an instance as DescribeInstances describes it."""
     reason = {"Code": code, "Message": f"{code}: in AWS's words"}
     answer = {
+        "InstanceId": "i-0123456789abcdef0",
         "State": {"Name": state},
         "StateTransitionReason": transition,
         "StateReason": reason,
         "LaunchTime": DEADLINE - timedelta(hours=1),
     }
-    return cast("InstanceTypeDef", answer)
+    return parse_instance(cast("InstanceTypeDef", answer), REGION)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def described(code: str, *, transition: str = "", state: str = "terminated") -> 
 @pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopped"])
 def test_each_reason_names_who_ended_the_machine(code: str, by: EndedBy, state: str) -> None:
     """From the moment on at which it begins to end."""
-    end = see_end(described(code, state=state), DEADLINE, DEADLINE - timedelta(minutes=9))
+    end = explain_end(described(code, state=state), DEADLINE, DEADLINE - timedelta(minutes=9))
     assert end is not None
     assert (end.by, end.says) == (by, f"{code}: in AWS's words")
 
@@ -59,8 +63,8 @@ def test_a_reason_of_the_first_minutes_is_a_failed_start(code: str) -> None:
     fact: aws-state-reasons
     """
     launched = DEADLINE - timedelta(hours=1)
-    early = see_end(described(code), DEADLINE, launched + timedelta(minutes=1))
-    late = see_end(described(code), DEADLINE, launched + timedelta(minutes=40))
+    early = explain_end(described(code), DEADLINE, launched + timedelta(minutes=1))
+    late = explain_end(described(code), DEADLINE, launched + timedelta(minutes=40))
     assert early is not None
     assert late is not None
     assert early.by is EndedBy.START
@@ -79,7 +83,7 @@ def test_a_reason_of_the_first_minutes_is_a_failed_start(code: str) -> None:
 )
 def test_the_schedule_ends_a_machine_by_a_call_like_anybodys(transition: str, by: EndedBy) -> None:
     """It does so only after the deadline: when the machine ended tells one from the other."""
-    end = see_end(
+    end = explain_end(
         described("Client.UserInitiatedShutdown", transition=transition), DEADLINE, DEADLINE + timedelta(hours=1)
     )
     assert end is not None
@@ -91,7 +95,7 @@ def test_a_machine_that_runs_has_not_ended(aws: AwsWorld) -> None:
     aws.provider().create(aws.order())
     assert aws.provider().why_ended(M1) is None
     assert aws.provider().why_ended(f"{RUN}-m7") is None
-    assert see_end(described("Client.UserInitiatedShutdown", state="running"), DEADLINE, DEADLINE) is None
+    assert explain_end(described("Client.UserInitiatedShutdown", state="running"), DEADLINE, DEADLINE) is None
 
 
 def test_a_machine_that_somebody_ended_in_the_console_says_so(aws: AwsWorld) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.errors import NoCapacityError, UnfitMachineError
 from orchestrator.core.job import AtEnd, VolumeSpec
 from orchestrator.core.machine import EndedBy, MachineState
-from orchestrator.engine.boot import await_boot
+from orchestrator.engine.steps.boot import await_boot
 from tests.adapters.aws.world import RUN, AwsWorld
-from tests.cloudbox.box import REGION
-from tests.cloudbox.leftovers import leftovers
-from tests.engine.fakes import make_world
+from tests.cloudbox.aws.box import REGION
+from tests.cloudbox.aws.leftovers import leftovers
+from tests.support.fakes import make_world
 
 M1 = f"{RUN}-m1"
 SCRATCH = VolumeSpec(name="scratch", target="data/scratch", size_gib=20, at_end=AtEnd.DELETE)

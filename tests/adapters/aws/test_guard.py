@@ -9,15 +9,17 @@ from typing import cast
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.host.retry import poll_until
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.adapters.providers import Context, look_at_guard
 from orchestrator.core.actions import CreateMachine
 from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.ports import Connector, DataMover
-from orchestrator.engine.reconcile import reconcile
+from orchestrator.core.ports import Connector
+from orchestrator.core.transfers import DataMover
+from orchestrator.engine.observing.reconcile import reconcile
 from orchestrator.engine.world import World
 from tests.adapters.aws.killing import kill_when
 from tests.adapters.aws.world import RUN, AwsWorld
@@ -40,13 +42,14 @@ def look(aws: AwsWorld, ledger: SqliteLedger) -> tuple[str, ...]:
     """Do what every next command does first."""
     world = World(
         clock=aws.clock,
+        poll_until=poll_until,
         ledger=ledger,
         provider=aws.provider(),
         connector=cast("Connector", None),
-        data=cast("DataMover", None),
+        mover=cast("DataMover", None),
         store=None,
         stage=None,
-        code=lambda _job: None,
+        code_source=lambda _job: None,
         authorized_key="",
         agent_archive=lambda: b"",
         render_unit=lambda _job, _root: "",
@@ -111,7 +114,7 @@ def test_a_guard_that_is_read_back_is_of_this_machine_and_in_time(aws: AwsWorld)
     assert look_at_guard("aws", context, machine)[0] is Verdict.OK
     for other, said in (
         (replace(machine, provider_id="i-0123456789abcdef0"), "no schedule at AWS ends this machine"),
-        (replace(machine, deadline_at=machine.deadline_at - timedelta(hours=1)), "its schedule comes at"),
+        (replace(machine, deadline_at=machine.deadline_at - timedelta(hours=1)), "its schedule ends it at"),
     ):
         verdict, found, fix = look_at_guard("aws", context, other)
         assert verdict is Verdict.FAILED

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from orchestrator.adapters.datasets.push import data_name
 from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.policy import data_sets, named_buckets, write_policy
+from orchestrator.adapters.providers.aws.run_resources.policy import data_sets, named_buckets, write_policy
+from orchestrator.adapters.sync.data.push import data_name
 from orchestrator.core.job import DataMount
 from tests.adapters.aws.world import RUN, AwsWorld, set_up
-from tests.cloudbox.box import Box
-from tests.cloudbox.leftovers import leftovers
+from tests.cloudbox.aws.box import Box
+from tests.cloudbox.aws.leftovers import leftovers
 
 BUCKET = "kedge-test"
 OTHER = "digits-1121-ab2cx"

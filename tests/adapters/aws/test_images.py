@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.providers.aws.access.closed import NotInRegionError
+from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.adapters.providers.aws.cache import Cache
-from orchestrator.adapters.providers.aws.closed import NotInRegionError
-from orchestrator.adapters.providers.aws.images import find_image
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.providers.aws.market.images import find_image
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources
 from orchestrator.core.offer import Accelerators
-from tests.cloudbox.box import Box
+from tests.cloudbox.aws.box import Box
 
 DEBIAN = "/aws/service/debian/release/12/latest/amd64"
 GPU = Accelerators(name="t4")

@@ -1,4 +1,4 @@
-"""A machine's life at AWS: asked for, reached, ended, and nothing left of it."""
+"""A machine at AWS: how it is asked for, when it ends by itself, and that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
 from orchestrator.core.job import Resources
-from orchestrator.core.machine import MachineState
-from tests.adapters.aws.world import HOME, RUN, AwsWorld
-from tests.cloudbox.box import REGION
+from tests.adapters.aws.world import HOME, RUN, AwsWorld, open_to
+from tests.cloudbox.aws.box import REGION
 
 M1 = f"{RUN}-m1"
 FAR = "eu-west-1"
-
-
-def open_to(aws: AwsWorld) -> list[str]:
-    """List who may reach port 22 of the run's machines."""
-    groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
-    (group,) = groups["SecurityGroups"]
-    (rule,) = group["IpPermissions"]
-    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 22, 22)
-    return [each["CidrIp"] for each in rule["IpRanges"]]
 
 
 def test_a_machine_is_born_closed_encrypted_and_tagged(aws: AwsWorld) -> None:
@@ -115,21 +105,6 @@ def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
     assert aws.actions() == Counter(["DescribeInstances", "TerminateInstances", "DeleteSchedule"])
 
 
-def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> None:
-    """It is reached as the job's user or as kedge's own, with the host key that it was born with: it is provisional."""
-    made = aws.provider().create(aws.order())
-    found = aws.provider().describe(M1)
-    assert found is not None
-    assert found.state is MachineState.READY
-    assert found.address is not None
-    address = found.address
-    assert (address.user, address.admin, address.port, address.provisional) == ("job", "kedge", 22, True)
-    assert found.address.host_key.startswith("ecdsa-sha2-nistp256 ")
-    assert made.created_at == found.created_at
-    assert found.deadline_at - found.created_at == timedelta(hours=1)
-    assert list(aws.provider().machines()) == [found]
-
-
 def test_a_replaced_host_key_is_remembered(aws: AwsWorld) -> None:
     """From then on only the new one counts, and it is not provisional."""
     aws.provider().create(aws.order())
@@ -187,134 +162,6 @@ def test_a_destroyed_machine_is_gone_with_its_schedule(aws: AwsWorld) -> None:
     assert aws.schedules() == []
     aws.provider().destroy(M1)
     aws.provider().destroy(f"{RUN}-m7")
-
-
-def test_two_instances_with_one_id_are_both_listed_and_both_ended(aws: AwsWorld) -> None:
-    """It must never be; should it happen, neither is overlooked."""
-    aws.provider().create(aws.order())
-    client = aws.api.client("ec2")
-    image = aws.instances()[0]["ImageId"]
-    tags = [{"Key": "kedge-machine", "Value": M1}, {"Key": "kedge-run", "Value": RUN}]
-    client.run_instances(
-        ImageId=image,
-        MinCount=1,
-        MaxCount=1,
-        InstanceType="m5.large",
-        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-    )
-    assert [machine.id for machine in aws.provider().machines()] == [M1, M1]
-    aws.provider().destroy(M1)
-    assert aws.instances() == []
-
-
-def test_a_machine_that_this_laptop_does_not_know_is_found_where_the_user_says(aws: AwsWorld) -> None:
-    """It can be ended, and not be reached: only the laptop that made it knows its host key."""
-    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
-    other = AwsWorld(api=aws.api, folder=aws.folder / "other", environ={"KEDGE_AWS_REGIONS": f"us-west-2, {FAR}"})
-    (found,) = other.provider().machines()
-    assert (found.id, found.run_id, found.address) == (M1, RUN, None)
-    assert found.deadline_at - found.created_at == timedelta(hours=1)
-    other.provider().destroy(M1)
-    assert aws.instances(FAR) == []
-
-
-def test_machines_of_other_regions_are_remembered(aws: AwsWorld) -> None:
-    """The laptop that made a machine looks for it where it made it."""
-    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
-    assert [machine.id for machine in aws.provider().machines()] == [M1]
-
-
-def test_a_region_that_does_not_answer_is_never_left_out(aws: AwsWorld) -> None:
-    """What may be billing there would be kept silent."""
-    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
-    aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, region=FAR)
-    with pytest.raises(KedgeError, match=FAR):
-        aws.provider().machines()
-
-
-def test_a_stopped_machine_is_not_gone(aws: AwsWorld) -> None:
-    """Its disks still bill: it counts as ending, and only its end settles it."""
-    machine = aws.provider().create(aws.order())
-    aws.api.client("ec2").stop_instances(InstanceIds=[machine.provider_id])
-    found = aws.provider().describe(M1)
-    assert found is not None
-    assert found.state is MachineState.ENDING
-
-
-def test_a_machine_that_ended_by_itself_leaves_nothing_after_its_run(aws: AwsWorld) -> None:
-    """Its schedule is still there then: the run's release takes it away with role and group."""
-    machine = aws.provider().create(aws.order())
-    aws.api.client("ec2").terminate_instances(InstanceIds=[machine.provider_id])
-    assert aws.provider().describe(M1) is None
-    said = aws.provider().release(RUN)
-    assert aws.schedules() == []
-    assert [line.split(" ")[:2] for line in said] == [
-        ["removed", "schedule"],
-        ["removed", "security"],
-        ["removed", "role"],
-    ]
-    assert not [path for path in (aws.folder / "aws").rglob("*.json") if "cache-" not in str(path)]
-
-
-def test_a_run_that_has_a_machine_is_not_released(aws: AwsWorld) -> None:
-    """Its machines would lose their bucket and their owner would lose the way in."""
-    aws.provider().create(aws.order())
-    with pytest.raises(StillBillingError, match=M1):
-        aws.provider().release(RUN)
-    assert open_to(aws) == [HOME]
-
-
-def test_a_release_takes_nothing_of_another_run(aws: AwsWorld) -> None:
-    """Not of one whose id begins alike either; a second release has nothing left to do."""
-    aws.provider().create(aws.order(1))
-    aws.provider().create(aws.order(1, id=f"{RUN}x-m1", run_id=f"{RUN}x"))
-    aws.provider().destroy(M1)
-    aws.provider().release(RUN)
-    assert aws.schedules() == [f"{RUN}x-m1"]
-    roles = [role["RoleName"] for role in aws.api.client("iam").list_roles(PathPrefix="/kedge/")["Roles"]]
-    assert f"kedge-run-{RUN}x" in roles
-    assert f"kedge-run-{RUN}" not in roles
-    assert list(aws.provider().release(RUN)) == []
-
-
-def test_a_release_needs_no_memory(aws: AwsWorld) -> None:
-    """Another laptop finds what the run has by its tags."""
-    aws.provider().create(aws.order())
-    aws.provider().destroy(M1)
-    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
-    assert any("role" in line for line in other.provider().release(RUN))
-    groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag-key", "Values": ["kedge-run"]}])
-    assert groups["SecurityGroups"] == []
-
-
-def test_machines_are_opened_to_the_address_that_the_user_has_now(aws: AwsWorld) -> None:
-    """The one before is closed."""
-    aws.provider().create(aws.order(1))
-    aws.ssh_from = "198.51.100.9"
-    aws.provider().create(aws.order(2))
-    assert open_to(aws) == ["198.51.100.9/32"]
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0/0", "::/0", "home"])
-def test_machines_are_never_opened_to_everybody(aws: AwsWorld, address: str) -> None:
-    """What is no address of the user's is refused before anything is made."""
-    aws.ssh_from = address
-    with pytest.raises(BadRequestError, match=address):
-        aws.provider().create(aws.order())
-    assert aws.instances() == []
-    assert aws.api.calls("iam", "CreateRole") == []
-
-
-def test_what_somebody_has_removed_is_made_anew(aws: AwsWorld) -> None:
-    """A launch that AWS refuses because the run's group is gone repairs it, and goes on."""
-    aws.provider().create(aws.order(1))
-    aws.provider().destroy(M1)
-    laptop = aws.provider()
-    client = aws.api.client("ec2")
-    groups = client.describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
-    client.delete_security_group(GroupId=groups["SecurityGroups"][0]["GroupId"])
-    laptop.create(aws.order(2))
-    assert open_to(aws) == [HOME]
 
 
 def test_a_region_without_a_default_network_says_so(aws: AwsWorld) -> None:

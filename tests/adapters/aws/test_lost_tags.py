@@ -60,3 +60,62 @@ def test_an_end_that_aws_knows_nothing_of_keeps_the_schedule(aws: AwsWorld) -> N
     aws.api.finish_states()
     assert aws.instances() == []
     assert aws.schedules() == []
+
+
+def test_a_machine_without_tags_is_seen_beside_its_ended_namesake(aws: AwsWorld) -> None:
+    """The first instance of the id ended at its start, and AWS lists it on for an hour."""
+    first = aws.provider().create(aws.order())
+    aws.api.client("ec2").terminate_instances(InstanceIds=[first.provider_id])
+    aws.api.finish_states()
+    second = aws.provider().create(aws.order())
+    take_tags(aws)
+    seen = aws.provider().describe(M1)
+    assert seen is not None
+    assert seen.provider_id == second.provider_id
+    assert [machine.provider_id for machine in aws.provider().machines()] == [second.provider_id]
+    aws.provider().destroy(M1)
+    aws.api.finish_states()
+    assert aws.instances() == []
+
+
+def test_edited_tags_move_neither_the_address_nor_the_deadline(aws: AwsWorld) -> None:
+    """This computer's record says what it asked for; anybody in the account may write a tag."""
+    before = aws.provider().create(aws.order())
+    tags = {"kedge-created": "2026-11-23T00:00:00+00:00", "kedge-deadline": "2027-11-23T00:00:00+00:00"}
+    aws.api.client("ec2").create_tags(
+        Resources=[before.provider_id], Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
+    )
+    scheduler = aws.api.client("scheduler")
+    ends_at = scheduler.get_schedule(Name=M1)["ScheduleExpression"]
+    aws.provider().guard(M1)
+    assert scheduler.get_schedule(Name=M1)["ScheduleExpression"] == ends_at
+    seen = aws.provider().describe(M1)
+    assert seen is not None
+    assert (seen.address, seen.deadline_at) == (before.address, before.deadline_at)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"kedge-machine": "a b"},
+        {"kedge-machine": ""},
+        {"kedge-usd-per-hour": "NaN"},
+        {"kedge-created": "2020-01-01T00:00:00+00:00", "kedge-deadline": "9999-12-31T23:59:59+00:00"},
+    ],
+)
+def test_edited_tags_hide_nothing_of_the_account(aws: AwsWorld, edited: dict[str, str]) -> None:
+    """Another computer, which has no record, lists the instance all the same: as a machine, or as one that bills."""
+    made = aws.provider().create(aws.order())
+    tags = [{"Key": key, "Value": value} for key, value in edited.items()]
+    aws.api.client("ec2").create_tags(Resources=[made.provider_id], Tags=tags)
+    for record in (aws.folder / "aws" / "machines").glob("*.json"):
+        record.unlink()
+    machines = aws.provider().machines()
+    found = aws.provider().sweep()
+    assert [each.provider_id for each in found.machines] == [each.provider_id for each in machines]
+    assert all(each.deadline_at > each.created_at and each.usd_per_hour >= 0 for each in machines)
+    if "kedge-machine" in edited:
+        left = next(each for each in found.leftovers if each.name == made.provider_id)
+        assert left.usd_per_hour == made.usd_per_hour
+    else:
+        assert [each.provider_id for each in machines] == [made.provider_id]

@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.datasets.push import BucketData
-from orchestrator.adapters.objects.s3 import S3Store
-from orchestrator.adapters.objects.s3_folder import S3Folder
-from orchestrator.adapters.objects.tally import Tally
-from orchestrator.adapters.providers.aws.account_bucket import bucket_versions, delete_bucket, look_at_bucket
-from orchestrator.adapters.providers.aws.account_plan import plan_account
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.account.bucket import bucket_versions, delete_bucket, look_at_bucket, own_s3
+from orchestrator.adapters.providers.aws.account.plan import plan_account
+from orchestrator.adapters.providers.aws.account.settings import AccountSettings, resolve_settings
 from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
-from orchestrator.adapters.providers.aws.account_settings import AccountWishes, settle_settings
-from orchestrator.adapters.providers.aws.own_bucket import own_s3
-from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.adapters.resources import resource
+from orchestrator.adapters.store.results import Results
+from orchestrator.adapters.store.transfer import TransferProgress
+from orchestrator.adapters.sync.data.push import DataSets
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import DataMount
 from tests.adapters.aws.world import RUN, AwsWorld, share_role
-from tests.cloudbox.box import REGION, Box
-from tests.cloudbox.moto_state import ACCOUNT
+from tests.adapters.buckets import bucket_of
+from tests.cloudbox.aws.box import REGION, Box
+from tests.cloudbox.aws.wire.moto_state import ACCOUNT
 
 BUCKET = "kedge-mine"
 
@@ -43,13 +42,13 @@ def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSessi
     Uploads in parts, listings and deletions too.
     """
     s3 = own_s3(session, ACCOUNT)
-    folder = S3Folder(client=s3, bucket=BUCKET, prefix="runs")
+    folder = bucket_of(s3, BUCKET)
     large = tmp_path / "large"
     large.write_bytes(bytes(20 << 20))
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "a.txt").write_bytes(b"a")
-    data = BucketData(s3, BUCKET, state=tmp_path / "state", clock=SystemClock())
-    silent = Tally(lambda _done, _total: None, 1)
+    data = DataSets(bucket_of(s3, BUCKET, "data"), memory=tmp_path / "state", clock=SystemClock())
+    silent = TransferProgress(lambda _done, _total: None, 1)
     folder.write("x", b"mine")
     api.give_bucket_away(BUCKET)
     api.reset_calls()
@@ -59,7 +58,7 @@ def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSessi
         "has": lambda: folder.has("x", io.BytesIO()),
         "write": lambda: folder.write("y", b"y"),
         "upload": lambda: folder.upload("y", large, silent),
-        "results": lambda: S3Store(s3, BUCKET).manifest("r"),
+        "results": lambda: Results(folder).manifest("r"),
         "data": lambda: data.put(str(tmp_path / "set"), lambda _done, _total: None),
     }
     for name, ask in asks.items():
@@ -116,7 +115,7 @@ def test_a_bootstrap_takes_no_bucket_into_which_a_stranger_lets_everybody(api: B
     api.give_bucket_away(BUCKET)
     template = resource("infra", "aws", "account.yaml").read_text()
     with pytest.raises(BadRequestError, match=f"{BUCKET} is taken"):
-        plan_account(session, template, AccountWishes(bucket=BUCKET), SystemClock())
+        plan_account(session, template, AccountSettings(bucket=BUCKET), SystemClock())
 
 
 def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
@@ -126,16 +125,16 @@ def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
     assert planned is not None
     aws.api.give_bucket_away("kedge-test")
     aws.api.reset_calls()
-    with pytest.raises(KedgeError, match="can't be looked into"):
+    with pytest.raises(KedgeError, match="can't be read"):
         plan_removal(AwsSession())
-    with pytest.raises(KedgeError, match="can't be taken away"):
+    with pytest.raises(KedgeError, match="can't be removed"):
         remove_account(AwsSession(), planned, SystemClock(), delete_data=True)
     assert {call.status for call in aws.api.calls("s3")} == {403}
 
 
 def test_the_machine_is_told_whose_the_bucket_must_be(session: AwsSession) -> None:
     """In the address of its store."""
-    assert f"owner={ACCOUNT}" in S3Store(own_s3(session, ACCOUNT), BUCKET, owner=ACCOUNT).url
+    assert f"owner={ACCOUNT}" in bucket_of(own_s3(session, ACCOUNT), BUCKET, owner=ACCOUNT).url
 
 
 def test_the_machine_is_told_where_other_runs_have_its_role(aws: AwsWorld) -> None:
@@ -156,5 +155,5 @@ def test_a_run_with_a_role_of_its_own_shares_its_place_with_nobody(aws: AwsWorld
 def test_a_new_bucket_gets_no_name_with_dots() -> None:
     """TLS could not verify it (fact: s3-dots)."""
     with pytest.raises(BadRequestError, match="dots") as caught:
-        settle_settings(None, AccountWishes(bucket="my.bucket"), default_bucket="kedge-1-eu")
+        resolve_settings(None, AccountSettings(bucket="my.bucket"), default_bucket="kedge-1-eu")
     assert "dashes" in caught.value.fix

@@ -1,46 +1,20 @@
-"""A network of the user's own at AWS: used, checked while planning, and never changed."""
+"""A network of the user's own at AWS: checked while planning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.adapters.providers.aws.naming import role_name
-from orchestrator.adapters.providers.aws.own_network import find_own_network
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import Resources, VolumeSpec
-from orchestrator.core.site import Site
-from tests.adapters.aws.world import RUN, AwsWorld
-from tests.cloudbox.box import REGION, Box
+from orchestrator.core.job import Resources
+from orchestrator.core.values.site import Site
+from tests.adapters.aws.networks import WHERE, find_subnets, make_network, open_group
+from tests.adapters.aws.world import AwsWorld
+from tests.cloudbox.aws.box import REGION, Box
 
-WHERE = (("subnet", "kedge.yaml:7"), ("security_group", "kedge.yaml:8"), ("vpc", "kedge.yaml:6"))
 SAID = Site(said_at=WHERE)
-TAGS = (("cost-center", "42"), ("team", "vision"))
-
-
-def make_network(api: Box, *zones: str, region: str = REGION) -> tuple[str, list[str], str]:
-    """Make a network with a public subnet in each zone, and a group that lets one address in."""
-    ec2 = api.client("ec2", region)
-    vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
-    subnets = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.7.{number}.0/24", AvailabilityZone=zone)["Subnet"]["SubnetId"]
-        for number, zone in enumerate(zones)
-    ]
-    for subnet in subnets:
-        ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
-    group = ec2.create_security_group(GroupName="mine", Description="mine", VpcId=vpc)["GroupId"]
-    open_group(api, group, "198.51.100.7/32", region=region)
-    return vpc, subnets, group
-
-
-def open_group(api: Box, group: str, network: str, *, region: str = REGION, **rule: Any) -> None:
-    """Let a network into a group."""
-    port = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **rule}
-    kind = {"Ipv6Ranges": [{"CidrIpv6": network}]} if ":" in network else {"IpRanges": [{"CidrIp": network}]}
-    api.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[{**port, **kind}])
 
 
 def open_group_to_list(api: Box, group: str, *networks: str) -> None:
@@ -57,13 +31,6 @@ def open_group_to_list(api: Box, group: str, *networks: str) -> None:
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[{**rule, "PrefixListIds": lists}])
 
 
-def find_subnets(aws: AwsWorld, site: Site) -> Mapping[str, str]:
-    """Return the subnets that a site's machines would be put into, by zone."""
-    found = find_own_network(aws.api.client("ec2"), site)
-    assert found is not None
-    return found.subnets
-
-
 def delete_default_network(api: Box) -> None:
     """Leave the region without its default VPC."""
     ec2 = api.client("ec2")
@@ -75,11 +42,6 @@ def delete_default_network(api: Box) -> None:
 
 def zones_offered(aws: AwsWorld, site: Site, **wishes: Any) -> set[str]:
     return {offer.zone for offer in aws.provider().offers(Resources(instance_type="m5.large", site=site, **wishes))}
-
-
-def group_rules(api: Box, group: str) -> list[Any]:
-    found = api.client("ec2").describe_security_groups(GroupIds=[group])["SecurityGroups"]
-    return [each["IpPermissions"] for each in found]
 
 
 def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> None:
@@ -197,103 +159,14 @@ def test_a_public_machine_never_goes_into_a_private_subnet_that_nobody_named(aws
 
 
 @pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
-def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: AwsWorld, way: dict[str, Any]) -> None:
-    """Not to the laptop, whose address the machine never sees; the next command knows the way to it."""
-    (cidr,) = (each["CidrBlock"] for each in aws.api.client("ec2").describe_vpcs()["Vpcs"] if each["IsDefault"])
-    machine = aws.provider().create(aws.order(site=Site(**way), ssh_from=""))
-    (run,) = aws.api.calls("ec2", "RunInstances")
-    (rules,) = group_rules(aws.api, run.params["NetworkInterface.1.SecurityGroupId.1"])
-    assert [each["CidrIp"] for rule in rules for each in rule["IpRanges"]] == [cidr]
-    aws.api.finish_states()
-    seen = aws.provider().describe(machine.id)
-    assert seen is not None
-    assert seen.address is not None
-    assert {"jump_host": seen.address.jump_host, "proxy_command": seen.address.proxy_command} == {
-        "jump_host": "",
-        "proxy_command": "",
-        **way,
-    }
-
-
-@pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
 def test_who_reaches_a_public_machine_through_a_host_has_to_be_said(aws: AwsWorld, way: dict[str, Any]) -> None:
     """It is neither the laptop nor an address of the network."""
     _, _, group = make_network(aws.api, "us-east-1a")
     site = Site(private=False, **way)
-    with pytest.raises(BadRequestError, match="nobody says from which address"):
+    with pytest.raises(BadRequestError, match="it isn't known from which address"):
         zones_offered(aws, site)
     assert zones_offered(aws, replace(site, ssh_from="198.51.100.7/32"))
     assert zones_offered(aws, replace(site, security_group=group))
-
-
-def test_a_machine_goes_into_the_subnet_with_the_user_s_own_group_which_stays_as_it_is(aws: AwsWorld) -> None:
-    """No group is made, nothing is opened, and the run's end leaves all of it."""
-    _, subnets, group = make_network(aws.api, "us-east-1a", "us-east-1c")
-    before = group_rules(aws.api, group)
-    provider, site = aws.provider(), Site(security_group=group)
-    machine = provider.create(aws.order(zone="us-east-1c", site=site))
-    (run,) = aws.api.calls("ec2", "RunInstances")
-    assert run.params["NetworkInterface.1.SubnetId"] == subnets[1]
-    assert run.params["NetworkInterface.1.SecurityGroupId.1"] == group
-    assert run.params["NetworkInterface.1.AssociatePublicIpAddress"] == "true"
-    assert not any(name.startswith("Placement") for name in run.params)
-    assert not provider.reopen(machine.id, "203.0.113.9/32")
-    provider.destroy(machine.id)
-    aws.api.finish_states()
-    provider.release(RUN)
-    assert group_rules(aws.api, group) == before
-    changed = {"CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "DeleteSecurityGroup", "DeleteSubnet"}
-    after = [call.action for call in aws.api.calls("ec2") if call.at >= run.at]
-    assert not changed & set(after)
-
-
-def test_a_private_machine_has_no_public_address_and_is_open_to_its_network(aws: AwsWorld) -> None:
-    """Whoever comes through a host in the network comes from there; kedge's own group is made in that network."""
-    vpc, subnets, _ = make_network(aws.api, "us-east-1a")
-    site = Site(subnets=tuple(subnets), jump_host="bastion")
-    provider = aws.provider()
-    private, public = (
-        provider.offers(Resources(instance_type="m5.large", site=each))[0]
-        for each in (site, Site(subnets=tuple(subnets)))
-    )
-    assert str(public.disk_usd_per_hour - private.disk_usd_per_hour) == "0.005000"
-    machine = provider.create(aws.order(site=site, ssh_from=""))
-    (run,) = aws.api.calls("ec2", "RunInstances")
-    assert run.params["NetworkInterface.1.AssociatePublicIpAddress"] == "false"
-    (group,) = aws.api.client("ec2").describe_security_groups(
-        GroupIds=[run.params["NetworkInterface.1.SecurityGroupId.1"]]
-    )["SecurityGroups"]
-    assert group["VpcId"] == vpc
-    assert [each["CidrIp"] for rule in group["IpPermissions"] for each in rule["IpRanges"]] == ["10.7.0.0/16"]
-    aws.api.finish_states()
-    seen = aws.provider().describe(machine.id)
-    assert seen is not None
-    assert seen.address is not None
-    assert (seen.address.host.rpartition(".")[0], seen.address.jump_host) == ("10.7.0", "bastion")
-
-
-def test_everything_that_is_made_carries_the_user_s_tags_and_kedge_s_own(aws: AwsWorld) -> None:
-    """Machine, disks, interface, spot request, group, role and data volume, so that a bill can be divided."""
-    volume = VolumeSpec(name="imagenet", target="data", size_gib=5)
-    aws.provider().create(aws.order(site=Site(tags=TAGS), volumes=(volume,), spot=True))
-    sent = {
-        call.action: call.params
-        for call in aws.api.calls("ec2")
-        if call.action in ("RunInstances", "CreateSecurityGroup", "CreateVolume")
-    }
-    assert {"RunInstances", "CreateSecurityGroup", "CreateVolume"} == set(sent)
-    for action, params in sent.items():
-        kinds = [key for key in params if key.startswith("TagSpecification") and key.endswith("ResourceType")]
-        assert kinds, action
-        for kind in kinds:
-            prefix = kind.removesuffix("ResourceType")
-            keys = {params[key] for key in params if key.startswith(f"{prefix}Tag.") and key.endswith(".Key")}
-            assert {"team", "cost-center", "kedge-run"} <= keys, (action, params[kind])
-    for tags in (
-        aws.api.client("iam").list_role_tags(RoleName=role_name(RUN))["Tags"],
-        aws.api.client("iam").get_instance_profile(InstanceProfileName=role_name(RUN))["InstanceProfile"]["Tags"],
-    ):
-        assert {"Key": "team", "Value": "vision"} in tags
 
 
 def test_without_a_default_network_a_subnet_is_asked_for_while_planning(aws: AwsWorld) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.adapters.providers.aws.provider import AwsProvider
+from orchestrator.adapters.cloud.provider import CloudProvider
 from orchestrator.core.errors import BadRequestError
 from tests.adapters.aws.world import HOME, RUN, AwsWorld
 
@@ -26,7 +26,7 @@ def other_keys(aws: AwsWorld) -> dict[str, str]:
     }
 
 
-ASKS: tuple[Callable[[AwsProvider, AwsWorld], object], ...] = (
+ASKS: tuple[Callable[[CloudProvider, AwsWorld], object], ...] = (
     lambda provider, _: provider.describe(M1),
     lambda provider, _: provider.destroy(M1),
     lambda provider, _: provider.guard(M1),
@@ -42,7 +42,7 @@ def test_a_machine_of_another_account_is_refused_and_not_forgotten(
     aws: AwsWorld,
     other_keys: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
-    ask: Callable[[AwsProvider, AwsWorld], object],
+    ask: Callable[[CloudProvider, AwsWorld], object],
 ) -> None:
     """The refusal names both accounts; back in its own, the machine is there, with its host key."""
     made = aws.provider().create(aws.order())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.core.errors import BadRequestError
 from tests.adapters.aws.world import AwsWorld, set_up
-from tests.cloudbox.box import Box
-from tests.laptop import Laptop
+from tests.cloudbox.aws.box import Box
+from tests.support.laptop import Laptop
 
 JOB = """
     name: toy

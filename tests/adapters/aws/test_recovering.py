@@ -8,14 +8,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from orchestrator.adapters.settings import read_settings
-from orchestrator.app.recovering import apply_until_done, is_lost, recoverable_runs, recovered_spec, recovery_plan
+from orchestrator.adapters.host.settings import read_settings
+from orchestrator.app.launch.recovering import (
+    apply_until_done,
+    is_lost,
+    recoverable_runs,
+    recovered_spec,
+    recovery_plan,
+)
 from orchestrator.app.root import App
 from orchestrator.core.errors import BadRequestError, NoCapacityError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.plan import Plan
-from orchestrator.engine.performing import Progress
+from orchestrator.engine.performing import RunProgress
 from tests.adapters.aws.world import HOME, RUN, TYPE, AwsWorld, QuickClock
 from tests.adapters.remote.sshd import short_folder
 
@@ -97,15 +103,15 @@ def test_where_nothing_is_to_be_had_recovery_waits_longer_each_time(desk: Desk) 
     """The offers that a plan names may be refused when they are asked for: AWS isn't asked again and again at once."""
     outcomes = [UnreachableError("m1 is gone"), NoCapacityError("sold out"), NoCapacityError("sold out")]
 
-    def carry_out(plan: Plan) -> Progress:
+    def apply_plan(plan: Plan) -> RunProgress:
         assert plan.run_id == RUN
         if outcomes:
             raise outcomes.pop(0)
-        return Progress(finished=True)
+        return RunProgress(finished=True)
 
     desk.aws.api.reclaim(desk.instance, notice_seconds=None)
     first = Plan(run_id=RUN, actions=())
-    assert apply_until_done(desk.app, SPEC, first, carry_out, desk.said.append).finished
+    assert apply_until_done(desk.app, SPEC, first, apply_plan, desk.said.append).finished
     assert desk.said[1:] == [
         "m1 is gone; the machine is replaced",
         "sold out; looking again in 15 s",

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from orchestrator.adapters.providers.aws.refusal_table import REFUSALS, Reaction, Refusal
-from orchestrator.adapters.providers.aws.refusals import refusal_of, render_table, translate_refusal
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.cloud.refusals import Reaction, Refusal
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.refusal_table import REFUSALS
+from orchestrator.adapters.providers.aws.refusals import refusal_of, refused_launch, render_table
 from orchestrator.core.errors import (
     BadRequestError,
     KedgeError,
@@ -20,8 +21,9 @@ from orchestrator.core.errors import (
     StillBillingError,
     UnreachableError,
 )
+from orchestrator.core.machine import MachineOrder
 from orchestrator.core.offer import Accelerators, Offer
-from tests.cloudbox.box import Box
+from tests.cloudbox.aws.box import Box
 
 DOCS = Path(__file__).parents[3] / "docs" / "aws-errors.md"
 WHAT = "g5.xlarge in us-east-1a can't be launched"
@@ -36,6 +38,15 @@ OFFER = Offer(
     memory_gib=16,
     disk_gib=75,
     usd_per_hour=Decimal("1.006"),
+)
+ORDER = MachineOrder(
+    id="digits-1121-ab2c-m1",
+    run_id="digits-1121-ab2c",
+    offer=OFFER,
+    lifetime_seconds=3600,
+    authorized_key="",
+    agent_archive=b"",
+    store_url="",
 )
 NEXT = {Reaction.NEXT_POOL, Reaction.NEXT_ZONE, Reaction.NEXT_REGION, Reaction.NEXT_QUOTA}
 
@@ -61,7 +72,7 @@ def refused(session: AwsSession, offer: Offer = OFFER) -> tuple[Refusal, KedgeEr
     try:
         ec2.run_instances(ImageId="ami-1", InstanceType="g5.xlarge", MinCount=1, MaxCount=1, ClientToken="one")
     except (ClientError, BotoCoreError) as err:
-        return refusal_of(err), translate_refusal(err, offer, WHAT)
+        return refusal_of(err), refused_launch(err, replace(ORDER, offer=offer), WHAT)
     pytest.fail("AWS granted it")
 
 
@@ -75,11 +86,11 @@ def _name(value: str | Refusal) -> str:
 def test_each_code_of_the_table_is_recognised(session: AwsSession, api: Box, code: str, known: Refusal) -> None:
     """Sent with AWS's own status, asked once: the SDK's retries would ask again where capacity is lacking."""
     sent = code.replace("*", "Malformed")
-    api.fail_next("RunInstances", sent, message=f"ordered by the test {known.says}")
+    api.fail_next("RunInstances", sent, message=f"ordered by the test {' '.join(known.parts)}")
     refusal, error = refused(session)
     assert refusal is known
     assert isinstance(error, NoCapacityError) == (refusal.reaction in NEXT)
-    assert isinstance(error, StillBillingError) == (refusal.reaction is Reaction.UNCLEAR)
+    assert isinstance(error, StillBillingError) == (refusal.reaction in (Reaction.UNCLEAR, Reaction.LOOK_UP))
     assert isinstance(error, BadRequestError) == refusal.our_fault
     assert error.what == WHAT
     assert sent in error.why
@@ -152,7 +163,7 @@ def test_the_role_of_a_moment_ago_is_asked_for_again(session: AwsSession, api: B
     """IAM takes some seconds; any other invalid parameter is a mistake and stops."""
     profile = "Value (kedge-run-1) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
     api.fail_next("RunInstances", "InvalidParameterValue", message=profile)
-    assert refused(session)[0].reaction is Reaction.RETRY
+    assert refused(session)[0].reaction is Reaction.NOT_YET
     api.fail_next("RunInstances", "InvalidParameterValue", message="Value (x) for parameter ebs is invalid")
     assert refused(session)[0].reaction is Reaction.STOP
 

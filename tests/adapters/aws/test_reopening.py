@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator.adapters.settings import read_settings
+from orchestrator.adapters.host.settings import read_settings
 from orchestrator.app.root import App
-from orchestrator.cli.terminal import run_in_terminal
+from orchestrator.cli.terminal.openssh import run_in_terminal
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from orchestrator.adapters.boot import Origin
-from orchestrator.adapters.providers.aws.restoring import place_snapshots
-from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.adapters.providers.aws.volumes import ready_volumes
+from orchestrator.adapters.cloud.boot.cloud_config import Origin
+from orchestrator.adapters.cloud.volumes.ready import ensure_volumes
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.volumes.restoring import place_snapshots
+from orchestrator.adapters.providers.aws.volumes.volume_api import AwsVolumes
 from orchestrator.core.errors import BadRequestError, NoCapacityError
 from orchestrator.core.job import AtEnd, Resources, VolumeSpec
 from orchestrator.core.offer import Offer
 from tests.adapters.aws.world import AwsWorld, QuickClock
-from tests.cloudbox.box import REGION
+from tests.cloudbox.aws.box import REGION
 
 ELSEWHERE = "us-west-2"
 
@@ -78,9 +79,9 @@ def test_a_volume_that_exists_is_not_filled_again(aws: AwsWorld) -> None:
 def test_a_volume_from_a_snapshot_is_never_formatted(aws: AwsWorld) -> None:
     """Neither by the order that made it nor by the next one; it is deleted at the end like any that kedge made."""
     wish = replace(scans(make_snapshot(aws)), at_end=AtEnd.DELETE)
-    ec2 = AwsSession().client("ec2")
+    api = AwsVolumes(AwsSession())
     for _ in range(2):
-        (volume,) = ready_volumes(ec2, aws.order(volumes=(wish,)), QuickClock())
+        (volume,) = ensure_volumes(api, aws.order(volumes=(wish,)), QuickClock())
         assert volume.boot.origin is Origin.RESTORED
     aws.provider().create(aws.order(volumes=(wish,)))
     aws.provider().destroy(aws.order().id)

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from orchestrator.adapters.aws_sdk import translate
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from tests.adapters.aws.account_moto import REGION, environment
 

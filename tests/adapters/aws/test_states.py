@@ -7,11 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.volumes.volume_api import AwsVolumes
 from orchestrator.core.errors import StillBillingError
 from orchestrator.core.job import VolumeSpec
 from orchestrator.core.machine import MachineState
 from tests.adapters.aws.world import RUN, AwsWorld
+from tests.cloudbox.aws.box import REGION
 
 M1 = f"{RUN}-m1"
 HOUR = 3600
@@ -74,3 +77,13 @@ def test_a_volume_waits_for_its_machine_and_for_the_one_before(slow: AwsWorld) -
     ]
     (instance,) = slow.instances()
     assert [each["InstanceId"] for each in volume["Attachments"]] == [instance["InstanceId"]]
+
+
+def test_a_machine_that_ends_is_known_as_its_own_run_s(slow: AwsWorld) -> None:
+    """A volume that it still has is worth waiting for, by that run alone."""
+    machine = slow.provider().create(slow.order())
+    volumes = AwsVolumes(AwsSession())
+    assert not volumes.is_ending_machine_of(machine.provider_id, REGION, RUN)
+    slow.provider().destroy(M1)
+    assert volumes.is_ending_machine_of(machine.provider_id, REGION, RUN)
+    assert not volumes.is_ending_machine_of(machine.provider_id, REGION, "other-1")

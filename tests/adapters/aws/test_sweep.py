@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from botocore.stub import Stubber
 
+from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.adapters.providers.aws.account_removal import AccountRemoval, plan_removal
 from orchestrator.adapters.providers.aws.record import Records
-from orchestrator.adapters.providers.aws.session import AwsSession
+from orchestrator.adapters.providers.aws.run_resources.leftovers import group_leftovers
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, VolumeSpec
 from tests.adapters.aws.world import RUN, AwsWorld, set_up
-from tests.cloudbox.leftovers import leftovers
+from tests.cloudbox.aws.leftovers import leftovers
 
 AWAY = "eu-west-1"
 M1 = f"{RUN}-m1"
@@ -191,3 +193,31 @@ def test_a_budget_that_may_not_be_read_keeps_no_account_level(aws: AwsWorld) -> 
     assert planned.budget is None
     (note,) = planned.notes
     assert "budget alarm stays" in note
+
+
+def test_an_instance_that_names_only_its_run_is_found(aws: AwsWorld) -> None:
+    """Somebody has removed the machine's tag, and the computer that knows its id is away; it bills on."""
+    rent(aws)
+    (instance,) = aws.instances(AWAY)
+    aws.api.client("ec2", AWAY).delete_tags(Resources=[instance["InstanceId"]], Tags=[{"Key": "kedge-machine"}])
+    found = stranger(aws).provider().sweep()
+    assert found.machines == ()
+    assert instance["InstanceId"] in {left.name for left in found.leftovers}
+
+
+def test_a_schedule_that_fires_during_a_sweep_hides_nothing(aws: AwsWorld) -> None:
+    """It is listed, and gone before it is read."""
+    rent(aws)
+    aws.api.fail_next("GetSchedule", "ResourceNotFoundException", status=404)
+    found = stranger(aws).provider().sweep()
+    assert found.unseen == ()
+    assert {left.kind for left in found.leftovers} == {"security group", "role"}
+
+
+def test_a_group_whose_tags_are_not_shown_yet_is_nobody_s(aws: AwsWorld) -> None:
+    """EC2 finds it by its tag, and describes it without."""
+    client = AwsSession().client("ec2", AWAY)
+    with Stubber(client) as ec2:
+        ec2.add_response("describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]})
+        (left,) = group_leftovers(client)
+    assert (left.name, left.run_id) == ("sg-1", "")

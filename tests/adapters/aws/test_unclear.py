@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.core.errors import KedgeError, NoCapacityError, StillBillingError
+from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.job import VolumeSpec
 from orchestrator.core.machine import MachineState
 from tests.adapters.aws.killing import kill_when
 from tests.adapters.aws.world import RUN, AwsWorld, set_up
-from tests.cloudbox.box import REGION
-from tests.waiting import wait_until
+from tests.cloudbox.aws.box import REGION
+from tests.support.waiting import wait_until
 
 M1 = f"{RUN}-m1"
 NO_PROFILE = "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
@@ -223,11 +223,59 @@ def test_a_lack_of_capacity_is_asked_once_and_the_next_zone_is_free_to_try(aws: 
     assert [instance["InstanceId"] for instance in aws.instances()] == [machine.provider_id]
 
 
-def test_a_refused_machine_leaves_no_trace_of_itself(aws: AwsWorld) -> None:
-    """A clear no is no machine, even after an answer that was lost."""
-    aws.api.drop_next("RunInstances", before_effect=True)
-    aws.api.fail_next("RunInstances", "UnauthorizedOperation", times=None, status=403)
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "ExpiredToken", "InvalidParameterValue"])
+def test_a_refused_machine_leaves_no_trace_of_itself(aws: AwsWorld, code: str) -> None:
+    """A clear no to the only request is no machine."""
+    aws.api.fail_next("RunInstances", code, status=403)
     with pytest.raises(KedgeError) as caught:
         aws.provider().create(aws.order())
     assert not isinstance(caught.value, StillBillingError)
-    assert aws.provider().describe(M1) is None
+    assert list(aws.provider().machines()) == []
+
+
+def test_a_lack_of_capacity_is_a_clear_no_even_after_a_lost_answer(aws: AwsWorld) -> None:
+    """AWS has looked at this very request: the next offer may be tried at once."""
+    aws.api.drop_next("RunInstances", before_effect=True)
+    aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, status=500)
+    with pytest.raises(NoCapacityError):
+        aws.provider().create(aws.order())
+    assert list(aws.provider().machines()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("InvalidParameterValue", NO_PROFILE), ("ExpiredToken", "expired"), ("UnauthorizedOperation", "not allowed")],
+)
+def test_a_machine_whose_answer_was_lost_is_found_whatever_is_refused_then(
+    aws: AwsWorld, code: str, message: str
+) -> None:
+    """AWS refuses the second request before it looks at the token: the first one may have made the machine."""
+    aws.api.drop_next("RunInstances")
+    aws.api.fail_next("RunInstances", code, times=None, status=400, message=message)
+    machine = aws.provider().create(aws.order())
+    (instance,) = aws.instances()
+    assert (machine.provider_id, machine.address is not None) == (instance["InstanceId"], True)
+    assert aws.schedules() == [M1]
+
+
+def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(aws: AwsWorld) -> None:
+    """Its request stayed unclear, and only its end is seen: there is nothing left to wait for."""
+    aws.api.drop_next("RunInstances", times=None)
+    aws.api.fail_next("DescribeInstances", "RequestLimitExceeded", times=None, status=503)
+    with pytest.raises(StillBillingError):
+        aws.provider().create(aws.order())
+    aws.api.clear_faults()
+    laptop = aws.provider()
+    laptop.destroy(M1)
+    aws.api.finish_states()
+    assert laptop.describe(M1) is None
+    laptop.release(RUN)
+    assert aws.api.billing() == []
+
+
+def test_a_disk_that_cannot_be_is_refused_before_anything_is_recorded(aws: AwsWorld) -> None:
+    """Nothing was sent: the run's next machine need not wait until it is clear what was made."""
+    with pytest.raises(BadRequestError, match="disk"):
+        aws.provider().create(aws.order(disk_gib=8, disk_iops=50_000))
+    assert list(aws.provider().machines()) == []
+    assert aws.provider().create(aws.order(2)).id == f"{RUN}-m2"

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
+from botocore.stub import Stubber
 
-from orchestrator.adapters.boot import Origin
-from orchestrator.adapters.providers.aws.attaching import DataVolume, await_free
-from orchestrator.adapters.providers.aws.ordered import offer_of
-from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.adapters.providers.aws.volumes import place_volumes, ready_volumes
+from orchestrator.adapters.cloud.boot.cloud_config import Origin
+from orchestrator.adapters.cloud.volumes.find import locate_volumes
+from orchestrator.adapters.cloud.volumes.ready import ensure_volumes
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.volumes.volume_api import AwsVolumes
 from orchestrator.core.errors import BadRequestError, ConflictError, NoCapacityError
 from orchestrator.core.job import AtEnd, Resources, VolumeSpec
 from tests.adapters.aws.world import RUN, AwsWorld, QuickClock
-from tests.cloudbox.box import REGION
-
-if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
+from tests.cloudbox.aws.box import REGION
 
 M1 = f"{RUN}-m1"
 SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=20)
@@ -66,14 +63,14 @@ def test_a_volume_outlives_its_run_and_serves_the_next(aws: AwsWorld) -> None:
 
 def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
     """A user's own, tagged by hand, is used and never touched; the machine is told by its serial and this mark."""
-    session = AwsSession()
-    (made,) = ready_volumes(session.client("ec2"), aws.order(volumes=(SCANS,)), QuickClock())
+    api = AwsVolumes(AwsSession())
+    (made,) = ensure_volumes(api, aws.order(volumes=(SCANS,)), QuickClock())
     own = VolumeSpec(name="mine", target="data/mine", size_gib=1)
     tags = [{"Key": "kedge-volume", "Value": "mine"}]
     theirs = aws.api.client("ec2").create_volume(
         AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
     )["VolumeId"]
-    again, found = ready_volumes(session.client("ec2"), aws.order(volumes=(SCANS, own)), QuickClock())
+    again, found = ensure_volumes(api, aws.order(volumes=(SCANS, own)), QuickClock())
     assert (made.boot.origin, made.boot.serial) == (Origin.MADE, made.id.replace("-", ""))
     assert (again.id, again.boot.origin) == (made.id, Origin.MADE)
     assert (found.id, found.boot.origin, found.boot.device) == (theirs, Origin.FOUND, "/dev/xvdg")
@@ -82,10 +79,10 @@ def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
 def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
     """Offers are for its zone; before there is one, any zone will do."""
     wish = Resources(volumes=(SCANS,))
-    assert place_volumes(wish, AwsSession()) == (wish, None)
+    assert locate_volumes(AwsVolumes(AwsSession()), wish) == (wish, None)
     aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
     there = Resources(volumes=(replace(SCANS, iops=3000, mibps=125),))
-    assert place_volumes(wish, AwsSession()) == (there, f"{REGION}b")
+    assert locate_volumes(AwsVolumes(AwsSession()), wish) == (there, f"{REGION}b")
     with pytest.raises(BadRequestError, match=f"{REGION}b"):
         aws.provider().create(aws.order(2, zone=f"{REGION}a", volumes=(SCANS,)))
 
@@ -96,7 +93,7 @@ def test_volumes_in_two_zones_can_not_go_together(aws: AwsWorld) -> None:
     aws.provider().create(aws.order(1, volumes=(SCANS,)))
     aws.provider().create(aws.order(2, zone=f"{REGION}b", volumes=(other,)))
     with pytest.raises(BadRequestError, match="scans"):
-        place_volumes(Resources(volumes=(SCANS, other)), AwsSession())
+        locate_volumes(AwsVolumes(AwsSession()), Resources(volumes=(SCANS, other)))
 
 
 def test_a_volume_in_use_is_not_taken(aws: AwsWorld) -> None:
@@ -139,7 +136,7 @@ def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
         aws.provider().create(aws.order(volumes=(SCANS,)))
     assert aws.instances() == []
     assert code in refused.value.why
-    here = offer_of(aws.order())
+    here = aws.order().offer
     assert refused.value.covers(here)
     assert not refused.value.covers(replace(here, region=elsewhere[0], zone=elsewhere[1]))
 
@@ -245,36 +242,17 @@ def test_disks_are_as_fast_as_was_asked_for_and_bill_as_the_offer_said(aws: AwsW
     assert again.disk_usd_per_hour == offer.disk_usd_per_hour
 
 
-class SlowlyEnding:
-    """An EC2 in which a machine of the run has had the volume for minutes, on its way out: moto ends at once."""
-
-    def __init__(self, clock: QuickClock, run_id: str, minutes: float) -> None:
-        self._clock = clock
-        self._tags = [{"Key": "kedge-run", "Value": run_id}]
-        self._free_at = clock.now() + timedelta(minutes=minutes)
-
-    def describe_volumes(self, **_: object) -> dict[str, Any]:
-        free = self._clock.now() >= self._free_at
-        attachments = [] if free else [{"InstanceId": "i-1"}]
-        return {"Volumes": [{"State": "available" if free else "in-use", "Attachments": attachments}]}
-
-    def describe_instances(self, **_: object) -> dict[str, Any]:
-        return {"Reservations": [{"Instances": [{"State": {"Name": "shutting-down"}, "Tags": self._tags}]}]}
-
-
-def wait_for_volume(run_id: str, minutes: float) -> timedelta:
-    """Wait for a volume that a machine of some run gives back after minutes; returns how long that took."""
-    clock = QuickClock()
-    ec2 = cast("EC2Client", SlowlyEnding(clock, run_id, minutes))
-    begun = clock.now()
-    await_free(ec2, DataVolume(id="vol-1", spec=SCANS, origin=Origin.MADE, number=0), RUN, clock)
-    return clock.now() - begun
-
-
-def test_a_machine_of_the_same_run_that_ends_slowly_is_waited_for() -> None:
-    """Large machines take ten minutes and more to shut down; then the error says that it is the run's own."""
-    assert timedelta(minutes=12) <= wait_for_volume(RUN, minutes=12) < timedelta(minutes=13)
-    with pytest.raises(ConflictError, match="shutting down for 15 minutes"):
-        wait_for_volume(RUN, minutes=20)
-    with pytest.raises(ConflictError, match="another machine"):
-        wait_for_volume("other-1", minutes=12)
+def test_a_run_s_volumes_are_those_that_exist(aws: AwsWorld) -> None:
+    """EC2 lists a deleted one for some minutes more; one in `error` exists, and never becomes free."""
+    session = AwsSession()
+    shown = aws.api.client("ec2").create_volume(AvailabilityZone=f"{REGION}a", Size=1)
+    lost = {key: value for key, value in shown.items() if key != "ResponseMetadata"} | {"State": "error"}
+    asked = [
+        {"Name": "tag:kedge-run", "Values": [RUN]},
+        {"Name": "tag-key", "Values": ["kedge-volume"]},
+        {"Name": "status", "Values": ["creating", "available", "in-use", "error"]},
+    ]
+    with Stubber(session.client("ec2", REGION)) as ec2:
+        ec2.add_response("describe_volumes", {"Volumes": [lost]}, {"Filters": asked})
+        (listed,) = AwsVolumes(session).list_of_run(RUN, REGION)
+    assert (listed.is_lost, listed.is_free) == (True, False)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orchestrator.adapters.agent_archive import agent_archive
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
+from orchestrator.adapters.cloud.provider import CloudProvider
+from orchestrator.adapters.host.resources import resource
 from orchestrator.adapters.providers import Backing, Context
-from orchestrator.adapters.providers.aws.provider import AwsProvider, make
-from orchestrator.adapters.resources import resource
+from orchestrator.adapters.providers.aws.provider import make
 from orchestrator.core.machine import MachineOrder
 from orchestrator.core.ports import Clock
-from tests.cloudbox.box import REGION, Box
+from tests.cloudbox.aws.box import REGION, Box
+from tests.support.orders import changed, make_offer
 
 RUN = "digits-1121-ab2c"
 HOME = "203.0.113.7/32"
@@ -82,10 +84,10 @@ class AwsWorld:
         )
         return make(context)
 
-    def provider(self) -> AwsProvider:
+    def provider(self) -> CloudProvider:
         """Open the provider alone."""
         provider = self.backing().provider
-        assert isinstance(provider, AwsProvider)
+        assert isinstance(provider, CloudProvider)
         return provider
 
     def order(self, number: int = 1, **changes: Any) -> MachineOrder:
@@ -93,18 +95,14 @@ class AwsWorld:
         order = MachineOrder(
             id=f"{RUN}-m{number}",
             run_id=RUN,
-            instance_type=TYPE,
-            region=REGION,
-            zone=f"{REGION}a",
-            spot=False,
-            usd_per_hour=Decimal("0.0974"),
+            offer=make_offer("aws", TYPE, REGION, zone=f"{REGION}a", usd_per_hour=Decimal("0.0974")),
             lifetime_seconds=3600,
             authorized_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ kedge",
             agent_archive=agent_archive(),
             store_url=f"s3://kedge-test/runs?region={REGION}",
             ssh_from=self.ssh_from,
         )
-        return replace(order, **changes)
+        return changed(order, **changes)
 
     def instances(self, region: str = REGION) -> list[dict[str, Any]]:
         """List all instances of the account that aren't gone."""
@@ -119,3 +117,12 @@ class AwsWorld:
     def actions(self, *, without: Sequence[str] = ("s3",)) -> Counter[str]:
         """Count the control plane's calls by action."""
         return Counter(call.action for call in self.api.calls() if call.service not in without)
+
+
+def open_to(aws: AwsWorld) -> list[str]:
+    """List who may reach port 22 of the run's machines."""
+    groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
+    (group,) = groups["SecurityGroups"]
+    (rule,) = group["IpPermissions"]
+    assert (rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) == ("tcp", 22, 22)
+    return [each["CidrIp"] for each in rule["IpRanges"]]

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.code.source import GitCodeSource
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.ssh_files import SshFiles
+from orchestrator.adapters.sync.code.source import GitCodeSource
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.ports import Remote
-from orchestrator.core.wire import MachineConfig
+from orchestrator.core.protocol.wire import MachineConfig
 from tests.adapters.remote.sshd import Sshd, running_sshd, short_folder
 
 
@@ -33,7 +33,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 @pytest.fixture
 def connector(tmp_path: Path) -> Iterator[SshConnector]:
     with short_folder() as runtime:
-        made = SshConnector(SshPlaces(pins=tmp_path / "pins", runtime=runtime / "run"), SystemClock())
+        made = SshConnector(SshFiles(pins=tmp_path / "pins", runtime=runtime / "run"), SystemClock())
         yield made
         made.close()
 
@@ -96,7 +96,7 @@ def install_agent(machine: Machine, root: Path) -> None:
         provider=machine.provider,
         root=str(root),
         created=machine.created_at.timestamp(),
-        deadline=machine.deadline_at.timestamp(),
+        deadline_at=machine.deadline_at.timestamp(),
         usd_per_hour="0",
     )
     (root / "machine.json").write_bytes(msgspec.json.encode(config))

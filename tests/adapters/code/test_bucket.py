@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.code.bucket import BucketCodeSource
-from orchestrator.adapters.objects.s3 import S3Store
-from orchestrator.adapters.objects.stage import S3Stage
-from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.store.stage import Stage
+from orchestrator.adapters.sync.code.bucket import BucketCodeSource
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
 from orchestrator.core.errors import KedgeError
-from tests.adapters.buckets import asked, laptop_client
+from tests.adapters.buckets import asked, bucket_of, laptop_client
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD, Spy
 from tests.adapters.code.trees import picture
@@ -26,7 +25,7 @@ from tests.agent.aws import Aws, Fault
 def cloud_box(box: Box, aws: Aws) -> Box:
     """A machine that knows its store, and finds its credentials as on AWS."""
     config = msgspec.json.decode((box.root / "machine.json").read_bytes())
-    config["store_url"] = S3Store(laptop_client(aws), aws.bucket).url
+    config["store_url"] = bucket_of(laptop_client(aws), aws.bucket).url
     (box.root / "machine.json").write_bytes(msgspec.json.encode(config))
     launcher = Path(box.machine.agent)
     agent = launcher.with_name("kedge-agent-on-aws")
@@ -37,7 +36,7 @@ def cloud_box(box: Box, aws: Aws) -> Box:
 
 
 def source(box: Box, aws: Aws, work: Path) -> BucketCodeSource:
-    stage = S3Stage(laptop_client(aws), aws.bucket)
+    stage = Stage(bucket_of(laptop_client(aws), aws.bucket))
     return BucketCodeSource(work, state=box.state, clock=SystemClock(), stage=stage)
 
 
@@ -91,7 +90,7 @@ def test_a_machine_that_may_not_read_the_bucket_says_so(cloud_box: Box, aws: Aws
     before = picture(cloud_box.code)
     (work / "new.py").write_text("new")
     made = source(cloud_box, aws, work)
-    S3Stage(laptop_client(aws), aws.bucket).put_code("run-1", made, lambda _done, _total: None)
+    Stage(bucket_of(laptop_client(aws), aws.bucket)).put_code("run-1", made, lambda _done, _total: None)
     aws.gate.faults += [Fault("GET", "/code/", status=403, code="AccessDenied")]
     with pytest.raises(KedgeError, match="could not take the code from the bucket") as caught:
         made.send(cloud_box.remote, cloud_box.machine, lambda _done, _total: None)

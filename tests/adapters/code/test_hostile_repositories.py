@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.code.listing import list_code
+from orchestrator.adapters.sync.worktree.listing import list_code
 from tests.adapters.code import hostile
 from tests.adapters.code.conftest import git
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 
 @pytest.mark.parametrize(

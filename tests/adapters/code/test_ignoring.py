@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.code.ignoring import IgnoreRules
-from orchestrator.adapters.code.listing import list_code
+from orchestrator.adapters.sync.worktree.ignoring import IgnoreRules
+from orchestrator.adapters.sync.worktree.listing import list_code
 from orchestrator.core.errors import BadRequestError
 from tests.adapters.code.conftest import git
 

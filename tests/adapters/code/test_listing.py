@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.code.listing import list_code
-from orchestrator.adapters.code.source import GitCodeSource
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.sync.code.source import GitCodeSource
+from orchestrator.adapters.sync.worktree.listing import list_code
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.ports import CodeSummary
+from orchestrator.core.transfers import CodeSummary
 from tests.adapters.code.conftest import git
 
 
@@ -262,5 +262,5 @@ def test_a_link_that_leads_round_in_circles_is_refused(work: Path, tmp_path: Pat
     (work / "d").mkdir()
     (work / "loop").symlink_to(target)
     (work / "other").symlink_to("loop")
-    with pytest.raises(BadRequestError, match="leads round in circles"):
+    with pytest.raises(BadRequestError, match="leads in a circle"):
         summary(work, tmp_path)

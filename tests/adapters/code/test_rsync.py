@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.failures import HostKeyError
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.places import SshPlaces
-from orchestrator.adapters.rsync import RsyncMover
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.failures import HostKeyError
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.ssh_files import SshFiles
+from orchestrator.adapters.sync.rsync import RsyncMover
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.job import DataMount
-from orchestrator.core.report import ResultFile
+from orchestrator.core.protocol.results import ResultFile
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD
 from tests.adapters.code.trees import picture
@@ -167,7 +167,7 @@ def test_a_cut_copy_goes_on_where_it_was(
 
     wire = Wire(sshd.port, dies_after=4_000_000)
     with short_folder() as runtime:
-        connector = SshConnector(SshPlaces(pins=tmp_path / "pins2", runtime=runtime / "run"), SystemClock())
+        connector = SshConnector(SshFiles(pins=tmp_path / "pins2", runtime=runtime / "run"), SystemClock())
         cut = replace(box, machine=replace(box.machine, address=wire.to(sshd.address)))
         with pytest.raises(UnreachableError, match="broke"):
             act(RsyncMover(connector), cut)

@@ -11,12 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.rsync import RsyncMover
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.sync.rsync import RsyncMover
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import DataMount
-from orchestrator.core.report import ResultFile
-from orchestrator.engine.fetch import find_differences
+from orchestrator.core.protocol.results import ResultFile
 from tests.adapters.code.conftest import Box, git
 from tests.adapters.code.test_rsync import ignore
 
@@ -50,7 +49,7 @@ def bring(mover: RsyncMover, box: Box, home: Path) -> int:
     listed = box.remote.run([box.machine.agent, "manifest"]).stdout
     files = msgspec.json.decode(listed, type=tuple[ResultFile, ...])
     arrival = mover.fetch(box.machine, "results", str(home), lambda done, _: moved.append(done), files=files)
-    assert find_differences([file for file in files if file.path not in arrival.left_out], home) == []
+    assert arrival.different == ()
     return max(moved)
 
 

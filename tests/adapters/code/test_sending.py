@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.code.entries import MANIFEST_NAME
-from orchestrator.adapters.code.tree import TreeChangedError
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.core.decoding import ANSWER_BYTES
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.sync.code.entries import MANIFEST_NAME
+from orchestrator.adapters.sync.code.tree import TreeChangedError
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.ports import Completed, Remote
+from orchestrator.core.protocol.decoding import ANSWER_BYTES
 from tests.adapters.code.conftest import Box, git
 from tests.adapters.code.trees import picture
 from tests.adapters.remote.sshd import Sshd, Wire

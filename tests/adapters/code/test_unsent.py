@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.code.unsent import find_unsent
-from orchestrator.core.unsent import Unsent, UnsentPath, describe_unsent
+from orchestrator.adapters.sync.worktree.unsent import find_unsent
+from orchestrator.core.values.unsent import Unsent, UnsentPath, describe_unsent
 
 
 def write(root: Path, path: str, size: int = 1) -> None:

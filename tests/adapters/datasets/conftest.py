@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.imds import ENDPOINT_VARIABLE
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
 from tests.adapters.datasets.lab import Lab
 from tests.agent.aws import Aws
 

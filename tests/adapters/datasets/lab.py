@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.datasets.push import BucketData
-from orchestrator.agent.datasets import pull
-from orchestrator.agent.s3 import S3Store
-from orchestrator.agent.s3client import Client, parse_place
-from tests.adapters.buckets import laptop_client
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.sync.data.push import DataSets
+from orchestrator.agent.data.mirror import mirror_data_set
+from orchestrator.agent.s3.bucket import S3Store
+from orchestrator.agent.s3.client import Client, parse_s3_url
+from tests.adapters.buckets import bucket_of, laptop_client
 from tests.agent.aws import Aws
 
 NAME = "digits"
@@ -61,9 +62,14 @@ class Lab:
         ]
         return sum(int(headers["content-length"]) for headers in sent)
 
-    def data(self, state: Path | None = None) -> BucketData:
+    def data(self, state: Path | None = None) -> DataSets:
         """Make the laptop's half, with shards of 64 KB, so that many of them are quick."""
-        return BucketData(self.client, self.aws.bucket, state=state or self.state, clock=self.clock, shard_bytes=64_000)
+        return DataSets(
+            bucket_of(self.client, self.aws.bucket, "data"),
+            memory=state or self.state,
+            clock=self.clock,
+            shard_bytes=64_000,
+        )
 
     def pin(self) -> str:
         """Return the SHA-256 of the index that lies there, as the laptop tells the machine."""
@@ -71,10 +77,10 @@ class Lab:
 
     def pull(self, pin: str = "") -> int:
         """Mirror on the machine what lies there, or what is pinned; return the bytes that were fetched."""
-        client = Client(parse_place(self.aws.store_url), patience=2)
+        client = Client(parse_s3_url(self.aws.store_url), retry_seconds=2)
         steps = Steps()
         try:
-            pull(S3Store(client, f"data/{NAME}"), self.target, steps.add, pin=pin or self.pin())
+            mirror_data_set(S3Store(client, f"data/{NAME}"), self.target, steps.add, pin=pin or self.pin())
         finally:
             client.close()
         return steps.rows[-1][0] if steps.rows else 0
@@ -108,3 +114,7 @@ def _describe(path: Path) -> tuple[str, object, int, int] | None:
         return None if any(path.iterdir()) else ("folder", b"", 0, 0)
     status = path.stat()
     return "file", path.read_bytes(), status.st_mode & 0o777, status.st_mtime_ns
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)

@@ -9,15 +9,16 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.adapters.datasets.mover import BucketMover
-from orchestrator.adapters.datasets.push import data_name
-from orchestrator.core.decoding import ANSWER_BYTES
+from orchestrator.adapters.sync.data.mover import BucketMover
+from orchestrator.adapters.sync.data.push import data_name
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import DataMount
 from orchestrator.core.machine import Machine, MachineState, SshAddress
-from orchestrator.core.ports import Completed, Progress
-from orchestrator.core.report import ResultFile
-from orchestrator.core.tree import Arrival
+from orchestrator.core.ports import Completed
+from orchestrator.core.protocol.decoding import ANSWER_BYTES
+from orchestrator.core.protocol.results import ResultFile
+from orchestrator.core.protocol.tree import Arrival
+from orchestrator.core.transfers import Progress
 from tests.adapters.datasets.lab import Lab
 
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", key_file="key", host_key="ssh-ed25519 AAAA")

@@ -1,26 +1,20 @@
-"""A data set reaches the machine as it is, in few requests, and a cut at any point costs only what it cut."""
+"""A data set reaches the machine as it is, in few requests, and only what changed travels."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-import random
-import threading
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ConnectionClosedError
 
-from orchestrator.adapters.datasets.index import INDEX_BYTES, decode_index
-from orchestrator.adapters.datasets.push import data_name
-from orchestrator.agent.errors import AgentError
-from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, UnreachableError
+from orchestrator.adapters.sync.data.index import INDEX_BYTES, decode_index
+from orchestrator.adapters.sync.data.push import data_name
+from orchestrator.core.errors import BadRequestError, KedgeError
 from tests.adapters.buckets import asked
-from tests.adapters.datasets.lab import NAME, Lab, picture
-from tests.agent.aws import Fault
+from tests.adapters.datasets.lab import NAME, Lab, noise, picture
 
 AWKWARD = [
     b"a b.png",
@@ -36,10 +30,6 @@ AWKWARD = [
 
 
 PIECE = {"shard": "s", "offset": 0, "bytes": 1, "sha256": "0" * 64}
-
-
-def noise(size: int, seed: int = 1) -> bytes:
-    return random.Random(seed).randbytes(size)
 
 
 def test_whatever_lies_in_the_folder_arrives(lab: Lab) -> None:
@@ -191,135 +181,6 @@ def test_shards_that_nothing_names_are_deleted(lab: Lab) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-@pytest.mark.parametrize("through", [0, 1, 2, 6, 12])
-def test_an_upload_that_is_cut_goes_on(lab: Lab, through: int) -> None:
-    """The bucket has the old data set until the new one is whole, and shards that got through aren't sent again."""
-    lab.write("old.png", b"old")
-    lab.push()
-    for number in range(100):
-        lab.write(f"{number:03}.png", noise(5_000, number))
-    lab.write("large.bin", noise(150_000, 7))
-    index = lab.aws.read(f"data/{NAME}/index.json.gz")
-    left, lock = [through], threading.Lock()
-
-    def cut(**_context: Any) -> None:
-        with lock:
-            if not left[0]:
-                raise ConnectionClosedError(endpoint_url=lab.aws.gate.url)
-            left[0] -= 1
-
-    lab.client.meta.events.register("before-call.s3.*", cut)
-    with pytest.raises(UnreachableError):
-        lab.push()
-    lab.client.meta.events.unregister("before-call.s3.*", cut)
-    assert lab.aws.read(f"data/{NAME}/index.json.gz") == index
-    there = sum(len(lab.aws.read(key) or b"") for key in lab.shards()) - 3
-    assert lab.push() == 650_000 - there
-    assert lab.steps.rows[-1] == (650_000, 650_000)
-    lab.pull()
-    assert picture(lab.target) == picture(lab.source)
-
-
-def test_an_answer_that_got_lost_does_no_harm(lab: Lab) -> None:
-    """The index was replaced, but nobody said so: the next push sees it and sends nothing."""
-    lab.write("a.png", noise(5_000))
-    lab.aws.gate.faults.append(Fault("PUT", "index.json.gz", lost=True))
-    with pytest.raises(UnreachableError):
-        lab.push()
-    assert lab.push() == 0
-    lab.pull()
-    assert picture(lab.target) == picture(lab.source)
-
-
-def test_a_pull_that_is_cut_goes_on(lab: Lab) -> None:
-    """Files are whole or absent, and what had come doesn't come again."""
-    lab.write("large.bin", noise(400_000))
-    for number in range(30):
-        lab.write(f"{number:02}.png", noise(5_000, number))
-    lab.push()
-    for key in lab.shards()[4:]:
-        lab.aws.gate.faults += [Fault("GET", key, status=403, code="AccessDenied")]
-    with pytest.raises(OSError, match="AccessDenied"):
-        lab.pull()
-    lab.aws.gate.faults.clear()
-    whole = picture(lab.source)
-    assert all(whole[path] == found for path, found in picture(lab.target).items())
-    assert 0 < lab.pull() < 550_000
-    assert picture(lab.target) == whole
-    assert not (lab.target / ".kedge" / "partial").exists()
-
-
-def test_a_shard_that_is_damaged_is_told_and_nothing_of_it_stands(lab: Lab) -> None:
-    """The machine verifies every piece."""
-    lab.write("a.png", noise(5_000))
-    lab.push()
-    lab.aws.write(lab.shards()[0], noise(5_000, 2))
-    with pytest.raises(Exception, match="damaged"):
-        lab.pull()
-    assert picture(lab.target) == {}
-
-
-def test_a_push_during_a_pull_is_told_and_its_pin_brings_the_new_data_set(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The old index's shards are gone meanwhile, and no other index is taken before the laptop has said its pin."""
-    lab.write("a.bin", noise(60_000))
-    lab.push()
-    old = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
-    lab.write("a.bin", noise(60_000, 2))
-    lab.push()
-    new = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
-    lab.aws.write(f"data/{NAME}/index.json.gz", old)
-    # The newer one is put back as soon as the old one has been read.
-    asked_for = lab.aws.gate.fault_for
-
-    def put_back(method: str, path: str) -> Fault | None:
-        if "/shards/" in path:
-            lab.aws.write(f"data/{NAME}/index.json.gz", new)
-        return asked_for(method, path)
-
-    monkeypatch.setattr(lab.aws.gate, "fault_for", put_back)
-    with pytest.raises(AgentError, match="damaged"):
-        lab.pull()
-    lab.pull(lab.pin())
-    assert picture(lab.target) == picture(lab.source)
-
-
-def test_two_laptops_at_once_do_not_mix(lab: Lab, tmp_path: Path) -> None:
-    """Whoever comes second is told, and nothing that the first one's index names is deleted."""
-    lab.write("a.png", b"base")
-    lab.push()
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "a.png").write_bytes(b"theirs")
-    done: list[bool] = []
-
-    def overtake(**_context: Any) -> None:
-        if not done:
-            done.append(True)
-            lab.push(source=other, state=tmp_path / "their state")
-
-    lab.write("a.png", b"ours, longer")
-    lab.client.meta.events.register("before-call.s3.PutObject", overtake)
-    with pytest.raises(ConflictError):
-        lab.push()
-    lab.pull()
-    assert (lab.target / "a.png").read_bytes() == b"theirs"
-
-
-def test_a_file_that_changes_meanwhile_is_told(lab: Lab) -> None:
-    """Neither its old content nor its new would arrive."""
-    lab.write("a.png", noise(5_000))
-
-    def change(**_context: Any) -> None:
-        lab.write("a.png", noise(6_000, 2))
-
-    lab.client.meta.events.register("before-call.s3.ListObjectsV2", change)
-    with pytest.raises(KedgeError, match="changes while it is being sent"):
-        lab.push()
-    assert lab.aws.read(f"data/{NAME}/index.json.gz") is None
-
-
 def test_a_file_becomes_a_folder_and_a_folder_a_link(lab: Lab) -> None:
     """A change of kind at the same path arrives, with and without deletion."""
     lab.write("a", b"file")
@@ -333,32 +194,6 @@ def test_a_file_becomes_a_folder_and_a_folder_a_link(lab: Lab) -> None:
     lab.push()
     lab.pull()
     assert picture(lab.target) == picture(lab.source)
-
-
-def test_a_file_that_is_written_twice_within_a_tick_is_sent(lab: Lab) -> None:
-    """What is young is read again: its stat says nothing yet."""
-    file = lab.write("a.png", b"first")
-    stamp = file.stat()
-    lab.clock.ahead = timedelta(0)
-    data = lab.data()
-    data.put(str(lab.source), lambda _done, _total: None, name=NAME)
-    file.write_bytes(b"other")
-    os.utime(file, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
-    data.put(str(lab.source), lambda _done, _total: None, name=NAME)
-    lab.pull()
-    assert (lab.target / "a.png").read_bytes() == b"other"
-
-
-def test_abandoned_shards_are_deleted_in_the_end(lab: Lab) -> None:
-    """Not while somebody may still be sending them: after two days."""
-    lab.aws.write(f"data/{NAME}/shards/{'0' * 64}", b"left by a cut")
-    lab.write("a.png", b"a")
-    lab.push()
-    assert len(lab.shards()) == 2
-    lab.clock.ahead = timedelta(days=3)
-    lab.write("b.png", b"b")
-    lab.push()
-    assert f"data/{NAME}/shards/{'0' * 64}" not in lab.shards()
 
 
 def test_a_name_is_the_same_for_a_path_and_another_for_any_other() -> None:

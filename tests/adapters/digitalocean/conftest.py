@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.digitalocean.world import DoWorld, restock_mi300x
-from tests.cloudbox.digitalocean.account import Settings
+from tests.cloudbox.digitalocean.account.account import Settings
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
 

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 
 from tests.adapters.digitalocean.world import DoWorld
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 class AheadClock:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from orchestrator.adapters.providers.digitalocean.api import Api
-from orchestrator.adapters.providers.digitalocean.failures import ApiError, BusyError, RefusedError, UnclearError
 from orchestrator.adapters.providers.digitalocean.site import Site
+from orchestrator.adapters.rest.failures import ApiError, BusyError, RefusedError, UnclearError
 from orchestrator.core.errors import BadRequestError
-from tests.adapters.digitalocean.world import BoxTime, DoWorld
+from tests.adapters.digitalocean.world import DoWorld
+from tests.support.box_time import BoxTime
 
 DROPLETS = "/v2/droplets"
 BODY = {"name": "x", "region": "tor1", "size": "s-1vcpu-1gb", "image": "ubuntu-24-04-x64"}

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.providers.digitalocean.ending import SCOPES
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.places import SshPlaces
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
+from orchestrator.adapters.providers.digitalocean.self_deletion import SCOPES
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.ssh_files import SshFiles
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Remote
-from orchestrator.engine.boot import await_boot
+from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.world import World
 from tests.adapters.digitalocean.world import M1, RUN, DoWorld, restock_mi300x
 from tests.adapters.remote.sshd import short_folder
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
-from tests.engine.fakes import FakeProvider, make_world
+from tests.support.fakes import FakeProvider, make_world
 
 DELETE_TOKEN = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
 STATE = "/var/lib/kedge"
@@ -60,7 +60,7 @@ def laptop(do_box: DigitalOceanBox, tmp_path: Path) -> Iterator[Laptop]:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
     with short_folder() as runtime:
         clock = SystemClock()
-        connector = SshConnector(SshPlaces(pins=tmp_path / "pins", runtime=runtime / "run"), clock)
+        connector = SshConnector(SshFiles(pins=tmp_path / "pins", runtime=runtime / "run"), clock)
         yield Laptop(
             DoWorld(api=do_box, folder=tmp_path, clock=clock), connector, SqliteLedger(tmp_path / "ledger", clock)
         )

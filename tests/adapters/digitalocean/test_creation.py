@@ -5,7 +5,6 @@ KEDGE_FAULT_SEQUENCES says how many sequences are tried; the table of a full run
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from tests.adapters.digitalocean.doomed import Doomed, doomed_commands
 from tests.adapters.digitalocean.sequences import KEY_LAGS, LAGS, STEPS, FaultSequence, run_sequence
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.support.samples import how_many
 
-COUNT = int(os.environ.get("KEDGE_FAULT_SEQUENCES") or 40)
+COUNT = how_many("KEDGE_FAULT_SEQUENCES", usual=12, all_of_them=60)
 SEQUENCES = st.builds(
     FaultSequence,
     steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=4).map(tuple),

@@ -14,14 +14,14 @@ DROPLET = "/v2/droplets/{droplet_id}"
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
 def test_gone_is_said_when_it_is_unknown_by_its_id_and_missing_in_both_listings(do: DoWorld, size: str) -> None:
-    """A deletion that is only accepted leaves a machine that ends, and the command says that it may bill."""
+    """A deletion that is only accepted leaves a machine that is still there, and the command says that it may bill."""
     do.api.settings.deletion_seconds = 300
     do.provider().create(do.order(instance_type=size))
     with pytest.raises(StillBillingError, match="may still be billing"):
         do.provider().destroy(M1)
-    ending = do.provider().describe(M1)
-    assert ending is not None
-    assert ending.state is MachineState.ENDING
+    accepted = do.provider().describe(M1)
+    assert accepted is not None
+    assert accepted.state is MachineState.READY
     do.api.advance(301)
     do.api.calls.reset()
     assert do.provider().describe(M1) is None

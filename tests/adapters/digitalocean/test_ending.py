@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.providers.digitalocean.ending import (
+from orchestrator.adapters.providers.digitalocean.self_deletion import (
     METADATA_NAME,
     SCOPES,
     SelfDelete,

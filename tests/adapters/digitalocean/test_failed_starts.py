@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.adapters.ledger import SqliteLedger
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.errors import UnfitMachineError
 from orchestrator.core.machine import EndedBy, MachineState
-from orchestrator.engine.boot import await_boot
+from orchestrator.engine.steps.boot import await_boot
 from tests.adapters.digitalocean.doomed import Doomed, doomed_commands
 from tests.adapters.digitalocean.world import M1, RUN, DoWorld
-from tests.engine.fakes import make_world
+from tests.support.fakes import make_world
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What is for sale, as offers: the live sizes, or the snapshot."""
+"""What DigitalOcean has for sale, as offers: the live sizes, or the snapshot."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.jobfile.wishes import parse_accelerators
-from orchestrator.adapters.providers.digitalocean import catalog
 from orchestrator.adapters.providers.digitalocean.api import Api
+from orchestrator.adapters.providers.digitalocean.market import catalog
+from orchestrator.adapters.providers.digitalocean.market.sizes import gpu_name, parse_size
 from orchestrator.adapters.providers.digitalocean.site import Site
-from orchestrator.adapters.providers.digitalocean.sizes import gpu_name, parse_size
 from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError
 from orchestrator.core.job import Resources
-from orchestrator.core.offer import Accelerators, Offer
-from tests.adapters.digitalocean.world import DoWorld, volume
-
-
-def offers(do: DoWorld, gpu: str = "", **wishes: Any) -> list[Offer]:
-    accelerators = parse_accelerators(gpu) if gpu else None
-    return list(do.provider().offers(Resources(accelerators=accelerators, **wishes)))
+from orchestrator.core.offer import Accelerators
+from tests.adapters.digitalocean.world import DoWorld, offers, offline, volume
 
 
 def test_a_gpu_is_offered_wherever_it_can_be_had(do: DoWorld) -> None:
@@ -137,7 +131,7 @@ def test_spot_machines_are_offered_to_those_who_ask(do: DoWorld) -> None:
         True,
         Decimal("3.8"),
     )
-    with pytest.raises(NoCapacityError, match="as wished") as caught:
+    with pytest.raises(NoCapacityError, match="that fits") as caught:
         offers(do, "mi355x")
     assert "a spot machine" in caught.value.why
     (named,) = offers(do, instance_type="gpu-mi355x1-288gb-spot")
@@ -154,7 +148,7 @@ def test_what_costs_more_than_the_limit_is_left_out(do: DoWorld) -> None:
 
 def test_a_disk_that_no_size_has_is_no_offer(do: DoWorld) -> None:
     """A droplet's disk comes with its size."""
-    with pytest.raises(NoCapacityError, match="as wished"):
+    with pytest.raises(NoCapacityError, match="that fits"):
         offers(do, "mi300x", disk_gib=5000)
 
 
@@ -191,10 +185,6 @@ def test_a_volume_that_exists_fixes_the_region(do: DoWorld) -> None:
         offers(do, "mi300x", regions=("tor1",), volumes=(volume(),))
 
 
-def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:
-    return replace(do, name=name, environ={"DIGITALOCEAN_ACCESS_TOKEN": "", "AMD_DEVCLOUD_TOKEN": "", **environ})
-
-
 @pytest.mark.parametrize("name", ["do", "amd"])
 def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, name: str) -> None:
     """A plan can be made on an aeroplane; it says where its prices come from, and nothing is launched from it."""
@@ -206,67 +196,6 @@ def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, nam
     assert re.search(r"a snapshot of 2026-\d\d-\d\d, from ", provider.offers_basis)
     assert "there is no" in provider.offers_basis
     assert len(do.api.calls) == 0
-
-
-def test_the_amd_developer_clouds_sizes_are_its_own(do: DoWorld, amd: DoWorld) -> None:
-    """The same GPU under a slug of its own, live and in the snapshot, at the same price.
-
-    fact: amd-devcloud-sizes
-    """
-    for world in (amd, offline(do, "amd")):
-        (offer,) = offers(world, "mi300x")
-        assert (offer.instance_type, offer.region) == ("gpu-mi300x1-192gb-devcloud", "atl1")
-        assert offer.usd_per_hour == Decimal("1.99")
-
-
-def sell_no_mi300x(do: DoWorld) -> None:
-    for slug in ("gpu-mi300x1-192gb", "gpu-mi300x8-1536gb"):
-        do.api.sell(slug)
-
-
-@pytest.mark.parametrize("offered", ["listed in no region", "not listed", "offline"])
-def test_mi300x_that_digitalocean_does_not_sell_is_sold_by_the_amd_developer_cloud(do: DoWorld, offered: str) -> None:
-    """In some months: the error says where it is to be had.
-
-    fact: do-listed-not-offered
-    """
-    sell_no_mi300x(do)
-    if offered == "not listed":
-        for slug in ("gpu-mi300x1-192gb", "gpu-mi300x8-1536gb"):
-            del do.api.cloud.account.sizes[slug]
-    world = offline(do) if offered == "offline" else do
-    for gpu in ("mi300x", "MI300X:8"):
-        with pytest.raises(KedgeError) as caught:
-            offers(world, gpu)
-        assert caught.value.fix == "the AMD Developer Cloud sells it: --provider amd"
-
-
-@pytest.mark.parametrize(
-    ("gpu", "wishes"),
-    [
-        ("mi325x", {}),
-        ("mi300x", {"use_spot": True}),
-        ("mi300x", {"max_usd_per_hour": Decimal(1)}),
-        ("mi300x", {"volumes": (volume(),)}),
-        ("mi300x:2", {}),
-    ],
-    ids=["another GPU", "spot", "too dear", "with volumes", "another number"],
-)
-def test_what_the_amd_developer_cloud_does_not_sell_either_is_not_sought_there(
-    do: DoWorld, gpu: str, wishes: dict[str, Any]
-) -> None:
-    """Advice that would fail as well is none."""
-    sell_no_mi300x(do)
-    with pytest.raises(KedgeError) as caught:
-        offers(do, gpu, **wishes)
-    assert "--provider" not in caught.value.fix
-
-
-def test_mi300x_that_digitalocean_sells_is_sought_nowhere_else(do: DoWorld) -> None:
-    """A region without it is answered with those that have it."""
-    with pytest.raises(NoCapacityError) as caught:
-        offers(do, "mi300x", regions=("ams3",))
-    assert "--provider" not in caught.value.fix
 
 
 def test_offers_with_data_volumes_are_where_there_is_storage(do: DoWorld) -> None:
@@ -287,7 +216,7 @@ def test_without_a_network_the_snapshot_is_taken(do: DoWorld) -> None:
     cut = replace(do, environ={"KEDGE_DIGITALOCEAN_ENDPOINT": "https://127.0.0.1:1"})
     provider = cut.provider()
     assert provider.offers(Resources())
-    assert "could not be asked" in provider.offers_basis
+    assert "could not be queried" in provider.offers_basis
 
 
 def test_a_token_that_is_refused_is_no_reason_to_plan_with_old_prices(do: DoWorld) -> None:

@@ -31,7 +31,7 @@ def operators_scopes() -> list[str]:
 def reapers_scopes() -> list[str]:
     """Read from docs/reaper.md which scopes a reaper's token needs."""
     page = (DOCS / "reaper.md").read_text()
-    return _SCOPE.findall(page[page.index("**The token**") :])
+    return _SCOPE.findall(page[page.index("**DigitalOcean's token**") :])
 
 
 def with_token(do: DoWorld, *scopes: str) -> DoWorld:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.code.source import GitCodeSource
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers import Context, open_backing
-from orchestrator.adapters.providers.digitalocean.spaces import Spaces, open_spaces, read_place
-from orchestrator.agent.s3client import parse_place
+from orchestrator.adapters.providers.digitalocean.site import SPACES
+from orchestrator.adapters.store.s3 import connect_with_keys
+from orchestrator.adapters.store.settings import KEDGE_STORE, S3Settings, read_settings
+from orchestrator.adapters.sync.code.source import GitCodeSource
+from orchestrator.adapters.sync.storage import Storage, open_storage
+from orchestrator.agent.s3.client import parse_s3_url
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import DataMount
 from tests.agent.aws import REGION, Aws
@@ -22,6 +26,12 @@ from tests.agent.box import RUN, Box, wait_for
 
 KEYS = {"SPACES_ACCESS_KEY_ID": "DO00KEY", "SPACES_SECRET_ACCESS_KEY": "very-secret"}
 NYC3 = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_REGION": "nyc3", **KEYS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    settings: S3Settings
+    storage: Storage
 
 
 @pytest.fixture
@@ -34,9 +44,11 @@ def aws(aws: Aws) -> Aws:
 @pytest.fixture
 def spaces(aws: Aws, tmp_path: Path) -> Spaces:
     where = {"KEDGE_SPACES_BUCKET": aws.bucket, "KEDGE_SPACES_REGION": REGION, "KEDGE_SPACES_ENDPOINT": aws.gate.url}
-    found = open_spaces({**where, **KEYS}, data_memory=tmp_path / "memory", clock=SystemClock())
-    assert found
-    return found
+    settings = read_settings({**where, **KEYS}, SPACES)
+    assert settings
+    connect = partial(connect_with_keys, settings)
+    storage = open_storage(connect, data_memory=tmp_path / "memory", clock=SystemClock())
+    return Spaces(settings=settings, storage=storage)
 
 
 def headers_of(aws: Aws, method: str) -> list[dict[str, str]]:
@@ -50,16 +62,18 @@ def nothing(_done: int, _total: int) -> None:
 def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
     """The machine signs with the keys that it was brought, and asks nobody for a role."""
     keys = tmp_path / "spaces.json"
-    keys.write_text(spaces.secret_files("seal")["spaces.json"])
-    url = spaces.store.url.replace("/opt/kedge/private/spaces.json", str(keys))
+    keys.write_text(spaces.settings.secret_files("seal")["spaces.json"])
+    url = spaces.storage.results.url.replace("/opt/kedge/private/spaces.json", str(keys))
     box = Box(tmp_path / "machine", store_url=url, env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.imds.url})
     try:
         box.begin("watch")
         box.start('echo 0.5 > "$KEDGE_OUTPUT_DIR/loss"')
-        wait_for(lambda: (seen := spaces.store.last_shipment(RUN)) is not None and seen.command.state == "succeeded")
+        wait_for(
+            lambda: (seen := spaces.storage.results.last_upload(RUN)) is not None and seen.command.state == "succeeded"
+        )
     finally:
         box.close()
-    spaces.store.fetch(RUN, str(tmp_path / "home"), nothing)
+    spaces.storage.results.fetch(RUN, str(tmp_path / "home"), nothing)
     assert (tmp_path / "home/output/loss").read_text() == "0.5\n"
     sent = headers_of(aws, "PUT")
     assert sent
@@ -70,7 +84,7 @@ def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp
 
 def test_a_machine_whose_keys_are_missing_says_so_at_once(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
     """It doesn't wait for a role that never comes."""
-    url = spaces.store.url.replace("/opt/kedge/private", str(tmp_path))
+    url = spaces.storage.results.url.replace("/opt/kedge/private", str(tmp_path))
     box = Box(tmp_path / "machine", store_url=url, env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.imds.url})
     try:
         done = box.call("pull-code", "--sha256", "0" * 64, "0123abcd")
@@ -86,11 +100,11 @@ def test_code_and_data_go_up_with_nothing_that_only_amazon_knows(aws: Aws, space
     work.mkdir()
     (work / "train.py").write_text("print('hello')\n")
     source = GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
-    spaces.stage.put_code(RUN, source, nothing)
+    spaces.storage.stage.put_code(RUN, source, nothing)
     mount = DataMount(target="data", source=str(work))
-    spaces.data.put_data(mount, nothing)
+    spaces.storage.data.put_data(mount, nothing)
     (work / "train.py").write_text("print('other')\n")
-    spaces.data.put_data(mount, nothing, delete=True)
+    spaces.storage.data.put_data(mount, nothing, delete=True)
     for headers in (*headers_of(aws, "PUT"), *headers_of(aws, "POST")):
         assert not [name for name in headers if name.startswith(("x-amz-checksum", "x-amz-trailer"))], headers
         assert headers.get("content-encoding", "") != "aws-chunked"
@@ -101,43 +115,68 @@ def test_code_and_data_go_up_with_nothing_that_only_amazon_knows(aws: Aws, space
 
 def test_the_region_names_the_endpoint() -> None:
     """Which may be another one; the keys are in no representation."""
-    place = read_place(NYC3)
+    place = read_settings(NYC3, SPACES)
     assert place
     assert (place.endpoint, place.region) == ("https://nyc3.digitaloceanspaces.com", "nyc3")
     assert "very-secret" not in repr(place)
     assert "DO00KEY" not in repr(place)
-    other = read_place({**NYC3, "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9000/"})
+    other = read_settings({**NYC3, "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9000/"}, SPACES)
     assert other
     assert other.endpoint == "http://127.0.0.1:9000"
 
 
-def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are(tmp_path: Path) -> None:
+def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are() -> None:
     """What it is told holds none of them."""
-    found = open_spaces(NYC3, data_memory=tmp_path, clock=SystemClock())
+    found = read_settings(NYC3, SPACES)
     assert found
-    place = parse_place(found.store.url)
+    place = parse_s3_url(found.url("runs"))
     where = ("mine", "runs", "nyc3", "https://nyc3.digitaloceanspaces.com")
     assert place == (*where, "/opt/kedge/private/spaces.json", "")
-    assert "DO00KEY" not in found.store.url
+    assert "DO00KEY" not in found.url("runs")
 
 
-def test_without_a_bucket_there_is_no_store(tmp_path: Path) -> None:
+def test_without_a_bucket_there_is_no_store() -> None:
     """Keys alone are of somebody else's."""
-    assert open_spaces(KEYS, data_memory=tmp_path, clock=SystemClock()) is None
+    assert read_settings(KEYS, SPACES) is None
 
 
 @pytest.mark.parametrize("missing", ["KEDGE_SPACES_REGION", *KEYS])
 def test_a_bucket_that_cannot_be_opened_is_refused_by_what_is_missing(missing: str) -> None:
     """Before anything is contacted."""
-    with pytest.raises(BadRequestError) as caught:
-        read_place({name: value for name, value in NYC3.items() if name != missing})
+    found = read_settings({name: value for name, value in NYC3.items() if name != missing}, SPACES)
+    assert found
+    for use in (found.require_keys, lambda: connect_with_keys(found), lambda: found.secret_files("seal")):
+        with pytest.raises(BadRequestError) as caught:
+            use()
     assert f"{missing} is not" in caught.value.why
+
+
+def test_any_store_that_speaks_s3_is_a_matter_of_other_variables() -> None:
+    """For clouds that sell no buckets; its endpoint has to be named."""
+    environ = {
+        "KEDGE_STORE_BUCKET": "mine",
+        "KEDGE_STORE_ENDPOINT": "https://s3.example.org",
+        "KEDGE_STORE_ACCESS_KEY_ID": "KEY",
+        "KEDGE_STORE_SECRET_ACCESS_KEY": "very-secret",
+    }
+    found = read_settings(environ, KEDGE_STORE)
+    assert found
+    where = ("mine", "runs", "us-east-1", "https://s3.example.org", "/opt/kedge/private/store.json", "")
+    assert parse_s3_url(found.url("runs")) == where
+    assert list(found.secret_files("seal")) == ["store.json"]
+    assert "S3 keys" in found.caveats[0]
+    nowhere = read_settings({**environ, "KEDGE_STORE_ENDPOINT": ""}, KEDGE_STORE)
+    assert nowhere
+    with pytest.raises(BadRequestError) as caught:
+        nowhere.require_keys()
+    assert caught.value.why == "KEDGE_STORE_BUCKET is set, and KEDGE_STORE_ENDPOINT is not"
 
 
 def test_naming_the_bucket_loads_no_sdk() -> None:
     """`status` has to answer before one could have been loaded."""
+    named = "orchestrator.adapters.sync.storage, orchestrator.adapters.providers.digitalocean.site"
     done = subprocess.run(
-        [sys.executable, "-c", "import sys, orchestrator.adapters.providers.digitalocean.spaces\nprint(*sys.modules)"],
+        [sys.executable, "-c", f"import sys, {named}\nprint(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
@@ -152,10 +191,10 @@ def test_code_that_another_droplet_has_replaced_is_sent_again(aws: Aws, spaces: 
     work.mkdir()
     (work / "train.py").write_text("print('hello')\n")
     source = GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
-    staged = spaces.stage.put_code(RUN, source, nothing)
+    staged = spaces.storage.stage.put_code(RUN, source, nothing)
     key = f"runs/{RUN}/code/{staged.sha256}.tar.gz"
     aws.write(key, b"evil")
-    assert spaces.stage.put_code(RUN, source, nothing) == staged
+    assert spaces.storage.stage.put_code(RUN, source, nothing) == staged
     assert hashlib.sha256(aws.read(key) or b"").hexdigest() == staged.sha256
 
 

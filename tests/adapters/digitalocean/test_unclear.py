@@ -11,7 +11,9 @@ import pytest
 from orchestrator.core.errors import ConflictError, KedgeError, StillBillingError
 from orchestrator.core.machine import MachineState
 from tests.adapters.digitalocean.doomed import doomed_commands
-from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, BoxTime, DoWorld, volume
+from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld, volume
+from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.support.box_time import BoxTime
 
 DROPLETS = "/v2/droplets"
 
@@ -119,6 +121,10 @@ class Died(BaseException):
 
 class LastMoments(BoxTime):
     """The box's clock, for a command that dies as soon as it waits with a droplet made."""
+
+    def __init__(self, api: DigitalOceanBox) -> None:
+        super().__init__(api)
+        self._api = api
 
     def sleep(self, duration: timedelta) -> None:
         if self._api.droplets():

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.adapters.boot import BootSpec, BootVolume, Origin
-from orchestrator.adapters.providers.digitalocean.ending import SelfDelete, render_end_script
-from orchestrator.adapters.providers.digitalocean.userdata import LIMIT_BYTES, render_user_data
+from orchestrator.adapters.cloud.boot.cloud_config import BootSpec, BootVolume, Origin
+from orchestrator.adapters.cloud.boot.user_data import render_user_data
+from orchestrator.adapters.providers.digitalocean.self_deletion import SelfDelete, render_end_script
+from orchestrator.adapters.providers.digitalocean.traits import BOOT
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.wire import BootOrder, MachineConfig
+from orchestrator.core.protocol.wire import BootOrder, MachineConfig
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "user_data" / "droplet.yaml"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFn8X5Cj/6orHR5/VFCM1r5Dx+I26k/tXQGWxY7y9LP2"
@@ -30,7 +31,7 @@ SPEC = BootSpec(
         provider="do",
         root="/opt/kedge",
         created=0,
-        deadline=0,
+        deadline_at=0,
         usd_per_hour="1.99",
         store_url="s3://mine/runs?region=nyc3&endpoint=https://nyc3.digitaloceanspaces.com"
         "&keys=/opt/kedge/private/spaces.json",
@@ -46,8 +47,12 @@ SPEC = BootSpec(
 )
 
 
+def render(spec: BootSpec) -> str:
+    return render_user_data(spec, BOOT).decode()
+
+
 def config() -> dict[str, Any]:
-    loaded = yaml.safe_load(render_user_data(SPEC))
+    loaded = yaml.safe_load(render(SPEC))
     assert isinstance(loaded, dict)
     return loaded
 
@@ -61,20 +66,20 @@ def check(argv: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_user_data_is_the_one_that_was_read_by_a_person() -> None:
+def test_the_user_data_is_the_reviewed_one() -> None:
     """A change of the templates shows as a change of this file."""
-    assert render_user_data(SPEC) == GOLDEN.read_text()
+    assert render(SPEC) == GOLDEN.read_text()
 
 
 def test_cloud_init_finds_it_valid(tmp_path: Path) -> None:
     """As plain text, which is what the API takes."""
-    (tmp_path / "user-data").write_text(render_user_data(SPEC))
+    (tmp_path / "user-data").write_text(render(SPEC))
     check(["cloud-init", "schema", "--config-file", str(tmp_path / "user-data")])
 
 
 def test_it_holds_no_secret_but_the_host_key_that_is_thrown_away() -> None:
     """Whoever may read droplets can read it, and so can every process on the machine."""
-    rest = render_user_data(SPEC).replace(json.dumps(HOST_KEY), "")
+    rest = render(SPEC).replace(json.dumps(HOST_KEY), "")
     assert not re.search(r"PRIVATE KEY|dop_v1_\w|secret_key|access_key|Bearer", rest)
 
 
@@ -106,7 +111,7 @@ def test_a_volume_is_found_by_its_name() -> None:
     assert VOLUME.serial in script
 
 
-def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> None:
+def test_shellcheck_accepts_the_scripts(tmp_path: Path) -> None:
     """As a machine gets them."""
     scripts = {Path(path).name: text for path, text in files().items() if path.endswith(".sh")}
     scripts |= {"deadline.sh": "#!/bin/sh\n" + config()["bootcmd"][0], "end.sh": SPEC.end_script}
@@ -116,7 +121,7 @@ def test_shellcheck_finds_nothing_to_say_about_the_scripts(tmp_path: Path) -> No
         check(["shellcheck", str(tmp_path / name)])
 
 
-def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """The one that waits for the agent included."""
     units = {Path(path).name: text for path, text in files().items() if path.startswith("/etc/systemd/system/")}
     for name, text in units.items():
@@ -127,7 +132,7 @@ def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
     """With the figures; 20 volumes fit easily."""
     many = tuple(replace(VOLUME, serial=f"volume-{number}") for number in range(20))
-    assert len(render_user_data(replace(SPEC, volumes=many))) < LIMIT_BYTES / 2
+    assert len(render(replace(SPEC, volumes=many))) < BOOT.most_bytes / 2
     with pytest.raises(KedgeError, match="too long") as caught:
-        render_user_data(replace(SPEC, authorized_key="x" * LIMIT_BYTES))
-    assert str(LIMIT_BYTES) in caught.value.why
+        render(replace(SPEC, authorized_key="x" * BOOT.most_bytes))
+    assert str(BOOT.most_bytes) in caught.value.why

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.adapters.providers.digitalocean.volumes import volume_name
+from orchestrator.adapters.providers.digitalocean.volume_api import volume_name
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, NoCapacityError, StillBillingError
 from orchestrator.core.job import AtEnd
 from tests.adapters.digitalocean.world import M1, RUN, DoWorld, volume

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orchestrator.adapters.agent_archive import agent_archive
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
+from orchestrator.adapters.jobfile.values.requirements import parse_accelerators
 from orchestrator.adapters.providers import Backing, Context, open_backing
-from orchestrator.core.job import AtEnd, VolumeSpec
+from orchestrator.core.job import AtEnd, Resources, VolumeSpec
 from orchestrator.core.machine import MachineOrder
+from orchestrator.core.offer import Offer
 from orchestrator.core.ports import Provider
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
+from tests.support.box_time import BoxTime
+from tests.support.orders import changed, make_offer
 
 RUN = "digits-1121-ab2c"
 M1 = f"{RUN}-m1"
@@ -23,19 +26,6 @@ PLAIN = "s-2vcpu-4gb"
 REGION = "tor1"
 AMD_GPU, AMD_REGION = "gpu-mi300x1-192gb-devcloud", "atl1"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKoMcRrkmFHYXVVT3sHqPiDRyyGHfRVGRFYT4LnNHB kedge"
-
-
-class BoxTime:
-    """The box's clock: waiting takes no time, and passes for the API as well."""
-
-    def __init__(self, api: DigitalOceanBox) -> None:
-        self._api = api
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self._api.cloud.clock.now(), UTC)
-
-    def sleep(self, duration: timedelta) -> None:
-        self._api.advance(duration.total_seconds())
 
 
 @dataclass
@@ -83,18 +73,14 @@ class DoWorld:
         order = MachineOrder(
             id=f"{RUN}-m{number}",
             run_id=RUN,
-            instance_type=size,
-            region=region,
-            zone="",
-            spot=False,
-            usd_per_hour=Decimal("1.99"),
+            offer=make_offer(self.name, size, region, usd_per_hour=Decimal("1.99")),
             lifetime_seconds=3600,
             authorized_key=KEY,
             agent_archive=agent_archive(),
             store_url="",
             ssh_from=HOME,
         )
-        return replace(order, **changes)
+        return changed(order, **changes)
 
     def enter_key(self) -> None:
         """Let the account have the laptop's key for long enough that creations accept it."""
@@ -147,3 +133,12 @@ def restock_mi300x(api: DigitalOceanBox) -> None:
 def volume(name: str = "scans", at_end: AtEnd = AtEnd.KEEP) -> VolumeSpec:
     """Wish for a small data volume."""
     return VolumeSpec(name=name, target=f"data/{name}", size_gib=1, at_end=at_end)
+
+
+def offers(do: DoWorld, gpu: str = "", **wishes: Any) -> list[Offer]:
+    accelerators = parse_accelerators(gpu) if gpu else None
+    return list(do.provider().offers(Resources(accelerators=accelerators, **wishes)))
+
+
+def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:
+    return replace(do, name=name, environ={"DIGITALOCEAN_ACCESS_TOKEN": "", "AMD_DEVCLOUD_TOKEN": "", **environ})

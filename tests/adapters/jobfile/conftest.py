@@ -3,13 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
+from tests.support.flags import given
 
 PROVIDERS = ("aws", "do", "local")
 
@@ -29,11 +30,10 @@ def folder(tmp_path: Path) -> Path:
 def read(folder: Path) -> Read:
     """Read a job file with this text: `read(text, mode=..., environ=..., **flags)`."""
 
-    def _read(text: str, *, mode: str | None = None, environ: Mapping[str, str] | None = None, **flags: object) -> Job:
+    def _read(text: str, *, mode: str | None = None, environ: Mapping[str, str] | None = None, **flags: Any) -> Job:
         path = folder / "kedge.yaml"
         path.write_text(dedent(text), "utf-8")
-        overrides = Overrides(**flags)  # type: ignore[arg-type]  # what each test names is checked by it
-        return read_job(path, mode=mode, overrides=overrides, environ=environ or {}, providers=PROVIDERS)
+        return read_job(path, mode=mode, overrides=given(**flags), environ=environ or {}, providers=PROVIDERS)
 
     return _read
 

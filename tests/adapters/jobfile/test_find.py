@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.jobfile.find import find_job
-from orchestrator.adapters.jobfile.listing import list_jobs
-from orchestrator.adapters.resources import resource
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.jobfile.lookup.find import find_job
+from orchestrator.adapters.jobfile.lookup.listing import list_jobs
 from orchestrator.core.errors import BadRequestError
 
 
@@ -130,7 +130,8 @@ def test_a_huge_file_beside_the_jobs_is_not_read_whole(project: Path) -> None:
 def test_looking_for_a_job_loads_nothing_heavy() -> None:
     """Quick commands look for the job file too; they can't wait for pydantic."""
     code = (
-        "import sys, orchestrator.adapters.jobfile.find as f; from pathlib import Path; f.find_job(Path('/'), None);"
+        "import sys, orchestrator.adapters.jobfile.lookup.find as f; from pathlib import Path\n"
+        "f.find_job(Path('/'), None);"
         "print(sorted({'pydantic', 'yaml', 'jinja2'} & set(sys.modules)))"
     )
     root = resource("trainer").parent

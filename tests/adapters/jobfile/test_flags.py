@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
 from orchestrator.adapters.jobfile.read import plain_machine_job
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, Resources, SupervisorKind, SupervisorSpec
 from orchestrator.core.offer import Accelerators
+from tests.support.flags import given
 
 Read = Callable[..., Job]
 Refuse = Callable[..., BadRequestError]
@@ -36,15 +36,15 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
         zone="us-west-2b",
         instance_type="p4d.24xlarge",
         gpu="A100:8",
-        max_usd_per_hour="40",
-        use_spot=False,
+        max_price="40",
+        spot=False,
         image_id="ami-1",
         disk_size="500GB",
-        usd_per_hour="$1.99",
-        deadline="2h",
+        price="$1.99",
+        ttl="2h",
         budget="0",
         supervisor="nohup",
-        envs=("B=x=y", "HOME_SWEET"),
+        env=("B=x=y", "HOME_SWEET"),
         environ={"HOME_SWEET": "/h"},
     )
     assert job.resources == Resources(
@@ -58,7 +58,7 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
         disk_gib=500,
         usd_per_hour=Decimal("1.99"),
     )
-    assert job.deadline == timedelta(hours=2)
+    assert job.time_limit == timedelta(hours=2)
     assert job.budget_usd == 0
     assert job.supervisor == SupervisorSpec(kind=SupervisorKind.NOHUP, restarts=7)
     assert dict(job.envs) == {"A": "a", "B": "x=y"}
@@ -68,7 +68,7 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
 def test_no_flag_changes_nothing(read: Read) -> None:
     """A flag that wasn't given leaves the file's word."""
     job = read(JOB)
-    assert (job.budget_usd, job.resources.use_spot, job.deadline) == (
+    assert (job.budget_usd, job.resources.use_spot, job.time_limit) == (
         Decimal(5),
         True,
         timedelta(hours=3),
@@ -83,7 +83,7 @@ def test_a_job_for_a_cloud_is_rehearsed_on_this_computer(read: Read) -> None:
 
 def test_a_variable_that_the_file_leaves_open_can_come_from_a_flag(read: Read) -> None:
     """As SkyPilot's `--env` does."""
-    assert read("envs: {A: null}", envs=("A=x",)).envs == (("A", "x"),)
+    assert read("envs: {A: null}", env=("A=x",)).envs == (("A", "x"),)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_variable_that_the_file_leaves_open_can_come_from_a_flag(read: Read) -
         ("--instance-type", {"instance_type": "a;b"}, "kedge offers"),
         ("--image-id", {"image_id": "docker:x"}, "image_id"),
         ("--disk-size", {"disk_size": "big"}, "256GB"),
-        ("--price", {"usd_per_hour": "cheap"}, "0.50"),
-        ("--ttl", {"deadline": "90"}, "90s"),
+        ("--price", {"price": "cheap"}, "0.50"),
+        ("--ttl", {"ttl": "90"}, "90s"),
         ("--budget", {"budget": "ten"}, "$10"),
         ("--supervisor", {"supervisor": "systmd"}, "systemd"),
-        ("--env", {"envs": ("1A=x",)}, "letters"),
-        ("--env", {"envs": ("NOT_SET",)}, "NOT_SET=value"),
-        ("--env", {"envs": ("KEDGE_RUN_ID=x",)}, "another name"),
+        ("--env", {"env": ("1A=x",)}, "letters"),
+        ("--env", {"env": ("NOT_SET",)}, "NOT_SET=value"),
+        ("--env", {"env": ("KEDGE_RUN_ID=x",)}, "another name"),
     ],
 )
 def test_a_flag_that_cannot_be_read_is_named(refuse: Refuse, flag: str, arguments: dict[str, object], fix: str) -> None:
@@ -115,7 +115,7 @@ def test_a_flag_that_cannot_be_read_is_named(refuse: Refuse, flag: str, argument
 
 def test_a_secret_is_not_taken_from_the_command_line(refuse: Refuse) -> None:
     """Its value would be in the shell's history, and isn't repeated in the refusal."""
-    error = refuse("secrets: [T]", envs=("T=hunter2",), environ={"T": "x"})
+    error = refuse("secrets: [T]", env=("T=hunter2",), environ={"T": "x"})
     assert error.what.startswith("--env T")
     assert "hunter2" not in str(error)
 
@@ -123,25 +123,25 @@ def test_a_secret_is_not_taken_from_the_command_line(refuse: Refuse) -> None:
 def test_kedges_own_credentials_are_not_taken_by_name_either(read: Read, refuse: Refuse) -> None:
     """The flag that allows them says so; a value on the command line is no value of the shell's."""
     environ = {"AWS_SESSION_TOKEN": "hunter2"}
-    error = refuse("run: x", envs=("AWS_SESSION_TOKEN",), environ=environ)
+    error = refuse("run: x", env=("AWS_SESSION_TOKEN",), environ=environ)
     assert "--allow-secret AWS_SESSION_TOKEN" in error.fix
-    allowed = read("run: x", envs=("AWS_SESSION_TOKEN",), allowed=("AWS_SESSION_TOKEN",), environ=environ)
+    allowed = read("run: x", env=("AWS_SESSION_TOKEN",), allow_secret=("AWS_SESSION_TOKEN",), environ=environ)
     assert allowed.inherited == ("AWS_SESSION_TOKEN",)
-    assert read("run: x", envs=("AWS_REGION=us-east-1",)).envs == (("AWS_REGION", "us-east-1"),)
+    assert read("run: x", env=("AWS_REGION=us-east-1",)).envs == (("AWS_REGION", "us-east-1"),)
 
 
 def test_a_name_that_takes_the_shells_value_hides_the_files(read: Read) -> None:
     """And the other way round: what is given with its value is no longer inherited."""
-    job = read("envs: {A: a, B: null}", envs=("A", "B=b"), environ={"A": "x", "B": "y"})
+    job = read("envs: {A: a, B: null}", env=("A", "B=b"), environ={"A": "x", "B": "y"})
     assert (job.envs, job.inherited) == ((("B", "b"),), ("A",))
 
 
 def test_a_machine_without_a_job_takes_flags_alone() -> None:
     """It has a deadline all the same."""
-    job = plain_machine_job(Overrides(provider="do", gpu="mi300x", budget="10"), environ={}, providers=("do",))
+    job = plain_machine_job(given(provider="do", gpu="mi300x", budget="10"), environ={}, providers=("do",))
     assert job == Job(
         name="machine",
         resources=Resources(provider="do", accelerators=Accelerators(name="mi300x")),
         budget_usd=Decimal(10),
     )
-    assert job.deadline == timedelta(hours=1)
+    assert job.time_limit == timedelta(hours=1)

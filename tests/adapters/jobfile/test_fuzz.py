@@ -8,8 +8,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.adapters.jobfile.flags import Overrides
-from orchestrator.adapters.jobfile.models import JobPart, ResourcesPart, SupervisorPart
+from orchestrator.adapters.jobfile.models import JobPart
+from orchestrator.adapters.jobfile.overrides import Overrides
+from orchestrator.adapters.jobfile.parts import ResourcesPart, SupervisorPart
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.adapters.jobfile.unsupported import NOT_HERE
 from orchestrator.core.errors import BadRequestError

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job, read_user_settings
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.site import Site
+from orchestrator.core.values.site import Site
+from tests.support.flags import given
 
 SUBNET = "subnet-0a1b2c3d4e5f60718"
 OTHER = "subnet-0a1b2c3d4e5f60719"
@@ -68,7 +69,7 @@ modes:
     assert (plain.subnets, plain.jump_host, plain.is_private) == ((SUBNET, OTHER), "bastion", True)
     assert dict(plain.tags) == {"team": "vision", "stage": "job"}
     assert plain.where("jump_host") == f"{tmp_path}/config.yaml:3: "
-    mode = read(tmp_path, job, settings, mode="vpn", overrides=Overrides(allows_proxy_command=True))
+    mode = read(tmp_path, job, settings, mode="vpn", overrides=given(allow_proxy_command=True))
     assert (mode.jump_host, mode.proxy_command, mode.is_private) == ("", "nc %h %p", False)
     assert dict(mode.tags)["stage"] == "mode"
 
@@ -89,7 +90,7 @@ def test_a_job_file_does_not_say_what_this_computer_runs(tmp_path: Path, job: st
         assert COMMAND in refused.value.what
         assert "--allow-proxy-command" in refused.value.fix
         assert "config.yaml" in refused.value.fix
-    allowed = read(tmp_path, job, mode=mode, overrides=Overrides(allows_proxy_command=True))
+    allowed = read(tmp_path, job, mode=mode, overrides=given(allow_proxy_command=True))
     assert allowed.proxy_command == COMMAND
 
 

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.host.resources import resource
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.adapters.jobfile.schema import job_schema
 from orchestrator.adapters.jobfile.unsupported import NOT_HERE
-from orchestrator.adapters.resources import resource
 
 ROOT = resource("trainer").parent
 JOBS = sorted(resource("infra", "jobs").glob("*.yaml"))
@@ -44,7 +44,7 @@ def test_the_jobs_that_come_with_kedge_are_good_in_every_mode(path: Path) -> Non
         job = read_job(path, mode=mode, overrides=Overrides(), environ={}, providers=("local",))
         assert job.bundled_trainer
         assert job.expect.duration is not None
-        assert job.expect.duration < job.deadline
+        assert job.expect.duration < job.time_limit
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import DataMount, Job, Resources

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
@@ -51,7 +51,7 @@ def test_a_job_that_asks_for_sudo_has_it(tmp_path: Path) -> None:
     text = "deadline: 1h\nsudo: true\nrun: sh install.sh\nmodes: {plain: {sudo: false}}\n"
     assert read(tmp_path, text).sudo
     assert not read(tmp_path, text, mode="plain").sudo
-    with pytest.raises(BadRequestError, match="names sudo"):
+    with pytest.raises(BadRequestError, match="uses sudo"):
         read(tmp_path, text.replace("sh install.sh", "sudo id"), mode="plain")
 
 
@@ -60,5 +60,5 @@ def test_a_task_of_skypilots_has_sudo_where_it_names_it(tmp_path: Path) -> None:
     task = "resources: {infra: aws}\nsetup: sudo apt-get update\nrun: python train.py\n"
     assert read(tmp_path, task).sudo
     assert not read(tmp_path, task.replace("sudo ", "")).sudo
-    with pytest.raises(BadRequestError, match="names sudo"):
+    with pytest.raises(BadRequestError, match="uses sudo"):
         read(tmp_path, task + "sudo: false\n")

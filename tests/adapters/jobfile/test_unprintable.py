@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.adapters.jobfile.read import read_user_settings
 from orchestrator.core.errors import BadRequestError
-from tests.laptop import Laptop
+from tests.support.laptop import Laptop
 
 Refuse = Callable[..., BadRequestError]
 

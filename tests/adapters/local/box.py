@@ -7,19 +7,19 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.providers.local.layout import sockets_folder
-from orchestrator.adapters.providers.local.processes import Ident, find_marks, ident
+from orchestrator.adapters.providers.local.processes import Ident, find_markers, ident
 from orchestrator.adapters.providers.local.provider import LocalProvider
 from orchestrator.core.machine import Machine, MachineOrder
 from tests.adapters.local.standin import standin_agent
+from tests.support.orders import changed, make_offer
 
 
 def eventually(is_so: Callable[[], bool], what: str, limit_s: float = 15) -> None:
@@ -58,17 +58,13 @@ class Box:
         values: dict[str, Any] = {
             "id": machine_id,
             "run_id": machine_id.rpartition("-m")[0],
-            "instance_type": "local",
-            "region": "local",
-            "zone": "",
-            "spot": False,
-            "usd_per_hour": Decimal(0),
+            "offer": make_offer("local", "local", "local"),
             "lifetime_seconds": 120,
             "authorized_key": self.key.with_suffix(".pub").read_text(),
             "agent_archive": standin_agent(),
             "store_url": "",
         }
-        return MachineOrder(**values | changes)
+        return changed(MachineOrder(**values), **changes)
 
     def folder(self, machine_id: str = "run-1a2b-m1") -> MachineFolder:
         return MachineFolder(self.state_dir.resolve() / "machines" / machine_id)
@@ -101,7 +97,7 @@ class Box:
         below = str(self.state_dir.resolve())
         lines = ((process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
         processes = [f"process {pid}: {line}" for pid, line in lines if below in " ".join(line or [])]
-        processes += [f"process {pid}" for pid, mark in find_marks().items() if mark.root.startswith(below)]
+        processes += [f"process {pid}" for pid, marker in find_markers().items() if marker.root.startswith(below)]
         folders = [*(self.state_dir / "machines").glob("*"), *(self.base / "run").glob("*")]
         sockets = sockets_folder((self.base / "run").resolve(), self.folder().root)
         folders += [sockets] if sockets.exists() else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers import Context, open_probes
 from orchestrator.core.checkup import Check, Verdict, run_probes
 from orchestrator.core.job import Resources

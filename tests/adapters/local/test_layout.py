@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
+from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers.local.layout import quote, sockets_folder
 from orchestrator.adapters.providers.local.provider import LocalProvider
 from orchestrator.core.errors import KedgeError

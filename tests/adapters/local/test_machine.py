@@ -13,6 +13,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -21,7 +22,7 @@ from orchestrator.adapters.providers.local.layout import lay_out, package_folder
 from orchestrator.adapters.providers.local.sshd import find_program, start_sshd
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import MachineState
-from orchestrator.core.wire import MachineConfig
+from orchestrator.core.protocol.wire import MachineConfig
 from tests.adapters.local.box import Box, eventually, make_box
 from tests.adapters.local.standin import broken_agent
 
@@ -65,13 +66,13 @@ def test_a_session_carries_the_mark_and_finds_the_launcher(box: Box) -> None:
 
 
 def test_the_agent_is_told_of_its_machine(box: Box) -> None:
-    """machine.json says what core.wire promises: prices, deadline, a private folder for sockets, its own end."""
+    """machine.json says what core.protocol.wire promises: prices, deadline, a folder for sockets, its end."""
     order = box.order(ID, usd_per_hour=Decimal("1.99"), store_url="file:///store")
     machine = box.provider().create(order)
-    config = MachineConfig(**json.loads((Path(machine.root) / "machine.json").read_text()))
+    config = msgspec.json.decode((Path(machine.root) / "machine.json").read_bytes(), type=MachineConfig)
     assert (config.machine, config.run, config.provider, config.root) == (ID, "run-1a2b", "local", machine.root)
     assert (config.usd_per_hour, config.store_url) == ("1.99", "file:///store")
-    assert config.deadline - config.created == order.lifetime_seconds
+    assert config.deadline_at - config.created == order.lifetime_seconds
     assert config.created == machine.created_at.timestamp()
     sockets = Path(config.sockets)
     assert sockets.stat().st_mode & 0o777 == 0o700
@@ -218,5 +219,5 @@ def test_init_is_light() -> None:
     """One runs for each machine: it loads nothing that only the laptop's side needs."""
     code = "import sys, orchestrator.adapters.providers.local.init; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    heavy = {"msgspec", "jinja2", "pydantic", "fabric", "paramiko", "asyncio", "orchestrator.adapters.templates"}
+    heavy = {"msgspec", "jinja2", "pydantic", "fabric", "paramiko", "asyncio", "orchestrator.adapters.host.templates"}
     assert not heavy & set(done.stdout.split())

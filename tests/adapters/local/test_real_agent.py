@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from orchestrator.adapters.agent_archive import agent_archive
-from orchestrator.core.report import parse_report
+from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
+from orchestrator.core.protocol.report import parse_report
 from tests.adapters.local.box import Box, eventually
 
 ID = "run-1a2b-m1"
@@ -18,7 +18,7 @@ def test_the_agent_reports_on_a_local_machine(box: Box) -> None:
     eventually(lambda: parse_report(box.ssh(machine, "kedge-agent report").encode()).heartbeat > 0, "the watch beats")
     report = parse_report(box.ssh(machine, "kedge-agent report").encode())
     assert (report.machine, report.run) == (ID, "run-1a2b")
-    assert report.deadline == machine.deadline_at.timestamp()
+    assert report.deadline_at == machine.deadline_at.timestamp()
 
 
 def test_the_agent_keeps_the_deadline_after_init_was_killed(box: Box) -> None:

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.adapters.objects import FolderStore
-from orchestrator.adapters.objects.s3 import S3Store
-from orchestrator.core.ports import ResultStore
-from tests.adapters.buckets import laptop_client
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
+from orchestrator.core.transfers import ResultStore
+from tests.adapters.buckets import bucket_of, laptop_client
 from tests.agent.aws import Aws
 
 RUN = "digits-1a2b"
@@ -32,7 +32,7 @@ class Shelf(Protocol):
 
 class FolderShelf:
     def __init__(self, root: Path) -> None:
-        self.store: ResultStore = FolderStore(root)
+        self.store: ResultStore = Results(FolderBucket(root))
         self._folder = root / RUN
 
     def put(self, key: str, content: bytes) -> None:
@@ -48,7 +48,7 @@ class FolderShelf:
 
 class S3Shelf:
     def __init__(self, aws: Aws) -> None:
-        self.store: ResultStore = S3Store(laptop_client(aws), aws.bucket)
+        self.store: ResultStore = Results(bucket_of(laptop_client(aws), aws.bucket))
         self._aws = aws
 
     def put(self, key: str, content: bytes) -> None:

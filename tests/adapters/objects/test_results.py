@@ -5,29 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
 from orchestrator.core.errors import BadRequestError, KedgeError
-from orchestrator.core.report import RunState
+from orchestrator.core.protocol.report import RunState
 from tests.adapters.objects.shelves import MTIME, RUN, FolderShelf, Shelf, blob_key, fetch, files_below, ship
 
 
 def test_a_run_that_shipped_nothing_has_no_results(shelf: Shelf, tmp_path: Path) -> None:
     """No manifest is no error: there is nothing to list, no state, and nothing to copy."""
     assert shelf.store.manifest(RUN) == ()
-    assert shelf.store.last_shipment(RUN) is None
+    assert shelf.store.last_upload(RUN) is None
     assert fetch(shelf, tmp_path / "here") == []
 
 
 def test_the_url_names_the_folder(tmp_path: Path) -> None:
     """Odd characters are escaped as in every URL."""
-    assert FolderStore(tmp_path / "a b").url == (tmp_path / "a b").as_uri()
+    assert Results(FolderBucket(tmp_path / "a b")).url == (tmp_path / "a b").as_uri()
 
 
 def test_shipped_results_come_back_whole(shelf: Shelf, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_links_among_the_results_come_back_as_links(shelf: Shelf, tmp_path: Path
 def test_the_state_of_the_command_is_what_was_shipped_last(shelf: Shelf, tmp_path: Path) -> None:
     """A run whose machine is gone can still say how it ended."""
     ship(shelf, {}, command={"state": "succeeded", "attempt": 2, "exit_code": 0, "reason": "done"})
-    last = shelf.store.last_shipment(RUN)
+    last = shelf.store.last_upload(RUN)
     assert last is not None
     state = last.command
     assert (state.state, state.attempt, state.exit_code) == (RunState.SUCCEEDED, 2, 0)
@@ -150,7 +150,7 @@ def test_one_text_can_be_read_by_itself(shelf: Shelf) -> None:
     ship(shelf, {"run.log": "fünf\n".encode()})
     assert shelf.store.read_file(RUN, "run.log") == "fünf\n".encode()
     assert shelf.store.read_file(RUN, "nothing.log") == b""
-    last = shelf.store.last_shipment(RUN)
+    last = shelf.store.last_upload(RUN)
     assert last is not None
     assert last.at.timestamp() == MTIME
 
@@ -271,31 +271,3 @@ def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
         stream.truncate(8 << 30)
     with pytest.raises(KedgeError, match="longer"):
         shelf.store.read_file(RUN, "run.log")
-
-
-def test_git_finds_no_repository_in_what_came_home(shelf: Shelf, tmp_path: Path) -> None:
-    """What makes one of a folder is renamed, the same in each fetch, and nothing is copied twice."""
-    repository = tmp_path / "repo"
-    marker = tmp_path / "ran"
-    subprocess.run(["git", "init", "-q", repository], check=True)
-    subprocess.run(["git", "config", "core.fsmonitor", f"touch {marker}; false"], cwd=repository, check=True)
-    paths = [path for path in repository.rglob("*") if path.is_file()]
-    files = {str(path.relative_to(repository)): path.read_bytes() for path in paths}
-    ship(shelf, {**files, ".git/objects/x": b"x", ".git/refs/x": b"x"})
-    fetch(shelf, tmp_path / "here")
-    before = {path: path.stat().st_ino for path in (tmp_path / "here").rglob("*")}
-    arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)
-    assert {path: path.stat().st_ino for path in (tmp_path / "here").rglob("*")} == before
-    assert arrival.renamed == {".git/HEAD": ".git/HEAD.kedge-renamed"}
-    for folder in (tmp_path / "here", tmp_path / "here" / ".git"):
-        subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
-    assert not marker.exists()
-    assert files_below(tmp_path / "here")[".git/HEAD.kedge-renamed"] == files[".git/HEAD"]
-
-
-def test_a_repository_that_lies_at_home_already_is_disarmed(shelf: Shelf, tmp_path: Path) -> None:
-    """An earlier fetch may have brought it: by rsync, or by a kedge that didn't rename."""
-    ship(shelf, {"run.log": b"x"})
-    subprocess.run(["git", "init", "-q", tmp_path / "here" / "repo"], check=True)
-    arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)
-    assert arrival.renamed == {"repo/.git/HEAD": "repo/.git/HEAD.kedge-renamed"}

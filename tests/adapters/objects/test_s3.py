@@ -11,15 +11,15 @@ from pathlib import Path
 import boto3
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.ledger import SqliteLedger
-from orchestrator.adapters.objects.s3 import S3Store
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
+from orchestrator.adapters.store.results import Results
 from orchestrator.core.errors import KedgeError, UnreachableError
-from orchestrator.engine.shipped import look_up
-from tests.adapters.buckets import asked, laptop_client
+from orchestrator.engine.observing.uploads import read_uploads
+from tests.adapters.buckets import asked, bucket_of, laptop_client
 from tests.adapters.objects.shelves import RUN, S3Shelf, blob_key, fetch, files_below, ship
 from tests.agent.aws import REGION, Aws, Fault
-from tests.engine.fakes import FakeProvider, make_world
+from tests.support.fakes import FakeProvider, make_world
 
 WEIGHTS = random.Random(1).randbytes(5_000_000)
 
@@ -31,10 +31,10 @@ def shelf(aws: Aws) -> S3Shelf:
 
 def test_the_url_names_region_and_endpoint_where_it_is_not_amazons_own(aws: Aws) -> None:
     """It is all that a machine is told."""
-    assert S3Store(laptop_client(aws), "b").url == f"s3://b/runs?region={REGION}&endpoint={aws.gate.url}"
+    assert bucket_of(laptop_client(aws), "b").url == f"s3://b/runs?region={REGION}&endpoint={aws.gate.url}"
     of_amazon = boto3.client("s3", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
-    assert S3Store(of_amazon, "b", "my runs").url == f"s3://b/my%20runs?region={REGION}"
-    assert S3Store(of_amazon, "b", shared=True).url == f"s3://b/runs?region={REGION}&shared=1"
+    assert bucket_of(of_amazon, "b", "my runs").url == f"s3://b/my%20runs?region={REGION}"
+    assert bucket_of(of_amazon, "b", is_shared=True).url == f"s3://b/runs?region={REGION}&shared=1"
 
 
 def test_a_download_that_breaks_is_gone_on_with_where_it_broke(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_an_earlier_fetch_left_damaged_is_fetched_anew(aws: Aws, shelf: S3S
 def test_a_bucket_that_is_not_there_is_said_in_our_words(aws: Aws) -> None:
     """With the command that makes it."""
     with pytest.raises(KedgeError, match="no such bucket") as caught:
-        S3Store(laptop_client(aws), "kedge-nobody").manifest(RUN)
+        Results(bucket_of(laptop_client(aws), "kedge-nobody")).manifest(RUN)
     assert "bootstrap" in caught.value.fix
 
 
@@ -101,8 +101,8 @@ def test_a_refusal_is_no_empty_result(aws: Aws, shelf: S3Shelf) -> None:
 
 
 def test_the_package_alone_loads_no_sdk() -> None:
-    """`status` and `cost` import it, and stay quick."""
-    script = "import orchestrator.adapters.objects, sys; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    """`status` and `cost` name buckets, and stay quick."""
+    script = "import orchestrator.adapters.sync.storage, sys; sys.exit(bool({'boto3', 'botocore'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
@@ -113,6 +113,6 @@ def test_a_list_that_its_machine_has_put_into_the_archive_is_that_runs_affair(
     client = laptop_client(aws)
     client.put_object(Bucket=aws.bucket, Key=f"runs/{RUN}/manifest.json", Body=b"{}", StorageClass="GLACIER")
     world = replace(make_world(SqliteLedger(tmp_path, SystemClock()), FakeProvider()), store=shelf.store)
-    assert look_up(world, RUN).last is None
-    assert "manifest.json can't be read" in look_up(world, RUN).problem
+    assert read_uploads(world, RUN).last is None
+    assert "manifest.json can't be read" in read_uploads(world, RUN).problem
     assert world.has_results(RUN)

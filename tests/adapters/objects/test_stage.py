@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.code.source import GitCodeSource
-from orchestrator.adapters.objects.stage import S3Stage
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.store.stage import Stage
+from orchestrator.adapters.sync.code.source import GitCodeSource
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
-from orchestrator.core.ports import StagedCode
-from orchestrator.core.wire import RunConfig
-from tests.adapters.buckets import asked, laptop_client
+from orchestrator.core.protocol.wire import RunConfig
+from orchestrator.core.transfers import StagedCode
+from tests.adapters.buckets import asked, bucket_of, laptop_client
 from tests.agent.aws import Aws, Fault
 
 RUN = "digits-1a2b"
@@ -37,8 +37,8 @@ CONFIG = RunConfig(
 
 
 @pytest.fixture
-def stage(aws: Aws) -> S3Stage:
-    return S3Stage(laptop_client(aws), aws.bucket)
+def stage(aws: Aws) -> Stage:
+    return Stage(bucket_of(laptop_client(aws), aws.bucket))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def code(tmp_path: Path) -> GitCodeSource:
     return GitCodeSource(work, state=tmp_path / "state", clock=SystemClock())
 
 
-def put(stage: S3Stage, code: GitCodeSource) -> StagedCode:
+def put(stage: Stage, code: GitCodeSource) -> StagedCode:
     return stage.put_code(RUN, code, lambda _done, _total: None)
 
 
@@ -58,7 +58,7 @@ def key_of(staged: StagedCode) -> str:
 
 
 def test_code_lies_under_its_sha256_as_the_stream_that_the_agent_takes(
-    aws: Aws, stage: S3Stage, code: GitCodeSource
+    aws: Aws, stage: Stage, code: GitCodeSource
 ) -> None:
     """A gzip'd tar whose last member is the manifest."""
     staged = put(stage, code)
@@ -69,7 +69,7 @@ def test_code_lies_under_its_sha256_as_the_stream_that_the_agent_takes(
         assert tar.getnames() == ["train.py", ".kedge-manifest.json"]
 
 
-def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: S3Stage, code: GitCodeSource) -> None:
+def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: Stage, code: GitCodeSource) -> None:
     """One request tells."""
     staged = put(stage, code)
     before = len(aws.gate.asked)
@@ -80,7 +80,7 @@ def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: S3Stage, code: Gi
 @pytest.mark.parametrize("size", [0, 20 << 20], ids=["in one piece", "in parts"])
 @pytest.mark.parametrize("checksum", ["SHA256", "CRC32"])
 def test_code_that_somebody_has_replaced_is_sent_again(
-    aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path, size: int, checksum: Any
+    aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path, size: int, checksum: Any
 ) -> None:
     """S3 computes the checksums itself: an object can't claim another content's."""
     (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(size))
@@ -94,7 +94,7 @@ def test_code_that_somebody_has_replaced_is_sent_again(
 
 
 def test_large_code_goes_up_in_parts_with_checksums(
-    aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path
+    aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path
 ) -> None:
     """Each part carries its SHA-256, and progress reaches the size of what is sent."""
     with (tmp_path / "my work" / "weights.bin").open("wb") as file:
@@ -109,7 +109,7 @@ def test_large_code_goes_up_in_parts_with_checksums(
     assert steps[-1] == (size, size)
 
 
-def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: S3Stage, code: GitCodeSource, tmp_path: Path) -> None:
+def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path) -> None:
     """Nothing is found under its name, no part is left to be paid for, and the next upload brings it."""
     (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(20 << 20))
     aws.gate.faults.append(Fault("PUT", "partNumber=2", status=500, code="InternalError"))
@@ -121,7 +121,7 @@ def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: S3Stage, code: 
     assert len(aws.keys("runs/")) == 1
 
 
-def test_the_start_holds_all_but_secrets(aws: Aws, stage: S3Stage) -> None:
+def test_the_start_holds_all_but_secrets(aws: Aws, stage: Stage) -> None:
     """A configuration with secrets is refused: a bucket is no place for them."""
     sha256 = stage.put_start(RUN, CONFIG)
     raw = aws.read(f"runs/{RUN}/start.json") or b""
@@ -132,7 +132,7 @@ def test_the_start_holds_all_but_secrets(aws: Aws, stage: S3Stage) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_agent_goes_up_once(aws: Aws, stage: S3Stage) -> None:
+def test_the_agent_goes_up_once(aws: Aws, stage: Stage) -> None:
     """Its key, below the run's place, says what it must hold."""
     key = stage.put_agent(RUN, b"archive")
     assert key == f"agent/{hashlib.sha256(b'archive').hexdigest()}.tar.gz"
@@ -145,7 +145,7 @@ def test_the_agent_goes_up_once(aws: Aws, stage: S3Stage) -> None:
     assert aws.read(f"runs/{RUN}/{key}") == b"archive"
 
 
-def test_a_bucket_that_does_not_answer_is_unreachable(aws: Aws, stage: S3Stage) -> None:
+def test_a_bucket_that_does_not_answer_is_unreachable(aws: Aws, stage: Stage) -> None:
     """It may come back: that is another exit than a mistake."""
     aws.gate.faults.append(Fault("HEAD", lost=True))
     with pytest.raises(UnreachableError):

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.places import SshPlaces
-from tests.adapters.remote.sshd import Sshd, running_sshd, short_folder
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.ssh_files import SshFiles, answers
+from orchestrator.core.ports import Remote
+from tests.adapters.remote.sshd import Sshd, open_remote, running_sshd, short_folder, wait_until
 
 
 @pytest.fixture
@@ -18,13 +19,30 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[SshPlaces]:
+def places(tmp_path: Path) -> Iterator[SshFiles]:
     with short_folder() as runtime:
-        yield SshPlaces(pins=tmp_path / "pins with space", runtime=runtime / "run")
+        yield SshFiles(pins=tmp_path / "pins with space", runtime=runtime / "run")
 
 
 @pytest.fixture
-def connector(places: SshPlaces) -> Iterator[SshConnector]:
+def connector(places: SshFiles) -> Iterator[SshConnector]:
     made = SshConnector(places, SystemClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["fabric", "openssh over a master", "openssh alone"])
+def transport(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def remote(transport: str, sshd: Sshd, places: SshFiles, connector: SshConnector) -> Iterator[Remote]:
+    if transport == "openssh over a master":
+        connector.connect(sshd.address)
+        wait_until(lambda: answers(places.control_socket(sshd.address)))
+        connector.close()
+    made = open_remote(transport, sshd.address, places)
     yield made
     made.close()

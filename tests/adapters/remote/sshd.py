@@ -15,8 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.ssh.fabric import FabricRemote
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.openssh import OpenSshRemote
+from orchestrator.adapters.ssh.ssh_files import SshFiles
 from orchestrator.core.machine import SshAddress
+from orchestrator.core.ports import Remote
 
 _CONFIG = """\
 Port {port}
@@ -176,3 +180,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"
         time.sleep(0.01)
+
+
+def open_remote(transport: str, address: SshAddress, places: SshFiles) -> Remote:
+    """Connect by one of the two transports behind `core.ports.Remote`."""
+    if transport == "fabric":
+        return FabricRemote(address)
+    places.open_runtime()
+    places.pin(address)
+    return OpenSshRemote(places, address)

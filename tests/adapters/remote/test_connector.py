@@ -12,38 +12,39 @@ import textwrap
 import threading
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.failures import HostKeyError
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.openssh import OpenSshRemote
-from orchestrator.adapters.remote.places import SshPlaces, answers
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.failures import HostKeyError
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.openssh import OpenSshRemote
+from orchestrator.adapters.ssh.ssh_files import SshFiles, answers
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.machine import SshAddress
 from tests.adapters.remote.sshd import Sshd, free_port, wait_until
+from tests.support.clocks import FakeClock
 
 SLOW_IMPORTS = ("fabric", "paramiko", "cryptography", "tenacity", "jinja2", "pydantic")
 
 
-def leave_master(connector: SshConnector, places: SshPlaces, address: SshAddress) -> None:
+def leave_master(connector: SshConnector, places: SshFiles, address: SshAddress) -> None:
     connector.connect(address)
     wait_until(lambda: answers(places.control_socket(address)))
 
 
-def as_program(places: SshPlaces, address: SshAddress, body: str) -> str:
+def as_program(places: SshFiles, address: SshAddress, body: str) -> str:
     """A script in which `connector` and `address` are what they are here."""
     return textwrap.dedent(f"""
         import sys
         from pathlib import Path
-        from orchestrator.adapters.clock import SystemClock
-        from orchestrator.adapters.remote.connector import SshConnector
-        from orchestrator.adapters.remote.places import SshPlaces
+        from orchestrator.adapters.host.clock import SystemClock
+        from orchestrator.adapters.ssh.connector import SshConnector
+        from orchestrator.adapters.ssh.ssh_files import SshFiles
         from orchestrator.core.machine import SshAddress
-        places = SshPlaces(pins=Path({str(places.pins)!r}), runtime=Path({str(places.runtime)!r}))
+        places = SshFiles(pins=Path({str(places.pins)!r}), runtime=Path({str(places.runtime)!r}))
         connector, address = SshConnector(places, SystemClock()), {address!r}
     """) + textwrap.dedent(body)
 
@@ -58,7 +59,7 @@ def run_program(script: str) -> str:
 
 
 def test_a_second_command_uses_the_socket_of_the_first_and_imports_nothing_slow(
-    sshd: Sshd, places: SshPlaces, connector: SshConnector
+    sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
     """The first command leaves a control socket; over it no login happens and no SSH library is loaded."""
     leave_master(connector, places, sshd.address)
@@ -91,9 +92,7 @@ def test_a_way_that_broke_is_opened_again(sshd: Sshd, connector: SshConnector) -
     assert connector.connect(sshd.address).run(["true"]).exit_code == 0
 
 
-def test_a_socket_that_nobody_listens_on_is_cleared_away(
-    sshd: Sshd, places: SshPlaces, connector: SshConnector
-) -> None:
+def test_a_socket_that_nobody_listens_on_is_cleared_away(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
     """The remains of a killed master cost nothing."""
     places.open_runtime()
     with socket.socket(socket.AF_UNIX) as remains:
@@ -103,7 +102,7 @@ def test_a_socket_that_nobody_listens_on_is_cleared_away(
     assert time.monotonic() - begun < 5
 
 
-def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshPlaces, connector: SshConnector) -> None:
+def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
     """No command hangs on the socket of a connection that is gone."""
     leave_master(connector, places, sshd.address)
     connector.close()
@@ -115,7 +114,7 @@ def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshPlaces, c
 
 
 def test_a_machine_is_reached_where_its_port_or_a_kept_socket_answers(
-    sshd: Sshd, places: SshPlaces, connector: SshConnector
+    sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
     """A closed port alone says that it isn't; an open connection passes a firewall that has been closed since."""
     address = sshd.address
@@ -137,38 +136,25 @@ def test_a_machine_that_still_boots_is_waited_for(sshd: Sshd, connector: SshConn
     assert remote.run(["true"]).exit_code == 0
 
 
-class CountingClock:
-    """Time that passes only by sleeping."""
-
-    def __init__(self) -> None:
-        self.slept = timedelta(0)
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + self.slept
-
-    def sleep(self, duration: timedelta) -> None:
-        self.slept += duration
-
-
-def test_waiting_for_a_machine_ends_at_the_deadline(places: SshPlaces, tmp_path: Path) -> None:
+def test_waiting_for_a_machine_ends_at_the_deadline(places: SshFiles, tmp_path: Path) -> None:
     """The error is the last attempt's, and no more time passes than was given."""
-    clock = CountingClock()
+    clock = FakeClock()
     address = Sshd(tmp_path / "never").address
     with pytest.raises(UnreachableError, match="doesn't answer"):
         SshConnector(places, clock, within=timedelta(minutes=1)).connect(address)
-    assert timedelta(seconds=50) < clock.slept <= timedelta(minutes=1)
+    assert timedelta(seconds=50) < sum(clock.pauses, timedelta(0)) <= timedelta(minutes=1)
 
 
-def test_another_host_key_is_never_waited_for(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+def test_another_host_key_is_never_waited_for(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
     """Somebody else stays somebody else: the first answer is final."""
-    clock = CountingClock()
+    clock = FakeClock()
     _, other = ensure_key(tmp_path / "other")
     with pytest.raises(HostKeyError):
         SshConnector(places, clock, within=timedelta(minutes=1)).connect(replace(sshd.address, host_key=other))
-    assert clock.slept == timedelta(0)
+    assert clock.pauses == []
 
 
-def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshPlaces, connector: SshConnector, tmp_path: Path) -> None:
+def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshFiles, connector: SshConnector, tmp_path: Path) -> None:
     """What terminals and rsync use lets the right machine in, by its key alone, and nobody else."""
     _, other = ensure_key(tmp_path / "other")
     own = connector.ssh_argv(sshd.address, "-o", "ControlMaster=no")
@@ -182,7 +168,7 @@ def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshPlaces, connector: Ssh
 
 
 def test_the_ssh_argv_of_a_terminal_leaves_a_socket_for_others(
-    sshd: Sshd, places: SshPlaces, connector: SshConnector
+    sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
     """An interactive session opens the shared connection where there is none, and isn't held up by it."""
     done = subprocess.run(
@@ -192,7 +178,7 @@ def test_the_ssh_argv_of_a_terminal_leaves_a_socket_for_others(
     assert isinstance(connector.connect(sshd.address), OpenSshRemote)
 
 
-def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: SshPlaces) -> None:
+def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: SshFiles) -> None:
     """The signal of the terminal reaches every process of the command, and not the master."""
     script = as_program(
         places,
@@ -221,7 +207,7 @@ def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: Ss
 
 
 def test_forgetting_a_machine_closes_its_connection_and_drops_its_pin(
-    sshd: Sshd, places: SshPlaces, connector: SshConnector
+    sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
     """Nothing of it stays: no master, no socket, no known host; doing it twice is no error."""
     leave_master(connector, places, sshd.address)
@@ -233,19 +219,19 @@ def test_forgetting_a_machine_closes_its_connection_and_drops_its_pin(
 
 
 @pytest.fixture
-def loose(places: SshPlaces) -> Path:
+def loose(places: SshFiles) -> Path:
     places.runtime.mkdir()
     places.runtime.chmod(0o755)
     return places.runtime
 
 
-def test_the_sockets_folder_is_private(places: SshPlaces, loose: Path) -> None:
+def test_the_sockets_folder_is_private(places: SshFiles, loose: Path) -> None:
     """One that others could read is closed to them."""
     places.open_runtime()
     assert stat.S_IMODE(loose.stat().st_mode) == 0o700
 
 
-def test_a_sockets_folder_that_is_a_link_is_refused(places: SshPlaces, tmp_path: Path) -> None:
+def test_a_sockets_folder_that_is_a_link_is_refused(places: SshFiles, tmp_path: Path) -> None:
     """Somebody else may have put it there, to get at the sockets."""
     places.runtime.symlink_to(tmp_path)
     with pytest.raises(BadRequestError, match="is a link"):
@@ -254,6 +240,6 @@ def test_a_sockets_folder_that_is_a_link_is_refused(places: SshPlaces, tmp_path:
 
 def test_a_sockets_folder_with_too_long_a_path_is_refused(tmp_path: Path) -> None:
     """The error comes before ssh's own riddle."""
-    places = SshPlaces(pins=tmp_path, runtime=tmp_path / ("x" * 80))
+    places = SshFiles(pins=tmp_path, runtime=tmp_path / ("x" * 80))
     with pytest.raises(BadRequestError, match="too long"):
         places.open_runtime()

@@ -6,7 +6,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from orchestrator.adapters.remote.keys import ensure_key
+from orchestrator.adapters.ssh.keys import ensure_key
 
 
 def test_a_key_is_made_once(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from orchestrator.adapters.clock import SystemClock
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.failures import HostKeyError
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.places import SshPlaces, answers
-from orchestrator.adapters.remote.proxy import expand, proxy_command
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.failures import HostKeyError
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.proxy import expand, proxy_command
+from orchestrator.adapters.ssh.ssh_files import SshFiles, answers
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import SshAddress
 from tests.adapters.remote.sshd import Sshd, running_sshd
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 BASTION = """
 Host bastion
@@ -54,7 +54,7 @@ def user_config(tmp_path: Path, bastion: Sshd) -> Path:
 
 
 @pytest.fixture
-def through(places: SshPlaces, user_config: Path) -> Iterator[SshConnector]:
+def through(places: SshFiles, user_config: Path) -> Iterator[SshConnector]:
     made = SshConnector(replace(places, user_config=user_config), SystemClock())
     yield made
     made.close()
@@ -108,7 +108,7 @@ def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
 
 
 def test_a_connection_that_is_kept_has_the_agents_socket_and_no_token(
-    places: SshPlaces, sshd: Sshd, user_config: Path
+    places: SshFiles, sshd: Sshd, user_config: Path
 ) -> None:
     """The user's own SSH leads to the jump host, and may need their agent; it outlives the command all the same."""
     marker, agent = f"kedge-marker-{uuid4().hex}", f"/nowhere/{uuid4().hex}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 import pytest
 
-from orchestrator.adapters.remote.failures import unanswered, wrong_host_key
-from orchestrator.adapters.remote.reopening import ReopeningConnector
+from orchestrator.adapters.ssh.failures import unanswered, wrong_host_key
+from orchestrator.adapters.ssh.reopening import ReopeningConnector
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Remote
+from tests.support.clocks import FakeClock
 
 ADDRESS = SshAddress(host="203.0.113.5", port=22, user="kedge", host_key="ssh-ed25519 A", key_file="/k")
 OTHER = SshAddress(host="203.0.113.6", port=22, user="kedge", host_key="ssh-ed25519 B", key_file="/k")
@@ -64,19 +65,6 @@ class Firewall:
             raise self.error
         self.is_open = self.is_open or self.opens
         return self.opens
-
-
-@dataclass
-class FakeClock:
-    """Time that passes when it is told to."""
-
-    time: datetime = datetime(2026, 11, 21, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def sleep(self, duration: timedelta) -> None:
-        self.time += duration
 
 
 def make(firewall: Firewall) -> tuple[ReopeningConnector, FakeConnector, FakeClock]:

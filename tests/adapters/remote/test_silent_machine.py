@@ -15,14 +15,14 @@ import paramiko
 import pytest
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from orchestrator.adapters.remote import fabric
-from orchestrator.adapters.remote.fabric import FabricRemote
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.session import read_lines
+from orchestrator.adapters.ssh import fabric
+from orchestrator.adapters.ssh.fabric import FabricRemote
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.session import read_lines
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 class Quiet:

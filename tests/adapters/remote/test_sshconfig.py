@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.options import openssh_argv, openssh_options
-from orchestrator.adapters.remote.places import SshPlaces
-from orchestrator.adapters.remote.sshconfig import install_include, is_included, write_ssh_config
+from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.options import openssh_argv, openssh_options
+from orchestrator.adapters.ssh.ssh_config import install_include, is_included, write_ssh_config
+from orchestrator.adapters.ssh.ssh_files import SshFiles
 from tests.adapters.remote.sshd import Sshd, free_port, wait_until
 
 
@@ -24,7 +24,7 @@ def settings_of(config: Path, alias: str) -> dict[str, str]:
 
 
 def test_plain_ssh_reaches_the_machine_through_the_users_configuration(
-    sshd: Sshd, places: SshPlaces, tmp_path: Path
+    sshd: Sshd, places: SshFiles, tmp_path: Path
 ) -> None:
     """With the line installed, the run's id is enough, although a later block would spoil everything."""
     include, user_config = tmp_path / "kedge state" / "ssh config", tmp_path / "home" / ".ssh" / "config"
@@ -43,7 +43,7 @@ def test_plain_ssh_reaches_the_machine_through_the_users_configuration(
     assert settings_of(user_config, "elsewhere")["port"] == "1"
 
 
-def test_plain_ssh_refuses_another_host_key(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+def test_plain_ssh_refuses_another_host_key(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
     """The include file is as strict as kedge itself."""
     _, other = ensure_key(tmp_path / "other")
     places.open_runtime()
@@ -55,7 +55,7 @@ def test_plain_ssh_refuses_another_host_key(sshd: Sshd, places: SshPlaces, tmp_p
     assert sshd.logins == 0
 
 
-def test_each_machine_has_its_block_and_gone_ones_have_none(places: SshPlaces, tmp_path: Path) -> None:
+def test_each_machine_has_its_block_and_gone_ones_have_none(places: SshFiles, tmp_path: Path) -> None:
     """The file is what is up now."""
     address = Sshd(tmp_path / "one").address
     config = tmp_path / "config"
@@ -140,7 +140,7 @@ Host *
 """What people have for hosts that they trust. A machine that somebody has taken over would get all of it."""
 
 
-def test_nothing_of_the_laptop_is_forwarded_to_a_machine(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+def test_nothing_of_the_laptop_is_forwarded_to_a_machine(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
     """Neither an agent nor X11 nor ports, though the user's configuration forwards all of them to every host."""
     include, user_config, ran = tmp_path / "kedge", tmp_path / "config", tmp_path / "ran"
     ports = {"theirs": free_port(), "ours": free_port(), "dynamic": free_port()}
@@ -167,7 +167,7 @@ def test_nothing_of_the_laptop_is_forwarded_to_a_machine(sshd: Sshd, places: Ssh
     assert (seen["identitiesonly"], seen["clearallforwardings"]) == ("yes", "yes")
 
 
-def test_a_port_is_forwarded_where_the_command_line_asks_for_it(sshd: Sshd, places: SshPlaces, tmp_path: Path) -> None:
+def test_a_port_is_forwarded_where_the_command_line_asks_for_it(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
     """As the file says at its top: somebody wants to see a board of the machine's."""
     config, port = tmp_path / "config", free_port()
     places.open_runtime()
@@ -186,7 +186,7 @@ def test_a_port_is_forwarded_where_the_command_line_asks_for_it(sshd: Sshd, plac
         client.terminate()
 
 
-def test_kedges_own_commands_forward_as_little(places: SshPlaces, sshd: Sshd) -> None:
+def test_kedges_own_commands_forward_as_little(places: SshFiles, sshd: Sshd) -> None:
     """SSH, rsync and `exec` are started with the options of the block, and read no configuration of the user's."""
     argv = openssh_argv(openssh_options(places, sshd.address), sshd.address)
     done = subprocess.run([argv[0], "-G", *argv[1:]], capture_output=True, text=True, check=True)

@@ -1,56 +1,21 @@
-"""The contract of `core.ports.Remote`, over both transports and against a real sshd."""
+"""Commands over both transports and against a real sshd: arguments, input, output and its limits."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from orchestrator.adapters.remote.connector import SshConnector
-from orchestrator.adapters.remote.fabric import FabricRemote
-from orchestrator.adapters.remote.failures import HostKeyError
-from orchestrator.adapters.remote.keys import ensure_key
-from orchestrator.adapters.remote.openssh import OpenSshRemote
-from orchestrator.adapters.remote.places import SshPlaces, answers
-from orchestrator.core.decoding import LINE_BYTES
 from orchestrator.core.errors import KedgeError, NonsenseError, UnreachableError
-from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Remote
-from tests.adapters.remote.sshd import Sshd, Wire, wait_until
-
-
-def open_remote(transport: str, address: SshAddress, places: SshPlaces) -> Remote:
-    if transport == "fabric":
-        return FabricRemote(address)
-    places.open_runtime()
-    places.pin(address)
-    return OpenSshRemote(places, address)
-
-
-@pytest.fixture(params=["fabric", "openssh over a master", "openssh alone"])
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def remote(transport: str, sshd: Sshd, places: SshPlaces, connector: SshConnector) -> Iterator[Remote]:
-    if transport == "openssh over a master":
-        connector.connect(sshd.address)
-        wait_until(lambda: answers(places.control_socket(sshd.address)))
-        connector.close()
-    made = open_remote(transport, sshd.address, places)
-    yield made
-    made.close()
+from orchestrator.core.protocol.decoding import LINE_BYTES
 
 
 def test_a_command_returns_its_exit_code_and_both_outputs_as_bytes(remote: Remote) -> None:
@@ -208,125 +173,3 @@ def test_a_followed_command_that_fails_says_so(remote: Remote) -> None:
         next(lines)
     assert caught.value.why == "no such log"
     assert not isinstance(caught.value, UnreachableError)
-
-
-@pytest.mark.parametrize("how", ["run", "send", "lines"])
-def test_a_connection_cut_under_a_command_is_an_unreachable_machine(
-    remote: Remote, sshd: Sshd, tmp_path: Path, how: str
-) -> None:
-    """Whatever was under way ends at once with the right error, although the machine would answer a new call."""
-    begun = tmp_path / "begun"
-    argv = ["sh", "-c", 'echo hello; touch "$0"; exec sleep 60', str(begun)]
-
-    def cut() -> None:
-        wait_until(begun.exists)
-        sshd.cut()
-
-    def act() -> None:
-        if how == "run":
-            remote.run(argv)
-        elif how == "send":
-            remote.send(argv, (b"x" * 100_000 for _ in range(1000)))
-        else:
-            list(remote.lines(argv))
-
-    cutter = threading.Thread(target=cut)
-    cutter.start()
-    with pytest.raises(UnreachableError):
-        act()
-    cutter.join()
-
-
-def test_a_wire_cut_in_the_middle_of_a_stream_is_an_unreachable_machine(
-    transport: str, sshd: Sshd, places: SshPlaces
-) -> None:
-    """The network may go at any byte."""
-    wire = Wire(sshd.port, dies_after=1_000_000)
-    remote = open_remote(transport, wire.to(sshd.address), places)
-    with pytest.raises(UnreachableError):
-        remote.send(["cat"], (b"x" * 50_000 for _ in range(100)))
-    remote.close()
-    wire.close()
-
-
-def test_a_machine_with_another_host_key_is_refused(
-    transport: str, sshd: Sshd, places: SshPlaces, tmp_path: Path
-) -> None:
-    """No login is tried with somebody who can't prove to be the machine, and the error says what to do."""
-    _, other = ensure_key(tmp_path / "other")
-    with pytest.raises(HostKeyError, match="its host key is another") as caught:
-        open_remote(transport, replace(sshd.address, host_key=other), places).run(["true"])
-    assert "kedge teardown" in caught.value.fix
-    assert sshd.logins == 0
-
-
-def test_a_machine_with_a_host_key_of_another_kind_is_refused(transport: str, sshd: Sshd, places: SshPlaces) -> None:
-    """A server can't slip in a key of a type for which nothing is pinned."""
-    ecdsa = (
-        "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBEmKSENjQEezOmxkZMy7opKgwFB9"
-        "nkt5YRrYMjNuG5N87uRgg6CLrbo5wAdT/y6v0mKV0U2w0WZ2YB/++Tpockg="
-    )
-    with pytest.raises(HostKeyError):
-        open_remote(transport, replace(sshd.address, host_key=ecdsa), places).run(["true"])
-    assert sshd.logins == 0
-
-
-def test_nothing_but_our_key_is_offered(
-    transport: str, sshd: Sshd, places: SshPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A machine that refuses our key sees no other key, no password, and nobody asks the SSH agent."""
-    with socket.socket(socket.AF_UNIX) as agent:
-        where = places.runtime.parent / "agent"
-        agent.bind(str(where))
-        agent.listen()
-        agent.settimeout(0)
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(where))
-        stranger, _ = ensure_key(tmp_path / "stranger")
-        with pytest.raises(UnreachableError, match="doesn't accept kedge's key"):
-            open_remote(transport, replace(sshd.address, key_file=str(stranger)), places).run(["true"])
-        with pytest.raises(BlockingIOError):
-            agent.accept()
-    wait_until(lambda: "preauth" in sshd.log)
-    methods = {line.split("method ")[1].split()[0] for line in sshd.log.splitlines() if "method " in line}
-    assert methods <= {"none", "publickey"}
-    assert sshd.log.count("trying public key file") <= 1
-
-
-def test_a_machine_that_does_not_listen_is_unreachable(transport: str, places: SshPlaces, tmp_path: Path) -> None:
-    """A refused connection is an error at once."""
-    address = Sshd(tmp_path / "never").address
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1"):
-        open_remote(transport, address, places).run(["true"])
-
-
-def test_commands_share_one_connection(remote: Remote, sshd: Sshd, transport: str) -> None:
-    """Neither transport logs in again for each command."""
-    if transport == "openssh alone":
-        return
-    before = sshd.logins
-    for _ in range(3):
-        assert remote.run(["true"]).exit_code == 0
-    assert sshd.logins == before
-
-
-@pytest.mark.parametrize("script", ["exit 255", "kill -9 $$"])
-def test_a_command_that_ends_with_255_is_not_a_broken_connection(remote: Remote, transport: str, script: str) -> None:
-    """255, which the OpenSSH client also says for itself, is told apart; a signal's end reads the same."""
-    if transport == "openssh alone":
-        with pytest.raises(UnreachableError):
-            remote.run(["sh", "-c", script])
-        return
-    assert remote.run(["sh", "-c", script]).exit_code == 255
-
-
-def test_the_users_own_configuration_is_not_read(
-    sshd: Sshd, places: SshPlaces, transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A `Host *` block or a fabric.yml of the user's changes nothing."""
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text("Host *\n  ProxyCommand false\n  Port 1\n")
-    (tmp_path / ".fabric.yml").write_text("port: 1\ntimeouts: {connect: -1}\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    remote = open_remote(transport, sshd.address, places)
-    assert remote.run(["echo", "in"]).stdout == b"in\n"
-    remote.close()

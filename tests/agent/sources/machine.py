@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent.errors import AgentError
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.sources.fetching import fetch_all
-from orchestrator.agent.wire import DataSource, MachineConfig, RunConfig
+from orchestrator.agent.base.errors import AgentError
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.wire import DataSource, MachineConfig, RunConfig
+from orchestrator.agent.data.sources.fetching import fetch_all
 
 
 class Machine:
@@ -24,7 +24,7 @@ class Machine:
         self.layout = Layout(root)
         self.layout.prepare()
         self.store_url = ""
-        self.patience = 5.0
+        self.retry_seconds = 5.0
 
     def fetch(self, source: str, target: str = "data/set", index: str = "", **settings: str) -> Path:
         """Fetch one source, and return where it is."""
@@ -35,7 +35,7 @@ class Machine:
         now = time.time()
         root = str(self.layout.root)
         machine = MachineConfig("m", "r", "local", root, now, now + 60, "0", store_url=self.store_url)
-        fetch_all(self.layout, machine, config, patience=self.patience)
+        fetch_all(self.layout, machine, config, retry_seconds=self.retry_seconds)
         return self.layout.data / target
 
     def refuse(self, source: str, **settings: str) -> AgentError:

@@ -88,7 +88,7 @@ def test_a_private_repository_takes_a_token_that_no_argument_holds(
     host.token = "hunter2"
     address = f"git+{host.url}/faces.git@{repository.second}"
     assert machine.refuse(address).fix.startswith("name GIT_TOKEN under `secrets`")
-    assert "see whether GIT_TOKEN is right" in machine.refuse(address, GIT_TOKEN="wrong").fix
+    assert "check that GIT_TOKEN is right" in machine.refuse(address, GIT_TOKEN="wrong").fix
     assert (machine.fetch(address, GIT_TOKEN="hunter2") / "a.txt").read_text() == "2"
     assert "fetch" in (tmp_path / "argv").read_text()
     told = [path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
@@ -97,7 +97,7 @@ def test_a_private_repository_takes_a_token_that_no_argument_holds(
 
 def test_a_repository_that_is_not_there_is_told_at_once(machine: Machine, host: GitHost) -> None:
     """With the address."""
-    assert f"there is no {host.url}/other.git" in str(machine.refuse(f"git+{host.url}/other.git@{'a' * 40}"))
+    assert f"{host.url}/other.git does not exist" in str(machine.refuse(f"git+{host.url}/other.git@{'a' * 40}"))
 
 
 def test_a_git_server_that_is_busy_is_asked_again(machine: Machine, host: GitHost, repository: Repository) -> None:
@@ -105,7 +105,7 @@ def test_a_git_server_that_is_busy_is_asked_again(machine: Machine, host: GitHos
     host.refusals = [503]
     assert (machine.fetch(f"git+{host.url}/faces.git@{repository.second}") / "a.txt").read_text() == "2"
     host.refusals = [503] * 100
-    machine.patience = 0.5
+    machine.retry_seconds = 0.5
     assert "503" in machine.refuse(f"git+{host.url}/faces.git@v1.0").why
 
 

@@ -59,7 +59,7 @@ def test_a_private_repository_without_a_token_names_the_secret(machine: Machine,
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url)
     assert error.fix.startswith("name HF_TOKEN under `secrets`")
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_wrong")
-    assert "see whether HF_TOKEN is right" in error.fix
+    assert "check that HF_TOKEN is right" in error.fix
     assert "hf_wrong" not in str(error)
 
 
@@ -82,7 +82,7 @@ def test_content_that_the_hub_did_not_promise_is_refused(machine: Machine, hub: 
 
     hub.answer = answer  # type: ignore[method-assign]
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
-    assert "README.md isn't what it should be" in str(error)
+    assert "README.md has the wrong checksum" in str(error)
 
 
 def test_a_later_commit_is_not_mixed_with_an_earlier_attempt(machine: Machine, hub: Hub) -> None:

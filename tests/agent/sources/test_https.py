@@ -65,7 +65,7 @@ def test_an_attempt_goes_on_from_where_the_one_before_was_given_up(machine: Mach
     """What had come survives the process."""
     site.cuts = [3_000_000]
     original, site.answer = site.answer, lambda asked: original(asked) if len(site.asked) == 1 else Answer(404)  # type: ignore[method-assign]
-    assert "there is no" in str(machine.refuse(f"{site.url}/set.bin"))
+    assert "does not exist" in str(machine.refuse(f"{site.url}/set.bin"))
     site.answer = original  # type: ignore[method-assign]
     assert machine.fetch(f"{site.url}/set.bin").read_bytes() == CONTENT
     assert site.sent("range")[-1] == "bytes=3000000-"
@@ -88,7 +88,7 @@ def test_content_that_was_replaced_meanwhile_is_not_patched_together(machine: Ma
 def test_a_wrong_checksum_is_refused(machine: Machine, site: Site) -> None:
     """Nothing is put in place, and the next attempt begins from nothing."""
     error = machine.refuse(f"{site.url}/set.bin#sha256={'0' * 64}")
-    assert "isn't what it should be" in str(error)
+    assert "has the wrong checksum" in str(error)
     assert hashlib.sha256(CONTENT).hexdigest() in error.why
     assert not (machine.layout.data / "data/set").exists()
     machine.refuse(f"{site.url}/set.bin#sha256={'0' * 64}")
@@ -100,14 +100,14 @@ def test_a_server_that_is_busy_is_asked_again_for_a_while(machine: Machine, site
     site.refusals = [503, 429]
     assert machine.fetch(f"{site.url}/set.bin").read_bytes() == CONTENT
     site.refusals = [503] * 100
-    machine.patience = 1
+    machine.retry_seconds = 1
     began = time.monotonic()
     error = machine.refuse(f"{site.url}/other")
     assert "HTTP 503" in error.why
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize(("status", "says"), [(404, "there is no"), (403, "is refused"), (401, "is refused")])
+@pytest.mark.parametrize(("status", "says"), [(404, "does not exist"), (403, "was denied"), (401, "was denied")])
 def test_a_refusal_is_told_at_once_and_without_the_query(machine: Machine, site: Site, status: int, says: str) -> None:
     """No patience changes it; and a query may be a signature."""
     site.refusals = [status] * 9
@@ -125,7 +125,7 @@ def test_an_unknown_certificate_is_refused_and_a_known_one_is_not(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     site = serve(Site({"/x": b"x"}), host="localhost", tls=context)
-    machine.patience = 60
+    machine.retry_seconds = 60
     began = time.monotonic()
     assert "CERTIFICATE_VERIFY_FAILED" in machine.refuse(f"{site.url}/x").why
     assert time.monotonic() - began < 20

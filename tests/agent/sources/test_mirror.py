@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.store import FolderStore
+from orchestrator.agent.s3.store import FolderStore
 from tests.agent.sources.machine import Machine, files_below
 
 ADDRESS = "kedge-data://pictures-1a2b"
@@ -54,7 +54,7 @@ def test_a_folder_is_mirrored_once(machine: Machine, store: FolderStore, capfd: 
     assert seen(fetch(machine)) == {"a/b.png": b"content", "c.png": b"more"}
     record = {"source": ADDRESS, "target": "data/set", "files": 2, "bytes": 11}
     assert machine.record() == {**record, "version": pin_of((store_folder(machine) / "index.json.gz").read_bytes())}
-    assert "data/set is here: 2 files" in capfd.readouterr().out
+    assert "data/set is complete: 2 files" in capfd.readouterr().out
     lay(store, {"a/b.png": b"changed"})
     assert seen(fetch(machine)) == {"a/b.png": b"content", "c.png": b"more"}
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.agent.errors import RequestError
-from orchestrator.agent.parse import parse_run_config
+from orchestrator.agent.base.errors import RequestError
+from orchestrator.agent.base.parse import parse_run_config
 from tests.agent.box import Box, wait_for
 from tests.agent.sources.machine import zipped
 from tests.agent.sources.web import Kaggle, Serve, Site
@@ -47,7 +47,7 @@ def test_a_run_whose_data_can_not_be_had_says_which_secret_is_missing(box: Box, 
         sources=[{"source": "kaggle://competitions/titanic", "target": "set"}],
     )  # fmt: skip
     over = box.await_state("failed")
-    assert "competitions/titanic of Kaggle is refused" in over["reason"]
+    assert "access to competitions/titanic of Kaggle was denied" in over["reason"]
     assert "attempt 2 of 2" in over["reason"]
     assert "name KAGGLE_API_TOKEN (or KAGGLE_USERNAME and KAGGLE_KEY) under `secrets`" in box.log()
     assert " started\n" not in box.log()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent.imds import ENDPOINT_VARIABLE
-from orchestrator.agent.s3client import locate, parse_place
-from orchestrator.agent.sources import s3
-from orchestrator.agent.sources.draft import Draft
-from orchestrator.agent.sources.tally import Tally
-from orchestrator.agent.sources.task import Task
-from orchestrator.agent.wire import MachineConfig
+from orchestrator.agent.base.wire import MachineConfig
+from orchestrator.agent.data.sources import s3
+from orchestrator.agent.data.sources.draft import SourceDraft
+from orchestrator.agent.data.sources.task import Task
+from orchestrator.agent.data.sources.transfer_progress import TransferProgress
+from orchestrator.agent.s3.client import locate, parse_s3_url
+from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
 from tests.agent.aws import REGION, Aws, Fault
 from tests.agent.sources.machine import Machine, files_below
 
@@ -44,10 +44,10 @@ def test_a_prefix_is_mirrored_with_the_machine_s_role(machine: Machine, bucket: 
 
 def test_a_listing_of_many_pages_is_complete(machine: Machine, bucket: Aws, tmp_path: Path) -> None:
     """As with more than a thousand objects."""
-    draft = Draft(tmp_path / "draft")
+    draft = SourceDraft(tmp_path / "draft")
     draft.prepare()
     record = MachineConfig("m", "r", "aws", "", 0, 0, "0", store_url=machine.store_url)
-    fetched = s3.fetch(Task(f"s3://{bucket.bucket}/sets/faces/", draft, Tally("x"), record), page=2)
+    fetched = s3.fetch(Task(f"s3://{bucket.bucket}/sets/faces/", draft, TransferProgress("x"), record), page=2)
     assert files_below(fetched.path) == FACES
 
 
@@ -85,8 +85,8 @@ def test_an_attempt_on_a_prefix_fetches_only_what_is_missing(machine: Machine, b
 @pytest.mark.parametrize(
     ("code", "says", "fix"),
     [
-        ("AccessDenied", "is refused", "AWS_ACCESS_KEY_ID"),
-        ("NoSuchBucket", "there is no", "correct the address"),
+        ("AccessDenied", "was denied", "AWS_ACCESS_KEY_ID"),
+        ("NoSuchBucket", "does not exist", "correct the address"),
         ("AuthorizationHeaderMalformed", "another region", "?region="),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_is_not_public_says_how_runs_may_read_it(machine: Machine, bucket: 
     bucket.s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
     bucket.gate.rules.give_away(name)
     error = machine.refuse(f"s3://{name}/one.txt")
-    assert "is refused" in str(error)
+    assert "was denied" in str(error)
     assert f"kedge bootstrap --provider aws --read-bucket {name}" in error.fix
     bucket.gate.rules.give_away(bucket.bucket)
     bucket.gate.asked.clear()
@@ -145,7 +145,7 @@ def test_what_is_not_public_says_how_runs_may_read_it(machine: Machine, bucket: 
 )
 def test_a_bucket_with_dots_is_addressed_by_its_path(bucket_name: str, host: str, base: str) -> None:
     """The certificate of *.s3.REGION.amazonaws.com covers no name with dots (fact: s3-dots)."""
-    assert locate(parse_place(f"s3://{bucket_name}/x?region=eu-west-3")) == (False, host, base)
+    assert locate(parse_s3_url(f"s3://{bucket_name}/x?region=eu-west-3")) == (False, host, base)
 
 
 def _region(headers: dict[str, str]) -> str:

@@ -11,23 +11,23 @@ from typing import Any
 
 import pydo
 
-from tests.cloudbox.digitalocean import metadata
-from tests.cloudbox.digitalocean.account import Settings
-from tests.cloudbox.digitalocean.calls import CallBook
-from tests.cloudbox.digitalocean.catalogue import DIGITALOCEAN, Catalogue
+from tests.cloudbox.digitalocean.account.account import Settings
+from tests.cloudbox.digitalocean.account.catalogue import DIGITALOCEAN, Catalogue
+from tests.cloudbox.digitalocean.account.description import load_description
+from tests.cloudbox.digitalocean.account.faults import FaultBook
+from tests.cloudbox.digitalocean.account.state import Droplet
 from tests.cloudbox.digitalocean.cloud import Cloud
-from tests.cloudbox.digitalocean.description import load_description
-from tests.cloudbox.digitalocean.faults import FaultBook
 from tests.cloudbox.digitalocean.gate import Gate
-from tests.cloudbox.digitalocean.meter import Meter
-from tests.cloudbox.digitalocean.server import Server
-from tests.cloudbox.digitalocean.state import Droplet
+from tests.cloudbox.digitalocean.life import metadata
+from tests.cloudbox.rest.calls import CallBook
+from tests.cloudbox.rest.https_server import HttpsServer
+from tests.cloudbox.rest.meter import Meter
 
 
 class DigitalOceanBox:
     """A box that runs, and its orders."""
 
-    def __init__(self, cloud: Cloud, gate: Gate, server: Server) -> None:
+    def __init__(self, cloud: Cloud, gate: Gate, server: HttpsServer) -> None:
         self.cloud = cloud
         self._gate = gate
         self._server = server
@@ -117,7 +117,7 @@ class DigitalOceanBox:
             self.cloud.account.sold_out |= {(size, region) for region in regions or offered}
 
     def break_gpu(self, fault: str = "matmul:0") -> None:
-        """Let a GPU of the next machine that has any be faulty; cloudbox/gpus.py says which faults there are."""
+        """Let a GPU of the next machine that has any be faulty; machines/gpus.py says which faults there are."""
         with self.cloud.lock:
             assert self.cloud.hosting, "this box has no machines"
             self.cloud.hosting.images.break_gpu(fault)
@@ -187,7 +187,7 @@ def start_box(
     """
     cloud = Cloud(folder if machines else None, catalogue)
     gate = Gate(cloud, load_description() if checked else None)
-    server = Server(gate, folder)
+    server = HttpsServer(gate, folder, "digitalocean")
     box = DigitalOceanBox(cloud, gate, server)
     try:
         yield box

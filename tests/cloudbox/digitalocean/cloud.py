@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tests.cloudbox.addresses import AddressPool
-from tests.cloudbox.digitalocean.account import Account
-from tests.cloudbox.digitalocean.calls import CallBook
-from tests.cloudbox.digitalocean.catalogue import DIGITALOCEAN, Catalogue
-from tests.cloudbox.digitalocean.clock import BoxClock
-from tests.cloudbox.digitalocean.faults import FaultBook
-from tests.cloudbox.digitalocean.hosting import Hosting
-from tests.cloudbox.digitalocean.meter import Meter
-from tests.cloudbox.digitalocean.rates import RateLimit
-from tests.cloudbox.digitalocean.tokens import Tokens
+from tests.cloudbox.digitalocean.account.account import Account
+from tests.cloudbox.digitalocean.account.catalogue import DIGITALOCEAN, Catalogue
+from tests.cloudbox.digitalocean.account.faults import FaultBook
+from tests.cloudbox.digitalocean.account.rates import RateLimit
+from tests.cloudbox.digitalocean.account.tokens import Tokens
+from tests.cloudbox.digitalocean.life.hosting import Hosting
+from tests.cloudbox.digitalocean.life.meter import list_billing
+from tests.cloudbox.machines.addresses import AddressPool
+from tests.cloudbox.rest.calls import CallBook
+from tests.cloudbox.rest.clock import BoxClock
+from tests.cloudbox.rest.meter import Meter
 
 
 class Cloud:
@@ -29,7 +30,7 @@ class Cloud:
         self.faults = FaultBook()
         self.tokens = Tokens()
         self.rates = RateLimit(self.clock)
-        self.meter = Meter(self.account, self.lock)
+        self.meter = Meter(self.clock, self.lock, lambda now: list_billing(self.account, now))
         self.hosting = Hosting(self.account, machines, self.lock) if machines else None
 
     def reset(self) -> None:

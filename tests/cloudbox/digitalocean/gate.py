@@ -7,31 +7,29 @@ import uuid
 from dataclasses import replace
 from math import inf
 
-from tests.cloudbox.digitalocean import (
-    actions,
-    associated,
-    droplets,
+from tests.cloudbox.digitalocean.account.call import bad_request, not_found, number_of, unprocessable
+from tests.cloudbox.digitalocean.account.faults import Fault
+from tests.cloudbox.digitalocean.cloud import Cloud
+from tests.cloudbox.digitalocean.droplets import actions, associated, droplets, reserved_ips, volume_actions
+from tests.cloudbox.digitalocean.resources import (
     firewalls,
     images,
     keys,
     offering,
     projects,
-    reserved_ips,
     snapshots,
     tagging,
-    volume_actions,
     volumes,
     vpcs,
 )
-from tests.cloudbox.digitalocean.call import Answer, ApiError, Call, unprocessable
-from tests.cloudbox.digitalocean.cloud import Cloud
-from tests.cloudbox.digitalocean.description import Description
-from tests.cloudbox.digitalocean.faults import Fault
-from tests.cloudbox.digitalocean.routes import Routes
+from tests.cloudbox.rest.call import Answer, ApiError, BadBodyError, Call
+from tests.cloudbox.rest.description import Description
+from tests.cloudbox.rest.routes import Routes
 
 _log = logging.getLogger(__name__)
 
-ROUTES = Routes(
+ROUTES: Routes[Cloud] = Routes(
+    "/v2",
     *(part.routes for part in (offering, keys, images, droplets, actions, tagging, firewalls)),
     *(part.routes for part in (associated, volume_actions, snapshots, volumes, reserved_ips, projects, vpcs)),
 )
@@ -89,16 +87,20 @@ class Gate:
             raise
 
     def _carry_out(self, call: Call, fault: Fault | None) -> Answer:
-        route, call = ROUTES.find(call)
+        found = ROUTES.find(call)
+        if found is None:
+            raise not_found()
+        route, call = found
         self._cloud.tokens.check(call.token, route.scopes)
         if self._description and (complaint := self._description.complaint_about_request(call)):
             raise unprocessable(complaint)
+        _check_body(call)
         with self._cloud.lock:
             self._cloud.settle()
             try:
                 answer = route.handler(self._cloud, call)
                 if fault and fault.effect == "reappear":
-                    droplet = self._cloud.account.droplets[call.number("droplet_id")]
+                    droplet = self._cloud.account.droplets[number_of(call, "droplet_id")]
                     droplet.reappears_at = (droplet.deleted_at or 0) + fault.seconds
                 if fault and fault.effect in ("errored", "vanish") and answer.body:
                     self._give_up(answer.body["droplet"]["id"], fault)
@@ -127,8 +129,15 @@ class Gate:
         return answer
 
 
+def _check_body(call: Call) -> None:
+    try:
+        _ = call.body
+    except BadBodyError as err:
+        raise bad_request(str(err)) from err
+
+
 def _fields(call: Call) -> dict[str, object]:
     try:
         return call.body
-    except ApiError:
+    except BadBodyError:
         return {}

@@ -22,17 +22,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent.base.errors import AgentError
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.tar_stream import DAMAGED
 from orchestrator.agent.bootstrap import _FAILURES as BOOT_FAILURES
 from orchestrator.agent.bootstrap import _unpack as unpack_agent
-from orchestrator.agent.caches import _unpack as unpack_kernels
-from orchestrator.agent.errors import AgentError
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.receive import receive
-from orchestrator.agent.releases import current
-from orchestrator.agent.sources.draft import Draft
-from orchestrator.agent.sources.tally import Tally
-from orchestrator.agent.sources.unpack import unpack
-from orchestrator.agent.tarstream import DAMAGED
+from orchestrator.agent.code.receive import receive
+from orchestrator.agent.code.releases import current
+from orchestrator.agent.data.sources.draft import SourceDraft
+from orchestrator.agent.data.sources.transfer_progress import TransferProgress
+from orchestrator.agent.data.sources.unpack import unpack
+from orchestrator.agent.run.caches import _unpack as unpack_kernels
 from tests.fuzz.target import Target
 from tests.fuzz.trees import guarded, require_inside, walk
 
@@ -73,10 +73,10 @@ def _receive(content: bytes, root: Path) -> None:
 def _unpack(content: bytes, folder: Path) -> None:
     archive = folder / "archive"
     archive.write_bytes(content)
-    draft = Draft(folder / "draft")
+    draft = SourceDraft(folder / "draft")
     draft.prepare()
     try:
-        made = unpack(archive, draft, Tally("x", lambda _text: None))
+        made = unpack(archive, draft, TransferProgress("x", lambda _text: None))
     finally:
         assert not archive.exists()
     _require_plain(made)

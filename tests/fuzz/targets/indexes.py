@@ -11,12 +11,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.adapters.datasets.compare import extras, find_unchanged
-from orchestrator.adapters.datasets.index import decode_index
-from orchestrator.adapters.datasets.scan import Found
-from orchestrator.agent.datasets import pull
-from orchestrator.agent.errors import AgentError
-from orchestrator.agent.store import FolderStore
+from orchestrator.adapters.sync.data.compare import extras, find_unchanged
+from orchestrator.adapters.sync.data.index import decode_index
+from orchestrator.adapters.sync.snapshot import Snapshot
+from orchestrator.agent.base.errors import AgentError
+from orchestrator.agent.data.mirror import mirror_data_set
+from orchestrator.agent.s3.store import FolderStore
 from orchestrator.core.errors import KedgeError
 from tests.fuzz.forms import AS_ZIPPED_JSON
 from tests.fuzz.target import Target
@@ -39,7 +39,7 @@ def _work_with(data: bytes) -> None:
     assert decode_index(index.encode()) == index
     assert index.encode() == decode_index(index.encode()).encode()
     assert all(index.paths)
-    found = Found(settled_ns=0)
+    found = Snapshot(settled_ns=0)
     assert extras(found, index) <= index.paths
     assert find_unchanged((), index, {}, lambda _work, _files: None) == {}
     for file in index.files.values():
@@ -55,7 +55,7 @@ def _pull(data: bytes, store: Path, target: Path) -> None:
     target.parent.mkdir()
     with guarded(target.parent, "set", ".set.kedge"):
         try:
-            pull(FolderStore(store), target, pin=hashlib.sha256(data).hexdigest())
+            mirror_data_set(FolderStore(store), target, pin=hashlib.sha256(data).hexdigest())
         finally:
             require_inside(target.parent)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from orchestrator.adapters.jobfile.flags import Overrides
+from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.read import read_job, read_user_settings
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.printable import find_unprintable
+from orchestrator.core.values.printable import find_unprintable
 from tests.fuzz.forms import AS_YAML
 from tests.fuzz.target import Target
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.adapters.code.ignoring import IgnoreRules
-from orchestrator.adapters.code.listing import list_code
+from orchestrator.adapters.sync.worktree.ignoring import IgnoreRules
+from orchestrator.adapters.sync.worktree.listing import list_code
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.tree import is_tree_path, upper_folders
+from orchestrator.core.protocol.tree import is_tree_path, upper_folders
 from tests.fuzz.target import Target
 from tests.fuzz.trees import ABSOLUTE, describe, guarded
 

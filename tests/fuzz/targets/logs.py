@@ -13,13 +13,13 @@ import re
 from pathlib import Path
 from random import Random
 
-from orchestrator.agent.follow import LogReader
-from orchestrator.agent.runlog import LINE_LIMIT_BYTES, LineSplitter, RunLog
-from orchestrator.agent.wire import to_json
-from orchestrator.cli.streams import CleanStream
-from orchestrator.core.decoding import split_lines
-from orchestrator.core.printable import clean, clean_coloured, clean_line, find_unprintable
-from orchestrator.core.report import parse_follow_event
+from orchestrator.agent.base.runlog import LINE_LIMIT_BYTES, LineSplitter, RunLog
+from orchestrator.agent.base.wire import to_json
+from orchestrator.agent.watch.follow import LogReader
+from orchestrator.cli.terminal.streams import CleanStream
+from orchestrator.core.protocol.decoding import split_lines
+from orchestrator.core.protocol.report import parse_follow_event
+from orchestrator.core.values.printable import clean, clean_coloured, clean_line, find_unprintable
 from tests.fuzz.forms import AS_BYTES
 from tests.fuzz.target import Target
 

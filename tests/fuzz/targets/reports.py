@@ -16,26 +16,20 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.cli import render
-from orchestrator.cli.standing_line import standing_line
-from orchestrator.cli.streams import CleanStream
+from orchestrator.cli.drawing import render
+from orchestrator.cli.drawing.status_line import status_line_of
+from orchestrator.cli.terminal.streams import CleanStream
 from orchestrator.core.errors import NonsenseError, agent_error
 from orchestrator.core.job import Expect, Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.core.printable import find_unprintable
-from orchestrator.core.report import (
-    MachineReport,
-    parse_command,
-    parse_follow_event,
-    parse_host_key,
-    parse_ready,
-    parse_report,
-    parse_results,
-)
-from orchestrator.core.stall import stalled_for
-from orchestrator.engine.recorded import RunStatus
-from tests.engine.fakes import MACHINE, NOW, RUN
+from orchestrator.core.policy.stall import stalled_for
+from orchestrator.core.protocol.readiness import parse_host_key, parse_ready
+from orchestrator.core.protocol.report import MachineReport, parse_command, parse_follow_event, parse_report
+from orchestrator.core.protocol.results import parse_results
+from orchestrator.core.values.printable import find_unprintable
+from orchestrator.engine.observing.recorded import RunStatus
 from tests.fuzz.target import Target
+from tests.support.fakes import MACHINE, NOW, RUN
 
 _PARSERS = (parse_report, parse_command, parse_follow_event, parse_results, parse_ready)
 _RECORD = RunRecord(
@@ -71,7 +65,7 @@ def _require_stable(parse: Any, data: bytes) -> None:
 
 def _show(report: MachineReport) -> None:
     stalled_for(report, Expect(first_step=timedelta(minutes=1)))
-    assert not find_unprintable(standing_line(report, Decimal(10)))
+    assert not find_unprintable(status_line_of(report, Decimal(10)))
     status = RunStatus(record=_RECORD, now=NOW, machines=(MACHINE,), spent_usd=Decimal(1), report=report)
     for shown in (status, replace(status, machines=())):
         assert _printed(shown, as_json=False)

@@ -10,15 +10,16 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.adapters.arrivals import Homecoming
-from orchestrator.adapters.objects.folder import FolderStore
-from orchestrator.agent.errors import AgentError
-from orchestrator.agent.layout import Layout
-from orchestrator.agent.restore import restore
-from orchestrator.agent.runlog import RunLog
-from orchestrator.agent.wire import MachineConfig
+from orchestrator.adapters.incoming.arrivals import ResultsPlacer
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
+from orchestrator.agent.base.errors import AgentError
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.wire import MachineConfig
+from orchestrator.agent.results.restore import restore
 from orchestrator.core.errors import KedgeError
-from orchestrator.core.report import parse_results
+from orchestrator.core.protocol.results import parse_results
 from tests.fuzz.target import Target
 from tests.fuzz.trees import describe, guarded, require_inside
 
@@ -53,11 +54,11 @@ def _fill_store(place: Path, manifest: bytes) -> None:
 
 
 def _fetch(store: Path, destination: Path) -> None:
-    shipped = FolderStore(store)
+    shipped = Results(FolderBucket(store))
     destination.mkdir()
     (destination / "kept.txt").write_text("mine")
     try:
-        shipped.last_shipment(_RUN)
+        shipped.last_upload(_RUN)
         shipped.read_file(_RUN, "run.log")
         shipped.fetch(_RUN, str(destination), lambda _done, _total: None)
         before = describe(destination)
@@ -68,7 +69,7 @@ def _fetch(store: Path, destination: Path) -> None:
 
 
 def _bring_home(data: bytes, folder: Path) -> None:
-    home = Homecoming(folder, parse_results(data))
+    home = ResultsPlacer(folder, parse_results(data))
     folder.mkdir()
     try:
         for _, place in home.to_copy()[:10]:
@@ -87,7 +88,7 @@ def _restore(store: Path, root: Path) -> None:
         provider="local",
         root=str(root),
         created=0.0,
-        deadline=1.0,
+        deadline_at=1.0,
         usd_per_hour="1",
         store_url=store.parent.as_uri(),
     )

@@ -14,11 +14,11 @@ import torch
 from tests.fuzz.forms import AS_SAFETENSORS
 from tests.fuzz.target import Target
 from tests.fuzz.trees import ABSOLUTE, guarded
+from trainer.base.errors import BadRequestError, visible
 from trainer.checkpoints.document import read_document, read_tensors
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.pickled import read_pickled
 from trainer.checkpoints.remap import remap
-from trainer.errors import BadRequestError, visible
 
 
 def _run(data: bytes, folder: Path) -> None:

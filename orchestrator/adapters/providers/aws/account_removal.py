@@ -1,4 +1,4 @@
-"""Take the account level away. What the bucket holds is counted and shown first, and stays unless told otherwise."""
+"""Removes the account level. The bucket's contents are counted and shown first, and stay unless the user says so."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import is_denied, translate
-from orchestrator.adapters.providers.aws.account_bucket import (
+from orchestrator.adapters.cloud.model import Phase
+from orchestrator.adapters.cloud.sweep import find_machines
+from orchestrator.adapters.providers.aws.account.bucket import (
     bucket_versions,
     default_bucket,
     delete_bucket,
     look_at_bucket,
+    own_s3,
 )
-from orchestrator.adapters.providers.aws.account_budget import Budget, read_budget, remove_budget
-from orchestrator.adapters.providers.aws.account_changes import Change, describe_resource
-from orchestrator.adapters.providers.aws.account_stack import Stack, await_stack, failure_reason, find_stack
-from orchestrator.adapters.providers.aws.everywhere import find_machines
+from orchestrator.adapters.providers.aws.account.budget import Budget, read_budget, remove_budget
+from orchestrator.adapters.providers.aws.account.changes import Change, describe_resource
+from orchestrator.adapters.providers.aws.account.stack import Stack, await_stack, failure_reason, find_stack
+from orchestrator.adapters.providers.aws.instances.find_instances import AwsInstances
 from orchestrator.adapters.providers.aws.naming import SHARED_ROLE
-from orchestrator.adapters.providers.aws.own_bucket import own_s3
 from orchestrator.core.errors import ConflictError, KedgeError
-from orchestrator.core.units import format_bytes
+from orchestrator.core.values.units import format_bytes
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
 
-    from orchestrator.adapters.providers.aws.session import AwsSession
+    from orchestrator.adapters.providers.aws.access.session import AwsSession
     from orchestrator.core.ports import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRemoval:
-    """What a removal would take away.
+    """What a removal would delete.
 
     Attributes:
-        stack_id: empty where only a bucket is left, of an earlier removal.
-        bucket: its name; empty where it is gone already.
-        objects: in the bucket, with every version of them.
-        bytes: in those objects.
-        resources: in words, without the bucket.
-        budget: None where there is none, or where AWS doesn't say so to the user.
-        notes: what couldn't be looked at, one line each.
+        stack_id: empty if only a bucket is left from an earlier removal.
+        bucket: its name; empty if it is gone already.
+        objects: the number of objects in the bucket, counting every version.
+        bytes: the size of those objects.
+        resources: descriptions, without the bucket.
+        budget: None if there is none, or if the user may not read it.
+        notes: what couldn't be read, one line each.
     """
 
     account_id: str
@@ -56,7 +58,7 @@ class AccountRemoval:
     notes: tuple[str, ...] = ()
 
     def changes(self, *, delete_data: bool) -> tuple[Change, ...]:
-        """List what goes, and say what becomes of the bucket."""
+        """List what is deleted, and say what happens to the bucket."""
         gone = tuple(Change(sign="-", says=words) for words in self.resources)
         if self.budget is not None:
             gone += (Change(sign="-", says=f"budget alarm for the whole account: {self.budget}"),)
@@ -72,17 +74,17 @@ class AccountRemoval:
 
 
 def plan_removal(session: AwsSession, recorded: Collection[str] = ()) -> AccountRemoval | None:
-    """Look at what the account level holds; None where there is none in the session's region. Changes nothing.
+    """Read what the account level contains; None if there is none in the session's region. Changes nothing.
 
-    A bucket that an earlier removal left is found by its name, where kedge chose that.
+    A bucket that an earlier removal left is found by its name, if kedge chose the name.
 
     Args:
-        session: of the region in which it is.
-        recorded: regions in which this computer has made something.
+        session: of the account level's region.
+        recorded: regions in which this computer has created something.
 
     Raises:
-        ConflictError: roles of runs, or machines, need it.
-        KedgeError: AWS doesn't tell.
+        ConflictError: runs' roles or machines still need it.
+        KedgeError: AWS refuses, or doesn't answer.
     """
     client = session.client("cloudformation")
     try:
@@ -92,7 +94,7 @@ def plan_removal(session: AwsSession, recorded: Collection[str] = ()) -> Account
         bucket = _existing(session, found.pop("Bucket", ""), surely_ours=stack is not None)
         sizes = [size for _, size in bucket_versions(own_s3(session, session.account_id()), bucket)] if bucket else []
     except (ClientError, BotoCoreError) as err:
-        raise translate(err, "the account level of AWS can't be looked at") from err
+        raise translate(err, "the account level of AWS can't be read") from err
     budget, unread = _look_at_budget(session)
     if stack is None and not bucket and budget is None and not unread:
         return None
@@ -110,32 +112,32 @@ def plan_removal(session: AwsSession, recorded: Collection[str] = ()) -> Account
 
 
 def remove_account(session: AwsSession, removal: AccountRemoval, clock: Clock, *, delete_data: bool) -> None:
-    """Take the account level away and wait until it is gone. One that was interrupted is gone on with.
+    """Delete the account level and wait until it is gone. An interrupted removal can be continued.
 
     Args:
-        session: of the region in which it is.
-        removal: what was shown to the user.
-        clock: lets time pass.
-        delete_data: the bucket too, with all that it holds; an empty one goes in any case.
+        session: of the account level's region.
+        removal: the plan that was shown to the user.
+        clock: for waits.
+        delete_data: delete the bucket with its contents; an empty bucket is always deleted.
 
     Raises:
-        KedgeError: AWS refused, or didn't end in time.
+        KedgeError: AWS refused, or didn't finish in time.
     """
     client = session.client("cloudformation")
     if removal.budget is not None:
         remove_budget(session)
     try:
-        # The bucket first: while the stack is there, a removal that broke off finds it again.
+        # The bucket first: while the stack exists, an interrupted removal finds the bucket again.
         if removal.bucket and (delete_data or not removal.objects):
             delete_bucket(own_s3(session, removal.account_id), removal.bucket, with_data=delete_data)
         if removal.stack_id:
             _delete_stack(client, removal.stack_id, clock)
     except (ClientError, BotoCoreError) as err:
-        raise translate(err, "the account level of AWS can't be taken away") from err
+        raise translate(err, "the account level of AWS can't be removed") from err
 
 
 def _look_at_budget(session: AwsSession) -> tuple[Budget | None, tuple[str, ...]]:
-    """Return the budget; who may not read it removes the rest all the same, and is told so."""
+    """Return the budget; if the user may not read it, a note says that it stays, and the rest is still removed."""
     try:
         return read_budget(session), ()
     except KedgeError as err:
@@ -145,7 +147,7 @@ def _look_at_budget(session: AwsSession) -> tuple[Budget | None, tuple[str, ...]
 
 
 def _resources(client: CloudFormationClient, stack: Stack) -> dict[str, str]:
-    """Return the physical ids of what the stack has, by their names in account.yaml."""
+    """Return the physical ids of the stack's resources, keyed by their names in account.yaml."""
     pages = client.get_paginator("list_stack_resources").paginate(StackName=stack.id)
     return {
         resource["LogicalResourceId"]: resource.get("PhysicalResourceId", "")
@@ -167,12 +169,12 @@ def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> 
 
 
 def _refuse_while_needed(session: AwsSession, found: Mapping[str, str], recorded: Collection[str]) -> tuple[str, ...]:
-    """Refuse while runs have roles under the boundary, or machines with the role of all runs.
+    """Refuse while runs have roles with the boundary, or machines with the shared role.
 
-    IAM would refuse too, but only when half of the account level is gone.
+    IAM would refuse too, but only after half of the account level is gone.
 
     Returns:
-        The regions that are closed to the account, in which there can be no such machine.
+        Notes about regions that are closed to the account, in which there can be no such machine.
     """
     if not found.get("RunBoundary"):
         return ()
@@ -181,8 +183,9 @@ def _refuse_while_needed(session: AwsSession, found: Mapping[str, str], recorded
     _refuse_needed("their roles are there", roles)
     if "SharedRunRole" not in found:
         return ()
-    seen = find_machines(session, recorded)
-    _refuse_needed("their machines have its role", {each.machine_id for each in seen.instances if not each.is_gone})
+    seen = find_machines(AwsInstances(session), recorded)
+    living = {each.machine_id for each in seen.instances if each.phase is not Phase.GONE}
+    _refuse_needed("their machines have its role", living)
     unseen = [part.what for part in seen.unseen if part.may_bill]
     if unseen:
         raise KedgeError(
@@ -203,14 +206,14 @@ def _refuse_needed(why: str, names: Collection[str]) -> None:
 
 
 def _existing(session: AwsSession, bucket: str, *, surely_ours: bool) -> str:
-    """Return the bucket's name; empty when there is none, or when only its name says that it is ours."""
+    """Return the bucket's name; empty if there is none, or if only its name suggests that it is ours."""
     if not bucket:
         return ""
-    standing = look_at_bucket(own_s3(session, session.account_id()), bucket)
-    if standing == "forbidden" and surely_ours:
+    state = look_at_bucket(own_s3(session, session.account_id()), bucket)
+    if state == "forbidden" and surely_ours:
         raise KedgeError(
-            f"the bucket {bucket} can't be looked into",
+            f"the bucket {bucket} can't be read",
             why="S3 answered HeadBucket with 403: you may not, or another account has taken the name",
             fix="have an administrator allow s3:ListBucket on it, or use another profile",
         )
-    return bucket if standing == "ours" else ""
+    return bucket if state == "ours" else ""

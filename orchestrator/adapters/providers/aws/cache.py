@@ -1,7 +1,7 @@
-"""What AWS said within the last day, so that a launch needn't ask again, with its age for the plan to show.
+"""A cache of AWS's answers for a day, which reports their age for the plan.
 
-One small file for each answer, replaced as a whole. The folder belongs to one account: quotas and zone names differ
-between accounts.
+Each answer is a small file, replaced as a whole. The folder is for one account: quotas and zone names differ between
+accounts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.adapters.files import write_atomically
+from orchestrator.adapters.host.files import write_atomically
 
 if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 class Cache:
-    """Answers by kind and name. Threads may share one; damaged files count as missing."""
+    """Answers by kind and name. Thread-safe; damaged files count as missing."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -30,13 +30,13 @@ class Cache:
         self._used: dict[str, datetime] = {}
 
     def remember(self, kind: str, name: str, ask: Callable[[], Any], *, max_age: timedelta = DAY) -> Any:
-        """Return a kept answer that is young enough, else ask and keep what comes.
+        """Return a cached answer that is recent enough; else call `ask` and cache the result.
 
         Args:
-            kind: what the answer is about, in the plural, as the plan shows it: `prices`.
-            name: what tells the answers of a kind apart.
-            ask: returns something JSON can carry; None is not kept.
-            max_age: of a kept answer.
+            kind: the plural of what the answer is about, as the plan shows it: `prices`.
+            name: distinguishes answers of the same kind.
+            ask: returns a JSON value; None is not cached.
+            max_age: of a cached answer.
         """
         path = self._path(kind, name)
         kept = _read(path)
@@ -50,11 +50,11 @@ class Cache:
         return value
 
     def forget(self, kind: str, name: str) -> None:
-        """Drop a kept answer that is known to be old; none is no error."""
+        """Drop a cached answer; a missing one is no error."""
         self._path(kind, name).unlink(missing_ok=True)
 
     def basis(self) -> str:
-        """Say how old what was used is: `live`, or `prices, zones of 2026-11-20 09:30 UTC, the rest live`."""
+        """Say how old the used answers are: `live`, or `prices, zones of 2026-11-20 09:30 UTC, the rest live`."""
         if not self._used:
             return "live"
         oldest = min(self._used.values())

@@ -1,4 +1,4 @@
-"""What `kedge doctor --provider aws` looks at: an account as a launch will find it. Nothing is made or changed."""
+"""The probes of `kedge doctor --provider aws`: they check an account as a launch would use it, and change nothing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from botocore.session import Session
 from orchestrator.adapters.aws_sdk import code_of, translate
 from orchestrator.adapters.probing import look_at_clock, look_at_offers
 from orchestrator.adapters.providers import PROVIDERS
-from orchestrator.adapters.providers.aws import schedule
-from orchestrator.adapters.providers.aws.account import SCHEDULER_ROLE, Account, find_account
-from orchestrator.adapters.providers.aws.account_bucket import look_at_bucket
-from orchestrator.adapters.providers.aws.closed import NotInRegionError
-from orchestrator.adapters.providers.aws.own_bucket import own_s3
+from orchestrator.adapters.providers.aws.access.closed import NotInRegionError
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.account.bucket import look_at_bucket, own_s3
+from orchestrator.adapters.providers.aws.account.level import SCHEDULER_ROLE, Account, find_account
+from orchestrator.adapters.providers.aws.account.permissions import look_at_permissions
+from orchestrator.adapters.providers.aws.market.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
 from orchestrator.adapters.providers.aws.own_network import find_own_network, require_default_network
-from orchestrator.adapters.providers.aws.permissions import look_at_permissions
 from orchestrator.adapters.providers.aws.provider import make
-from orchestrator.adapters.providers.aws.quotas import QuotaTooSmallError, ask_limit, console_url, quota_of
-from orchestrator.adapters.providers.aws.session import AwsSession
-from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
+from orchestrator.adapters.providers.aws.run_resources import schedule
+from orchestrator.core.checkup import OFFERS, QUOTA, Probe, ProbeResult, Verdict
 from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
@@ -39,13 +38,11 @@ _SIGN_IN_SETTINGS = frozenset(
         *("sso_session", "sso_start_url", "web_identity_token_file"),
     }
 )
-"""Of a profile: each is a way to credentials."""
-
-_Look = tuple[Verdict, str, str]
+"""Settings of a profile; each is a source of credentials."""
 
 
 def make_probes(context: Context, resources: Resources) -> Sequence[Probe]:
-    """List what to look at, in the order in which a launch needs it.
+    """List the probes, in the order in which a launch needs what they check.
 
     Raises:
         BadRequestError: the profile or the region is missing.
@@ -65,15 +62,15 @@ def make_probes(context: Context, resources: Resources) -> Sequence[Probe]:
     )
 
 
-def look_at_sign_in(context: Context) -> _Look | None:
-    """Ask who these credentials are, once. None where there are none, but for those of a machine at AWS itself.
+def look_at_sign_in(context: Context) -> ProbeResult | None:
+    """Ask STS once whose credentials these are. None if there are none; a machine's own role doesn't count.
 
     Raises:
         KedgeError: AWS doesn't accept them, or doesn't answer.
     """
     variables = PROVIDERS["aws"].sign_in
     in_environment = variables is not None and any(context.environ.get(name) for name in variables.variables)
-    # Without any, the SDK asks the machine that it runs on: a question to the network, and slow where nobody answers.
+    # Without credentials, the SDK asks the instance metadata service: a network request, slow if nobody answers.
     if not in_environment and not _SIGN_IN_SETTINGS & set(Session().get_scoped_config()):
         return None
     session = AwsSession(environ=context.environ)
@@ -87,23 +84,23 @@ def look_at_sign_in(context: Context) -> _Look | None:
     return Verdict.OK, who, ""
 
 
-def look_at_guard(context: Context, machine: Machine) -> _Look:
-    """Read a machine's schedule back: it must end this machine, soon after its deadline.
+def look_at_guard(context: Context, machine: Machine) -> ProbeResult:
+    """Read a machine's schedule back: it must end this machine soon after its deadline.
 
     Raises:
-        KedgeError: AWS doesn't tell.
+        KedgeError: AWS refuses, or doesn't answer.
     """
     client = AwsSession(environ=context.environ).client("scheduler", machine.region or None)
     at = schedule.read_back(client, machine.id, machine.provider_id)
     if at is None:
-        return Verdict.FAILED, "no schedule at AWS ends this machine", "report this: it bills on where it hangs"
+        return Verdict.FAILED, "no schedule at AWS ends this machine", "report this: if the machine hangs, it bills on"
     if at > machine.deadline_at + 2 * schedule.LATER:
-        return Verdict.FAILED, f"its schedule comes at {at:%H:%M} UTC", "report this: it would bill for too long"
+        return Verdict.FAILED, f"its schedule ends it at {at:%H:%M} UTC", "report this: it would bill for too long"
     return Verdict.OK, f"a schedule at AWS terminates it at {at:%H:%M} UTC", ""
 
 
 class _Checkup:
-    """One look at an account."""
+    """The probes of one account; what several need is requested once."""
 
     def __init__(self, session: AwsSession, context: Context, resources: Resources, provider: Provider) -> None:
         self._session = session
@@ -111,27 +108,27 @@ class _Checkup:
         self._resources = resources
         self._provider = provider
 
-    def clock(self) -> _Look:
+    def clock(self) -> ProbeResult:
         return look_at_clock(self._session.client("sts").meta.endpoint_url, self._context.clock)
 
-    def credentials(self) -> _Look:
+    def credentials(self) -> ProbeResult:
         return Verdict.OK, f"account {self._caller['Account']} as {self._caller['Arn']}", ""
 
-    def permissions(self) -> _Look:
+    def permissions(self) -> ProbeResult:
         try:
             shared_role = self._account is not None and self._account.shared_role
         except KedgeError:
-            # The policy is simulated all the same: it says which permission is missing.
+            # Simulate the policy all the same: that shows which permission is missing.
             shared_role = False
         return look_at_permissions(self._session, self._caller["Arn"], self._caller["Account"], shared_role=shared_role)
 
-    def account_level(self) -> _Look:
+    def account_level(self) -> ProbeResult:
         account = self._account
         if account is None:
             return Verdict.FAILED, "this account isn't set up for kedge", _BOOTSTRAP
         return Verdict.OK, f"in {account.region}", ""
 
-    def bucket(self) -> _Look:
+    def bucket(self) -> ProbeResult:
         account = self._account
         if account is None:
             return Verdict.FAILED, "none yet", _BOOTSTRAP
@@ -139,7 +136,7 @@ class _Checkup:
         try:
             found = look_at_bucket(client, account.bucket)
         except (ClientError, BotoCoreError) as err:
-            raise translate(err, f"the bucket {account.bucket} can't be looked at") from err
+            raise translate(err, f"the bucket {account.bucket} can't be read") from err
         if found == "absent":
             return Verdict.FAILED, f"{account.bucket} is gone", f"{_BOOTSTRAP}; it makes what is missing"
         if found == "forbidden":
@@ -147,26 +144,26 @@ class _Checkup:
             return Verdict.FAILED, f"{account.bucket} isn't this account's, or its policy keeps you out", fix
         return Verdict.OK, f"{account.bucket} in {account.region}, this account's own", ""
 
-    def guards(self) -> _Look:
-        """See whether a schedule can end a machine from outside at its deadline."""
+    def guards(self) -> ProbeResult:
+        """Check that a schedule can end a machine from outside at its deadline."""
         iam = self._session.client("iam")
         try:
             role = iam.get_role(RoleName=SCHEDULER_ROLE)["Role"]
         except (ClientError, BotoCoreError) as err:
             if isinstance(err, ClientError) and code_of(err) == "NoSuchEntity":
                 return Verdict.FAILED, "no role for schedules: nothing would end a hung machine", _BOOTSTRAP
-            raise translate(err, f"the role {SCHEDULER_ROLE} can't be looked at") from err
+            raise translate(err, f"the role {SCHEDULER_ROLE} can't be read") from err
         trusted = str(role.get("AssumeRolePolicyDocument", ""))
         if "scheduler.amazonaws.com" not in trusted:
             return Verdict.FAILED, f"{SCHEDULER_ROLE} no longer trusts EventBridge Scheduler", _BOOTSTRAP
         return Verdict.OK, "each machine gets a schedule that terminates it at its deadline", ""
 
-    def network(self) -> _Look:
-        """Look at the user's own network, where the settings name one; else at the default one."""
+    def network(self) -> ProbeResult:
+        """Check the user's own network, if the settings name one; else the default VPC."""
         return self._own_network() if self._resources.site.names_network else self._default_network()
 
-    def _own_network(self) -> _Look:
-        """Look for it as a launch does: it is enough that one of the regions has it."""
+    def _own_network(self) -> ProbeResult:
+        """Look it up as a launch does: one region that has it is enough."""
         missing: list[NotInRegionError] = []
         for region in self._resources.regions or (self._session.region,):
             try:
@@ -180,7 +177,7 @@ class _Checkup:
                 return Verdict.OK, f"your own in {region}: {own.vpc_id}, subnets: {subnets}, {group}", ""
         raise missing[0]
 
-    def _default_network(self) -> _Look:
+    def _default_network(self) -> ProbeResult:
         region = self._session.region
         ec2 = self._session.client("ec2")
         try:
@@ -193,14 +190,14 @@ class _Checkup:
             return Verdict.FAILED, f"the default VPC of {region} has no subnet", f"make one: `{make_subnet}`"
         return Verdict.OK, f"the default VPC of {region}, {len(zones)} zones", ""
 
-    def offers(self) -> _Look:
+    def offers(self) -> ProbeResult:
         return look_at_offers(self._provider, self._resources)
 
-    def quota(self) -> _Look:
-        """Ask for the quota that the first offer counts against.
+    def quota(self) -> ProbeResult:
+        """Request the quota that the first offer counts against.
 
         Raises:
-            QuotaTooSmallError: it has no room for any machine that fits.
+            QuotaTooSmallError: no fitting machine has room in its quota.
         """
         try:
             offer = self._provider.offers(self._resources)[0]
@@ -215,9 +212,9 @@ class _Checkup:
         try:
             limit = ask_limit(self._session.client("service-quotas", offer.region), quota)
         except (ClientError, BotoCoreError) as err:
-            raise translate(err, "the quota can't be asked for") from err
+            raise translate(err, "the quota can't be read") from err
         if limit is None:
-            return Verdict.WARNING, f"unknown: {quota.code} ({quota.name}) isn't told", f"see {page}"
+            return Verdict.WARNING, f"unknown: {quota.code} ({quota.name}) can't be read", f"see {page}"
         return Verdict.OK, f"{limit:.0f} vCPUs in {offer.region} ({quota.code}, {quota.name}); {offer.cpus} needed", ""
 
     @cached_property

@@ -1,26 +1,21 @@
-"""Names at AWS, made of kedge's ids: the same id always gives the same name."""
+"""Names at AWS, derived from kedge's ids: the same id always gives the same name."""
 
 from __future__ import annotations
 
-import hashlib
+from orchestrator.adapters.host.ids import fit
 
-from orchestrator.adapters.ids import fit
-
-
-def token(*parts: str) -> str:
-    """Return an idempotency token of 64 ASCII characters that stands for exactly these parts."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
+NAME = "aws"
+"""kedge's name of the provider."""
 
 SHARED_ROLE = "kedge-runs"
-"""The role of all runs, and its instance profile, where `bootstrap --run-role` has made one (account.yaml)."""
+"""The role shared by all runs, and its instance profile, if `bootstrap --run-role` has created it (account.yaml)."""
 
 
 def role_name(run_id: str) -> str:
-    """Name a run's role, and its instance profile."""
+    """Return the name of a run's role and instance profile."""
     return fit(f"kedge-run-{run_id}")
 
 
 def group_name(run_id: str) -> str:
-    """Name a run's security group."""
+    """Return the name of a run's security group."""
     return fit(f"kedge-{run_id}")

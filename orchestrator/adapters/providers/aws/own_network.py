@@ -1,6 +1,6 @@
-"""The network that machines go into: the user's own subnets and security group, or the account's default VPC.
+"""Looks up the network for machines: the user's own subnets and security group, or the account's default VPC.
 
-It is looked up and never changed. What isn't found in a region is a reason to leave that region out: ids belong to one.
+Nothing here changes a network. A region that lacks a named id is left out, since ids belong to one region.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from orchestrator.adapters.aws_sdk import translate
-from orchestrator.adapters.providers.aws.closed import NotInRegionError
+from orchestrator.adapters.providers.aws.access.closed import NotInRegionError
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.network import EVERYBODY, open_families
+from orchestrator.core.values.network import EVERYBODY, open_families
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import IpPermissionOutputTypeDef, SecurityGroupTypeDef, SubnetTypeDef, VpcTypeDef
 
-    from orchestrator.core.site import Site
+    from orchestrator.core.values.site import Site
 
 _SSH = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnNetwork:
-    """What there is in one region.
+    """The user's own network in one region.
 
     Attributes:
         cidr: the network's own range of addresses.
-        group_id: empty where kedge makes one.
-        subnets: by zone, the one with the most free addresses; a zone counts by its name and by its id.
+        group_id: empty if kedge creates a group.
+        subnets: for each zone, by name and by id, the subnet with the most free addresses.
     """
 
     vpc_id: str
@@ -43,14 +43,14 @@ class OwnNetwork:
 
 
 def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
-    """Look a network up; None where nothing of the account's default one has to be known.
+    """Look a network up; None if machines go into the default VPC and nothing about it has to be known.
 
-    Of a private site its addresses have to be: whoever goes through a host in the network comes from one of them.
+    For a private site its range of addresses has to be known: a jump host in the network has one of them.
 
     Raises:
-        NotInRegionError: something that was named isn't there, or no subnet suits.
-        BadRequestError: what was named doesn't belong together, lets everybody in, or nobody.
-        KedgeError: AWS doesn't tell.
+        NotInRegionError: the region lacks something that the user named, or no subnet fits.
+        BadRequestError: the named ids are of different networks, or the group admits everybody, or nobody.
+        KedgeError: AWS refuses, or doesn't answer.
     """
     _refuse_unreachable(site)
     if not site.names_network and not site.is_private:
@@ -74,11 +74,11 @@ def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
 
 
 def require_default_network(ec2: EC2Client) -> VpcTypeDef:
-    """Return the account's default VPC in a region, into which machines go where no other network is named.
+    """Return the account's default VPC in a region, which machines use if no other network is named.
 
     Raises:
-        NotInRegionError: it has been deleted there.
-        ClientError, BotoCoreError: AWS doesn't tell.
+        NotInRegionError: the region has no default VPC.
+        ClientError, BotoCoreError: AWS refuses, or doesn't answer.
     """
     # fact: aws-no-default-vpc
     found = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
@@ -88,7 +88,7 @@ def require_default_network(ec2: EC2Client) -> VpcTypeDef:
 
 
 def no_default_network(region: str) -> NotInRegionError:
-    """Return what to raise where a region has no default VPC, and no other network is named."""
+    """Return the error for a region without a default VPC, if no other network is named."""
     return NotInRegionError(
         f"there is no default VPC in {region}",
         why="machines go into it, since the `provider:` block names no other network",
@@ -98,7 +98,7 @@ def no_default_network(region: str) -> NotInRegionError:
 
 
 def subnet_for(own: OwnNetwork | None, zone: str, region: str) -> str:
-    """Return the subnet for a zone; empty for the zone's default one.
+    """Return the subnet for a zone; empty for the zone's default subnet.
 
     Raises:
         NotInRegionError: the network has none there.
@@ -115,7 +115,7 @@ def subnet_for(own: OwnNetwork | None, zone: str, region: str) -> str:
 def _find_group(ec2: EC2Client, site: Site) -> SecurityGroupTypeDef | None:
     if not site.security_group:
         return None
-    # By a filter: what isn't there is then no error, but an empty answer.
+    # A filter gives an empty answer for a missing group, where an id would give an error.
     found = ec2.describe_security_groups(Filters=[{"Name": "group-id", "Values": [site.security_group]}])
     if not found["SecurityGroups"]:
         raise _not_there(ec2, site, "security_group", f"security group {site.security_group}")
@@ -132,7 +132,7 @@ def _named_subnets(ec2: EC2Client, site: Site) -> list[SubnetTypeDef]:
 
 
 def _find_vpc(ec2: EC2Client, site: Site, vpc_id: str) -> VpcTypeDef:
-    """Find a VPC; without an id the account's default one."""
+    """Find a VPC; without an id, the account's default VPC."""
     if not vpc_id:
         return require_default_network(ec2)
     found = ec2.describe_vpcs(Filters=[{"Name": "vpc-id", "Values": [vpc_id]}])["Vpcs"]
@@ -142,14 +142,14 @@ def _find_vpc(ec2: EC2Client, site: Site, vpc_id: str) -> VpcTypeDef:
 
 
 def _usable_subnets(ec2: EC2Client, site: Site, vpc_id: str) -> list[SubnetTypeDef]:
-    """Find those of a VPC's subnets in which machines can be reached."""
+    """Find a VPC's subnets in which machines can be reached."""
     key = "vpc" if site.vpc else "security_group"
     found = _ask_subnets(ec2, "vpc-id", [vpc_id])
     if not found:
         raise _not_there(ec2, site, key, f"subnet of {vpc_id}")
     if site.is_private:
         return found
-    # A machine in a subnet without a way to the internet starts, bills, and is never reached.
+    # A machine in a subnet without internet access boots, bills, and can never be reached.
     public = [subnet for subnet in found if subnet["MapPublicIpOnLaunch"]]
     if not public:
         raise NotInRegionError(
@@ -167,12 +167,12 @@ def _ask_subnets(ec2: EC2Client, name: str, values: Sequence[str]) -> list[Subne
 
 
 def _refuse_unreachable(site: Site) -> None:
-    """Refuse machines that have a public address, are reached through a host, and open to whoever knows."""
+    """Refuse machines with a public address that are reached through a jump host with an unknown address."""
     key = "jump_host" if site.jump_host else "proxy_command" if site.proxy_command else ""
     if not key or site.is_private or site.ssh_from or site.security_group:
         return
     raise BadRequestError(
-        f"{site.where(key)}nobody says from which address `{key}` reaches the machines",
+        f"{site.where(key)}it isn't known from which address `{key}` reaches the machines",
         why="they have a public address (`private_ip: false`), so that it isn't one of their VPC's",
         fix="say it with --ssh-from, name a `security_group`, or leave `private_ip` out",
     )
@@ -181,7 +181,7 @@ def _refuse_unreachable(site: Site) -> None:
 def _refuse_strangers(
     site: Site, vpc_id: str, group: SecurityGroupTypeDef | None, subnets: Sequence[SubnetTypeDef]
 ) -> None:
-    """EC2 refuses an interface whose group and subnet are of different networks, and only at the launch."""
+    """Refuse a group and subnets of different networks; EC2 would refuse them too, but only at the launch."""
     for subnet in subnets:
         if subnet["VpcId"] != vpc_id:
             raise BadRequestError(
@@ -198,7 +198,7 @@ def _refuse_strangers(
 
 
 def _ssh_ranges(ec2: EC2Client, group: SecurityGroupTypeDef) -> list[str]:
-    """List whom a group lets reach port 22, as CIDR; what is in other groups is in the user's own networks."""
+    """List the CIDRs that a group admits to port 22; rules that name other groups admit the user's own networks."""
     rules = [rule for rule in group.get("IpPermissions", []) if _covers_ssh(rule)]
     ranges = [each["CidrIp"] for rule in rules for each in rule.get("IpRanges", [])]
     ranges += [each["CidrIpv6"] for rule in rules for each in rule.get("Ipv6Ranges", [])]
@@ -209,7 +209,7 @@ def _ssh_ranges(ec2: EC2Client, group: SecurityGroupTypeDef) -> list[str]:
 
 
 def _refuse_open(site: Site, ssh_ranges: Sequence[str]) -> None:
-    """Refuse a group that lets everybody in, unless that is what the launch asks for: with IPv4 or with IPv6."""
+    """Refuse a group that admits everybody by IPv4 or IPv6, unless the launch asks for that."""
     families = [EVERYBODY[version] for version in open_families(ssh_ranges)]
     for everybody in families:
         if everybody == site.ssh_from:

@@ -1,48 +1,14 @@
 """AWS's refusals of a launch, as data: what each means, what kedge does, and what a person can do.
 
 Codes: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html (November 2026).
+
+In a remedy, `{quota}` and `{url}` are filled in by `refusals.read_refusal`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
 from orchestrator.adapters.aws_sdk import SCP, SIGN_IN
-
-
-class Reaction(StrEnum):
-    """What kedge does about a refusal."""
-
-    NEXT_POOL = "try the next offer"
-    NEXT_ZONE = "try the next zone"
-    NEXT_REGION = "go on to the next region"
-    NEXT_QUOTA = "skip all offers that count against this quota in this region"
-    RETRY = "ask again, a bounded number of times, with the same token"
-    UNCLEAR = "ask again with the same token, then look the machine up by its tag; it may exist"
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """One or more of AWS's codes that mean the same.
-
-    Attributes:
-        codes: as AWS sends them; `*` stands for any ending.
-        says: a part of the message, in lower case, where the code alone doesn't tell.
-        about: the same for people who read the table.
-        remedy: what a person can do; `{quota}` and `{url}` are filled in.
-        our_fault: the request can't be carried out as written, or not by this account.
-    """
-
-    codes: tuple[str, ...]
-    meaning: str
-    reaction: Reaction
-    remedy: str
-    says: str = ""
-    about: str = ""
-    our_fault: bool = False
-
+from orchestrator.adapters.cloud.refusals import Reaction, Refusal
 
 _ASK_FOR_MORE = "ask for a higher quota {quota} at {url}, or try another --region or market"
 
@@ -56,7 +22,7 @@ REFUSALS = (
     ),
     Refusal(
         codes=("SpotMaxPriceTooLow",),
-        meaning="the spot price is above the highest that was allowed",
+        meaning="the spot price is above the maximum price of the request",
         reaction=Reaction.NEXT_POOL,
         remedy="raise --max-price or leave it out, or launch without --spot",
     ),
@@ -98,31 +64,31 @@ REFUSALS = (
     ),
     Refusal(
         codes=("UnsupportedOperation",),
-        meaning="this type can't be had in this way: on this market, or with this image",
+        meaning="this type isn't available on this market (spot or on demand), or with this image",
         reaction=Reaction.NEXT_POOL,
         remedy="choose another --instance-type, another image_id, or the other market",
     ),
     Refusal(
         codes=("VolumeLimitExceeded", "MaxIOPSLimitExceeded"),
-        meaning="the account may not have so many volumes, or so much of their storage or speed, in this region",
+        meaning="the account's limit of volumes, or of their storage or speed, in this region is reached",
         reaction=Reaction.NEXT_REGION,
-        remedy="delete volumes that nobody needs, allow more regions, or ask for a higher quota of EBS",
+        remedy="delete volumes that nobody needs, allow more regions, or ask for a higher EBS quota",
     ),
     Refusal(
         codes=("VcpuLimitExceeded",),
-        meaning="the account may not run so many vCPUs of this family on demand",
+        meaning="the account's quota of on-demand vCPUs of this family is too low",
         reaction=Reaction.NEXT_QUOTA,
         remedy=_ASK_FOR_MORE,
     ),
     Refusal(
         codes=("MaxSpotInstanceCountExceeded",),
-        meaning="the account may not run so many spot vCPUs of this family",
+        meaning="the account's quota of spot vCPUs of this family is too low",
         reaction=Reaction.NEXT_QUOTA,
         remedy=_ASK_FOR_MORE,
     ),
     Refusal(
         codes=("InstanceLimitExceeded",),
-        meaning="the account may not run so many machines of this family",
+        meaning="the account's quota of machines of this family is too low",
         reaction=Reaction.NEXT_QUOTA,
         remedy=_ASK_FOR_MORE,
     ),
@@ -134,23 +100,29 @@ REFUSALS = (
     ),
     Refusal(
         codes=("InternalError", "InternalFailure", "ServerInternal", "Unavailable", "ServiceUnavailable"),
-        meaning="AWS itself failed; whether it had begun isn't known",
+        meaning="AWS itself failed, and may or may not have carried out the request",
         reaction=Reaction.UNCLEAR,
-        remedy="look with `kedge status`; https://health.aws.amazon.com says whether a region is ill",
+        remedy="look with `kedge status`; https://health.aws.amazon.com shows problems of a region",
     ),
     Refusal(
         codes=("InvalidParameterValue",),
-        says="iaminstanceprofile",
+        says=("iaminstanceprofile", "iam instance profile"),
         about="about the instance profile",
-        meaning="the role of the run was made a moment ago and isn't known everywhere yet",
-        reaction=Reaction.RETRY,
+        meaning="the run's role is so new that EC2 doesn't know it yet, or it is gone",
+        reaction=Reaction.NOT_YET,
         remedy="try again in a minute",
+    ),
+    Refusal(
+        codes=("InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"),
+        meaning="the security group is so new that it isn't known everywhere yet, or it is gone",
+        reaction=Reaction.NOT_YET,
+        remedy="try again in a minute; if the job file names the group, see that it exists in this region",
     ),
     Refusal(
         codes=("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
         says="perform: iam:",
         about="of a call of IAM",
-        meaning="this user may not hand the run's role to a machine, in whatever region",
+        meaning="this user may not pass the run's role to a machine, in any region",
         reaction=Reaction.STOP,
         remedy="have an administrator allow the call, or use another AWS_PROFILE",
     ),
@@ -170,14 +142,14 @@ REFUSALS = (
     ),
     Refusal(
         codes=("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
-        meaning="the account has never used spot machines, and this user may not make the role that AWS needs for them",
+        meaning="the account has never used spot machines, and this user may not create the role that they need",
         reaction=Reaction.STOP,
         remedy="have an administrator run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
         our_fault=True,
     ),
     Refusal(
         codes=("AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId", "SignatureDoesNotMatch"),
-        meaning="AWS doesn't accept the credentials, or not in this region",
+        meaning="AWS doesn't accept the credentials, or doesn't accept them in this region",
         reaction=Reaction.STOP,
         remedy=SIGN_IN,
         our_fault=True,
@@ -191,35 +163,35 @@ REFUSALS = (
     ),
     Refusal(
         codes=("IdempotentParameterMismatch",),
-        meaning="a machine was asked for with this token before, but another one",
-        reaction=Reaction.STOP,
-        remedy="look with `kedge status`, end what is there with `kedge teardown`, then launch again",
+        meaning="an earlier request with this token asked for a different machine",
+        reaction=Reaction.LOOK_UP,
+        remedy="look with `kedge status`, end the machine with `kedge teardown`, then launch again",
     ),
     Refusal(
         codes=("IdempotentInstanceTerminated",),
-        meaning="the machine that was asked for with this token has been made, and has ended since",
+        meaning="the machine of an earlier request with this token has ended",
         reaction=Reaction.STOP,
-        remedy="look with `kedge status`, then go on with `kedge resume`, which asks for a new machine",
+        remedy="look with `kedge status`, then continue with `kedge resume`, which asks for a new machine",
     ),
     Refusal(
         codes=("InvalidAMIID.*",),
         meaning="there is no such image in this region",
         reaction=Reaction.STOP,
-        remedy="name an image of the region under image_id, or leave it out",
+        remedy="set `image_id` to an image of this region, or leave it out",
         our_fault=True,
     ),
     Refusal(
         codes=("InvalidParameter*", "InvalidUserData.*", "InvalidBlockDeviceMapping", "MissingParameter"),
         meaning="something in the request isn't valid",
         reaction=Reaction.STOP,
-        remedy="change what AWS names; if nothing in the job says so, report it as kedge's mistake",
+        remedy="change what AWS names; if the job file doesn't set it, report a bug in kedge",
         our_fault=True,
     ),
     Refusal(
         codes=("TagPolicyViolation",),
-        meaning="the account's organization has rules for tags, which these break",
+        meaning="the tags break a rule of the account's organization",
         reaction=Reaction.STOP,
-        remedy="change the tags in the job file, under `provider.aws.tags`, as AWS says",
+        remedy="change `provider.aws.tags` in the job file as AWS says",
         our_fault=True,
     ),
     Refusal(
@@ -233,14 +205,14 @@ REFUSALS = (
         codes=("VPCIdNotSpecified", "DefaultVpcDoesNotExist"),
         meaning="the region has no default VPC",
         reaction=Reaction.STOP,
-        remedy="name a subnet of yours in the job file, under `provider.aws.subnet`",
+        remedy="set `provider.aws.subnet` in the job file to a subnet of yours",
         our_fault=True,
     ),
     Refusal(
         codes=("PendingVerification", "Blocked"),
         meaning="AWS is checking the account, or has blocked it",
         reaction=Reaction.STOP,
-        remedy="wait for AWS's mail (up to a few hours), or ask its support",
+        remedy="wait for AWS's mail (up to a few hours), or ask AWS's support",
     ),
 )
 
@@ -252,25 +224,25 @@ UNKNOWN = Refusal(
 )
 LOST = Refusal(
     codes=("no answer",),
-    meaning="the connection broke, or time ran out, after the request was sent",
+    meaning="the connection broke or timed out after the request was sent",
     reaction=Reaction.UNCLEAR,
-    remedy="look with `kedge status`, and end what is there with `kedge teardown`",
+    remedy="look with `kedge status`, and end the machine with `kedge teardown`",
 )
 UNSENT = Refusal(
     codes=("no connection",),
     meaning="the request was never sent",
     reaction=Reaction.STOP,
-    remedy="check the network, and that the region is called so",
+    remedy="check the network, and the region's name",
 )
 
 FAILED_STARTS = {
-    "Client.InternalError": "its disk can't be made: most often the key that encrypts it may not be used",
-    "Client.InvalidSnapshot.NotFound": "a snapshot of its image is gone",
-    "Client.VolumeLimitExceeded": "the account may not have so many volumes, or so much storage, in this region",
-    "Server.InsufficientInstanceCapacity": "no machine of this type was free after all",
+    "Client.InternalError": "its disk can't be created, mostly because the key that encrypts it may not be used",
+    "Client.InvalidSnapshot.NotFound": "its image's snapshot is gone",
+    "Client.VolumeLimitExceeded": "the account's limit of volumes, or of storage, in this region is reached",
+    "Server.InsufficientInstanceCapacity": "there was no free machine of this type after all",
     "Server.InternalError": "AWS itself failed",
 }
-"""State reasons of an instance that has never run, and what they mean: its launch failed after AWS had said yes.
+"""State reasons of an instance that never ran, and what they mean: its launch failed after AWS had accepted it.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html (November 2026).
 """

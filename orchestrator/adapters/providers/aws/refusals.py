@@ -1,48 +1,40 @@
-"""What becomes of a refused launch: its meaning, one of kedge's errors, and the page that people read.
+"""What a launch that fails means: what is done about it, one of kedge's errors, and the page that people read.
 
 `render_table` makes docs/aws-errors.md of the table in refusal_table.py, and a test compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fnmatch import fnmatchcase
-from typing import assert_never
+import ssl
+from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, SSLError
 from botocore.exceptions import ConnectionError as NotConnectedError
+from botocore.parsers import ResponseParserError
 
 from orchestrator.adapters.aws_sdk import code_of, message_of, translate
-from orchestrator.adapters.providers.aws.quotas import ALL_QUOTAS, console_url, covered_by, quota_of
-from orchestrator.adapters.providers.aws.refusal_table import (
-    FAILED_STARTS,
-    LOST,
-    REFUSALS,
-    UNKNOWN,
-    UNSENT,
-    Reaction,
-    Refusal,
-)
-from orchestrator.core.errors import BadRequestError, KedgeError, NoCapacityError, StillBillingError
-from orchestrator.core.offer import Offer
+from orchestrator.adapters.cloud.refusals import Reaction, Refusal, Refused, Unclear, find_refusal, translate_refusal
+from orchestrator.adapters.providers.aws.market.quotas import ALL_QUOTAS, Quota, console_url, covered_by, quota_of
+from orchestrator.adapters.providers.aws.refusal_table import FAILED_STARTS, LOST, REFUSALS, UNKNOWN, UNSENT
 
-__all__ = ["Reaction", "Refusal", "is_for_another_offer", "refusal_of", "render_table", "translate_refusal"]
+if TYPE_CHECKING:
+    from orchestrator.core.errors import KedgeError
+    from orchestrator.core.machine import MachineOrder
+    from orchestrator.core.offer import Offer
 
 _INTRODUCTION = """# When AWS refuses a machine
 
-Made of the table in `orchestrator/adapters/providers/aws/refusal_table.py` by `refusals.render_table`.
-
-An error of kedge's names AWS's code. This is what each means, what kedge does about it by itself, and what you can do
-when kedge has run out of things to try.
+kedge's error names AWS's code. This page says what each code means, what kedge does by itself, and what you can do when
+kedge has nothing left to try. It is made from the table in `orchestrator/adapters/providers/aws/refusal_table.py`.
 
 | AWS's code | what it means | what kedge does | what you can do |
 |---|---|---|---|
 """
 _STARTS_INTRODUCTION = """
-## Machines that AWS takes and then can't start
+## Machines that AWS accepts and can't start
 
-AWS may say yes to a launch and end the machine while it starts, with one of these state reasons. It is a failed launch:
-`launch` and `resume` take the next offer.
+AWS may accept a launch, and then terminate the machine while it starts, with one of these state reasons. kedge counts
+this as a failed launch: `launch` and `resume` try the next offer.
 
 | state reason | what it means |
 |---|---|
@@ -50,8 +42,8 @@ AWS may say yes to a launch and end the machine while it starts, with one of the
 _QUOTAS_INTRODUCTION = """
 ## Quotas
 
-A quota counts vCPUs that run at once, in one region, of one family and market. New accounts have 0 for most GPU
-families. Ask for more at
+A quota limits how many vCPUs of one family and market run at the same time in one region. New accounts have 0 for most
+GPU families. Ask for more at
 `https://REGION.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/CODE`; small increases are often granted
 within minutes.
 
@@ -64,8 +56,7 @@ def refusal_of(err: ClientError | BotoCoreError) -> Refusal:
     """Find what an error means."""
     if not isinstance(err, ClientError):
         return _refusal_of_failure(err)
-    code, message = code_of(err), message_of(err).lower()
-    return next((each for each in REFUSALS if _matches(each, code, message)), UNKNOWN)
+    return find_refusal(REFUSALS, code_of(err), message_of(err)) or UNKNOWN
 
 
 def is_for_another_offer(err: ClientError | BotoCoreError) -> bool:
@@ -78,34 +69,41 @@ def is_for_another_offer(err: ClientError | BotoCoreError) -> bool:
     )
 
 
-def translate_refusal(err: ClientError | BotoCoreError, offer: Offer, what: str) -> KedgeError:
-    """Make one of kedge's errors of a refused launch; its class says how to react.
-
-    `refusal_of(err).reaction` says before that whether to ask again first (RETRY, UNCLEAR).
+def refused_launch(err: ClientError | BotoCoreError, order: MachineOrder, what: str) -> KedgeError:
+    """Make one of kedge's errors of a refused launch, or volume of it; its class says how to react.
 
     Args:
         err: what the SDK raised; the caller raises the result `from` it.
-        offer: what was asked for.
+        order: what was asked for.
         what: what couldn't be done: "g5.xlarge in us-east-1a can't be launched".
-
-    Returns:
-        NoCapacityError for what another offer may grant, with `covers` where the refusal speaks for others too;
-        StillBillingError where the machine may exist; BadRequestError or KedgeError where asking elsewhere is no use.
     """
-    refusal = refusal_of(err)
-    if refusal is UNSENT or (isinstance(err, BotoCoreError) and refusal is UNKNOWN):
-        return translate(err, what)
-    why = f"{refusal.meaning} ({_said(err)})"
-    fix = _remedy(refusal, offer)
-    match refusal.reaction:
-        case Reaction.NEXT_POOL | Reaction.NEXT_ZONE | Reaction.NEXT_REGION | Reaction.NEXT_QUOTA:
-            return NoCapacityError(what, why=why, fix=fix, covers=_covers(refusal.reaction, offer))
-        case Reaction.UNCLEAR:
-            return StillBillingError(what, why=why, fix=fix)
-        case Reaction.RETRY | Reaction.STOP:
-            return BadRequestError(what, why=why, fix=fix) if refusal.our_fault else KedgeError(what, why=why, fix=fix)
-        case never:
-            assert_never(never)
+    return translate_refusal(read_refusal(err, order.offer, what), order, what)
+
+
+def read_refusal(err: ClientError | BotoCoreError, offer: Offer, what: str) -> Refused:
+    """Say what a refusal means for an offer; see `refused_launch`."""
+    row = refusal_of(err)
+    if row is UNSENT or (row is UNKNOWN and isinstance(err, BotoCoreError)):
+        return Refused(refusal=None, says=_said(err), error=err, as_is=translate(err, what))
+    if row.reaction is not Reaction.NEXT_QUOTA:
+        return Refused(refusal=row, says=_said(err), error=err)
+    quota = quota_of(offer.instance_type, spot=offer.spot)
+    return Refused(
+        refusal=row,
+        says=_said(err),
+        error=err,
+        remedy=_ask_for_more(row.remedy, quota, offer),
+        covers=covered_by(quota, offer),
+    )
+
+
+def read_failed_launch(
+    err: ClientError | BotoCoreError | ResponseParserError, order: MachineOrder
+) -> Refused | Unclear:
+    """Say what has become of a RunInstances that raised an error."""
+    if isinstance(err, ResponseParserError):
+        return Unclear(why=" ".join(str(err).split()), error=err)
+    return read_refusal(err, order.offer, f"machine {order.id} can't be created")
 
 
 def render_table() -> str:
@@ -117,38 +115,30 @@ def render_table() -> str:
 
 
 def _refusal_of_failure(err: BotoCoreError) -> Refusal:
+    if isinstance(err, SSLError):
+        # Only a certificate is refused for sure before the request: the connection may also break after it.
+        return UNSENT if isinstance(_cause_of(err), ssl.SSLCertVerificationError) else LOST
     if isinstance(err, NotConnectedError):
         return UNSENT
     return LOST if isinstance(err, HTTPClientError) else UNKNOWN
 
 
-def _matches(refusal: Refusal, code: str, message: str) -> bool:
-    return any(fnmatchcase(code, pattern) for pattern in refusal.codes) and refusal.says in message
+def _cause_of(err: SSLError) -> object:
+    """Return what Python's ssl module raised: the SDK wraps the HTTP client's error, which wraps it."""
+    wrapped: object = err.kwargs.get("error")
+    return next(iter(wrapped.args), None) if isinstance(wrapped, Exception) else None
 
 
 def _said(err: ClientError | BotoCoreError) -> str:
     return f"{code_of(err)}: {message_of(err)}" if isinstance(err, ClientError) else " ".join(str(err).split())
 
 
-def _remedy(refusal: Refusal, offer: Offer) -> str:
-    if refusal.reaction is not Reaction.NEXT_QUOTA:
-        return refusal.remedy
-    quota = quota_of(offer.instance_type, spot=offer.spot)
+def _ask_for_more(remedy: str, quota: Quota | None, offer: Offer) -> str:
     url = f"https://{offer.region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
-    return refusal.remedy.format(
+    return remedy.format(
         quota=quota.code if quota else f"for {offer.instance_type}",
         url=console_url(offer.region, quota) if quota else url,
     )
-
-
-def _covers(reaction: Reaction, offer: Offer) -> Callable[[Offer], bool]:
-    if reaction is Reaction.NEXT_QUOTA:
-        return covered_by(quota_of(offer.instance_type, spot=offer.spot), offer)
-    if reaction is Reaction.NEXT_REGION:
-        return lambda other: other.region == offer.region
-    if reaction is Reaction.NEXT_ZONE:
-        return lambda other: (other.region, other.zone) == (offer.region, offer.zone)
-    return lambda other: other == offer
 
 
 def _row(refusal: Refusal) -> str:

@@ -1,9 +1,10 @@
-"""The providers `do` and `amd`: DigitalOcean's droplets, and the AMD Developer Cloud's, which is the same API.
+"""The providers `do` and `amd`: DigitalOcean and the AMD Developer Cloud, which has the same API.
 
-provider    what kedge calls; creation makes a droplet (belongings, images, volumes), droplets finds it by its tags in
-            both of the API's listings, view says what it looks like
-api         the one way to the SDK: nothing is repeated that creates, every failure is one of four kinds
-offers      what is for sale (sizes), or the dated snapshot
-belongings  what a run has before its first droplet: SSH key, tag, firewall, project
-records     what this laptop must know of a machine before the API does
+provider       opens them: `adapters/cloud` over `cloud_api`
+cloud_api      what `adapters/cloud` needs of an account; each method is one request or one listing
+instances      droplets: request, listings, creation, deletion, refusals
+market         what is for sale
+run_resources  a run's resources besides droplets: SSH key, tag, firewall, project
+api            all calls of the SDK: creations are never repeated, every failure is one of four kinds
+self_deletion  how a droplet deletes itself, which ends its bill
 """

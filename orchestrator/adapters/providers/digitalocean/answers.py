@@ -1,7 +1,7 @@
-"""What the API's answers hold, as far as kedge reads them: whatever else comes isn't the API's.
+"""Validates the API's answers: the types of every field that kedge reads.
 
-A proxy, or a network that wants a login, answers in its place, and the SDK hands over whatever JSON that is. Each key
-below has one meaning in all answers. Source: the API's description (docs.digitalocean.com/reference/api), 2026-11.
+A proxy or a captive portal may answer in the API's place, and the SDK returns whatever JSON that is. Each key below
+has the same meaning in all answers. Source: the API's description (docs.digitalocean.com/reference/api), 2026-11.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Annotated, Any, NoReturn, TypedDict
 
 import msgspec
 
-from orchestrator.adapters.providers.digitalocean.failures import UnclearError
-from orchestrator.core.decoding import clip
+from orchestrator.adapters.rest.failures import UnclearError
+from orchestrator.core.protocol.decoding import clip
 
-_FIX = "look whether a proxy, or a network that wants a login, answers in its place; then run the command again"
+_FIX = "check whether a proxy or a login page of the network answers in its place, then run the command again"
 _EMPTY = frozenset({202, 204})
-"""Answers to what was asked to be done that have no body."""
+"""Statuses of answers without a body."""
 _YEARS = range(2000, 2500)
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -27,7 +27,7 @@ _Texts = list[_Text] | None
 
 
 class _Time:
-    """A date and a time, as the API writes it."""
+    """A timestamp in the API's format."""
 
 
 class _Region(TypedDict):
@@ -240,7 +240,7 @@ class _Body(TypedDict, total=False):
 
 
 class _Answer(dict[str, Any]):
-    """The body of an answer; what is missing of it is no mistake of the reader's."""
+    """The body of an answer; reading a missing key raises UnclearError."""
 
     def __init__(self, body: dict[str, Any], what: str) -> None:
         super().__init__(body)
@@ -251,15 +251,15 @@ class _Answer(dict[str, Any]):
 
 
 def understand(what: str, status: int, body: object) -> dict[str, Any]:
-    """Return an answer's body, in which what kedge reads is what it should be.
+    """Return an answer's body after checking every field that kedge reads.
 
     Args:
-        what: what fails where it fails.
+        what: the error's first line.
         status: of the answer, below 400.
-        body: what the SDK made of it.
+        body: as the SDK decoded it.
 
     Raises:
-        UnclearError: it is something else.
+        UnclearError: the answer isn't the API's.
     """
     if body is None and status in _EMPTY:
         return {}
@@ -275,7 +275,7 @@ def understand(what: str, status: int, body: object) -> dict[str, Any]:
 def _decode(kind: type, value: Any) -> Any:
     if kind is not _Time or not isinstance(value, str):
         raise ValueError(f"{value!r} is no time")
-    # Whoever adds a deadline to it must not leave the calendar.
+    # Adding a deadline to it must not overflow datetime.
     if datetime.fromisoformat(value).year not in _YEARS:
         raise ValueError(f"{value!r} is a time at which there is no cloud")
     return kind()

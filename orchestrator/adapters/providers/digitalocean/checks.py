@@ -1,4 +1,4 @@
-"""What `kedge doctor --provider do` or `amd` looks at: an account as a launch will find it. Nothing is made."""
+"""The probes of `kedge doctor --provider do` and `amd`: they check an account for a launch, and create nothing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.adapters.probing import look_at_clock, look_at_offers
+from orchestrator.adapters.probing import look_at_bucket, look_at_clock, look_at_offers
 from orchestrator.adapters.providers.digitalocean.api import Api
-from orchestrator.adapters.providers.digitalocean.ending import SCOPES, SelfDelete, read_self_delete
-from orchestrator.adapters.providers.digitalocean.failures import RefusedError
 from orchestrator.adapters.providers.digitalocean.provider import make
 from orchestrator.adapters.providers.digitalocean.scopes import find_missing_scopes
-from orchestrator.adapters.providers.digitalocean.site import read_site
-from orchestrator.adapters.providers.digitalocean.spaces import open_spaces
-from orchestrator.core.checkup import OFFERS, QUOTA, Probe, Verdict
+from orchestrator.adapters.providers.digitalocean.self_deletion import SCOPES, SelfDelete, read_self_delete
+from orchestrator.adapters.providers.digitalocean.site import SPACES, read_site
+from orchestrator.adapters.rest.failures import RefusedError
+from orchestrator.adapters.store.settings import read_settings
+from orchestrator.core.checkup import OFFERS, QUOTA, Probe, ProbeResult, Verdict
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers import Context
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from orchestrator.core.ports import Provider
 
 _FORBIDDEN = 403
-
-_Look = tuple[Verdict, str, str]
 
 
 def make_probes(
@@ -39,17 +37,17 @@ def make_probes(
     delete_token_name: str,
     sister: str = "",
 ) -> Sequence[Probe]:
-    """List what to look at, in the order in which a launch needs it.
+    """List the probes, in the order in which a launch needs what they check.
 
     Args:
-        context: the laptop's.
+        context: what the provider needs from the laptop.
         resources: what is to be launched.
-        name: the provider's.
-        endpoint: where its API is.
-        endpoint_name: the variable that says another place.
-        token_names: the variables that hold the token.
+        name: the provider's name.
+        endpoint: the API's address.
+        endpoint_name: the variable that overrides the address.
+        token_names: the variables with the token.
         delete_token_name: the variable with the token that a droplet deletes itself with.
-        sister: the provider that sells what this one doesn't.
+        sister: another provider to recommend, if it sells what this one doesn't.
     """
     options: dict[str, Any] = {
         "name": name,
@@ -75,11 +73,11 @@ def make_probes(
 
 def look_at_sign_in(
     context: Context, *, name: str, endpoint: str, endpoint_name: str, token_names: Sequence[str], **_site: object
-) -> _Look | None:
-    """Ask whose token this is, once; None where there is none.
+) -> ProbeResult | None:
+    """Request once whose token this is; None if there is no token.
 
     Raises:
-        KedgeError: it isn't accepted, or nobody answers.
+        KedgeError: the API doesn't accept it, or doesn't answer.
     """
     site = read_site(
         context.environ, name=name, endpoint=endpoint, endpoint_name=endpoint_name, token_names=token_names
@@ -90,15 +88,15 @@ def look_at_sign_in(
     return _judge(api.ask_once("the account can't be used", api.client.account.get))
 
 
-def look_at_guard(context: Context, machine: Machine, *, delete_token_name: str, **_site: object) -> _Look:  # noqa: ARG001 - the same for each
-    """Say what ends the droplet besides its own timer: nothing at this API does, but `kedge reap`."""
+def look_at_guard(context: Context, machine: Machine, *, delete_token_name: str, **_site: object) -> ProbeResult:  # noqa: ARG001 - the same for each
+    """Say what ends the droplet besides its own timer: nothing in this API does; `kedge reap` is the guard outside."""
     if not context.environ.get(delete_token_name):
         return Verdict.WARNING, "it powers off and bills on until `kedge reap` deletes it", f"set {delete_token_name}"
     return Verdict.OK, "it deletes itself, and `kedge reap` is the guard outside of it", ""
 
 
 class _Checkup:
-    """One look at an account."""
+    """The probes of one account; what several need is requested once."""
 
     def __init__(
         self, api: Api, context: Context, resources: Resources, provider: Provider, ending: SelfDelete
@@ -109,31 +107,26 @@ class _Checkup:
         self._provider = provider
         self._ending = ending
 
-    def clock(self) -> _Look:
+    def clock(self) -> ProbeResult:
         site = self._api.site
         return look_at_clock(f"{site.endpoint}/v2/account", self._context.clock, ca_file=site.ca_file)
 
-    def credentials(self) -> _Look:
+    def credentials(self) -> ProbeResult:
         return _judge({"account": self._account})
 
-    def permissions(self) -> _Look:
+    def permissions(self) -> ProbeResult:
         missing = find_missing_scopes(self._api)
         if missing:
             fix = "make a token with the scopes that docs/digitalocean.md lists"
             return Verdict.FAILED, f"the token lacks {', '.join(missing)}", fix
         return Verdict.OK, "the token has the scopes that a launch needs", ""
 
-    def bucket(self) -> _Look:
-        spaces = open_spaces(
-            self._context.environ, data_memory=self._context.state_dir / "data", clock=self._context.clock
-        )
-        if spaces is None:
-            fix = "name a Spaces bucket with KEDGE_SPACES_BUCKET (docs/digitalocean.md)"
-            return Verdict.WARNING, "none: results wait on the machine, and end with it at its deadline", fix
-        return Verdict.OK, spaces.look(), ""
+    def bucket(self) -> ProbeResult:
+        fix = f"name a Spaces bucket with {SPACES.bucket} (docs/digitalocean.md)"
+        return look_at_bucket(read_settings(self._context.environ, SPACES), fix)
 
-    def guards(self) -> _Look:
-        """See whether a droplet can delete itself: only a deletion ends its bill."""
+    def guards(self) -> ProbeResult:
+        """Check that a droplet can delete itself: only a deletion ends its bill."""
         ending = self._ending
         if not ending.token:
             return Verdict.WARNING, ending.caveats[0], f"set {ending.token_name}, and run `kedge reap` on a schedule"
@@ -147,23 +140,23 @@ class _Checkup:
             )
         return Verdict.OK, "a droplet deletes itself at its deadline", ""
 
-    def network(self) -> _Look:
-        """Count the default networks; a region without one gets it with its first droplet."""
+    def network(self) -> ProbeResult:
+        """Count the default VPCs; a region without one gets it with its first droplet."""
         what = "the networks can't be listed"
         try:
             vpcs = list(self._api.pages(what, self._api.client.vpcs.list, "vpcs"))
         except RefusedError as err:
             if err.status != _FORBIDDEN:
                 raise
-            return Verdict.OK, "not told to this token; the API makes a default VPC where there is none", ""
+            return Verdict.OK, "this token may not list networks; the API makes a default VPC where there is none", ""
         found = sum(1 for vpc in vpcs if vpc.get("default"))
         return Verdict.OK, f"{found} default VPCs; the API makes one where there is none", ""
 
-    def offers(self) -> _Look:
+    def offers(self) -> ProbeResult:
         return look_at_offers(self._provider, self._resources)
 
-    def quota(self) -> _Look:
-        """Compare the droplets that there are with the account's limit; GPU limits are apart, and the API has none."""
+    def quota(self) -> ProbeResult:
+        """Compare the number of droplets with the account's limit; the API doesn't report the separate GPU limits."""
         limit = int(self._account.get("droplet_limit") or 0)
         there = sum(1 for _ in self._api.pages("droplets can't be listed", self._api.client.droplets.list, "droplets"))
         found = f"{there} droplets of {limit}"
@@ -180,8 +173,8 @@ class _Checkup:
         return dict(body.get("account") or {})
 
 
-def _judge(body: dict[str, Any]) -> _Look:
-    """Say whose account it is, and whether it may be used."""
+def _judge(body: dict[str, Any]) -> ProbeResult:
+    """Say whose account it is, and whether it is active."""
     account = dict(body.get("account") or {})
     team = (account.get("team") or {}).get("name")
     who = str(account.get("email", "")) + (f", team {team}" if team else "")

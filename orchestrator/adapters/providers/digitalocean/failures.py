@@ -1,21 +1,18 @@
-"""What goes wrong between kedge and the API, and what each of it means for a request.
-
-ApiError                 something failed, or was refused
-├── RefusedError         the API said no: nothing was done. `status` says of which kind
-│   └── BusyError        not now: too many requests
-└── UnclearError         no answer that could be trusted: it may have been done
-"""
+"""Classifies the SDK's failures into the kinds that every HTTP API has (adapters/rest)."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 import urllib3.exceptions
 from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
 
-from orchestrator.core.errors import KedgeError
+from orchestrator.adapters.rest.failures import ApiError, BusyError, RefusedError, UnclearError, read_pause
+
+_Kind = TypeVar("_Kind", bound=RefusedError)
 
 _NOT_SENT = (
     urllib3.exceptions.NewConnectionError,
@@ -23,46 +20,8 @@ _NOT_SENT = (
     ssl.SSLCertVerificationError,
 )
 
-_LONGEST_PAUSE = 3600.0
 _TIMED_OUT = 408
-"""A proxy's word, which has waited too long for the API, or for the request: it doesn't say which."""
-
-
-class ApiError(KedgeError):
-    """The API can't be used for this."""
-
-
-class RefusedError(ApiError):
-    """The API refused, and did nothing.
-
-    Attributes:
-        status: of the answer, 4xx; 0 where nothing could be sent.
-        code: the API's word for it, such as `unprocessable_entity`.
-        message: what the API said.
-    """
-
-    def __init__(self, what: str, *, status: int, code: str = "", message: str = "", fix: str = "") -> None:
-        said = f"the API answered {status} {code}: {message}" if status else message
-        super().__init__(what, why=" ".join(said.split()), fix=fix or _FIXES.get(status, ""))
-        self.status = status
-        self.code = code
-        self.message = message
-
-
-class BusyError(RefusedError):
-    """The API takes no more requests for a while.
-
-    Attributes:
-        retry_after: seconds, as the API said; 0 where it didn't.
-    """
-
-    def __init__(self, what: str, *, message: str, retry_after: float) -> None:
-        super().__init__(what, status=429, code="too_many_requests", message=message)
-        self.retry_after = retry_after
-
-
-class UnclearError(ApiError):
-    """Nobody knows whether the request had its effect."""
+"""A proxy's answer, after waiting too long for the API or for the request: it doesn't say for which."""
 
 
 _FIXES = {
@@ -73,34 +32,41 @@ _FIXES = {
 }
 
 
-def failure_of(err: Exception, what: str) -> ApiError:
-    """Say what a failure of the SDK's means for the request that met it.
+def failure_of(err: Exception, what: str, now: datetime) -> ApiError:
+    """Translate a failure of the SDK into what it means for the request.
 
     Args:
         err: what the SDK raised; the caller raises the result `from` it.
         what: what couldn't be done, for example "droplets can't be listed".
+        now: a Retry-After may be a date.
     """
     if isinstance(err, HttpResponseError) and err.response is not None:
-        return _answer_failure(err, err.response, what)
+        return _answer_failure(err, err.response, what, now)
     said = " ".join(str(err).split())
     if isinstance(err, ServiceRequestError) and any(isinstance(each, _NOT_SENT) for each in _causes(err)):
-        return RefusedError(what, status=0, message=said)
+        return RefusedError(what, why=said, fix=_FIXES[0], message=said)
     return UnclearError(what, why=f"the API didn't answer: {said}", fix=_FIXES[0])
 
 
 def refusal_of(status: int, body: object, what: str) -> RefusedError:
     """Make the error for a refusal that the SDK hands over as a value."""
-    code, message = _words(body)
-    return RefusedError(what, status=status, code=code, message=message)
+    return _refused(RefusedError, what, status, *_words(body))
 
 
-def _answer_failure(err: HttpResponseError, response: Any, what: str) -> ApiError:
+def _refused(kind: type[_Kind], what: str, status: int, code: str, message: str) -> _Kind:
+    why = f"the API answered {status} {code}: {message}"
+    return kind(what, why=why, fix=_FIXES.get(status, ""), status=status, code=code, message=message)
+
+
+def _answer_failure(err: HttpResponseError, response: Any, what: str, now: datetime) -> ApiError:
     status = int(response.status_code or 0)
     code, message = _words_of(response, err)
     if status == 429:
-        return BusyError(what, message=message, retry_after=_seconds(response.headers.get("retry-after", "")))
+        busy = _refused(BusyError, what, status, "too_many_requests", message)
+        busy.retry_after = read_pause(response.headers.get("retry-after", ""), now)
+        return busy
     if 400 <= status < 500 and status != _TIMED_OUT:
-        return RefusedError(what, status=status, code=code, message=message)
+        return _refused(RefusedError, what, status, code, message)
     return UnclearError(what, why=f"the API answered {status}: {message}", fix="try again in a minute")
 
 
@@ -114,18 +80,13 @@ def _words_of(response: Any, err: HttpResponseError) -> tuple[str, str]:
 
 def _words(body: object) -> tuple[str, str]:
     fields = body if isinstance(body, dict) else {}
-    # Most refusals have a message; those of tags and of snapshots have an error, and messages besides.
+    # Most refusals have a `message`; those of tags and snapshots have an `error` and `messages`.
     said = fields.get("message") or "; ".join([str(fields.get("error", "")), *map(str, fields.get("messages") or ())])
     return str(fields.get("id", "")), str(said)
 
 
-def _seconds(text: str) -> float:
-    """Read a Retry-After in seconds; a date isn't worth the trouble, as pauses grow by themselves."""
-    return min(float(text), _LONGEST_PAUSE) if text.strip().isdecimal() else 0.0
-
-
 def _causes(err: BaseException) -> Iterator[BaseException]:
-    """Walk through what an error wraps: the SDK, requests and urllib3 each do it in their own way."""
+    """Yield the errors that an error wraps: the SDK, requests and urllib3 each wrap in their own way."""
     seen: list[BaseException] = []
     waiting: list[object] = [err]
     while waiting:

@@ -1,7 +1,7 @@
-"""Which scopes a token lacks, found out by calls that change nothing.
+"""Finds the scopes that a token lacks, by calls that change nothing.
 
-Reading is tried by reading. Making is tried with a request that the API refuses for what it says, and deleting with
-names that nothing has: both answer 403 where the scope is missing (inferred: do-scope-before-content).
+Scopes to read are tried by reading, scopes to create with an invalid request, and scopes to delete with unknown names:
+the API answers 403 if the scope is missing (inferred: do-scope-before-content).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.adapters.providers.digitalocean.api import Api
-from orchestrator.adapters.providers.digitalocean.failures import RefusedError
+from orchestrator.adapters.rest.failures import RefusedError
 
 _FORBIDDEN = 403
 _NOTHING = "00000000-0000-4000-8000-000000000000"
 
 
 def find_missing_scopes(api: Api, scopes: Sequence[str] = ()) -> list[str]:
-    """List the scopes that a token lacks, of those given or of all that a launch needs.
+    """List the missing scopes, of those given or of all that a launch needs.
 
     Raises:
         ApiError: the API refuses for another reason, or doesn't answer.
@@ -38,7 +38,7 @@ def _is_allowed(call: Callable[[], object]) -> bool:
 
 
 def _harmless_calls(api: Api) -> Mapping[str, Callable[[], object]]:
-    """Return a call for each scope; nothing has the random names that are to be deleted."""
+    """Return a call for each scope; the names to delete are random and don't exist."""
     sdk, name = api.client, f"kedge-doctor-{secrets.token_hex(8)}"
 
     def read(operation: Callable[..., object], **arguments: object) -> Callable[[], object]:

@@ -1,7 +1,7 @@
-"""The tags by which everything of kedge's is found again.
+"""The tags by which kedge finds its resources again.
 
-A tag has letters, digits, colons, dashes and underscores only: the dots of ids and prices are written otherwise. Their
-letters keep the case in which a tag was first made, so that ids are compared without it.
+A tag has letters, digits, colons, dashes and underscores only, so that the dots of ids and prices are encoded. A tag
+keeps the case in which it was first created in the account, so that ids are compared without case.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from orchestrator.adapters.ids import is_id
-from orchestrator.core.job import DEFAULT_DEADLINE, AtEnd
+from orchestrator.adapters.host.ids import is_id
+from orchestrator.core.job import DEFAULT_TIME_LIMIT, AtEnd
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.cloud.model import Marks
 
 KEDGE = "kedge"
-"""On everything of kedge's."""
+"""On all of kedge's resources."""
 CREATED = "kedge-created"
-"""On volumes that kedge made: no other is ever formatted or deleted."""
+"""On volumes that kedge created: only these are ever formatted or deleted."""
 
 _RUN = "kedge-run:"
 _MACHINE = "kedge-machine:"
@@ -32,38 +36,36 @@ _ORDER_FORM = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderTag:
-    """What a droplet itself says of its order.
+    """The values of an order, from its droplet's tag.
 
     Attributes:
-        attempt: tells two requests for the same machine apart: each has a host key of its own.
+        attempt: distinguishes two requests for the same machine: each has its own host key.
     """
 
     attempt: str = ""
-    lifetime: timedelta = DEFAULT_DEADLINE
+    lifetime: timedelta = DEFAULT_TIME_LIMIT
     usd_per_hour: Decimal = Decimal(0)
 
 
 def run_tag(run_id: str) -> str:
-    """Return the tag of what belongs to a run."""
+    """Return the tag of a run's resources."""
     return _RUN + _write(run_id)
 
 
 def machine_tag(machine_id: str) -> str:
-    """Return the tag of one machine: its droplet is found by it, whatever becomes of the request's answer."""
+    """Return the tag of one machine, which finds its droplet even if the answer to the request was lost."""
     return _MACHINE + _write(machine_id)
 
 
-def droplet_tags(
-    *, machine_id: str, run_id: str, attempt: str, lifetime_seconds: int, usd_per_hour: Decimal
-) -> list[str]:
+def droplet_tags(marks: Marks) -> list[str]:
     """Return all tags of a machine's droplet."""
-    price = format(usd_per_hour, "f").replace(".", "_")
-    about = f"{_ORDER}{attempt}:{lifetime_seconds}:{price}:{_write(machine_id)}"
-    return [KEDGE, run_tag(run_id), machine_tag(machine_id), about]
+    price = format(marks.usd_per_hour, "f").replace(".", "_")
+    about = f"{_ORDER}{marks.attempt}:{marks.lifetime_seconds}:{price}:{_write(marks.machine_id)}"
+    return [KEDGE, run_tag(marks.run_id), machine_tag(marks.machine_id), about]
 
 
 def is_kedges(tags: Iterable[str]) -> bool:
-    """Tell whether one of a droplet's tags is kedge's: people may have taken the others away."""
+    """Tell whether one of a droplet's tags is kedge's: people may have removed the others."""
     return any(tag.lower() == KEDGE or tag.lower().startswith((_RUN, _MACHINE, _ORDER)) for tag in tags)
 
 
@@ -73,34 +75,34 @@ def volume_tag(name: str) -> str:
 
 
 def use_tags(run_id: str, at_end: AtEnd) -> list[str]:
-    """Return the tags of a data volume that a run uses: they decide what becomes of it at the run's end."""
+    """Return the tags of a data volume that a run uses: they decide what happens to it at the run's end."""
     return [run_tag(run_id), _AT_END + at_end.value]
 
 
 def run_of(tags: Iterable[str]) -> str:
-    """Return the run that tags name, empty for none."""
+    """Return the run in some tags; empty for none."""
     return _find(tags, _RUN)
 
 
 def machine_of(tags: Iterable[str]) -> str:
-    """Return the machine that tags name, empty for none: anybody in the account may write a tag."""
+    """Return the machine in some tags; empty for none or an invalid id: anybody in the account may write a tag."""
     name = _find(tags, _MACHINE)
     return name if is_id(name) else ""
 
 
 def volume_of(tags: Iterable[str]) -> str:
-    """Return the data volume's name."""
+    """Return the data volume's name in some tags."""
     return _find(tags, _VOLUME)
 
 
 def at_end_of(tags: Iterable[str]) -> AtEnd:
-    """Return what becomes of a data volume; without a word it is kept."""
+    """Return what happens to a data volume at the run's end; it is kept without a tag."""
     said = _find(tags, _AT_END)
     return AtEnd(said) if said in set(AtEnd) else AtEnd.KEEP
 
 
 def order_of(tags: Iterable[str]) -> OrderTag:
-    """Return what a droplet says of its order; defaults where it says nothing."""
+    """Return the values of a droplet's order; defaults without a tag."""
     found = next((match for tag in tags if (match := _ORDER_FORM.fullmatch(tag))), None)
     if found is None:
         return OrderTag()
@@ -112,7 +114,7 @@ def order_of(tags: Iterable[str]) -> OrderTag:
 
 
 def is_of_run(tag: str, run_id: str) -> bool:
-    """Tell whether a tag is a run's own: its tag, or that of one of its machines."""
+    """Tell whether a tag names a run or one of its machines."""
     if tag.lower() == run_tag(run_id).lower():
         return True
     found = _ORDER_FORM.fullmatch(tag)
@@ -121,7 +123,7 @@ def is_of_run(tag: str, run_id: str) -> bool:
 
 
 def use_tags_of(tags: Iterable[str]) -> list[str]:
-    """Return those of a volume's tags that say which run used it last."""
+    """Return the tags of a volume that name the run which used it last."""
     return [tag for tag in tags if tag.startswith((_RUN, _AT_END))]
 
 

@@ -1,8 +1,8 @@
-"""Machines on this computer: each its own sshd, folder, process tree and deadline. No root needed.
+"""Machines on this computer: each has its own sshd, folder, process tree and deadline. No root needed.
 
-provider   what kedge calls; lays a machine's folder out (layout) and starts its init
+provider   implements the port: lays out a machine's folder (layout) and starts its init
 init       the machine's daemon: boots it (boot, sshd), keeps it (services), and ends it (ending)
-processes  how a machine's processes are found, and how they are ended
+processes  finds and ends a machine's processes
 
-`init`, `ending` and what they import are standard library and psutil only: they start with each machine.
+`init`, `ending` and their imports are standard library and psutil only: each machine starts them.
 """

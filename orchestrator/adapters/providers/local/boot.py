@@ -1,11 +1,11 @@
-"""What happens on a local machine between its birth and its readiness."""
+"""The boot of a local machine: sshd, the agent's installation, and its watch."""
 
 from __future__ import annotations
 
 import subprocess
 import time
 
-from orchestrator.adapters.files import open_to_write
+from orchestrator.adapters.host.files import open_to_write
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder
 from orchestrator.adapters.providers.local.services import Service
 from orchestrator.adapters.providers.local.sshd import (
@@ -22,10 +22,10 @@ _INSTALL_S = 30.0
 
 
 def boot(folder: MachineFolder, facts: Facts) -> list[Service]:
-    """Start sshd and the agent, then say that the machine is ready.
+    """Start sshd and the agent, then mark the machine as ready.
 
     Raises:
-        KedgeError: something that it needs is missing or failed.
+        KedgeError: something is missing or failed.
     """
     phases = {"init": time.time()}
     install = _start_install(folder, facts)
@@ -69,7 +69,7 @@ def _finish_install(install: subprocess.Popen[bytes], folder: MachineFolder) -> 
 
 
 def _start_watch(folder: MachineFolder) -> subprocess.Popen[bytes]:
-    # kedge's own import path stays with init: the agent and the user's command begin with a clean one.
+    # init keeps kedge's import path: the agent and the user's command must start with a clean one.
     argv = ["env", "-u", "PYTHONPATH", str(folder.root / "bin" / "kedge-agent"), "watch"]
     with open_to_write(folder.root / "watch.log", append=True) as log:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, umask=JOBS_UMASK)

@@ -1,6 +1,6 @@
-"""End a local machine: its processes, then its folders.
+"""Ends a local machine: first its processes, then its folders.
 
-As a program (`python -m ...local.ending ROOT`) it is what the machine's agent calls to end its own machine.
+The machine's agent runs it as a program (`python -m ...local.ending ROOT`) to end its own machine.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.adapters.files import make_folder
+from orchestrator.adapters.host.files import make_folder
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.providers.local.processes import end_processes, find_processes
 
 
-def end_machine(
+def end_local_machine(
     folder: MachineFolder, sockets: Path, pause: Callable[[float], None], spare: Collection[int]
 ) -> list[psutil.Process]:
-    """End a machine's processes and remove its folders, but for the one that its command ran in, which is moved.
+    """End a machine's processes and remove its folders; the folder that its command ran in is moved and kept.
 
     Returns:
-        The processes that couldn't be ended; the folders stay where there are any.
+        The processes that couldn't be ended; if there are any, the folders stay.
     """
     left = clear_machine(folder, sockets, pause, spare, keeps_working=True)
     if not left:
@@ -44,37 +44,37 @@ def clear_machine(
     *,
     keeps_working: bool = False,
 ) -> list[psutil.Process]:
-    """Do the same, but leave the folder, with nothing in it but the note that the machine is ending.
+    """Do the same, but leave the folder with only the note that the machine is ending.
 
-    The note goes last: half removed, a machine mustn't look like one half made.
+    The note is removed last: a half removed machine must not look like a half created one.
     """
     known = folder.known()
     with contextlib.suppress(OSError):  # a full disk must not keep a machine alive
         folder.write("ending", {})
-    left = end_processes(lambda: find_processes(folder.mark, known | folder.known(), spare), pause)
+    left = end_processes(lambda: find_processes(folder.marker, known | folder.known(), spare), pause)
     if not left:
         remove_tree(sockets)
         if keeps_working:
             _keep_working(folder)
         for child in _children(folder.root):
-            if child != folder.ending:
+            if child != folder.ending_file:
                 remove_tree(child)
     return left
 
 
 def _keep_working(folder: MachineFolder) -> None:
-    """Move the folder that the command ran in out of the machine, where a user can look at what it wrote.
+    """Move the folder that the command ran in out of the machine, so that the user can look at its files.
 
-    Links that lead into the machine go: what they led to is among the results, or was data that was sent.
+    Links into the machine are removed: their targets are among the results, or were data sent to the machine.
     """
     working = folder.working
     if working is None or not _has_content(working):
         return
-    with contextlib.suppress(OSError):  # it is a service to the user, and keeps no machine alive
-        make_folder(folder.stays.parent)
-        remove_tree(folder.stays)
-        working.rename(folder.stays)
-        for base, folders, files in os.walk(folder.stays):
+    with contextlib.suppress(OSError):  # a convenience, which must not keep a machine alive
+        make_folder(folder.kept_working.parent)
+        remove_tree(folder.kept_working)
+        working.rename(folder.kept_working)
+        for base, folders, files in os.walk(folder.kept_working):
             for link in (Path(base, name) for name in (*folders, *files)):
                 if link.is_symlink() and link.readlink().is_relative_to(folder.root):
                     link.unlink()
@@ -87,7 +87,7 @@ def _has_content(working: Path) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, read-only folders too; links aren't followed."""
+    """Remove a file, or a folder with its contents, including read-only folders; links aren't followed."""
     if path.is_symlink() or not path.is_dir():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
@@ -99,7 +99,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # gone meanwhile, or another user's: what can't be removed is reported
+    with contextlib.suppress(OSError):  # gone meanwhile, or another user's: the caller reports what stays
         if not folder.is_symlink() and folder.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
             folder.chmod(stat.S_IRWXU)
 
@@ -111,7 +111,7 @@ def _children(root: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Ask init to end the machine, or do it where init is dead."""
+    """Ask init to end the machine; end it here if init is dead."""
     folder = MachineFolder(Path(sys.argv[1]))
     init = folder.init()
     if init is not None:
@@ -119,9 +119,9 @@ def main() -> int:
         return 0
     facts = folder.facts()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever called is about to end, and its session with it
+        signal.signal(number, signal.SIG_IGN)  # the caller is about to end, and its session with it
     sockets = Path(facts.sockets) if facts else folder.root / "sockets"
-    return int(bool(end_machine(folder, sockets, _pause, {os.getpid()})))
+    return int(bool(end_local_machine(folder, sockets, _pause, {os.getpid()})))
 
 
 def _pause(seconds: float) -> None:

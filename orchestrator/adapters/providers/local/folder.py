@@ -1,4 +1,4 @@
-"""A local machine's folder: what lies where, and the facts that outlive a crash."""
+"""A local machine's folder: its paths, and the facts that survive a crash."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.adapters.files import write_atomically
-from orchestrator.adapters.providers.local.processes import Ident, Mark, born
+from orchestrator.adapters.host.files import write_atomically
+from orchestrator.adapters.providers.local.processes import Ident, ProcessMarker, born
 
-STAYING = "ended"
-"""Beside the folder of machines: working folders of machines that have ended, until the next one begins."""
+ENDED_FOLDER = "ended"
+"""Name of the folder, beside the machines' folder, for working folders of ended machines until the next launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a machine was created with. It is written before anything else, so that a crash leaves a trace.
+    """What a machine was created with; written before anything else, so that a crash leaves a trace.
 
     Attributes:
         created: Unix seconds.
@@ -39,7 +39,7 @@ class Facts:
     package: str
 
     @property
-    def deadline(self) -> float:
+    def deadline_at(self) -> float:
         """Unix seconds."""
         return self.created + self.lifetime
 
@@ -56,9 +56,9 @@ class MachineFolder:
         return self.root.name
 
     @property
-    def mark(self) -> Mark:
-        """What each of its processes carries in its environment."""
-        return Mark(self.id, str(self.root))
+    def marker(self) -> ProcessMarker:
+        """The marker in the environment of each of its processes."""
+        return ProcessMarker(self.id, str(self.root))
 
     @property
     def sshd_config(self) -> Path:
@@ -67,7 +67,7 @@ class MachineFolder:
 
     @property
     def sshd_log(self) -> Path:
-        """What sshd says."""
+        """The log of sshd."""
         return self.root / "sshd.log"
 
     @property
@@ -77,24 +77,24 @@ class MachineFolder:
 
     @property
     def host_key(self) -> Path:
-        """The private host key; the public one lies beside it."""
+        """The private host key; the public key is beside it."""
         return self.root / "host_key"
 
     @property
-    def ending(self) -> Path:
-        """There once the machine is being ended."""
+    def ending_file(self) -> Path:
+        """Exists once the machine is being ended."""
         return self.root / "ending.json"
 
     @property
-    def stays(self) -> Path:
-        """Where the folder that the command ran in stays when the machine has ended; no machine's any more."""
-        return self.root.parent.with_name(STAYING) / self.id
+    def kept_working(self) -> Path:
+        """Where the working folder is kept after the machine has ended; it belongs to no machine any more."""
+        return self.root.parent.with_name(ENDED_FOLDER) / self.id
 
     @property
     def working(self) -> Path | None:
-        """The folder that the command runs in; None where there is none, or a link in the place of one.
+        """The folder that the command runs in; None if it is missing or a link.
 
-        The job may have replaced any of these: what is moved is never something that lies elsewhere.
+        The job may have replaced any part of the path by a link: only a real folder of the machine may be moved.
         """
         releases, code = self.root / "releases", self.root / "code"
         if releases.is_symlink() or not code.is_symlink():
@@ -104,11 +104,11 @@ class MachineFolder:
 
     @property
     def log(self) -> Path:
-        """What init says."""
+        """The log of init."""
         return self.root / "init.log"
 
     def facts(self) -> Facts | None:
-        """Read the facts; None where there are none yet, or no more."""
+        """Read the facts; None if they aren't written yet, or are removed already."""
         try:
             return Facts(**(self.read("provider") or {}))
         except TypeError:
@@ -119,22 +119,22 @@ class MachineFolder:
         self.write("provider", asdict(facts))
 
     def known(self) -> set[Ident]:
-        """Return the processes that init wrote down as the machine's, itself included; some may be gone."""
+        """Return the processes that init has recorded as the machine's, including itself; some may be gone."""
         rows = [(self.read("init") or {}).get("ident", []), *(self.read("processes") or {}).get("idents", [])]
         return {Ident(int(row[0]), float(row[1])) for row in rows if len(row) == 2}
 
     def write_init(self, pid: int) -> None:
-        """Note which process is the machine's init."""
+        """Record which process is the machine's init."""
         self.write("init", {"ident": [pid, born(pid) or 0.0]})
 
     def init(self) -> Ident | None:
-        """Return init, where it is alive."""
+        """Return init; None if it is dead."""
         row = (self.read("init") or {}).get("ident")
         ident = Ident(int(row[0]), float(row[1])) if row else None
-        return ident if ident and ident.is_alive and self.mark.is_on(ident.pid) else None
+        return ident if ident and ident.is_alive and self.marker.is_on(ident.pid) else None
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Read one of the small files; None where it is missing or cut short."""
+        """Read one of the small files; None if it is missing or truncated."""
         try:
             value = json.loads((self.root / f"{name}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -142,11 +142,11 @@ class MachineFolder:
         return value if isinstance(value, dict) else None
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Write one of the small files: whole, or not at all."""
+        """Write one of the small files atomically."""
         write_atomically(self.root / f"{name}.json", json.dumps(value).encode())
 
     def tail(self, path: Path) -> str:
-        """Return the last line of a log, empty for none."""
+        """Return the last line of a log; empty for none."""
         with contextlib.suppress(OSError, IndexError):
             return path.read_text(errors="replace").strip().splitlines()[-1]
         return ""
@@ -155,11 +155,11 @@ class MachineFolder:
 def module_argv(facts: Facts, folder: MachineFolder, module: str) -> list[str]:
     """Return the argv that runs one of kedge's modules as a process of this machine.
 
-    `env` sets the mark, so that the process carries it from its first instruction.
+    `env` sets the marker, so that the process has it from its first instruction.
     """
     return [
         "env",
-        *(f"{name}={value}" for name, value in folder.mark.variables.items()),
+        *(f"{name}={value}" for name, value in folder.marker.variables.items()),
         f"PYTHONPATH={facts.package}",
         facts.python,
         "-P",

@@ -1,4 +1,4 @@
-"""This computer's hardware: what the vendors' tools print, parsed."""
+"""Reads this computer's hardware, by parsing the output of the vendors' tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOOL_S = 10.0
 _GIB = 1024**3
 _MIB_IN_GIB = 1024
 
-# The model's own name, out of what drivers print around it; the first that matches.
+# The model's name within what drivers print; the first pattern that matches counts.
 _MODELS = (
     re.compile(r"\b(MI\d{2,3}[A-Z]?)\b", re.IGNORECASE),
     re.compile(r"\bRTX (PRO )?(A?\d{4}( Ti| SUPER)*|A\d{3,4})( Ada)?\b", re.IGNORECASE),
@@ -32,7 +32,7 @@ class GpuFound:
 
     Attributes:
         name: as in job files: `mi300x`, `h100`, `rtx4090`.
-        memory_gib: 0 where the tool doesn't say.
+        memory_gib: 0 if the tool doesn't report it.
     """
 
     name: str
@@ -41,10 +41,10 @@ class GpuFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computer:
-    """What this computer has.
+    """This computer's resources.
 
     Attributes:
-        disk_gib: what is free where machines live.
+        disk_gib: free space in the machines' folder.
     """
 
     cpus: int
@@ -54,7 +54,7 @@ class Computer:
 
 
 def read_computer(state_dir: Path) -> Computer:
-    """Look at this computer; GPUs are found where nvidia-smi, amd-smi or rocm-smi is installed and answers."""
+    """Read this computer's resources; GPUs are found if nvidia-smi, amd-smi or rocm-smi is installed and works."""
     return Computer(
         cpus=os.cpu_count() or 1,
         memory_gib=round(psutil.virtual_memory().total / _GIB, 1),
@@ -129,7 +129,7 @@ def _read_gpus() -> tuple[GpuFound, ...]:
 
 
 def _ask(argv: tuple[str, ...], parse: Callable[[str], tuple[GpuFound, ...]]) -> tuple[GpuFound, ...]:
-    """Run a tool; one that is missing, hangs, fails or prints something else has found nothing."""
+    """Run a tool; no GPUs if it is missing, hangs, fails or prints something else."""
     program = shutil.which(argv[0])
     if program is None:
         return ()

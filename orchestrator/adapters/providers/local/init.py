@@ -1,8 +1,8 @@
 """The daemon of one local machine: `python -m ...local.init ROOT`.
 
-It arms the deadline, boots the machine, keeps its services alive, writes down which processes are the
-machine's, and ends all of them at the deadline, at SIGTERM, or when the folder vanishes. As a child subreaper
-(Linux) it inherits the daemons that fork twice.
+It arms the deadline, boots the machine, keeps its services alive, records which processes are the machine's, and
+ends all of them at the deadline, at SIGTERM, or when the folder vanishes. As a child subreaper (Linux) it inherits
+double-forking daemons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from orchestrator.adapters.providers.local.boot import boot
-from orchestrator.adapters.providers.local.ending import end_machine
+from orchestrator.adapters.providers.local.ending import end_local_machine
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder
 from orchestrator.adapters.providers.local.processes import (
     born,
@@ -59,12 +59,12 @@ class Init:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def live(self) -> None:
-        """Arm the deadline, boot, tend, and end."""
+        """Arm the deadline, boot, tend the services, and end."""
         try:
             _arm(self._facts)
             self._boot_and_tend()
         except _End:
-            end_machine(self._folder, Path(self._facts.sockets), self._pause, self._spare)
+            end_local_machine(self._folder, Path(self._facts.sockets), self._pause, self._spare)
         finally:
             _ignore_ends()
             self._end_processes()
@@ -77,7 +77,7 @@ class Init:
             self._tend()
             self._leave()
         except KedgeError as error:
-            # The folder stays: whoever asked for the machine reads why, and removes it.
+            # The folder stays: the process that created the machine reads the reason in it, and removes it.
             self._end_processes()
             self._folder.write("failed", {"what": error.what, "why": error.why, "fix": error.fix})
         except FileNotFoundError:
@@ -86,12 +86,12 @@ class Init:
     def _tend(self) -> None:
         """Keep the services until the folder vanishes.
 
-        The wall clock is looked at as well as the timer: the timer stands still while the computer is
-        suspended, and the clock may be set back. Whichever comes first counts.
+        The wall clock is checked besides the timer: the timer stops while the computer is suspended, and the clock
+        may be set back. Whichever comes first counts.
         """
         look = 0.0
         while self._folder.root.is_dir():
-            if time.time() >= self._facts.deadline:
+            if time.time() >= self._facts.deadline_at:
                 raise _End
             now = time.monotonic()
             started = [service.tend(now) for service in self._services]
@@ -104,16 +104,16 @@ class Init:
         return all(service.is_alive for service in self._services)
 
     def _write_down(self) -> None:
-        """Note which processes are the machine's, for the case that init itself is killed."""
-        found = [_pair(pid) for pid in sorted(find_descendants(self._folder.mark, os.getpid()))]
+        """Record which processes are the machine's, in case init itself is killed."""
+        found = [_pair(pid) for pid in sorted(find_descendants(self._folder.marker, os.getpid()))]
         if found == self._written:
             return
-        with contextlib.suppress(OSError):  # a full disk, or no folder any more: the next round tries again
+        with contextlib.suppress(OSError):  # the disk is full, or the folder is gone: the next round tries again
             self._folder.write("processes", {"idents": found})
             self._written = found
 
     def _pause(self, seconds: float) -> None:
-        """Wait until a child ends, at most so long, and collect those that have."""
+        """Wait until a child ends, or for this long, and reap the children that have ended."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         if not reap(self._services):
@@ -121,15 +121,15 @@ class Init:
             reap(self._services)
 
     def _end_processes(self) -> None:
-        mark, me = self._folder.mark, [ident(os.getpid())]
-        end_processes(lambda: find_processes(mark, me, self._spare), self._pause)
+        marker, me = self._folder.marker, [ident(os.getpid())]
+        end_processes(lambda: find_processes(marker, me, self._spare), self._pause)
 
     def _leave(self) -> None:
-        """End after the folder: a teardown from inside the machine spared its own shell, which may yet print."""
+        """End after the folder is removed: a teardown from inside spares its shell, which may still print."""
         limit = time.monotonic() + _LEAVE_S
         me = [ident(os.getpid())]
         stay = self._spare | {service.pid for service in self._services}
-        while time.monotonic() < limit and find_processes(self._folder.mark, me, stay):
+        while time.monotonic() < limit and find_processes(self._folder.marker, me, stay):
             self._pause(0.1)
 
 
@@ -142,7 +142,7 @@ def _arm(facts: Facts) -> None:
         signal.signal(number, _raise_end)
     signal.signal(signal.SIGCHLD, _wake_up)
     signal.signal(signal.SIGHUP, _wake_up)  # a handler, for children would inherit SIG_IGN
-    left = min(facts.deadline - time.time(), facts.lifetime)
+    left = min(facts.deadline_at - time.time(), facts.lifetime)
     signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
 
 
@@ -161,20 +161,20 @@ def _ignore_ends() -> None:
 
 
 def _become_subreaper() -> None:
-    """Inherit orphaned descendants. Linux only; elsewhere the mark alone finds daemons."""
+    """Inherit orphaned descendants. Linux only; elsewhere only the marker finds daemons."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def main() -> int:
-    """Become a daemon and live one machine's life."""
+    """Become a daemon, and run one machine until its end."""
     folder = MachineFolder(Path(sys.argv[1]))
     facts = folder.facts()
     if facts is None:
-        return 1  # destroyed before it began
+        return 1  # destroyed before it started
     child = os.fork()
     if child:
-        folder.write_init(child)  # so that whoever waits for this process can tell that the child is alive
+        folder.write_init(child)  # so that the process that waits for this one can tell that the child is alive
         return 0
     Init(folder, facts).live()
     return 0

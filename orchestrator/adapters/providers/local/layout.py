@@ -1,4 +1,4 @@
-"""Lay out a local machine's folder before it boots. The facts are written first."""
+"""Creates a local machine's folder before it boots, the facts first."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 
 import orchestrator
-from orchestrator.adapters.files import make_folder, write_atomically
-from orchestrator.adapters.private import make_private_folder, short_folder
+from orchestrator.adapters.host.files import make_folder, write_atomically
+from orchestrator.adapters.host.private import make_private_folder, short_folder
+from orchestrator.adapters.host.templates import render
 from orchestrator.adapters.providers.local.folder import Facts, MachineFolder, module_argv
-from orchestrator.adapters.templates import render
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import MachineOrder
-from orchestrator.core.wire import MachineConfig
+from orchestrator.core.protocol.wire import MachineConfig
 
-_LONGEST_SOCKETS = 70  # of the 103 (macOS) or 107 bytes of a socket's path: leaves 33 for the socket's name
+_LONGEST_SOCKETS = 70  # a socket's path may have 103 (macOS) or 107 bytes: this leaves 33 for the socket's name
 _SHIP_SECONDS = 10.0  # a copy within this computer is cheap, so a lost machine loses little
 _SHADOW = Path("/etc/shadow")
 
@@ -37,7 +37,7 @@ def user_name() -> str:
 
 
 def sockets_folder(runtime_dir: Path, root: Path) -> Path:
-    """Name a machine's folder for sockets: short, and the same whenever it is asked for."""
+    """Return the path of a machine's folder for sockets: short, and always the same for one machine."""
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
     return short_folder(runtime_dir / name, _LONGEST_SOCKETS)
 
@@ -60,9 +60,9 @@ def lay_out(folder: MachineFolder, facts: Facts, order: MachineOrder) -> None:
 
 def _render_sshd_config(folder: MachineFolder) -> str:
     path = os.pathsep.join([str(folder.root / "bin"), *os.get_exec_path()])
-    # SHLVL=1 tells bash that this is no first shell: it then leaves out the user's ~/.bashrc, which may print,
-    # wait, and put other folders first in PATH. Interactive sessions read it as ever.
-    environment = {**folder.mark.variables, "PATH": path, "SHLVL": "1"}
+    # With SHLVL=1, bash doesn't count as a first shell and skips the user's ~/.bashrc, which may print, wait, and
+    # put other folders first in PATH. Interactive sessions still read it.
+    environment = {**folder.marker.variables, "PATH": path, "SHLVL": "1"}
     return render(
         "sshd_config.j2",
         host_key=quote(str(folder.host_key)),
@@ -78,7 +78,7 @@ def quote(value: str) -> str:
     """Quote one value of sshd's configuration.
 
     Raises:
-        KedgeError: the value can't stand there.
+        KedgeError: the value can't be quoted.
     """
     if "\n" in value or '"' in value:
         raise KedgeError(
@@ -90,7 +90,7 @@ def quote(value: str) -> str:
 
 
 def _is_locked_root() -> bool:
-    """Tell whether root's password is locked, where sshd lets root in through PAM only."""
+    """Tell whether root's password is locked: sshd then admits root through PAM only."""
     if os.getuid() != 0 or not _SHADOW.exists():
         return False
     rows = [line.split(":") for line in _SHADOW.read_text().splitlines()]
@@ -104,7 +104,7 @@ def _machine_config(folder: MachineFolder, facts: Facts, store_url: str) -> Mach
         provider="local",
         root=str(folder.root),
         created=facts.created,
-        deadline=facts.deadline,
+        deadline_at=facts.deadline_at,
         usd_per_hour=facts.usd_per_hour,
         store_url=store_url,
         end_command=tuple(module_argv(facts, folder, "ending")),

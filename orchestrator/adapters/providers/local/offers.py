@@ -1,4 +1,4 @@
-"""What this computer offers: itself, at no price, or at one to rehearse with."""
+"""Offers this computer: at no price, or at the price of a rehearsal."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ NAME = "local"
 
 
 def refuse_unknown(resources: Resources) -> None:
-    """Refuse the wishes that only a cloud can grant.
+    """Refuse requirements that only a cloud can fulfil.
 
     Raises:
-        BadRequestError: there is one.
+        BadRequestError: there is such a requirement.
     """
-    wishes = {
+    requirements = {
         "use_spot": "true" if resources.use_spot else None,
         "image_id": resources.image_id,
         "regions": next((region for region in resources.regions if region != NAME), None),
         "zone": resources.zone if resources.zone != NAME else None,
     }
-    wishes["disk_throughput"] = str(resources.disk_mibps or "") or None
-    wishes["disk_iops"] = str(resources.disk_iops or "") or None
-    wishes["volumes"] = ", ".join(volume.name for volume in resources.volumes) or None
-    asked = {wish: value for wish, value in wishes.items() if value is not None}
-    for wish, value in asked.items():
+    requirements["disk_throughput"] = str(resources.disk_mibps or "") or None
+    requirements["disk_iops"] = str(resources.disk_iops or "") or None
+    requirements["volumes"] = ", ".join(volume.name for volume in resources.volumes) or None
+    asked = {name: value for name, value in requirements.items() if value is not None}
+    for name, value in asked.items():
         raise BadRequestError(
-            f"the local provider knows no {wish}: {value}",
+            f"the local provider knows no {name}: {value}",
             why="a local machine runs on this computer as it is",
-            fix=f"leave {wish} out, or choose a cloud with --provider",
+            fix=f"leave {name} out, or choose a cloud with --provider",
         )
 
 
 def plan_offers(computer: Computer, resources: Resources) -> tuple[Offer, ...]:
-    """Return this computer as one offer, or nothing where it doesn't fit the wishes."""
+    """Return this computer as one offer; nothing if it doesn't fit."""
     accelerators = _accelerators(computer, resources.accelerators)
     offer = Offer(
         provider=NAME,
@@ -55,21 +55,21 @@ def plan_offers(computer: Computer, resources: Resources) -> tuple[Offer, ...]:
 
 
 def instance_type(accelerators: Accelerators | None) -> str:
-    """Name this computer with the GPUs that a machine uses of it: `local`, `local-h100x2`."""
+    """Return the type's name with the GPUs that a machine uses: `local`, `local-h100x2`."""
     return f"{NAME}-{accelerators.name}x{accelerators.count}" if accelerators else NAME
 
 
 def gpu_count(type_name: str) -> int:
-    """Return how many GPUs such a name says."""
+    """Return the number of GPUs in a type's name."""
     _, _, count = type_name.removeprefix(f"{NAME}-").rpartition("x")
     return int(count) if count.isdigit() else 0
 
 
-def _accelerators(computer: Computer, wish: Accelerators | None) -> Accelerators | None:
-    """Return the GPUs as wished, as far as they are there; all of the first kind without a wish."""
+def _accelerators(computer: Computer, wanted: Accelerators | None) -> Accelerators | None:
+    """Return the required GPUs, as many as exist; all of the first kind if none are required."""
     names = [gpu.name for gpu in computer.gpus]
-    if wish is not None:
-        return wish if names.count(wish.name) >= wish.count else None
+    if wanted is not None:
+        return wanted if names.count(wanted.name) >= wanted.count else None
     return Accelerators(name=names[0], count=names.count(names[0])) if names else None
 
 

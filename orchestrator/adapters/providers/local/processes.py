@@ -1,10 +1,10 @@
-"""Find every process of a machine, and end them: those, and no others.
+"""Finds and ends all processes of a machine, and no others.
 
-A process is a machine's when one of these holds, and it doesn't carry another machine's mark:
-- it carries the machine's mark in its environment, or is the machine's sshd by its command line;
-- init wrote it down (some clear their environment, as `env -i` does, or write over it, as sshd's sessions do);
-- it descends from such a process. Under a subreaper (Linux), daemons that fork twice stay init's descendants;
-  elsewhere only the mark finds them.
+A process belongs to a machine if one of these holds, and it doesn't have another machine's marker:
+- its environment has the machine's marker, or its command line is that of the machine's sshd;
+- init has recorded it (some clear their environment, such as `env -i`, or overwrite it, such as sshd's sessions);
+- it descends from such a process. Under a subreaper (Linux), double-forking daemons stay init's descendants;
+  elsewhere only the marker finds them.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 @dataclass(frozen=True, slots=True)
 class Ident:
-    """One process for good: its pid, and when it was born, because pids are used again."""
+    """Identifies one process: its pid and its start time, because pids are reused."""
 
     pid: int
     born: float
 
     @property
     def is_alive(self) -> bool:
-        """The process is still there."""
+        """Whether the process still exists."""
         return born(self.pid) == self.born
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """What a machine's processes carry in their environment.
+class ProcessMarker:
+    """The marker in the environment of a machine's processes.
 
     Attributes:
-        root: the machine's folder, which tells machines of the same id in other state folders apart.
+        root: the machine's folder; distinguishes machines with the same id in other state folders.
     """
 
     machine: str
@@ -58,27 +58,27 @@ class Mark:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that are the mark."""
+        """The environment variables of the marker."""
         return {MACHINE_VARIABLE: self.machine, ROOT_VARIABLE: self.root}
 
     def is_on(self, pid: int) -> bool:
-        """Tell whether a process carries this mark."""
-        mark = _read_mark(pid)
-        return mark is not None and self.covers(mark)
+        """Tell whether a process has this marker."""
+        marker = _read_marker(pid)
+        return marker is not None and self.covers(marker)
 
-    def covers(self, other: Mark) -> bool:
-        """Tell whether a mark that was read is this one; one without a folder counts by its id."""
+    def covers(self, other: ProcessMarker) -> bool:
+        """Tell whether another marker is the same; one without a folder is compared by id only."""
         return other.machine == self.machine and other.root in ("", self.root)
 
 
 def born(pid: int) -> float | None:
-    """Return when a living process was born, on a clock that nobody can set; None when there is none.
+    """Return the start time of a living process, on a clock that nobody can set; None if there is none.
 
-    A zombie doesn't live: where the computer's first process collects none, it stays for ever.
+    Zombies don't count as living: if the computer's first process doesn't reap, they stay for ever.
     """
     try:
         if sys.platform == "linux":
-            # Field 3 is the state, 22 ticks since boot; the name before them, in parentheses, may hold anything.
+            # Field 3 is the state, field 22 the ticks since boot. The name in parentheses may contain anything.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             return float(fields[19]) if fields[0] not in "ZX" else None
         process = psutil.Process(pid)
@@ -88,10 +88,10 @@ def born(pid: int) -> float | None:
 
 
 def ident(pid: int) -> Ident:
-    """Name a living process.
+    """Identify a living process.
 
     Raises:
-        ProcessLookupError: there is none.
+        ProcessLookupError: there is no such process.
     """
     since = born(pid)
     if since is None:
@@ -104,27 +104,29 @@ def lineage() -> set[int]:
     return {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
 
 
-def find_processes(mark: Mark, known: Iterable[Ident] = (), spare: Collection[int] = ()) -> list[psutil.Process]:
-    """Find every living process of a machine, but for those to be spared."""
+def find_processes(
+    marker: ProcessMarker, known: Iterable[Ident] = (), spare: Collection[int] = ()
+) -> list[psutil.Process]:
+    """Find every living process of a machine, except those in `spare`."""
     living = _living()
-    marks = {pid: _read_mark(pid) for pid in living}
-    ours = {pid for pid, found in marks.items() if found and mark.covers(found)}
-    others = {pid for pid, found in marks.items() if found and not mark.covers(found)}
+    markers = {pid: _read_marker(pid) for pid in living}
+    ours = {pid for pid, found in markers.items() if found and marker.covers(found)}
+    others = {pid for pid, found in markers.items() if found and not marker.covers(found)}
     seeds = ours | {each.pid for each in known if each.pid in living and each.is_alive} - others
     return [living[pid] for pid in _descend(seeds, living, others) if pid not in spare]
 
 
-def find_descendants(mark: Mark, root: int) -> set[int]:
-    """Find the living descendants of one process, without those of another machine below it."""
+def find_descendants(marker: ProcessMarker, root: int) -> set[int]:
+    """Find the living descendants of one process, except those of another machine below it."""
     living = _living()
     below = _descend({root}, living, set())
-    others = {pid for pid in below if (found := _read_mark(pid)) and not mark.covers(found)}
+    others = {pid for pid in below if (found := _read_marker(pid)) and not marker.covers(found)}
     return _descend({root}, living, others) - {root}
 
 
-def find_marks() -> dict[int, Mark]:
-    """Return the mark of every living process that carries one."""
-    return {pid: mark for pid in _living() if (mark := _read_mark(pid))}
+def find_markers() -> dict[int, ProcessMarker]:
+    """Return the markers of all living processes that have one, by pid."""
+    return {pid: marker for pid in _living() if (marker := _read_marker(pid))}
 
 
 def end_processes(
@@ -134,10 +136,10 @@ def end_processes(
     grace_s: float = GRACE_S,
     limit_s: float = LIMIT_S,
 ) -> list[psutil.Process]:
-    """End what `find` finds until it finds nothing: SIGTERM once, SIGKILL after the grace.
+    """End what `find` returns until it returns nothing: SIGTERM once, SIGKILL after the grace period.
 
     Returns:
-        What is left after the limit.
+        The processes that are left after the limit.
     """
     start = time.monotonic()
     asked: set[psutil.Process] = set()
@@ -160,21 +162,21 @@ def _living() -> dict[int, psutil.Process]:
     return {process.pid: process for process in processes if process.info["status"] not in _ENDED}
 
 
-def _read_mark(pid: int) -> Mark | None:
+def _read_marker(pid: int) -> ProcessMarker | None:
     try:
         process = psutil.Process(pid)
         environ = process.environ()
         if MACHINE_VARIABLE in environ:
-            return Mark(environ[MACHINE_VARIABLE], environ.get(ROOT_VARIABLE, ""))
-        return _read_sshd_mark(process) if process.name() == "sshd" else None
+            return ProcessMarker(environ[MACHINE_VARIABLE], environ.get(ROOT_VARIABLE, ""))
+        return _read_sshd_marker(process) if process.name() == "sshd" else None
     except (psutil.Error, OSError):
         return None  # gone, a zombie, or somebody else's
 
 
-def _read_sshd_mark(process: psutil.Process) -> Mark | None:
-    """Know a machine's sshd by its command line: it writes its title over its environment."""
+def _read_sshd_marker(process: psutil.Process) -> ProcessMarker | None:
+    """Recognize a machine's sshd by its command line: its process title overwrites its environment."""
     match = _SSHD.search(" ".join(process.cmdline()))
-    return Mark(Path(match["root"]).name, match["root"]) if match else None
+    return ProcessMarker(Path(match["root"]).name, match["root"]) if match else None
 
 
 def _descend(seeds: set[int], living: dict[int, psutil.Process], barred: set[int]) -> set[int]:
@@ -195,4 +197,4 @@ def _signal(send: Callable[[], None]) -> None:
     try:
         send()
     except psutil.Error:
-        return  # gone already, or not ours to end: what is left is reported
+        return  # gone already, or another user's: the caller reports what is left

@@ -1,4 +1,4 @@
-"""The local provider: machines on this computer, for no money, with a deadline all the same."""
+"""The provider `local`: machines on this computer, which cost nothing and still have a deadline."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.adapters.children import lasting_environment
-from orchestrator.adapters.files import open_to_write
-from orchestrator.adapters.objects import FolderStore
+from orchestrator.adapters.host.child_environment import lasting_environment
+from orchestrator.adapters.host.claims import claim
+from orchestrator.adapters.host.files import open_to_write
+from orchestrator.adapters.host.retry import poll_until
 from orchestrator.adapters.providers import Backing, Context
-from orchestrator.adapters.providers.local.claim import claim
-from orchestrator.adapters.providers.local.ending import clear_machine, end_machine, remove_tree
-from orchestrator.adapters.providers.local.folder import STAYING, Facts, MachineFolder, module_argv
+from orchestrator.adapters.providers.local.ending import clear_machine, end_local_machine, remove_tree
+from orchestrator.adapters.providers.local.folder import ENDED_FOLDER, Facts, MachineFolder, module_argv
 from orchestrator.adapters.providers.local.hardware import read_computer
 from orchestrator.adapters.providers.local.layout import lay_out, package_folder, sockets_folder
+from orchestrator.adapters.providers.local.machine_mapping import map_folder
 from orchestrator.adapters.providers.local.offers import NAME, gpu_count, plan_offers, refuse_unknown
-from orchestrator.adapters.providers.local.processes import find_marks, lineage
-from orchestrator.adapters.providers.local.view import see_machine
-from orchestrator.adapters.providers.local.waiting import wait_until
+from orchestrator.adapters.providers.local.processes import find_markers, lineage
+from orchestrator.adapters.store.folder import FolderBucket
+from orchestrator.adapters.store.results import Results
 from orchestrator.core.errors import BadRequestError, KedgeError
 from orchestrator.core.job import Resources
 from orchestrator.core.machine import Machine, MachineEnd, MachineOrder
@@ -35,7 +36,9 @@ from orchestrator.core.ports import Clock, Supplies
 from orchestrator.core.sweep import Sweep
 
 _BOOT = timedelta(seconds=60)
+_CLAIM = timedelta(seconds=60)
 _ASKED_END = timedelta(seconds=30)
+_POLL = timedelta(milliseconds=10)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -48,17 +51,17 @@ def make(context: Context) -> Backing:
         key_file=context.key_file,
         environ=context.environ,
     )
-    return Backing(provider=provider, store=FolderStore(context.state_dir / "store"), stage=None)
+    return Backing(provider=provider, store=Results(FolderBucket(context.state_dir / "store")), stage=None)
 
 
 _NO_PRICE = "none, this computer is yours"
 
 
 class LocalProvider:
-    """Rents out this computer. A machine's folder is `<state_dir>/machines/<id>`."""
+    """Implements `Provider` on this computer. A machine's folder is `<state_dir>/machines/<id>`."""
 
     name = NAME
-    boots_alone = False
+    can_start_at_boot = False
     caveats: tuple[str, ...] = ()
     ends_by_itself = True
     offers_basis = _NO_PRICE
@@ -73,9 +76,10 @@ class LocalProvider:
         environ: Mapping[str, str] = MappingProxyType({}),
         python: str = sys.executable,
     ) -> None:
-        """Make one; machines get of `environ` what is no secret."""
+        """Make a provider; machines get the variables of `environ` that aren't secret."""
         self._machines = state_dir.resolve() / "machines"
-        self._ended = self._machines.with_name(STAYING)
+        self._ended = self._machines.with_name(ENDED_FOLDER)
+        self._claims = self._machines.with_name("claims")
         self._runtime_dir = runtime_dir.resolve()
         self._clock = clock
         self._key_file = key_file
@@ -83,17 +87,17 @@ class LocalProvider:
         self._python = python
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
-        """List this computer, or nothing where it doesn't fit the wishes.
+        """Return this computer as the one offer; nothing if it doesn't fit.
 
         Raises:
-            BadRequestError: a wish that only a cloud can grant.
+            BadRequestError: the job requires what only a cloud can fulfil.
         """
         refuse_unknown(resources)
         self.offers_basis = _NO_PRICE if resources.usd_per_hour is None else "yours (--price), a rehearsal"
         return plan_offers(read_computer(self._machines), resources)
 
     def refresh_offers(self) -> str:
-        """Refuse: this computer is looked at each time.
+        """Refuse: there is no snapshot, since this computer is read each time.
 
         Raises:
             BadRequestError: always.
@@ -101,29 +105,29 @@ class LocalProvider:
         raise BadRequestError("the local provider has no snapshot of prices", fix="choose a cloud with --provider")
 
     def machines(self) -> Sequence[Machine]:
-        """List every machine that has a folder, or of which processes are left."""
+        """List every machine that has a folder or living processes."""
         folders = self._machines.iterdir() if self._machines.is_dir() else ()
         named = {path.name for path in folders if _ID.fullmatch(path.name)}
-        marks = find_marks().values()
-        marked = {mark.machine for mark in marks if mark.root == str(self._machines / mark.machine)}
+        markers = find_markers().values()
+        marked = {marker.machine for marker in markers if marker.root == str(self._machines / marker.machine)}
         found = (self.describe(machine_id) for machine_id in sorted(named | marked))
         return [machine for machine in found if machine is not None]
 
     def sweep(self) -> Sweep:
-        """List the same: a run has nothing here but its machines."""
+        """Return the same: a run has nothing here besides machines."""
         return Sweep(machines=tuple(self.machines()))
 
     def create(self, order: MachineOrder) -> Machine:
-        """Start the machine and wait until it is ready; one of the same id is returned as it is.
+        """Start the machine and wait until it is ready; an existing one with the id is returned as it is.
 
-        What an earlier creation left half made is removed, and made anew.
+        A half created machine of an earlier call is removed and created again.
 
         Raises:
             KedgeError: it doesn't boot; nothing of it is left.
             ConflictError: another process has been creating it for too long.
         """
         folder = self._folder(order.id)
-        with claim(folder.root, self._clock):
+        with claim(self._claims, order.id, self._clock, within=_CLAIM):
             if folder.read("ready") is None and folder.init() is None:
                 self._remove_ended()
                 self._start(folder, order)
@@ -134,15 +138,15 @@ class LocalProvider:
         return machine
 
     def describe(self, machine_id: str) -> Machine | None:
-        """Look one machine up; None when neither a folder nor a process of it is left."""
-        return see_machine(self._folder(machine_id), self._key_file, self._clock.now())
+        """Look one machine up; None if neither its folder nor a process is left."""
+        return map_folder(self._folder(machine_id), self._key_file, self._clock.now())
 
     def destroy(self, machine_id: str) -> None:
-        """End every process of the machine, and remove its folder; when this returns, it is gone.
+        """End every process of the machine and remove its folder; once this returns, the machine is gone.
 
-        The folder that its command ran in stays elsewhere until the next machine is created.
+        The folder that its command ran in is moved, and kept until the next machine is created.
 
-        The process that asks and its ancestors are spared: they may run on the machine itself.
+        The calling process and its ancestors are spared: they may run on the machine itself.
 
         Raises:
             KedgeError: some of it can't be ended or removed.
@@ -150,7 +154,7 @@ class LocalProvider:
         folder = self._folder(machine_id)
         spare = lineage()
         self._ask_init(folder, spare)
-        left = end_machine(folder, self._sockets(folder), self._pause, spare)
+        left = end_local_machine(folder, self._sockets(folder), self._pause, spare)
         if left or folder.root.exists():
             pids = ", ".join(str(process.pid) for process in left)
             raise KedgeError(
@@ -164,21 +168,21 @@ class LocalProvider:
         return None
 
     def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002 - the port's name
-        """Return None: a local machine is born with its agent."""
+        """Return None: a local machine has its agent from the start."""
         return None
 
     def pin(self, machine_id: str, host_key: str) -> None:
         """Do nothing: no host key of a local machine is provisional."""
 
     def guard(self, machine_id: str) -> None:
-        """Do nothing: what ends a local machine is its own init, which `create` starts first."""
+        """Do nothing: a local machine's init ends it, and `create` starts that first."""
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:  # noqa: ARG002 - the same for each
-        """Change nothing: a local machine listens on the loopback address only."""
+        """Do nothing: a local machine listens on the loopback address only."""
         return False
 
     def release(self, run_id: str) -> Sequence[str]:
-        """Remove nothing: all that a run has lies in its machines' folders. Say what stays of these."""
+        """Remove nothing: a run only has its machines' folders. Return a line for each working folder that is kept."""
         found = sorted(self._ended.glob(f"{run_id}-m*")) if _ID.fullmatch(run_id) else []
         return tuple(f"kept until the next local launch: the folder that the command ran in, {path}" for path in found)
 
@@ -191,14 +195,14 @@ class LocalProvider:
         return sockets_folder(self._runtime_dir, folder.root)
 
     def _remove_ended(self) -> None:
-        """Remove what stayed of machines that have ended."""
+        """Remove the working folders of ended machines."""
         for path in self._ended.iterdir() if self._ended.is_dir() else ():
             remove_tree(path)
 
     def _start(self, folder: MachineFolder, order: MachineOrder) -> None:
-        """Lay the machine out and start it, in place of what a creation that crashed may have left."""
+        """Create the machine's folder and start it, in place of what a crashed creation may have left."""
         clear_machine(folder, self._sockets(folder), self._pause, lineage())
-        folder.ending.unlink(missing_ok=True)
+        folder.ending_file.unlink(missing_ok=True)
         facts = self._facts(folder, order)
         try:
             lay_out(folder, facts, order)
@@ -211,7 +215,7 @@ class LocalProvider:
             raise KedgeError(
                 f"machine {folder.id} can't be laid out",
                 why=str(err),
-                fix=f"make room and see to the rights in {self._machines}",
+                fix=f"free some space and check the permissions of {self._machines}",
             ) from err
 
     def _facts(self, folder: MachineFolder, order: MachineOrder) -> Facts:
@@ -228,7 +232,7 @@ class LocalProvider:
         )
 
     def _start_init(self, folder: MachineFolder, facts: Facts) -> None:
-        """Start the daemon; what is waited for is only its first process, which leaves it behind."""
+        """Start the daemon; wait only for its first process, which forks it and exits."""
         with open_to_write(folder.log, append=True) as log:
             starter = subprocess.Popen(
                 module_argv(facts, folder, "init"),
@@ -246,7 +250,7 @@ class LocalProvider:
             said = folder.read("ready") or folder.read("failed")
             return said is not None or folder.init() is None
 
-        in_time = wait_until(is_settled, _BOOT, self._clock)
+        in_time = poll_until(is_settled, _BOOT, self._clock, first=_POLL, longest=_POLL)
         if folder.read("ready") is not None:
             return
         failed = folder.read("failed") or {
@@ -257,13 +261,13 @@ class LocalProvider:
         raise KedgeError(**failed)
 
     def _ask_init(self, folder: MachineFolder, spare: set[int]) -> None:
-        """Let init end the machine, unless this very process runs on it."""
+        """Ask init to end the machine, unless this process runs on the machine."""
         init = folder.init()
         if init is None or init.pid in spare:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(init.pid, signal.SIGTERM)
-        wait_until(lambda: not init.is_alive, _ASKED_END, self._clock)
+        poll_until(lambda: not init.is_alive, _ASKED_END, self._clock, first=_POLL, longest=_POLL)
 
     def _pause(self, seconds: float) -> None:
         self._clock.sleep(timedelta(seconds=seconds))

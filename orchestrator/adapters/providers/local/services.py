@@ -1,4 +1,4 @@
-"""Keep a machine's services running: each is started again when it dies, more slowly each time."""
+"""Keeps a machine's services running: restarts each one that dies, with a growing delay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEALTHY_S = 60.0
 
 
 class Service:
-    """One process that is to run for as long as the machine lives."""
+    """One process that must run as long as the machine lives."""
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]], process: subprocess.Popen[bytes]) -> None:
         self._start = start
@@ -23,23 +23,23 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """The process that runs, or that ran last."""
+        """The pid of the running process, or of the last one."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """It runs, as far as has been noticed."""
+        """Whether it runs, as far as its end hasn't been noticed."""
         return self._process.returncode is None
 
     def ended(self, status: int) -> None:
-        """Take note that the process was reaped; `status` is as waitpid gave it."""
+        """Record that the process was reaped; `status` is waitpid's."""
         self._process.returncode = os.waitstatus_to_exitcode(status)
 
     def tend(self, now: float) -> bool:
-        """Start the process again where it has died and its wait is over; `now` is monotonic seconds.
+        """Restart the process if it has died and its delay is over; `now` is in monotonic seconds.
 
         Returns:
-            A process was started.
+            Whether a process was started.
         """
         if self.is_alive:
             return False
@@ -58,10 +58,10 @@ class Service:
 
 
 def reap(services: list[Service]) -> bool:
-    """Collect every child that has ended: services, and the orphans that a subreaper inherits.
+    """Reap every child that has ended: services, and the orphans that a subreaper inherits.
 
     Returns:
-        There was one.
+        Whether there was one.
     """
     some = False
     while (child := _next_ended()) is not None:

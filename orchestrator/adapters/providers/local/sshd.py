@@ -1,4 +1,4 @@
-"""A machine's own sshd, on a loopback port that nobody else has."""
+"""A machine's own sshd, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.core.errors import KedgeError
 HOST = "127.0.0.1"
 
 JOBS_UMASK = 0o022
-"""Of what jobs start from: as on a cloud's machine. Init's own is the program's, which lets nobody else read."""
+"""The umask of jobs, as on a cloud's machine. init keeps kedge's own, which admits nobody else."""
 
 _PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/sbin")
 _ANSWER_S = 10.0
@@ -26,7 +26,7 @@ _PRIVILEGE_SEPARATION = Path("/run/sshd")
 
 
 def find_program(name: str, package: str) -> str:
-    """Return a program's path, looked for in PATH and where ordinary users' PATH often doesn't reach.
+    """Return a program's path, searched in PATH and in folders that an ordinary user's PATH often lacks.
 
     Raises:
         KedgeError: it isn't installed.
@@ -42,7 +42,7 @@ def find_program(name: str, package: str) -> str:
 
 
 def make_host_key(folder: MachineFolder) -> str:
-    """Make the machine's host key, and return its public half.
+    """Create the machine's host key, and return its public half.
 
     Raises:
         KedgeError: ssh-keygen is missing or failed.
@@ -57,7 +57,7 @@ def make_host_key(folder: MachineFolder) -> str:
 
 
 def free_ports() -> Iterator[int]:
-    """Yield ports that nobody listens on at this instant; somebody may, at the next."""
+    """Yield ports that are free at this instant; another process may take one at the next."""
     for _ in range(_PORT_TRIES):
         with socket.socket() as probe:
             probe.bind((HOST, 0))
@@ -66,14 +66,14 @@ def free_ports() -> Iterator[int]:
 
 
 def start_sshd(folder: MachineFolder, ports: Iterable[int]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start sshd on the first of the ports that it gets, and wait until it listens.
+    """Start sshd on the first port that is still free, and wait until it listens.
 
     Raises:
-        KedgeError: it is not installed, refuses its configuration, or gets none of the ports.
+        KedgeError: it isn't installed, refuses its configuration, or all ports are taken.
     """
     program = find_program("sshd", "openssh-server")
     if os.getuid() == 0:
-        # Debian makes it when its own sshd service starts, which may never have happened.
+        # Debian creates it when its own sshd service starts, which may never have happened.
         _PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
     for port in ports:
         process = spawn_sshd(program, folder, port)
@@ -89,7 +89,7 @@ def start_sshd(folder: MachineFolder, ports: Iterable[int]) -> tuple[subprocess.
 
 
 def spawn_sshd(program: str, folder: MachineFolder, port: int) -> subprocess.Popen[bytes]:
-    """Start sshd on one port, without waiting; it asks for the port by itself, and ends where it is taken."""
+    """Start sshd on one port, without waiting; it ends by itself if the port is taken."""
     folder.sshd_pid.unlink(missing_ok=True)
     argv = [program, "-D", "-f", str(folder.sshd_config), "-p", str(port), "-E", str(folder.sshd_log)]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, umask=JOBS_UMASK)
@@ -98,7 +98,7 @@ def spawn_sshd(program: str, folder: MachineFolder, port: int) -> subprocess.Pop
 def _listens(process: subprocess.Popen[bytes], folder: MachineFolder) -> bool:
     limit = time.monotonic() + _ANSWER_S
     while process.poll() is None and time.monotonic() < limit:
-        # It writes its pid only once it has the port.
+        # sshd writes its pid file only once it has the port.
         if folder.sshd_pid.exists() and folder.sshd_pid.read_text().strip() == str(process.pid):
             return True
         threading.Event().wait(0.005)

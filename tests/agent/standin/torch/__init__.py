@@ -1,4 +1,4 @@
-"""Stands in for a GPU build of torch where there is no GPU: what `torchcheck.py` calls, with faults to order.
+"""Stands in for a GPU build of torch where there is no GPU: what `torch_check.py` calls, with faults to order.
 
 A real torch can't be told to see GPUs that aren't there. A tensor is one number, of which all its elements consist.
 `machine.json` beside this file is the machine: {"version", "name", "arch", "gpus", "fault", "needs", "import_seconds"}.

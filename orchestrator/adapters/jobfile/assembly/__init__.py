@@ -1,0 +1,1 @@
+"""Builds a core.job.Job from a document, a mode, flags and the laptop's environment."""

@@ -1,0 +1,1 @@
+"""Parsers of a job file's values: names, paths, limits, addresses, requirements."""

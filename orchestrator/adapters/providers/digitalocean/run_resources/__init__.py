@@ -1,0 +1,1 @@
+"""A run's resources besides droplets: SSH key, tag, firewall, project, and their record."""

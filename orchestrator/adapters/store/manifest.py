@@ -1,0 +1,54 @@
+"""The list of one run's results, as the agent uploads it: `<run id>/manifest.json`."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from orchestrator.core.errors import BadRequestError
+from orchestrator.core.protocol.decoding import Instant, Name
+from orchestrator.core.protocol.report import Command
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class UploadedFile(msgspec.Struct, frozen=True):
+    """One result, as the machine described it, unverified: an invalid entry only fails the copy of that file.
+
+    Attributes:
+        mtime: Unix seconds.
+        link: the target, for a link to another result.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+    mtime: float
+    link: str = ""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether its checksum is well-formed, so that it names a blob."""
+        return _SHA256.fullmatch(self.sha256) is not None
+
+
+class ResultsManifest(msgspec.Struct, frozen=True):
+    """The results that a run's machines had uploaded at one time, in Unix seconds."""
+
+    time: Instant = 0.0
+    machine: Name = ""
+    command: Command = msgspec.field(default_factory=Command)
+    files: tuple[UploadedFile, ...] = ()
+
+
+def run_key(run_id: str, name: str) -> str:
+    """Return the key of one of a run's objects.
+
+    Raises:
+        BadRequestError: the id is invalid, and could lead out of the run's folder.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise BadRequestError(f"{run_id!r} is no run's id", fix="take one that `kedge status` shows")
+    return f"{run_id}/{name}"

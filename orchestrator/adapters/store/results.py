@@ -1,0 +1,148 @@
+"""Reads the results that a run's machines have uploaded, from any kind of object store.
+
+`<run id>/manifest.json` lists the files of the newest complete upload, `<run id>/blobs/<sha256>` are their contents.
+The agent writes both, the manifest last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.adapters.host.files import make_destination
+from orchestrator.adapters.incoming.arrivals import rename_repository_files
+from orchestrator.adapters.incoming.disk_room import require_room
+from orchestrator.adapters.store.fetching import Fetching
+from orchestrator.adapters.store.manifest import ResultsManifest, UploadedFile, run_key
+from orchestrator.adapters.store.object_store import ObjectStore
+from orchestrator.adapters.store.transfer import TransferProgress, in_parallel
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.protocol.decoding import LIST_BYTES, LOG_BYTES, decode, nonsense
+from orchestrator.core.protocol.results import ResultFile
+from orchestrator.core.protocol.tree import Arrival
+from orchestrator.core.transfers import LastUpload, Progress
+from orchestrator.core.values.units import format_bytes
+
+_NAMED = 3
+_LARGEST = 1 << 60
+
+
+class Results:
+    """Implements `core.ports.ResultStore`.
+
+    Args:
+        store: has a folder for each run; nothing is read yet.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        """The URL that the agent gets."""
+        return self._store.url
+
+    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
+        """List the uploaded results; empty if there are none.
+
+        Raises:
+            NonsenseError: the manifest is invalid.
+            KedgeError: the store can't be used.
+        """
+        files = self._files(run_id)
+        return tuple(ResultFile(path=row.path, bytes=row.bytes, sha256=row.sha256, link=row.link) for row in files)
+
+    def last_upload(self, run_id: str) -> LastUpload | None:
+        """Describe the agent's last upload; None if there was none.
+
+        Raises:
+            NonsenseError: the manifest is invalid.
+            KedgeError: the store can't be used.
+        """
+        manifest = self._read(run_id)
+        if manifest is None:
+            return None
+        at = datetime.fromtimestamp(manifest.time, UTC)
+        return LastUpload(machine=manifest.machine, command=manifest.command, at=at)
+
+    def read_file(self, run_id: str, path: str) -> bytes:
+        """Return the end of one uploaded file, such as `run.log`; empty if it doesn't exist."""
+        file = next((file for file in self._files(run_id) if file.path == path and file.has_content), None)
+        return self._read_end(run_id, file) if file else b""
+
+    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
+        """Copy the uploaded results into a folder: each file whole and verified, or not at all.
+
+        Files with the same content stay as they are, and interrupted downloads resume. Links that lead out of the
+        results are left out.
+
+        Raises:
+            KedgeError: some files couldn't be copied, but all others were; the disk has no room for them; or the store
+                can't be used.
+        """
+        files = self._files(run_id)
+        if not files:
+            return Arrival()
+        make_destination(Path(destination))
+        require_room(Path(destination), files)
+        counted = TransferProgress(progress, sum(file.bytes for file in files))
+        fetching = Fetching(self._store, run_key(run_id, "blobs/"), Path(destination), counted)
+        # Links come last, after their targets, so that nothing is written through one.
+        for group in ([file for file in files if not file.link], [file for file in files if file.link]):
+            in_parallel(fetching.fetch, group, counted, workers=self._store.workers if len(group) > 1 else 1)
+        fetching.tidy()
+        renamed = rename_repository_files(Path(destination))
+        if fetching.problems:
+            raise _incomplete(fetching.problems, len(files))
+        return Arrival(left_out=fetching.left_out, renamed={**fetching.renamed, **renamed})
+
+    def remove(self, run_id: str) -> None:
+        """Remove everything that the store has of a run: results, code, agent.
+
+        Raises:
+            KedgeError: the store can't be used.
+        """
+        self._store.remove(run_key(run_id, ""))
+
+    def _files(self, run_id: str) -> tuple[UploadedFile, ...]:
+        manifest = self._read(run_id)
+        return manifest.files if manifest else ()
+
+    def _read(self, run_id: str) -> ResultsManifest | None:
+        key = run_key(run_id, "manifest.json")
+        try:
+            found = self._store.read(key, LIST_BYTES)
+        except OSError as err:
+            raise KedgeError(
+                f"the list of run {run_id}'s results can't be read",
+                why=str(err),
+                fix=f"look at {self._store.where(key)}; the files themselves are beside it in blobs/",
+            ) from err
+        if found is None:
+            return None
+        what = f"the list of run {run_id}'s results, {self._store.where(key)},"
+        if len(found.content) > LIST_BYTES:
+            raise nonsense(what, f"it is longer than {format_bytes(LIST_BYTES)}")
+        return decode(found.content, ResultsManifest, what=what)
+
+    def _read_end(self, run_id: str, file: UploadedFile) -> bytes:
+        """Read the end of a file's content; its real size may differ from the listed one."""
+        content = bytearray()
+        start = min(max(0, file.bytes - LOG_BYTES), _LARGEST)
+        with contextlib.suppress(FileNotFoundError):
+            for chunk in self._store.stream(run_key(run_id, f"blobs/{file.sha256}"), start):
+                content += chunk
+                if len(content) >= LOG_BYTES:
+                    break
+        return bytes(content[:LOG_BYTES])
+
+
+def _incomplete(problems: Sequence[str], count: int) -> KedgeError:
+    more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+    return KedgeError(
+        f"{len(problems)} of {count} results can't be copied; the others were",
+        why="; ".join(problems[:_NAMED]) + more,
+        fix="fetch again while their machine still runs, or do without them",
+    )

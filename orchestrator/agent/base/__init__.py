@@ -1,0 +1,1 @@
+"""What every part of the agent uses: errors, files, paths, wire format, state and processes."""

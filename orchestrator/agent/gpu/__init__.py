@@ -1,0 +1,1 @@
+"""The machine's GPUs without torch: detection, readiness, load and environment variables."""

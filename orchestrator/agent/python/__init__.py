@@ -1,0 +1,1 @@
+"""The job's Python: the image's one or a new environment, its torch, and the virtual environment for `setup`."""

@@ -1,0 +1,1 @@
+"""Runs the command: supervisor, runner, environment, restarts, and requests to stop."""

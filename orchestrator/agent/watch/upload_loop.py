@@ -1,0 +1,183 @@
+"""Uploads results: periodically, immediately when the command is over, and a last time before the deadline.
+
+When the machine is about to be interrupted, uploads follow one another without a pause.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..base import state
+from ..base.config import peek_run_config
+from ..base.errors import AgentError
+from ..base.files import read_json, write_json
+from ..base.layout import Layout
+from ..base.runlog import RunLog
+from ..base.wire import FAILED, SUCCEEDED, Command, MachineConfig, UploadState, to_json
+from ..results.complete import Completeness, newest
+from ..results.fresh_start import FreshStarts
+from ..results.listing import scan
+from ..results.restore import is_restored
+from ..results.snapshots import take_snapshot
+from ..results.upload import Uploader
+from ..run.caches import upload_caches
+from ..s3.store import open_store
+
+_HASTE_SECONDS = 1.0
+_FOLLOWED_SECONDS = 60.0
+_ALONE_SECONDS = 30.0
+_STILL_SECONDS = 1.0
+_CACHES_EVERY = 10
+"""Compiled kernels are uploaded once per this many uploads, because most are made in a run's first minutes."""
+
+
+class UploadLoop:
+    """Scans the results in each round, and uploads them when it is time."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        machine: MachineConfig,
+        log: RunLog,
+        *,
+        last_upload: Callable[[], float],
+        in_haste: Callable[[], bool],
+    ) -> None:
+        self._layout = layout
+        self._machine = machine
+        self._log = log
+        self._last_upload = last_upload
+        self._in_haste = in_haste
+        self._completeness = Completeness(layout.checkpoints)
+        self._fresh_starts = FreshStarts(layout, log)
+        self._snapped: frozenset[str] = frozenset()
+        self._told: frozenset[str] = frozenset()
+        self._uploader: Uploader | None = None
+        self._next_look = 0.0
+        self._tried_at = time.monotonic()
+        self._over_since = 0.0
+        self._done_at: float | None = None
+        self._last_is_uploaded = False
+        self._next_caches = self._tried_at + _CACHES_EVERY * machine.ship_every
+
+    @property
+    def round_seconds(self) -> float:
+        """The interval at which to call `step`."""
+        return min(0.5, self._machine.sample_every)
+
+    def is_done(self, now: float) -> bool:
+        """Whether the command is over for good, all results are uploaded, and the linger is over.
+
+        If nobody follows the command, nobody is about to fetch from this machine, so the linger is short.
+        """
+        if self._done_at is None:
+            return False
+        is_followed = followed_at(self._layout) > self._done_at - _FOLLOWED_SECONDS
+        return now >= self._done_at + (
+            self._machine.linger if is_followed else min(self._machine.linger, _ALONE_SECONDS)
+        )
+
+    def step(self) -> None:
+        """Scan, and upload if it is time."""
+        self._look()
+        began = time.time()
+        command = state.observe(self._layout).command
+        # The store must have the command's current state for whoever finds the machine gone: running again, not
+        # stopped by the user.
+        is_back = not command.is_over and self._over_since > 0
+        if not command.is_over:
+            self._done_at = None
+        if not self._machine.store_url:
+            return
+        is_just_over = command.is_over and command.since != self._over_since
+        if not is_restored(self._layout):
+            # The command never started, because the store's results weren't restored: there is nothing to upload.
+            if is_just_over:
+                self._settle(command)
+        elif is_just_over:
+            self._upload_end(command, began)
+        elif is_back or self._is_due() or self._is_last():
+            self._over_since = self._over_since if command.is_over else 0.0
+            self._upload(command, began, final=command.is_over)
+        if time.monotonic() >= self._next_caches and not self._in_haste():
+            self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
+            upload_caches(self._layout, self._machine)
+
+    def _look(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + self._machine.sample_every
+        found = scan(self._layout.results)
+        self._completeness.look(found)
+        seen = self._completeness
+        self._fresh_starts.look(found, seen.complete | seen.whole)
+        checkpoint = newest(found, seen.complete | (seen.restless & seen.whole) | self._snapped)
+        write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
+
+    def _is_due(self) -> bool:
+        every = self._machine.ship_every
+        return time.monotonic() - self._tried_at >= (min(every, _HASTE_SECONDS) if self._in_haste() else every)
+
+    def _is_last(self) -> bool:
+        return not self._last_is_uploaded and time.time() >= self._last_upload()
+
+    def _upload_end(self, command: Command, began: float) -> None:
+        has_failed = bool(read_json(self._layout.note("shipped")).get("error"))
+        if has_failed and not self._is_due() and not self._is_last():
+            return
+        self._upload(command, began, final=True)
+        self._settle(command)
+
+    def _settle(self, command: Command) -> None:
+        self._over_since = command.since
+        config = peek_run_config(self._layout)
+        if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
+            self._done_at = time.time()
+
+    def _upload(self, command: Command, began: float, *, final: bool) -> None:
+        self._last_is_uploaded = self._is_last() or self._last_is_uploaded
+        self._tried_at = time.monotonic()
+        try:
+            uploader = self._open()
+            if uploader is None:
+                return
+            uploaded = self._upload_whole(uploader, command, began, final=final)
+        except (OSError, AgentError, ValueError, KeyError, TypeError) as err:
+            before = read_json(self._layout.note("shipped"))
+            error = f"{type(err).__name__}: {err}"
+            write_json(self._layout.note("shipped"), {**to_json(UploadState()), **before, "error": error})
+            raise
+        write_json(self._layout.note("shipped"), to_json(uploaded))
+
+    def _upload_whole(self, uploader: Uploader, command: Command, began: float, *, final: bool) -> UploadState:
+        """Upload complete files, and snapshots of checkpoints that never settle."""
+        complete = self._completeness.complete
+        if final or not self._completeness.restless:
+            return uploader.upload(command, complete, began, final=final)
+        restless = self._completeness.restless
+        still = min(_STILL_SECONDS, self._machine.sample_every / 5)
+        with take_snapshot(self._layout, scan(self._layout.results), restless, still) as snapshot:
+            self._snapped |= snapshot.units
+            self._tell_left_out(restless - snapshot.units)
+            return uploader.upload(command, complete, began, final=False, snapshot=snapshot)
+
+    def _tell_left_out(self, units: frozenset[str]) -> None:
+        """Log once for each checkpoint that can't be uploaded, and why."""
+        for unit in sorted(units - self._told):
+            self._log.remark(
+                f"checkpoint {unit} is not in the object store: it changes whenever it is copied, or the disk has no "
+                "room for a copy; write it to a temporary file and rename it"
+            )
+        self._told |= units
+
+    def _open(self) -> Uploader | None:
+        if self._uploader is None:
+            store = open_store(self._machine)
+            self._uploader = Uploader(self._layout, self._machine, store) if store else None
+        return self._uploader
+
+
+def followed_at(layout: Layout) -> float:
+    """Return when somebody last followed the command, in Unix seconds; 0 for never."""
+    return float(read_json(layout.note("followed")).get("time", 0))

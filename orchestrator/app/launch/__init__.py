@@ -1,0 +1,1 @@
+"""Use cases that launch a run, change it, or give it another machine."""

@@ -1,0 +1,96 @@
+"""Decides what ends a forgotten machine's bill, if its provider doesn't.
+
+A plan shows it before it is confirmed. What was true at the launch may not stay true: `status` looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+from orchestrator.adapters.host.timer import REAP
+from orchestrator.adapters.jobfile.read import is_reaped_elsewhere
+from orchestrator.adapters.providers import PROVIDERS, identify_account
+from orchestrator.adapters.reaper import Gap, find_gap
+from orchestrator.app.launch.ssh_access import rents
+from orchestrator.app.root import App
+from orchestrator.app.world import provider_context
+from orchestrator.core.errors import BadRequestError, KedgeError
+from orchestrator.core.job import LaunchSpec
+from orchestrator.core.plan import Plan
+from orchestrator.engine.observing.recorded import RunStatus
+
+
+def with_reaper(app: App, spec: LaunchSpec, plan: Plan) -> Plan:
+    """Add to a plan what will end the bill of its machine if nobody looks after it.
+
+    Raises:
+        BadRequestError: nothing would.
+        KedgeError: the provider doesn't tell which account it is.
+    """
+    if not _is_reaped(spec.provider) or not any(rents(action) for action in plan.actions):
+        return plan
+    return replace(plan, notes=(*plan.notes, _reaper(app, spec)))
+
+
+def with_gaps(app: App, statuses: Sequence[RunStatus]) -> tuple[RunStatus, ...]:
+    """Add to the status of each run that has a machine what keeps the timer from ending its bill."""
+    describe = cache(partial(_describe_gap, app))
+    return tuple(
+        replace(each, findings=(*each.findings, *describe(each.record.spec.provider)))
+        if each.machines and _needs_reaper(each.record.spec)
+        else each
+        for each in statuses
+    )
+
+
+def rests_on_timer(app: App, spec: LaunchSpec) -> bool:
+    """Tell whether nothing but the timer of this computer ends the bill of a run's forgotten machine.
+
+    Raises:
+        BadRequestError: the user's settings can't be read.
+    """
+    return _needs_reaper(spec) and not is_reaped_elsewhere(app.settings.config_file)
+
+
+def _describe_gap(app: App, provider: str) -> tuple[str, ...]:
+    try:
+        gap = None if is_reaped_elsewhere(app.settings.config_file) else _find_gap(app, provider)
+    except KedgeError as err:
+        return (f"whether the timer {REAP.name} would end this machine's bill isn't known: {err.what}: {err.why}",)
+    return () if gap is None else (f"nothing would end this machine's bill if you forgot it: {gap.why}; {gap.fix}",)
+
+
+def _needs_reaper(spec: LaunchSpec) -> bool:
+    return _is_reaped(spec.provider) and not spec.without_reaper
+
+
+def _is_reaped(provider: str) -> bool:
+    # A provider that kedge doesn't know was refused when its world was made.
+    entry = PROVIDERS.get(provider)
+    return entry is not None and entry.needs_reaper
+
+
+def _find_gap(app: App, provider: str) -> Gap | None:
+    settings, sign_in = app.settings, PROVIDERS[provider].sign_in
+    identify = partial(identify_account, provider, provider_context(settings, app.clock))
+    variables = sign_in.variables if sign_in else ()
+    return find_gap(settings.environ, settings.state_dir, provider, variables, identify, app.clock.now())
+
+
+def _reaper(app: App, spec: LaunchSpec) -> str:
+    """Describe it in one line."""
+    settings = app.settings
+    if spec.without_reaper:
+        return "nobody ends this machine's bill but you: `kedge teardown`, or `kedge reap` (--without-reaper)"
+    if is_reaped_elsewhere(settings.config_file):
+        return f"a reaper elsewhere ends this machine's bill, as {settings.config_file} says (`reaper: elsewhere`)"
+    if (gap := _find_gap(app, spec.provider)) is not None:
+        raise BadRequestError(
+            f"nothing would end the bill of a forgotten machine at {spec.provider}",
+            why=f"it powers itself off at its deadline, and bills on until `kedge reap` ends it; {gap.why}",
+            fix=f"{gap.fix}. If a reaper runs on another computer, write `reaper: elsewhere` into "
+            f"{settings.config_file}; if you end each machine yourself, say --without-reaper",
+        )
+    return f"the timer {REAP.name} of this computer ends this machine's bill, if both still run at that time"

@@ -1,0 +1,1 @@
+"""Draws answers, plans and progress. It knows no command and changes nothing."""

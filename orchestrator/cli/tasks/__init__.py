@@ -1,0 +1,1 @@
+"""The commands, by topic, and the steps that they share."""

@@ -1,0 +1,103 @@
+"""Commands that look: status, cost, doctor, ssh-config."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+
+from orchestrator.cli.commands import command
+
+if TYPE_CHECKING:
+    from orchestrator.adapters.jobfile.overrides import Overrides
+
+
+@command("status")
+def status(
+    _context: Context,
+    *,
+    run: str | None,
+    all: bool,  # noqa: A002 - the flag's name
+    ledger: bool,
+    json: bool,
+) -> None:
+    """Show the state of runs, with progress, machine and cost.
+
+    Asks the ledger, the provider and the machines, and reports differences.
+
+    Examples:
+      kedge status
+      kedge status --all
+      kedge status digits-1121-k3f9 --json
+    """
+    from orchestrator.app.looking import list_unrecorded_machines, read_statuses
+    from orchestrator.app.root import App
+    from orchestrator.cli.drawing import render
+
+    app = App()
+    found = read_statuses(app, run=run, everything=all, ledger_only=ledger)
+    strays = () if ledger or run else list_unrecorded_machines(app)
+    render.statuses(found, strays, as_json=json, detailed=bool(run))
+
+
+@command("cost")
+def cost(_context: Context, *, run: str | None, json: bool) -> None:
+    """Add up what machines have cost.
+
+    A machine costs from its creation until it is confirmed to be gone.
+
+    Examples:
+      kedge cost
+      kedge cost digits-1121-k3f9 --json
+    """
+    from orchestrator.app.looking import read_costs
+    from orchestrator.app.root import App
+    from orchestrator.cli.drawing import render
+
+    render.costs(read_costs(App(), run), as_json=json)
+
+
+@command("doctor")
+def doctor(_context: Context, *, overrides: Overrides, json: bool) -> None:
+    """Check that this computer and the cloud accounts can launch.
+
+    Says how to fix what is missing.
+
+    Changes nothing. Exits 1 if a launch would fail.
+
+    Examples:
+      kedge doctor
+      kedge doctor --provider aws --gpu t4 --region eu-west-1
+      kedge doctor --provider amd --gpu mi300x
+    """
+    from orchestrator.adapters.host.installation import look_at_installation
+    from orchestrator.cli.drawing.checkup import print_checkup
+    from orchestrator.core.checkup import Verdict
+
+    installation = () if overrides.has("resources.provider") else look_at_installation()
+    if any(check.verdict is Verdict.FAILED for check in installation):
+        # The rest may fail to load.
+        print_checkup(installation, as_json=json)
+
+    from orchestrator.app.checking import check_up
+    from orchestrator.app.root import App
+
+    print_checkup((*installation, *check_up(App(), overrides)), as_json=json)
+
+
+@command("ssh-config")
+def ssh_config(_context: Context, *, install: bool) -> None:
+    """Make plain `ssh RUN`, scp and editors reach every live machine.
+
+    Writes an SSH configuration file. Your own includes it with one line, which --install adds.
+
+    Examples:
+      kedge ssh-config --install
+    """
+    from orchestrator.adapters.ssh.ssh_config import install_include
+    from orchestrator.app.root import App
+    from orchestrator.cli.drawing import render
+
+    app = App()
+    path = app.write_ssh_config()
+    render.ssh_config(path, installed=install_include(app.settings.ssh_config, path) if install else None)

@@ -1,0 +1,1 @@
+"""The terminal: streams, console, colours, questions, signals. It knows no command."""

@@ -1,0 +1,3 @@
+"""The shells that completion supports."""
+
+SHELLS = ("bash", "zsh", "fish")

@@ -1,0 +1,1 @@
+"""Decides what to reap, which runs to recover and which commands hang: pure functions."""

@@ -1,0 +1,1 @@
+"""Small value types and their rules: money, disks, networks, printable names, credentials."""

@@ -1,0 +1,1 @@
+"""Observes runs and machines, and brings the ledger into agreement with what exists."""

@@ -1,0 +1,265 @@
+"""Reconciles the ledger with the provider, and reports the differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from orchestrator.core.actions import CreateMachine, DestroyMachine, ReleaseRun
+from orchestrator.core.errors import KedgeError, StillBillingError
+from orchestrator.core.job import AtEnd
+from orchestrator.core.ledger import Intent, IntentState, RunStage
+from orchestrator.core.machine import EndedBy, Machine, MachineState
+from orchestrator.core.policy.recovery import describe_end, is_loss
+from orchestrator.core.protocol.report import Command, RunState
+from orchestrator.engine.journal import journaled
+from orchestrator.engine.observing.observe import latest_command, why_ended
+from orchestrator.engine.observing.uploads import last_upload_of, read_uploads
+from orchestrator.engine.world import World
+
+_SILENCE = timedelta(minutes=10)
+"""A live machine uploads far more often than this; a machine that went silent is assumed to have ended by then."""
+
+_LINGER = timedelta(seconds=150)
+"""A machine whose command has ended ends itself within this time of its last upload (core.protocol.wire: linger)."""
+
+
+def reconcile(world: World, run_id: str) -> tuple[str, ...]:
+    """Settle a run's open intents and machines according to the provider; the caller holds the run's lock.
+
+    Returns:
+        The differences, one line each.
+    """
+    there = {machine.id: machine for machine in world.provider.machines() if machine.run_id == run_id}
+    findings = (*_settle_intents(world, run_id, there), *_settle_machines(world, run_id, there))
+    if there:
+        _mark_live(world, run_id)
+        return findings
+    return (*findings, *_settle_outcome(world, run_id))
+
+
+def differences(world: World, run_id: str) -> tuple[str, ...]:
+    """List the differences between ledger and provider, without changing anything."""
+    there = {machine.id for machine in world.provider.machines() if machine.run_id == run_id}
+    known = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
+    where = world.provider.name
+    lost = [f"machine {name} is in the ledger but gone at {where}" for name in sorted(known - there)]
+    found = [f"machine {name} is at {where} but not in the ledger" for name in sorted(there - known)]
+    return (*lost, *found)
+
+
+def find_unrecorded_machines(world: World) -> tuple[Machine, ...]:
+    """List machines at the provider that belong to no live run in the ledger."""
+    live = {run.run_id for run in world.ledger.runs(live_only=True)}
+    return tuple(machine for machine in world.provider.machines() if machine.run_id not in live)
+
+
+def close_run(world: World, run_id: str) -> tuple[str, ...]:
+    """Close a run in the ledger, once the provider confirms that nothing of it is left.
+
+    Returns:
+        What was kept besides machines, one line each.
+
+    Raises:
+        StillBillingError: something is left.
+    """
+    found = reconcile(world, run_id)
+    left = world.ledger.machines(run_id, live_only=True)
+    if left:
+        raise StillBillingError(
+            f"run {run_id} can't be closed: {', '.join(machine.id for machine in left)} may still be billing",
+            fix=f"end it with `kedge teardown {run_id}`",
+        )
+    record = world.ledger.run(run_id)
+    is_live = record is not None and record.stage is RunStage.LIVE
+    # Reconciling may have closed a run that is over.
+    return _end_run(world, run_id) if is_live else _kept(found)
+
+
+def release_run(world: World, run_id: str) -> tuple[str, ...]:
+    """Remove what the provider has created for a run without machines; the ledger knows the run.
+
+    Returns:
+        What was done, one line each; a line about something that stays contains "kept".
+    """
+    with journaled(world.ledger, world.clock, run_id, ReleaseRun(run_id=run_id)):
+        return tuple(world.provider.release(run_id))
+
+
+def note_outcome(world: World, run_id: str, command: Command) -> None:
+    """Record the command's state, and how long the run has had machines."""
+    now = world.clock.now()
+    took = sum((rental.duration(now) for rental in world.ledger.rentals(run_id)), timedelta(0))
+    world.ledger.note_outcome(run_id, command.state, took)
+
+
+def _settle_intents(world: World, run_id: str, there: dict[str, Machine]) -> tuple[str, ...]:
+    findings = []
+    now = world.clock.now()
+    for intent in world.ledger.open_intents(run_id):
+        machine = there.get(intent.subject)
+        if intent.kind == CreateMachine.__name__ and machine is not None:
+            findings += _record_found(
+                world, machine, f"machine {machine.id} was created by a command that died", intent
+            )
+        elif intent.kind == CreateMachine.__name__ and (lived := _find_ended_machine(world, intent)) is not None:
+            world.ledger.put_machine(lived)
+            world.ledger.record_machine_end(lived.id, _ended_at(world, lived))
+            world.ledger.close_intent(intent.id, IntentState.DONE, now, "lived, and ended by itself")
+            findings.append(f"machine {lived.id} was created by a command that died, and has ended by itself since")
+        else:
+            world.ledger.close_intent(intent.id, IntentState.FAILED, now, "interrupted")
+            findings.append(f"{intent.kind} of {intent.subject} was interrupted")
+    return tuple(findings)
+
+
+def _find_ended_machine(world: World, intent: Intent) -> Machine | None:
+    """Return the machine of an interrupted creation if it has uploaded anything; otherwise None."""
+    if last_upload_of(world, intent.run_id, intent.subject) is None:
+        return None
+    action = msgspec.json.decode(intent.payload, type=CreateMachine)
+    offer = action.offers[0]
+    return Machine(
+        id=intent.subject,
+        run_id=intent.run_id,
+        provider=world.provider.name,
+        provider_id="",
+        state=MachineState.GONE,
+        root="",
+        created_at=intent.at,
+        deadline_at=intent.at + action.lifetime,
+        usd_per_hour=offer.total_usd_per_hour,
+    )
+
+
+def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tuple[str, ...]:
+    findings = []
+    known = {machine.id: machine for machine in world.ledger.machines(run_id, live_only=True)}
+    for name, machine in known.items():
+        if name not in there and world.provider.describe(name) is None:
+            findings.append(_record_end(world, machine))
+    for name in sorted(there.keys() - known.keys()):
+        findings += _record_found(world, there[name], f"machine {name} was not in the ledger")
+    return tuple(findings)
+
+
+def _record_end(world: World, machine: Machine) -> str:
+    """Record that a machine is gone, and how it ended, because its provider forgets that within the hour."""
+    ended_at = _ended_at(world, machine)
+    asked = _was_asked(world, machine)
+    ended = replace(machine, end=None if asked else why_ended(world, machine.id))
+    world.ledger.put_machine(ended)
+    world.ledger.record_machine_end(machine.id, ended_at)
+    if asked:
+        return f"machine {machine.id} is gone, as a command that was interrupted had asked"
+    return _describe_loss(world, ended)
+
+
+def find_last_loss(world: World, run_id: str) -> str:
+    """Describe how the run's last machine ended; empty if a kedge command ended it, or if none has ended."""
+    machines = world.ledger.machines(run_id)
+    live = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
+    if not machines or machines[-1].id in live or _was_asked(world, machines[-1]):
+        return ""
+    return _describe_loss(world, machines[-1])
+
+
+def _was_asked(world: World, machine: Machine) -> bool:
+    return any(
+        intent.kind == DestroyMachine.__name__ and intent.subject == machine.id
+        for intent in world.ledger.intents(machine.run_id)
+    )
+
+
+def _describe_loss(world: World, machine: Machine) -> str:
+    if machine.end is None:
+        return f"machine {machine.id} is gone; it ended without a kedge command"
+    return f"machine {machine.id} is gone: {describe_end(world.provider.name, machine.end)}"
+
+
+def _record_found(world: World, machine: Machine, found: str, intent: Intent | None = None) -> list[str]:
+    """Record a machine that was found, and guard it; its intent stays open until both are done."""
+    unguarded = _guard(world, machine)
+    world.ledger.put_machine(machine)
+    if intent is not None and not unguarded:
+        world.ledger.close_intent(intent.id, IntentState.DONE, world.clock.now(), "found at the provider")
+    return [f"{found}; it is in the ledger now", *unguarded]
+
+
+def _guard(world: World, machine: Machine) -> list[str]:
+    """Have the provider guard a machine; a failure must not keep anybody from ending the machine."""
+    try:
+        world.provider.guard(machine.id)
+    except KedgeError as err:
+        return [f"machine {machine.id} lacks what its creation would have given it: {_in_one_line(err)}"]
+    return []
+
+
+def _in_one_line(err: KedgeError) -> str:
+    return "; ".join(filter(None, (err.what, err.why)))
+
+
+def _ended_at(world: World, machine: Machine) -> datetime:
+    """Return the latest instant at which a machine that is gone can have ended."""
+    latest = min(world.clock.now(), machine.deadline_at)
+    last = last_upload_of(world, machine.run_id, machine.id)
+    if last is not None:
+        is_done = last.command.state in (RunState.SUCCEEDED, RunState.FAILED)
+        latest = min(latest, last.at + (_LINGER if is_done else _SILENCE))
+    return max(machine.created_at, latest)
+
+
+def _mark_live(world: World, run_id: str) -> None:
+    """Mark a run that has a machine as live, whatever the ledger says."""
+    record = world.ledger.run(run_id)
+    if record is not None and record.stage is RunStage.ENDED:
+        world.ledger.open_run(record.spec, world.clock.now())
+
+
+def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
+    """Close a run that is over and has no machines, unless that would delete or copy its data, as observing mustn't."""
+    record = world.ledger.run(run_id)
+    command = _last_word(world, run_id)
+    if record is None or record.stage is RunStage.ENDED:
+        return ()
+    if command is None:
+        problem = read_uploads(world, run_id).problem
+        return (problem,) if problem else ()
+    if record.outcome != command.state:
+        note_outcome(world, run_id, command)
+    if any(volume.at_end is not AtEnd.KEEP for volume in record.spec.job.resources.volumes):
+        return (f"its data volumes are settled, as `at_end` says, by `kedge teardown {run_id}`",)
+    try:
+        kept = _end_run(world, run_id)
+    except KedgeError as err:
+        return (f"not closed yet: {_in_one_line(err)}",)
+    return kept if command.state is not RunState.STOPPED else (*kept, f"run {run_id} is closed: {command.reason}")
+
+
+def _last_word(world: World, run_id: str) -> Command | None:
+    """Return how a run without machines ended for good; None if it may continue.
+
+    A machine that ended itself after its command has left the outcome in the store. Somebody who ends a machine in
+    the provider's console doesn't want another one.
+    """
+    command = latest_command(world, run_id)
+    if command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED):
+        return command
+    machines = world.ledger.machines(run_id)
+    end = machines[-1].end if machines else None
+    if end is None or end.by is not EndedBy.SOMEBODY or is_loss(command, end):
+        return None
+    return Command(state=RunState.STOPPED, reason=f"somebody ended its machine at {world.provider.name}")
+
+
+def _end_run(world: World, run_id: str) -> tuple[str, ...]:
+    """Close a run without machines, once the provider has removed what it created for it."""
+    lines = release_run(world, run_id)
+    world.ledger.end_run(run_id, world.clock.now())
+    return _kept(lines)
+
+
+def _kept(lines: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(line for line in lines if line.startswith("kept"))

@@ -1,0 +1,1 @@
+"""The steps that actions of a plan consist of, one module each; `engine.performing` calls them."""

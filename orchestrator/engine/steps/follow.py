@@ -1,0 +1,108 @@
+"""Follows a command's log and reports, and reconnects at the same place after a broken connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.policy.recovery import describe_end
+from orchestrator.core.protocol.report import Command, FollowEvent, RunState
+from orchestrator.engine import agent_client
+from orchestrator.engine.observing.observe import why_ended
+from orchestrator.engine.world import World
+
+_PAUSE = timedelta(seconds=1)
+_PATIENCE = timedelta(minutes=5)
+"""How long a machine may be unreachable without interruption before following is given up."""
+
+
+RESTARTING = "restarting"
+"""The reason for stopping a command that is started again at once, so that following continues."""
+
+_RESTART = timedelta(minutes=5)
+
+_OVERDUE = timedelta(minutes=30)
+"""How late a machine may end: its own deadline timer starts with its boot, and powering off takes minutes."""
+
+
+class MachineLostError(UnreachableError):
+    """The provider reports that the machine is gone, or broken for good."""
+
+
+class OverdueError(KedgeError):
+    """The machine continues after its deadline: its own means to end itself don't work."""
+
+
+def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> Iterator[FollowEvent]:
+    """Yield the machine's log from a byte offset on, and its reports.
+
+    Raises:
+        MachineLostError: the machine is gone.
+        OverdueError: it is still running long after its deadline.
+        UnreachableError: the machine exists, but was unreachable for too long.
+    """
+    reached_at = world.clock.now()
+    command = Command()
+    while True:
+        try:
+            for event in _follow_once(world, machine, offset, until_over=until_over):
+                offset = event.offset
+                reached_at = world.clock.now()
+                command = event.report.command if event.report else command
+                yield event
+                _refuse_overdue(machine, reached_at)
+        except OverdueError:
+            raise
+        except KedgeError as err:
+            refuse_lost(world, machine)
+            if not isinstance(err, UnreachableError) or world.clock.now() - reached_at > _PATIENCE:
+                raise
+            world.clock.sleep(_PAUSE)
+        else:
+            if not _restarts(command, world.clock.now()):
+                return
+            world.clock.sleep(_PAUSE)
+
+
+def refuse_lost(world: World, machine: Machine) -> None:
+    """Ask the provider about a machine that doesn't do what it should.
+
+    Raises:
+        MachineLostError: it is gone or broken.
+    """
+    there = world.provider.describe(machine.id)
+    if there is None or there.state is MachineState.UNKNOWN:
+        raise lost(world, machine, "gone" if there is None else "lost") from None
+
+
+def lost(world: World, machine: Machine, how: str = "gone") -> MachineLostError:
+    """Make the error that tells what happened to a machine, and how to continue."""
+    end = why_ended(world, machine.id)
+    unknown = "its deadline passed, it ended itself, or somebody ended it"
+    return MachineLostError(
+        f"machine {machine.id} is {how}",
+        why=describe_end(machine.provider, end) if end else unknown,
+        fix=f"see `kedge status {machine.run_id}`; go on with `kedge resume {machine.run_id}`",
+    )
+
+
+def _refuse_overdue(machine: Machine, now: datetime) -> None:
+    if now - machine.deadline_at > _OVERDUE:
+        raise OverdueError(
+            f"machine {machine.id} has not ended at its deadline",
+            why="what was to end it there is broken, or somebody has taken it over",
+            fix=f"end it with `kedge teardown {machine.run_id}`",
+        )
+
+
+def _restarts(command: Command, now: datetime) -> bool:
+    """Tell whether the command was stopped only in order to start it again."""
+    since = datetime.fromtimestamp(command.since, tz=now.tzinfo)
+    return command.state is RunState.STOPPED and command.reason == RESTARTING and now - since < _RESTART
+
+
+def _follow_once(world: World, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
+    remote = world.connector.connect(machine.require_address())
+    yield from agent_client.follow(remote, machine, offset, until_over=until_over)

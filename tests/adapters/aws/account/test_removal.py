@@ -1,0 +1,122 @@
+"""Removal of the account level: data stays unless the user asks, and runs that need it prevent it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+from moto.s3.models import s3_backends
+
+from orchestrator.adapters.providers.aws.access.session import AwsSession
+from orchestrator.adapters.providers.aws.account.level import find_account, read_account
+from orchestrator.adapters.providers.aws.account.stack import STACK, find_stack
+from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
+from orchestrator.core.errors import BadRequestError, ConflictError
+from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, plan, set_up
+from tests.adapters.aws.account_moto import ACCOUNT_ID
+
+# moto says so of the bucket's policy.
+pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
+
+
+def test_a_removal_counts_the_data_and_leaves_it(session: AwsSession) -> None:
+    """The bucket stays with what it holds, and can be deleted by a later command."""
+    set_up(session)
+    s3 = session.client("s3")
+    for name in ("runs/a", "runs/b", "data/c"):
+        s3.put_object(Bucket=BUCKET, Key=name, Body=bytes(1000))
+    removal = plan_removal(session)
+    assert removal is not None
+    assert (removal.bucket, removal.objects, removal.bytes) == (BUCKET, 3, 3000)
+    assert "stays" in removal.changes(delete_data=False)[-1].says
+    assert "3 objects, 3.0 kB" in removal.changes(delete_data=False)[-1].says
+
+    remove_account(session, removal, CLOCK, delete_data=False)
+    assert find_account(session) is None
+    assert s3.list_objects_v2(Bucket=BUCKET)["KeyCount"] == 3
+
+    left = plan_removal(session)
+    assert left is not None
+    assert "WITH ITS DATA: 3 objects" in left.changes(delete_data=True)[-1].says
+    remove_account(session, left, CLOCK, delete_data=True)
+    assert s3.list_buckets()["Buckets"] == []
+    assert plan_removal(session) is None
+
+
+def test_a_bucket_that_was_left_is_taken_in_again(session: AwsSession) -> None:
+    """Data sets outlive a removal: the next bootstrap has the same bucket, with them in it.
+
+    CloudFormation imports a bucket only where the template names it without a function.
+    """
+    set_up(session)
+    session.client("s3").put_object(Bucket=BUCKET, Key="data/c", Body=b"x")
+    removal = plan_removal(session)
+    assert removal is not None
+    remove_account(session, removal, CLOCK, delete_data=False)
+    assert set_up(session).bucket == BUCKET
+    template: Any = session.client("cloudformation").get_template(StackName=STACK)["TemplateBody"]
+    assert f'BucketName: "{BUCKET}"' in str(template)
+    assert session.client("s3").list_objects_v2(Bucket=BUCKET)["KeyCount"] == 1
+    assert plan(session).kind == "none"
+
+
+def test_a_bucket_of_somebody_elses_is_not_taken(session: AwsSession) -> None:
+    """Buckets' names are the whole world's: another one is asked for before anything is made."""
+    with Stubber(session.client("s3")) as stubber:
+        stubber.add_client_error("head_bucket", service_error_code="403", http_status_code=403)
+        with pytest.raises(BadRequestError, match="is taken") as caught:
+            plan(session)
+    assert "--bucket" in caught.value.fix
+    assert find_stack(session.client("cloudformation")) is None
+
+
+def test_data_is_deleted_where_that_was_asked_for(session: AwsSession) -> None:
+    """More objects than one request deletes, and older versions of them."""
+    set_up(session)
+    s3 = session.client("s3")
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    for number in range(1002):
+        s3_backends[ACCOUNT_ID]["aws"].put_object(BUCKET, f"runs/{number}", b"x")
+    s3.delete_object(Bucket=BUCKET, Key="runs/0")
+    removal = plan_removal(session)
+    assert removal is not None
+    remove_account(session, removal, CLOCK, delete_data=True)
+    assert s3.list_buckets()["Buckets"] == []
+    assert session.client("iam").list_roles(PathPrefix="/kedge/")["Roles"] == []
+
+
+def test_an_empty_bucket_goes_with_the_rest(session: AwsSession) -> None:
+    """There is nothing to lose in it."""
+    set_up(session)
+    removal = plan_removal(session)
+    assert removal is not None
+    assert removal.changes(delete_data=False)[-1].says.endswith(f"{BUCKET} (empty)")
+    remove_account(session, removal, CLOCK, delete_data=False)
+    assert session.client("s3").list_buckets()["Buckets"] == []
+
+
+def test_a_removal_that_broke_off_is_gone_on_with(session: AwsSession) -> None:
+    """The bucket was deleted already; the rest is still found."""
+    account = set_up(session)
+    session.client("s3").delete_bucket(Bucket=account.bucket)
+    removal = plan_removal(session)
+    assert removal is not None
+    assert removal.bucket == ""
+    remove_account(session, removal, CLOCK, delete_data=False)
+    assert find_account(session) is None
+
+
+def test_a_removal_is_refused_while_runs_need_the_account_level(session: AwsSession) -> None:
+    """Their roles are under the boundary; half a removal would be worse than none."""
+    account = set_up(session)
+    iam = session.client("iam")
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    iam.create_role(RoleName="kedge-run-a", AssumeRolePolicyDocument=document)
+    iam.attach_role_policy(RoleName="kedge-run-a", PolicyArn=account.boundary_arn)
+    with pytest.raises(ConflictError, match="runs still need") as caught:
+        plan_removal(session)
+    assert "kedge-run-a" in caught.value.why
+    assert read_account(session.client("cloudformation")) == account

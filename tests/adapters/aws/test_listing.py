@@ -1,0 +1,81 @@
+"""Which machines are found, by whom, and in which regions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.core.errors import KedgeError
+from orchestrator.core.machine import MachineState
+from tests.adapters.aws.world import RUN, AwsWorld
+
+M1 = f"{RUN}-m1"
+FAR = "eu-west-1"
+
+
+def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> None:
+    """It is reached as the job's user or as kedge's own, with the host key that it was born with: it is provisional."""
+    made = aws.provider().create(aws.order())
+    found = aws.provider().describe(M1)
+    assert found is not None
+    assert found.state is MachineState.READY
+    assert found.address is not None
+    address = found.address
+    assert (address.user, address.admin, address.port, address.provisional) == ("job", "kedge", 22, True)
+    assert found.address.host_key.startswith("ecdsa-sha2-nistp256 ")
+    assert made.created_at == found.created_at
+    assert found.deadline_at - found.created_at == timedelta(hours=1)
+    assert list(aws.provider().machines()) == [found]
+
+
+def test_two_instances_with_one_id_are_both_listed_and_both_ended(aws: AwsWorld) -> None:
+    """It must never be; should it happen, neither is overlooked."""
+    aws.provider().create(aws.order())
+    client = aws.api.client("ec2")
+    image = aws.instances()[0]["ImageId"]
+    tags = [{"Key": "kedge-machine", "Value": M1}, {"Key": "kedge-run", "Value": RUN}]
+    client.run_instances(
+        ImageId=image,
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="m5.large",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
+    assert [machine.id for machine in aws.provider().machines()] == [M1, M1]
+    aws.provider().destroy(M1)
+    assert aws.instances() == []
+
+
+def test_a_machine_that_this_laptop_does_not_know_is_found_where_the_user_says(aws: AwsWorld) -> None:
+    """It can be ended, and not be reached: only the laptop that made it knows its host key."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other", environ={"KEDGE_AWS_REGIONS": f"us-west-2, {FAR}"})
+    (found,) = other.provider().machines()
+    assert (found.id, found.run_id, found.address) == (M1, RUN, None)
+    assert found.deadline_at - found.created_at == timedelta(hours=1)
+    other.provider().destroy(M1)
+    assert aws.instances(FAR) == []
+
+
+def test_machines_of_other_regions_are_remembered(aws: AwsWorld) -> None:
+    """The laptop that made a machine looks for it where it made it."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    assert [machine.id for machine in aws.provider().machines()] == [M1]
+
+
+def test_a_region_that_does_not_answer_is_never_left_out(aws: AwsWorld) -> None:
+    """What may be billing there would be kept silent."""
+    aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
+    aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, region=FAR)
+    with pytest.raises(KedgeError, match=FAR):
+        aws.provider().machines()
+
+
+def test_a_stopped_machine_is_not_gone(aws: AwsWorld) -> None:
+    """Its disks still bill: it counts as ending, and only its end settles it."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("ec2").stop_instances(InstanceIds=[machine.provider_id])
+    found = aws.provider().describe(M1)
+    assert found is not None
+    assert found.state is MachineState.ENDING

@@ -1,0 +1,84 @@
+"""The deadline: armed at the first boot, kept through reboots."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.adapters.first_boot.scratch import (
+    LIFETIME,
+    Scratch,
+    arm,
+    instant,
+    kept,
+    run,
+    timer_of,
+)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_the_first_boot_fixes_an_absolute_deadline(scratch: Scratch, shell: str) -> None:
+    """Its timer is started by that boot, and enabled for those that come."""
+    before = int(time.time())
+    deadline, left = arm(scratch, shell)
+    assert before + LIFETIME <= deadline <= time.time() + LIFETIME
+    assert left == LIFETIME
+    assert scratch.asked_of_systemctl == [
+        "daemon-reload",
+        "--no-block restart kedge-deadline.timer",
+        "--no-reload enable kedge-deadline.timer",
+    ]
+
+
+def test_a_reboot_does_not_extend_the_deadline(scratch: Scratch) -> None:
+    """After ten minutes it is ten minutes nearer."""
+    deadline, _ = arm(scratch)
+    earlier = deadline - 600
+    kept(scratch).write_text(f"{earlier}\n")
+    assert arm(scratch)[0] == earlier
+    assert arm(scratch)[0] == earlier
+    assert LIFETIME - 660 < arm(scratch)[1] <= LIFETIME - 600
+
+
+def test_a_deadline_that_has_passed_ends_the_machine_at_once(scratch: Scratch) -> None:
+    """It may have been off when its time came: an instant in the past alone would never elapse."""
+    deadline, _ = arm(scratch)
+    kept(scratch).write_text(f"{deadline - 10 * LIFETIME}\n")
+    assert arm(scratch)[1] == 1
+
+
+def test_a_clock_that_was_ahead_at_first_boot_does_not_delay_the_end(scratch: Scratch) -> None:
+    """The lifetime is counted as well."""
+    deadline, _ = arm(scratch)
+    kept(scratch).write_text(f"{deadline + 100 * LIFETIME}\n")
+    assert arm(scratch)[1] == LIFETIME
+
+
+@pytest.mark.parametrize("content", ["", "soon", "12\n13"])
+def test_a_damaged_record_is_made_anew(scratch: Scratch, content: str) -> None:
+    """A deadline that is too late is better than none."""
+    arm(scratch)
+    kept(scratch).write_text(content)
+    deadline, _ = arm(scratch)
+    assert time.time() < deadline <= time.time() + LIFETIME
+    assert kept(scratch).read_text() == f"{deadline}\n"
+
+
+def test_the_timer_is_armed_where_nothing_can_be_remembered(scratch: Scratch) -> None:
+    """Whatever fails, the rest is still tried."""
+    scratch.state.write_text("a file in the folder's place")
+    deadline, left = arm(scratch)
+    assert (deadline > time.time(), left) == (True, LIFETIME)
+    assert "--no-block restart kedge-deadline.timer" in scratch.asked_of_systemctl
+
+
+def test_systemd_finds_nothing_to_say_about_the_deadlines_units(scratch: Scratch) -> None:
+    """And reads the same instant from the timer as was written down."""
+    deadline, _ = arm(scratch)
+    units = [str(scratch.units / f"kedge-deadline.{kind}") for kind in ("service", "timer")]
+    done = run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run(["systemd-analyze", "calendar", timer_of(scratch)["OnCalendar"]])
+    normal = next(line for line in done.stdout.splitlines() if "Normalized form:" in line)
+    assert instant(normal.split(": ")[1]) == deadline

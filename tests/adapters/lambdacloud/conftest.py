@@ -1,0 +1,18 @@
+"""A laptop with an account at Lambda, on whose clock waiting takes no time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.lambdacloud.world import LambdaWorld
+from tests.cloudbox.lambdacloud.account import Settings
+from tests.cloudbox.lambdacloud.box import LambdaBox
+
+
+@pytest.fixture
+def lam(lambda_api: LambdaBox, tmp_path: Path) -> LambdaWorld:
+    """As slow and as strict as Lambda is: its own limits and lags."""
+    lambda_api.cloud.account.settings = Settings()
+    return LambdaWorld(lam=lambda_api, folder=tmp_path)

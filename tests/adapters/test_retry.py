@@ -1,0 +1,139 @@
+"""Trying again: bounded in time, ever more rarely, and only what may pass."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.adapters.host.retry import poll_until, retry
+from tests.support.clocks import FakeClock
+
+SECOND = timedelta(seconds=1)
+
+
+@dataclass
+class Flaky:
+    """Fails a number of times."""
+
+    failures: int
+    error: type[Exception] = ConnectionError
+    calls: int = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise self.error(f"attempt {self.calls}")
+        return "made"
+
+
+def may_pass(err: BaseException) -> bool:
+    return isinstance(err, ConnectionError)
+
+
+def test_a_failure_that_passes_is_tried_again_ever_more_rarely() -> None:
+    """The pauses double up to the longest, with up to the first one added at random."""
+    clock, call = FakeClock(), Flaky(6)
+    assert retry(call, on=may_pass, within=60 * SECOND, clock=clock, first=SECOND, longest=4 * SECOND) == "made"
+    assert call.calls == 7
+    least = (1, 2, 4, 4, 4, 4)
+    assert all(s <= pause.total_seconds() <= s + 1 for s, pause in zip(least, clock.pauses, strict=True))
+
+
+def test_another_failure_is_raised_at_once() -> None:
+    """Nobody waits for what doesn't pass."""
+    clock, call = FakeClock(), Flaky(1, ValueError)
+    with pytest.raises(ValueError, match="attempt 1"):
+        retry(call, on=may_pass, within=60 * SECOND, clock=clock)
+    assert (call.calls, clock.pauses) == (1, [])
+
+
+def test_no_attempt_begins_after_the_time_is_up() -> None:
+    """The last error is raised as it is, and less than the given time has passed."""
+    clock, call = FakeClock(), Flaky(1000)
+    begun = clock.now()
+    with pytest.raises(ConnectionError, match=r"attempt \d"):
+        retry(call, on=may_pass, within=60 * SECOND, clock=clock, longest=8 * SECOND)
+    assert 50 * SECOND < clock.now() - begun <= 60 * SECOND
+
+
+def test_a_failure_may_say_how_long_it_is_to_be_left_alone() -> None:
+    """A rate limit's Retry-After is the shortest pause; one that is longer than the time left ends it at once."""
+    clock = FakeClock()
+    retry(Flaky(1), on=may_pass, within=60 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
+    assert clock.pauses == [20 * SECOND]
+    call = Flaky(1)
+    with pytest.raises(ConnectionError):
+        retry(call, on=may_pass, within=10 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
+    assert call.calls == 1
+
+
+def test_each_failure_may_have_its_own_time() -> None:
+    """What is worth a minute at one kind of failure is worth nothing at another."""
+    clock, call = FakeClock(), Flaky(3)
+    with pytest.raises(ConnectionError, match="attempt 2"):
+        retry(
+            call,
+            on=may_pass,
+            within=lambda err: 60 * SECOND if str(err) == "attempt 1" else timedelta(0),
+            clock=clock,
+        )
+
+
+def test_each_failure_is_told() -> None:
+    """Before each pause, by its number."""
+    told: list[int] = []
+    retry(Flaky(2), on=may_pass, within=60 * SECOND, clock=FakeClock(), note=told.append)
+    assert told == [1, 2]
+
+
+def test_what_is_there_is_seen_at_once() -> None:
+    """An empty text is something; None and False are not."""
+    clock = FakeClock()
+    assert poll_until(lambda: "", 60 * SECOND, clock) == ""
+    assert poll_until(lambda: True, 60 * SECOND, clock)
+    assert clock.pauses == []
+
+
+def test_what_comes_later_is_seen_when_it_is_there() -> None:
+    """Each look counts once: the first one isn't repeated before a pause."""
+    clock = FakeClock()
+    looks = iter([None, False, "", "never"])
+    assert poll_until(lambda: next(looks), 60 * SECOND, clock, first=SECOND) == ""
+    assert clock.pauses == [SECOND, 2 * SECOND]
+
+
+def test_the_last_look_is_at_the_end_of_the_time() -> None:
+    """Not a whole pause before it, and never after it."""
+    clock, looks = FakeClock(), 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    assert poll_until(look, 10 * SECOND, clock, first=SECOND, longest=4 * SECOND) is None
+    assert clock.pauses == [SECOND, 2 * SECOND, 4 * SECOND, 3 * SECOND]
+    assert looks == 5
+
+
+def test_no_time_is_one_look() -> None:
+    """As for a command that doesn't wait for another one."""
+    clock, looks = FakeClock(), iter([False])
+    assert poll_until(lambda: next(looks), timedelta(0), clock) is None
+    assert clock.pauses == []
+
+
+def test_what_goes_well_at_once_loads_no_library() -> None:
+    """Quick commands take locks with it."""
+    script = """
+import sys
+from datetime import timedelta
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.host.retry import poll_until
+assert poll_until(lambda: True, timedelta(minutes=1), SystemClock())
+assert "tenacity" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

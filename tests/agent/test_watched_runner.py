@@ -1,0 +1,138 @@
+"""The daemon starts a runner that was killed again, and reports what it sees of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.box import Box, wait_for
+
+MakeBox = Callable[..., Box]
+
+
+@pytest.mark.parametrize("supervisor", ["tmux", "screen", "nohup"])
+def test_a_runner_that_was_killed_is_replaced(box: Box, supervisor: str) -> None:
+    """Nothing of the old attempt is left, the next attempt goes on, and the log tells."""
+    box.start(
+        'echo x >> "$KEDGE_OUTPUT_DIR/starts"; echo up; [ $(wc -l < "$KEDGE_OUTPUT_DIR/starts") = 2 ] || sleep 1000',
+        supervisor=supervisor,
+        restarts=2,
+    )
+    box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    sleeper = [pid for pid in box.processes() if b"sleep\x001000" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    wait_for(lambda: box.note("state")["command"]["attempt"] == 2)
+    assert not set(sleeper) & set(box.processes())
+    assert box.await_state("succeeded")["attempt"] == 2
+    assert "the runner died" in box.log()
+
+
+def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
+    """The watch ends what is left of the command and says what happened."""
+    box.start("echo up; sleep 1000", restarts=0)
+    watch = box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    over = wait_for(lambda: box.note("state")["command"] if box.note("state")["command"]["state"] == "failed" else None)
+    assert over["reason"] == "the runner died"
+    wait_for(lambda: set(box.processes()) == {watch.pid})
+
+
+def test_a_stop_wins_over_a_recovery(box: Box) -> None:
+    """Asked for when the runner is dead and about to be replaced, it stays stopped, and nothing is left."""
+    box.start("echo up; sleep 1000", restarts=3)
+    watch = box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert box.ask("stop", "--reason", "enough")["state"] == "stopped"
+    give_up = time.monotonic() + 3
+    while time.monotonic() < give_up:
+        assert box.command()["state"] == "stopped"
+        assert set(box.processes()) <= {watch.pid}
+        time.sleep(0.2)
+
+
+def test_a_stop_that_the_runner_did_not_live_to_answer_holds(box: Box) -> None:
+    """Killed between the request and the answer, the run is not started again."""
+    box.start("trap '' TERM; echo up; while true; do sleep 0.05; done", restarts=3, grace=1000.0)
+    box.begin("watch")
+    wait_for(lambda: " up\n" in box.log())
+    stop = box.begin("stop")
+    box.await_state("stopping")
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert stop.wait(timeout=20) == 0
+    box.await_state("stopped")
+    wait_for(lambda: box.note("state")["command"]["state"] == "stopped")
+
+
+def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
+    """`report` corrects a state that nobody keeps any more."""
+    box.start("sleep 1000", restarts=3)
+    box.await_state("running")
+    os.kill(box.note("state")["runner"], signal.SIGKILL)
+    assert box.await_state("failed")["reason"] == "the runner died"
+
+
+def test_there_is_one_watch_for_a_machine(box: Box) -> None:
+    """A second one leaves quietly; SIGTERM ends the first one cleanly."""
+    first = box.begin("watch")
+    wait_for(lambda: box.note("heartbeat"))
+    second = box.call("watch")
+    assert (second.returncode, second.stdout, second.stderr) == (0, b"", b"")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=10) == 0
+
+
+def test_the_machine_is_sampled(box: Box) -> None:
+    """The newest sample is in the report, all of them are in the results as lines of JSON."""
+    box.begin("watch")
+    sample = wait_for(lambda: box.ask("report")["sample"])
+    assert 0 <= sample["cpu_percent"] <= 100
+    assert 0 < sample["memory_used_mib"] < sample["memory_total_mib"]
+    samples = box.root / "results/samples.jsonl"
+    wait_for(lambda: len(samples.read_text().splitlines()) >= 2)
+    assert all(json.loads(line)["time"] > 0 for line in samples.read_text().splitlines())
+
+
+def test_the_cost_is_counted_from_creation(make_box: MakeBox) -> None:
+    """2.5 h at $1.99 are $4.98; kedge-cost says the same, and nothing in the environment can break it."""
+    box = make_box(created=time.time() - 2.5 * 3600)
+    said = subprocess.run(
+        [str(box.root / "bin/kedge-cost")],
+        env={"PYTHONPATH": "/nonsense", "PYTHONHOME": "/nonsense", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == b"Session: 2.5h elapsed, ~$4.98 spent\n"
+    assert box.call("cost").stdout == said.stdout
+
+
+def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:
+    """status.json is passed on, without what strict JSON can't say, and a broken one is left out."""
+    status = box.root / "results/output/status.json"
+    status.write_text('{"step": 3, "loss": NaN, "name": "\\udcff", "best": [1e999, 0.5]}')
+    report: dict[str, Any] = box.ask("report")
+    assert report["progress"] == {"step": 3, "loss": None, "name": "?", "best": [None, 0.5]}
+    status.write_text('{"step": ')
+    assert box.ask("report")["progress"] is None
+
+
+def test_a_report_says_when_the_command_last_went_on(box: Box) -> None:
+    """By the newest of its log, its status.json and its checkpoint: a stall counts from there."""
+    box.root.mkdir(exist_ok=True)
+    log, status = box.root / "results/run.log", box.root / "results/output/status.json"
+    for step, file in enumerate((log, status), start=1):
+        file.write_text("{}")
+        os.utime(file, (step * 1000, step * 1000))
+        assert box.ask("report")["advanced"] == step * 1000
+    (box.root / "checkpoint.json").write_text('{"name": "last.pt", "bytes": 5, "written": 3000}')
+    assert box.ask("report")["advanced"] == 3000

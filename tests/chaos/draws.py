@@ -1,0 +1,14 @@
+"""Which commands are killed, and when."""
+
+from __future__ import annotations
+
+import random
+
+Words = tuple[str, ...]
+_SEED = 9
+
+
+def draw_kills(kills: int, commands: tuple[Words, ...], *, first: float, last: float) -> list[tuple[float, Words]]:
+    """Draw instants between two, in seconds; each command comes as often as the others."""
+    rng = random.Random(_SEED)
+    return [(round(rng.uniform(first, last), 3), commands[number % len(commands)]) for number in range(kills)]

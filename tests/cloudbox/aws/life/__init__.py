@@ -1,0 +1,1 @@
+"""Instances as machines: life cycle, identity, metadata, disks, schedules, meter."""

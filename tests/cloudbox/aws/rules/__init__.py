@@ -1,0 +1,1 @@
+"""What AWS allows, sells and costs, where moto falls short of it."""

@@ -1,0 +1,1 @@
+"""AWS calls and answers on the wire, and moto's state."""

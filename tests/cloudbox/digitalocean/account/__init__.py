@@ -1,0 +1,1 @@
+"""An account at DigitalOcean in the box: calls, state, prices, faults."""

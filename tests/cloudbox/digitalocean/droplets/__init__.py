@@ -1,0 +1,1 @@
+"""Droplets and what is done to them."""

@@ -1,0 +1,1 @@
+"""Droplets as machines: hosting, metadata, meter."""

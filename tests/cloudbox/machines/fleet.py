@@ -1,0 +1,138 @@
+"""The machines that a cloud's API asks for: booted, given disks and ended in the background, in this order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from tests.cloudbox.machines.machines import Machines, MachineSpec
+
+
+class Metadata(Protocol):
+    """What tells a machine who it is."""
+
+    def close(self) -> None:
+        """Stop telling."""
+
+
+_LOGGER = logging.getLogger(__name__)
+# Longer than a machine's keeper takes for its end, and than a bare Debian's first installation.
+_END_TIMEOUT_S = 300.0
+
+M = TypeVar("M", bound=Metadata)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Link(Generic[M]):
+    """A machine as the API's side has it; `disks` are the ids of its volumes."""
+
+    name: str
+    metadata: M
+    disks: set[str]
+    booted: threading.Event = field(default_factory=threading.Event)
+    """Its keeper runs, or could not be started."""
+    over: threading.Event = field(default_factory=threading.Event)
+    """Nothing is left of it."""
+
+
+class Fleet(Generic[M]):
+    """Calls that change it hold `lock`, which is also held when somebody is told of a machine's end."""
+
+    def __init__(self, folder: Path, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._machines = _make_machines(folder)
+        self._links: dict[str, Link[M]] = {}
+        self._ending: dict[str, threading.Event] = {}
+
+    def links(self) -> list[Link[M]]:
+        """Return the machines that are to run."""
+        return list(self._links.values())
+
+    def find(self, name: str) -> Link[M] | None:
+        """Return a machine that is to run."""
+        return self._links.get(name)
+
+    def boot(self, spec: MachineSpec, metadata: M, disks: set[str], on_power_off: Callable[[str], None]) -> None:
+        """Boot a machine; `on_power_off` is called with its name when it has powered itself off."""
+        link = Link(name=spec.name, metadata=metadata, disks=disks)
+        self._links[spec.name] = link
+        before = self._ending.get(spec.name)
+
+        def over(name: str, powered_off: bool) -> None:
+            link.over.set()
+            with self._lock:
+                if powered_off and self._links.get(name) is link:
+                    on_power_off(name)
+
+        def boot() -> None:
+            if before:
+                before.wait(_END_TIMEOUT_S)
+            try:
+                self._machines.boot(spec, over)
+            except OSError:
+                link.over.set()
+                raise
+            finally:
+                link.booted.set()
+
+        _in_background(boot)
+
+    def attach(self, name: str, disks: Mapping[str, tuple[str, str]]) -> None:
+        """Give a machine the disks (image file, by-id name) of these volumes that it doesn't have yet."""
+        link = self._links[name]
+        for volume_id, (file, by_id) in disks.items():
+            if volume_id not in link.disks:
+                link.disks.add(volume_id)
+                _in_background(lambda file=file, by_id=by_id: self._attach(link, file, by_id))  # type: ignore[misc]
+
+    def unplug(self, name: str) -> None:
+        """Pull a machine's plug; one that is asked for again under this name boots when nothing is left of it."""
+        link = self._links.pop(name)
+        link.metadata.close()
+        self._ending[name] = link.over
+
+        def end() -> None:
+            link.booted.wait(_END_TIMEOUT_S)
+            self._machines.end(name)
+
+        _in_background(end)
+
+    def unplug_all(self) -> None:
+        """Pull every plug."""
+        for name in list(self._links):
+            self.unplug(name)
+
+    def close(self) -> None:
+        """End all machines, and wait until nothing is left of them."""
+        with self._lock:
+            self.unplug_all()
+        for over in self._ending.values():
+            over.wait(_END_TIMEOUT_S)
+        self._machines.close()
+
+    def console(self, name: str) -> str:
+        """Return what a machine's console showed, also after its end."""
+        return self._machines.console(name)
+
+    def _attach(self, link: Link[M], file: str, by_id: str) -> None:
+        link.booted.wait(_END_TIMEOUT_S)
+        try:
+            self._machines.attach(link.name, file, by_id)
+        except (KeyError, OSError) as err:
+            # Most often the machine has ended meanwhile.
+            _LOGGER.warning("%s has no disk %s: %r", link.name, by_id, err)
+
+
+def _make_machines(folder: Path) -> Machines:
+    from tests.cloudbox.machines.machines import Machines
+
+    return Machines(folder)
+
+
+def _in_background(act: Callable[[], None]) -> None:
+    threading.Thread(target=act, daemon=True).start()

@@ -1,0 +1,171 @@
+"""The keeper of one machine: a process that outlives whoever started it, to leave nothing behind.
+
+    python -m tests.cloudbox.nspawn.keeper FOLDER
+
+Its stdin is the machine's plug. The first line is its `Order`; each further one, `[image, name in /dev/disk/by-id]`,
+attaches a disk and is answered by a line. The end of stdin, which is also what the death of the parent looks like, ends
+the machine. The status is POWERED_OFF when the machine has ended by itself, else ENDED.
+
+It runs in a mount namespace of its own (`keeper_argv`): the machine's root folder is an overlay over a tmpfs that only
+this process and the machine see, and that is gone with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+
+from tests.cloudbox.nspawn import probed_torch, rootfs
+from tests.cloudbox.nspawn.cgroups import make_groups, remove_groups
+from tests.cloudbox.nspawn.disks import Disk
+from tests.cloudbox.nspawn.order import ENDED, POWERED_OFF, REPOSITORY, Order, group_name, remove_folder
+from tests.cloudbox.nspawn.plug import Plug
+from tests.cloudbox.nspawn.seed import write_seed
+from tests.support.preloaded.process import EVERYTHING_ANEW
+
+# What systemd-nspawn ends with when the machine wants to be started again.
+_REBOOT = 133
+_NSPAWN_STATE = Path("/run/systemd/nspawn")
+_BOOT_TIMEOUT_S = 20.0
+# Where the images that AWS makes for deep learning have their Python with torch.
+_IMAGE_PYTHON = "/opt/pytorch"
+
+
+class Keeper:
+    """Keeps one machine, from its order to the last trace of it."""
+
+    def __init__(self, folder: Path, order: Order, plug: Plug) -> None:
+        self._folder = folder
+        self._order = order
+        self._plug = plug
+        self._root = folder / "root"
+        self._disks: list[Disk] = []
+
+    def keep(self) -> int:
+        """Run the machine until it ends by itself or its plug is pulled, and return this process's status."""
+        group = group_name(self._folder)
+        try:
+            status = self._run(group) if self._has_base() else ENDED
+        finally:
+            # The file systems first: what a disk holds is written when nobody sees it mounted any longer.
+            for mounted in (self._root, self._folder):
+                _unmount(mounted)
+            for disk in self._disks:
+                disk.close()
+            remove_groups(group)
+        return POWERED_OFF if status == 0 else ENDED
+
+    def _has_base(self) -> bool:
+        # In a process of its own, so that a pulled plug doesn't wait for a Debian to be installed.
+        return self._order.base == "host" or self._plug.run(rootfs.builder_argv(rootfs.BARE)) == 0
+
+    def _run(self, group: str) -> int:
+        self._mount()
+        groups = make_groups(group)
+        self._disks = [Disk(Path(image), by_id) for image, by_id in self._order.disks]
+        status = _REBOOT
+        while status == _REBOOT:
+            argv = self._nspawn_argv()
+            status = self._plug.run(argv, groups=groups, on_start=self._show_disks, on_line=self._attach)
+        return status
+
+    def _mount(self) -> None:
+        lower = rootfs.HOST if self._order.base == "host" else rootfs.BARE.folder
+        _mount("tmpfs", self._folder, "mode=0711")
+        # What systemd-nspawn would leave on the host goes with this namespace.
+        _NSPAWN_STATE.mkdir(parents=True, exist_ok=True)
+        _mount("tmpfs", _NSPAWN_STATE, "mode=0755")
+        upper, work = self._folder / "upper", self._folder / "work"
+        for folder in (upper, work, self._root):
+            folder.mkdir()
+        write_seed(upper, lower, self._order.seed, hidden=(REPOSITORY,))
+        _mount("overlay", self._root, f"lowerdir={lower},upperdir={upper},workdir={work}")
+
+    def _nspawn_argv(self) -> list[str]:
+        # With a process namespace around it, one SIGKILL ends systemd-nspawn and all that it has started.
+        return [
+            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+            *("systemd-nspawn", f"--directory={self._root}", f"--machine={self._order.seed.name}", "--boot"),
+            *("--register=no", "--keep-unit", "--console=pipe", "--link-journal=no", "--timezone=off"),
+            *(_image_python() if self._order.base == "host" else ()),
+            *("--", "systemd.unit=multi-user.target"),
+        ]
+
+    def _show_disks(self, pid: int) -> None:
+        for disk in self._disks:
+            disk.show(_root_of(pid))
+
+    def _attach(self, pid: int, line: str) -> None:
+        image, by_id = json.loads(line)
+        try:
+            disk = Disk(Path(image), by_id)
+            self._disks.append(disk)
+            disk.show(_root_of(pid))
+        except OSError as err:
+            print(f"cannot attach {image}: {err}", flush=True)
+        else:
+            print("attached", flush=True)
+
+
+def _image_python() -> list[str]:
+    """Return the arguments that show the tests' own interpreter, read-only, where an image for training has one."""
+    binds = [f"--bind-ro={sys.prefix}:{_IMAGE_PYTHON}"]
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        binds.append(f"--bind-ro={sys.base_prefix}")
+    torch = find_spec("torch")
+    if torch and torch.origin and EVERYTHING_ANEW not in os.environ:
+        inside = Path(_IMAGE_PYTHON) / Path(torch.origin).relative_to(sys.prefix)
+        binds += [f"--bind-ro={torch.origin}:{probed_torch.REAL}", f"--bind-ro={probed_torch.__file__}:{inside}"]
+    return binds
+
+
+def _root_of(pid: int) -> Path:
+    """Return the root folder of the machine that runs below a process, as seen from here.
+
+    Raises:
+        TimeoutError: No systemd below it within 20 s, or it has ended.
+    """
+    deadline = time.monotonic() + _BOOT_TIMEOUT_S
+    process = psutil.Process(pid)
+    while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                # With this name it has executed the machine's own init: its folders are all in place.
+                if child.name() == "systemd":
+                    return Path(f"/proc/{child.pid}/root")
+        time.sleep(0.02)
+    raise TimeoutError("the machine's systemd didn't start")
+
+
+def _mount(kind: str, target: Path, options: str) -> None:
+    subprocess.run(["mount", "-t", kind, "-o", options, kind, str(target)], check=True)
+
+
+def _unmount(target: Path) -> None:
+    if target.is_mount():
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def main(folder: Path) -> int:
+    """Keep the machine that the first line of stdin orders."""
+    # Ctrl-C in the terminal of the tests is the parent's business.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plug = Plug(sys.stdin.fileno())
+    line = plug.next_line()
+    try:
+        return Keeper(folder, Order.decode(line), plug).keep() if line else ENDED
+    finally:
+        remove_folder(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

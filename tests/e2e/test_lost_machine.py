@@ -1,0 +1,165 @@
+"""A run that loses its machine goes on with another, where its user wants that."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from datetime import datetime, timedelta
+
+import psutil
+import pytest
+
+from orchestrator.adapters.host.settings import read_settings
+from orchestrator.adapters.providers.local.folder import MachineFolder
+from orchestrator.agent.base.layout import Layout
+from orchestrator.app.launch.launching import Changes, observe_and_plan, replaced_machine, resumed_spec
+from orchestrator.app.root import App
+from tests.e2e.runs import JOB, kill_machine, shipped_step, step
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
+
+SECONDS = timedelta(seconds=15)
+
+
+def test_a_run_survives_its_machine(laptop: Laptop) -> None:
+    """The machine and its disk are lost; resume makes another, and the run goes on from its last checkpoint."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    kill_machine(laptop, run)
+    shipped = shipped_step(laptop, run)
+    status = laptop.json("status", run)[0]
+    assert any("gone" in finding for finding in status["findings"])
+    # The machine's end was in the ledger already: whoever resumes reads of it all the same.
+    assert f"found: machine {run}-m1 is gone" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
+    wait_until(lambda: step(laptop) > shipped)
+    assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_resuming_beside_a_lost_machine_that_is_seen_again_succeeds_and_keeps_the_run_at_work(
+    laptop: Laptop, run: str
+) -> None:
+    """The provider shows the first machine again after the second was made: it is ended, and the run goes on."""
+    kept = laptop.home.parent / "kept"
+    (laptop.state / "machines" / f"{run}-m1").rename(kept)
+    kill_machine(laptop, run)
+    # As if that was long ago: nobody waits for the last upload of an agent that has been silent for a minute.
+    Layout(kept).note("heartbeat").write_text('{"time": 1}')
+    laptop.kedge("resume", run, "--yes", "--detach")
+    kept.rename(laptop.state / "machines" / f"{run}-m1")
+    said = laptop.kedge("resume", run, "--yes", "--detach")
+    assert f"- destroy machine {run}-m1 (gone)" in said
+    assert f"Machine {run}-m2 is running" in said
+    (status,) = laptop.json("status", run)
+    assert [machine["id"] for machine in status["machines"]] == [f"{run}-m2"]
+    assert (status["stage"], status["state"]) == ("live", "running")
+
+
+def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(
+    laptop: Laptop, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settled with its machine, planned without it: the plan for a new one says why there is to be one."""
+    monkeypatch.chdir(laptop.home)
+    app = App(read_settings(laptop.env))
+    record = app.named_run(run)
+    assert app.reconcile(record) == ()
+    kill_machine(laptop, run)
+    plan = observe_and_plan(app, resumed_spec(record, Changes(), app.clock.now()), follow=False)
+    assert replaced_machine(app, record, plan) == (f"machine {run}-m1 is gone; it ended without a kedge command",)
+    app.ledger.close()
+
+
+def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: Laptop) -> None:
+    """The machine still answers, but nothing would start its agent again: resume replaces it, and leaves no process."""
+    laptop.write_job((JOB % "tmux").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    init = MachineFolder(laptop.state / "machines" / f"{run}-m1").init()
+    assert init is not None
+    os.kill(init.pid, signal.SIGKILL)
+    wait_until(lambda: not init.is_alive)
+    old = laptop.processes()
+    assert [machine["state"] for machine in laptop.json("status", run)[0]["machines"]] == ["unknown"]
+    assert f"machine {run}-m1 is unknown" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert not [process for process in old if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    (status,) = laptop.json("status", run)
+    assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
+    wait_until(lambda: laptop.json("status", run)[0]["report"]["heartbeat"] > status["report"]["created"])
+    wait_until(lambda: re.search(r"going on from step \d+", laptop.kedge("logs", "--lines", "100000")))
+
+
+def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -> None:
+    """Only a run that was launched with --recover, and only when it needs one; its deadline stays what it was."""
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    (first,) = laptop.json("status", run)[0]["machines"]
+    kill_machine(laptop, run)
+    shipped = shipped_step(laptop, run)
+    laptop.kedge("recover")
+    (second,) = laptop.json("status", run)[0]["machines"]
+    assert second["id"] == f"{run}-m2"
+    # Both have the run's deadline: a replaced machine buys no more time.
+    assert abs(datetime.fromisoformat(second["deadline_at"]) - datetime.fromisoformat(first["deadline_at"])) < SECONDS
+    wait_until(lambda: step(laptop) > shipped)
+    assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
+
+
+def test_recover_ignores_runs_that_somebody_stopped(laptop: Laptop) -> None:
+    """A run that an operator stopped, or tore down, is not lost; nor is one that was never to be recovered."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    laptop.kedge("stop")
+    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+    assert "No live run" in laptop.kedge("recover")
+    assert laptop.json("status") == []
+
+
+def test_a_run_that_recovers_can_be_told_not_to(laptop: Laptop) -> None:
+    """While its command is at work, where nothing else is to be done; `status` shows it."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    assert laptop.json("status", run)[0]["recover"] is True
+    assert "recovery: lost machines are replaced, until 20" in laptop.kedge("status", run)
+    laptop.kedge("resume", "--recover", "--no-recover", "--detach", code=2)
+    laptop.kedge("resume", "--no-recover", "--detach")
+    assert laptop.json("status", run)[0]["recover"] is False
+    assert "recovery: none" in laptop.kedge("status", run)
+    kill_machine(laptop, run)
+    assert "No live run" in laptop.kedge("recover")
+    assert laptop.json("status", run)[0]["machines"] == []
+    laptop.kedge("teardown", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "recovers"),
+    [((), True), (("--no-recover",), False), (("--recover",), True)],
+    ids=["no flag", "--no-recover", "--recover"],
+)
+def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
+    laptop: Laptop, words: tuple[str, ...], recovers: bool
+) -> None:
+    """The plan's notes say which; so does the run, together with who may reach its machines."""
+    laptop.write_job(JOB % "nohup" + "    recover: true\n")
+    notes = " ".join(laptop.json("plan", *words)["notes"])
+    assert ("a machine that is lost is replaced" in notes) is recovers
+    run = laptop.json("launch", "--yes", "--detach", "--ssh-from", "198.51.100.0/24", *words)["run"]
+    record = laptop.ledger().run(run)
+    assert record is not None
+    assert (record.spec.recover, record.spec.ssh_from) == (recovers, "198.51.100.0/24")
+    laptop.kedge("teardown", "--yes", "--no-fetch")
+
+
+@pytest.mark.parametrize("words", [("stop",), ("teardown", "--yes", "--no-fetch")], ids=["stop", "teardown"])
+def test_only_who_follows_a_run_replaces_its_machine(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Another command that comes upon the loss rents nothing, though the run was launched with --recover."""
+    laptop.write_job(JOB % "nohup")
+    run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
+    kill_machine(laptop, run)
+    laptop.kedge(*words, code=None)
+    assert [machine.id for machine in laptop.ledger().machines(run)] == [f"{run}-m1"]
+    laptop.kedge("teardown", "--yes", "--no-fetch")

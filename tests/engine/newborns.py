@@ -1,0 +1,190 @@
+"""A machine that waits for its supplies over a real sshd, and a laptop that dies before any step."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from orchestrator.adapters.host.clock import SystemClock
+from orchestrator.adapters.ledger.sqlite import SqliteLedger
+from orchestrator.adapters.ssh.connector import SshConnector
+from orchestrator.adapters.ssh.ssh_files import SshFiles
+from orchestrator.core.machine import Machine, MachineState, SshAddress
+from orchestrator.core.ports import Completed, Connector, Remote, Supplies
+from orchestrator.core.protocol.decoding import ANSWER_BYTES
+from orchestrator.core.protocol.report import MachineReport
+from orchestrator.engine.steps.boot import await_boot
+from orchestrator.engine.world import World
+from tests.adapters.remote.sshd import Wire
+from tests.agent.box import RUN, Box
+from tests.support.fakes import FakeProvider, make_world
+from tests.support.newborn import NewbornSshd
+
+ID = f"{RUN}-m1"
+SECRET = b"only-the-machine-may-know"
+# What a machine does with its supplies, in small: whole or not at all, and then it goes on booting.
+TAKE = """\
+cat >"$1/incoming" && [ "$(tail -c 3 "$1/incoming")" = end ] || { echo cut >&2; exit 1; }
+echo taken >>"$1/times" && mv "$1/incoming" "$1/brought"
+echo '{"ok": true, "phases": []}' >"$1/ready.new" && mv "$1/ready.new" "$1/ready"
+echo supplied
+"""
+
+
+class LaptopDiedError(Exception):
+    """Nothing catches it, and nothing is done after it."""
+
+
+@dataclass
+class BornProvider(FakeProvider):
+    """Has one machine that waits for supplies, and remembers its pinned key as a record on the disk does.
+
+    Attributes:
+        machine: as it was born.
+        brings: what it is brought; None for nothing.
+        through: a wire that may break.
+        on_look: told each time that somebody looks.
+    """
+
+    machine: Machine = field(kw_only=True)
+    brings: Supplies | None = None
+    pinned: str = ""
+    through: Wire | None = None
+    on_look: Callable[[], None] = lambda: None
+
+    def describe(self, machine_id: str) -> Machine | None:
+        self.on_look()
+        assert machine_id == self.machine.id
+        assert self.machine.address
+        if not self.pinned:
+            return replace(self.machine, address=self._wired(self.machine.address))
+        address = replace(self.machine.address, host_key=self.pinned, provisional=False)
+        return replace(self.machine, address=self._wired(address))
+
+    def supplies(self, machine_id: str) -> Supplies | None:
+        assert machine_id == self.machine.id
+        return self.brings
+
+    def pin(self, machine_id: str, host_key: str) -> None:
+        assert machine_id == self.machine.id
+        self.pinned = host_key
+
+    def _wired(self, address: SshAddress) -> SshAddress:
+        return self.through.to(address) if self.through else address
+
+
+class Lifeline:
+    """Counts the steps that the laptop takes, and ends its life before one of them."""
+
+    def __init__(self, *, dies_before: int) -> None:
+        self.steps: list[str] = []
+        self._dies_before = dies_before
+
+    def step(self, name: str) -> None:
+        if len(self.steps) == self._dies_before:
+            raise LaptopDiedError(name)
+        self.steps.append(name)
+
+
+class MortalRemote:
+    """A connection, each command of which may be the laptop's last."""
+
+    def __init__(self, remote: Remote, life: Lifeline) -> None:
+        self._remote = remote
+        self._life = life
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout: timedelta | None = None, most: int = ANSWER_BYTES
+    ) -> Completed:
+        assert SECRET.decode() not in shlex.join(argv)
+        self._life.step(argv[-1])
+        return self._remote.run(argv, stdin=stdin, timeout=timeout, most=most)
+
+    def send(self, argv: Sequence[str], chunks: Iterable[bytes], *, timeout: timedelta | None = None) -> Completed:
+        return self._remote.send(argv, chunks, timeout=timeout)
+
+    def lines(self, argv: Sequence[str]) -> Iterator[bytes]:
+        return self._remote.lines(argv)
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class MortalConnector:
+    """A connector likewise."""
+
+    def __init__(self, connector: Connector, life: Lifeline) -> None:
+        self._connector = connector
+        self._life = life
+
+    def connect(self, address: SshAddress) -> Remote:
+        self._life.step("connect")
+        return MortalRemote(self._connector.connect(address), self._life)
+
+    def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
+        return self._connector.ssh_argv(address, *options)
+
+    def forget(self, address: SshAddress) -> None:
+        self._connector.forget(address)
+
+    def close(self) -> None:
+        self._connector.close()
+
+
+@dataclass
+class Newborn:
+    """A machine of which only sshd and what user-data wrote is there; its agent is real."""
+
+    sshd: NewbornSshd
+    root: Path
+    provider: BornProvider
+    ledger: SqliteLedger
+    places: SshFiles
+
+    def world(self, life: Lifeline | None = None) -> World:
+        connector: Connector = SshConnector(self.places, SystemClock())
+        if life is not None:
+            connector = MortalConnector(connector, life)
+        return replace(make_world(self.ledger, self.provider), connector=connector)
+
+    def boot(self, life: Lifeline | None = None) -> tuple[Machine, MachineReport]:
+        return await_boot(self.world(life), RUN, ID)
+
+    def is_settled(self) -> bool:
+        """Only its own key is shown, and that is the one that the laptop has pinned."""
+        shown = (self.sshd.shown("ed25519"), self.sshd.shown("ecdsa"))
+        return shown == (self.provider.pinned, "") and shown[0] != ""
+
+
+def make_newborn(folder: Path, short: Path, sshd: NewbornSshd, box: Box) -> Newborn:
+    root = folder / "machine"
+    (root / "bin").mkdir(parents=True)
+    (root / "take.sh").write_text(TAKE)
+    # The agent's own, told where this sshd's keys are.
+    keys = f"--folder {shlex.quote(str(sshd.keys))} --reload {shlex.quote(sshd.reload)}"
+    agent = shlex.quote(box.launcher)
+    (root / "bin/kedge-agent").write_text(
+        f'#!/bin/sh\ncase $1 in\nrekey) exec {agent} "$@" {keys} ;;\n*) exec {agent} "$@" ;;\nesac\n'
+    )
+    (root / "bin/kedge-agent").chmod(0o755)
+    now = datetime.now(UTC)
+    machine = Machine(
+        id=ID,
+        run_id=RUN,
+        provider="fake",
+        provider_id="1",
+        state=MachineState.READY,
+        root=str(root),
+        created_at=now,
+        deadline_at=now + timedelta(hours=1),
+        usd_per_hour=Decimal(1),
+        address=sshd.address,
+    )
+    supplies = Supplies(argv=("sh", str(root / "take.sh"), str(root)), content=SECRET + b"\0" * 100_000 + b"end")
+    provider = BornProvider(machine=machine, brings=supplies)
+    places = SshFiles(pins=folder / "pins", runtime=short / "run")
+    return Newborn(sshd, root, provider, SqliteLedger(folder / "state", SystemClock()), places)

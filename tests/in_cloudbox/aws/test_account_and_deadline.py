@@ -1,0 +1,135 @@
+"""The real program against the box: an account that kedge itself sets up, and machines whose time is over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.cloudbox.aws.box import Box
+from tests.cloudbox.aws.launches import instances
+from tests.cloudbox.aws.leftovers import leftovers
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+JOB = """
+    name: toy
+    workdir: .
+    start: boot
+    run: {run}
+    outputs: [results]
+    checkpoints: ckpt
+    envs: {{STEPS: 3}}
+    deadline: 10m
+    budget: 5
+    resources: {{accelerators: T4, use_spot: true, region: us-east-1}}
+    supervisor: {{kind: systemd, restarts: 0, grace: 10s}}
+"""
+# It saves nothing but when it is asked to end.
+PATIENT = """\
+import pathlib, signal, sys, time
+
+def save(number, frame):
+    pathlib.Path("ckpt").mkdir(exist_ok=True)
+    pathlib.Path("ckpt/last.txt").write_text(f"{time.time()}")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+print("training", flush=True)
+time.sleep(3600)
+"""
+TTL = 45
+"""Seconds; a boot takes about ten of them, and the half of them is the command's in any case."""
+
+
+@pytest.fixture
+def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
+    """A user's computer with an account at AWS in which nothing was ever made."""
+    laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    (laptop.home / "patient.py").write_text(PATIENT)
+    yield laptop
+    assert box.billing() == [], "something is left billing"
+    assert leftovers(box) == []
+
+
+def state(box: Box) -> str:
+    """Return the state of the only instance."""
+    (instance,) = instances(box)
+    return str(instance["State"]["Name"])
+
+
+def deadline(laptop: Laptop) -> datetime:
+    """Return when the only run's machine must be gone, as `status` says it."""
+    (status,) = laptop.json("status")
+    return datetime.fromisoformat(status["machines"][0]["deadline_at"])
+
+
+def test_a_launch_works_with_what_bootstrap_has_made(box: Box, laptop: Laptop) -> None:
+    """From an empty account to results; then the account level goes, and the account is as empty as it was."""
+    laptop.write_job(JOB.format(run="python3 train.py"))
+    assert "`kedge bootstrap --provider aws`" in refused(laptop, "launch", "--yes")
+    made = laptop.json("bootstrap", "--provider", "aws", "--yes")
+    assert made["done"]
+    laptop.kedge("launch", "--yes")
+    (results,) = (laptop.home / "kedge-results").glob("toy-*")
+    assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
+    assert state(box) == "terminated"
+    laptop.kedge("bootstrap", "--provider", "aws", "--remove", "--delete-data", "--yes")
+    assert box.client("s3").list_buckets()["Buckets"] == []
+    assert box.client("iam").list_roles(PathPrefix="/kedge/")["Roles"] == []
+
+
+def refused(laptop: Laptop, *words: str) -> str:
+    """Run what must be refused, and return what is said."""
+    laptop.kedge(*words, code=2)
+    return laptop.errors
+
+
+def test_at_its_deadline_a_machine_saves_and_ends_by_itself(box: Box, laptop: Laptop) -> None:
+    """With the laptop gone: the command checkpoints when it is stopped, the bucket has it, and nothing bills."""
+    laptop.kedge("bootstrap", "--provider", "aws", "--yes")
+    laptop.write_job(JOB.format(run="python3 patient.py"))
+    # There is no time for a burn-in.
+    no_torch = ("--env", "KEDGE_TORCH_WHEEL=none")
+    run = laptop.json("launch", "--ttl", f"{TTL}s", *no_torch, "--detach", "--yes")["run"]
+    ends_at = deadline(laptop).timestamp()
+    wait_until(lambda: state(box) == "terminated", seconds=TTL + 60)
+    (instance,) = instances(box)
+    assert instance["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    laptop.kedge("fetch", run, "--to", "home")
+    saved_at = float((laptop.home / "home" / "checkpoints" / "last.txt").read_text())
+    assert ends_at - TTL / 2 - 2 <= saved_at <= ends_at
+    assert box.billing() == []
+    # What `resume` would go on with is there until the run is ended.
+    laptop.kedge("teardown", run, "--yes")
+
+
+def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> None:
+    """Its timer and its watch are off, and no laptop is there: EventBridge does it, five minutes after the deadline."""
+    laptop.kedge("bootstrap", "--provider", "aws", "--yes")
+    laptop.write_job(JOB.format(run="python3 patient.py"))
+    run = laptop.json("launch", "--detach", "--yes")["run"]
+    laptop.kedge("exec", "--admin", "--", "sudo", "systemctl", "stop", "kedge-deadline.timer", "kedge-watch.service")
+    due = schedule(box)
+    assert abs(due - deadline(laptop) - timedelta(minutes=5)) < timedelta(minutes=1)
+    left = (due - datetime.now(UTC)).total_seconds()
+    box.advance_schedules(left - 30)
+    laptop.kedge("exec", "--", "true")
+    assert state(box) == "running"
+    box.advance_schedules(left + 1)
+    wait_until(lambda: state(box) == "terminated")
+    assert box.billing() == []
+    laptop.kedge("teardown", run, "--yes", "--no-fetch")
+
+
+def schedule(box: Box) -> datetime:
+    """Return the instant of the only schedule."""
+    scheduler = box.client("scheduler")
+    (listed,) = scheduler.list_schedules()["Schedules"]
+    expression = scheduler.get_schedule(Name=listed["Name"])["ScheduleExpression"]
+    (instant,) = re.findall(r"^at\((.+)\)$", expression)
+    return datetime.fromisoformat(instant).replace(tzinfo=UTC)

@@ -1,0 +1,69 @@
+"""A user who has configured no region anywhere: a flag says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cloudbox.aws.box import REGION, Box
+from tests.cloudbox.aws.leftovers import leftovers
+from tests.support.laptop import Laptop
+
+pytestmark = pytest.mark.slow
+
+JOB = """
+    name: toy
+    workdir: .
+    run: python3 train.py
+    outputs: [results]
+    checkpoints: ckpt
+    deadline: 10m
+    supervisor: {kind: nohup, restarts: 0, grace: 10s}
+"""
+THERE = ("--provider", "aws", "--region", REGION)
+
+
+@pytest.fixture
+def nowhere(box: Box, laptop: Laptop) -> Iterator[Laptop]:
+    """A laptop with credentials, and without a region: neither in its environment nor in its home."""
+    named = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    home = laptop.home.parent / "unix-home"
+    home.mkdir()
+    laptop.extra_env |= {name: value for name, value in box.env.items() if name not in named}
+    laptop.extra_env |= {"HOME": str(home), "KEDGE_SSH_FROM": "127.0.0.1/32"}
+    yield laptop
+    assert box.billing() == []
+    assert leftovers(box) == []
+
+
+def test_a_region_that_only_a_flag_says_is_enough_for_every_command(nowhere: Laptop) -> None:
+    """From the account level to its removal; commands without the flag know the region by the run."""
+    nowhere.write_job(JOB)
+    assert nowhere.json("bootstrap", *THERE, "--yes")["region"] == REGION
+    checks = {check["name"]: check["verdict"] for check in nowhere.json("doctor", *THERE, "--gpu", "t4")}
+    assert set(checks.values()) <= {"ok", "warning"}, checks
+    assert {offer["region"] for offer in nowhere.json("offers", *THERE, "--gpu", "t4")} == {REGION}
+    assert nowhere.json("plan", *THERE)["actions"]
+    # It has planned all there is to plan, and asks.
+    nowhere.kedge("selftest", *THERE, code=2)
+    assert "this needs your yes" in nowhere.errors
+    assert nowhere.json("reap", "--provider", "aws", "--dry-run")["billing"] == []
+    run = nowhere.json("launch", *THERE, "--keep", "--yes")["run"]
+    (status,) = nowhere.json("status")
+    assert (status["run"], status["state"], status["machines"][0]["region"]) == (run, "succeeded", REGION)
+    assert "step 3 of 3" in nowhere.kedge("logs")
+    assert nowhere.json("resume", "--dry-run")["run"] == run
+    nowhere.kedge("teardown", "--yes")
+    nowhere.kedge("bootstrap", *THERE, "--remove", "--delete-data", "--yes")
+
+
+def test_without_any_region_nothing_is_guessed(nowhere: Laptop) -> None:
+    """A machine in the wrong region costs money out of sight: what rents must be told."""
+    nowhere.write_job(JOB)
+    nowhere.json("bootstrap", *THERE, "--yes")
+    nowhere.kedge("launch", "--provider", "aws", "--yes", code=2)
+    assert "no AWS region is set" in nowhere.errors
+    assert "--region" in nowhere.errors
+    nowhere.kedge("bootstrap", "--provider", "aws", "--remove", "--yes", code=2)
+    nowhere.kedge("bootstrap", *THERE, "--remove", "--delete-data", "--yes")

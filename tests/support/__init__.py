@@ -1,0 +1,1 @@
+"""Test helpers that several folders share: laptops, waiting, terminals, fakes."""

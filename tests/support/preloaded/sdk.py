@@ -1,0 +1,21 @@
+"""Amazon's descriptions of the services that kedge calls, read once for all programs that a server forks.
+
+Each program that is started anew reads them itself, which is a third of a second of every command on AWS.
+"""
+
+from __future__ import annotations
+
+from orchestrator.adapters.providers.aws.access.credentials import open_session
+
+_SERVICES = ("cloudformation", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sts")
+
+
+def read_descriptions() -> None:
+    """Make a client of each service, which nobody uses; nothing is contacted."""
+    session = open_session(None, "us-east-1")
+    for service in _SERVICES:
+        client = session.client(service, aws_access_key_id="none", aws_secret_access_key="none")  # type: ignore[call-overload]
+        client.can_paginate(next(iter(client.meta.method_to_api_mapping)))
+
+
+read_descriptions()

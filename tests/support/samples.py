@@ -1,0 +1,25 @@
+"""How much of a long enumeration a run takes: a part that is drawn from a seed, or all of it in `make nightly`."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tests.support.box_cache import ALL
+
+Case = TypeVar("Case")
+_SEED = 12
+
+
+def part_of(cases: Sequence[Case], count: int) -> list[Case]:
+    """Draw so many of the cases, the same ones each time and in their order; all of them if nothing is left out."""
+    if ALL in os.environ:
+        return list(cases)
+    return [cases[number] for number in sorted(random.Random(_SEED).sample(range(len(cases)), count))]
+
+
+def how_many(variable: str, *, usual: int, all_of_them: int) -> int:
+    """Return how many cases are drawn: what a variable says, or else as many as this run takes."""
+    return int(os.environ.get(variable) or (all_of_them if ALL in os.environ else usual))

@@ -1,0 +1,77 @@
+"""Several processes that write shards together, as threads."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, but not in its __all__
+
+from tests.trainer import join_shards
+from trainer.checkpoints.peers import Peers
+from trainer.checkpoints.shards import chunk_rows
+from trainer.checkpoints.store import CheckpointStore, Rating
+from trainer.checkpoints.tree import Slice, State, flatten
+
+FINGERPRINT = {"recipe": "digits"}
+
+
+def cut(whole: Any, rank: int, size: int) -> Any:
+    """Leave one process's rows of all tensors that have any."""
+    if isinstance(whole, torch.Tensor) and whole.dim():
+        rows = chunk_rows(len(whole), rank, size)
+        return Slice(tensor=whole[rows.start : rows.stop], begin=rows.start, total=len(whole))
+    if isinstance(whole, dict):
+        return {key: cut(value, rank, size) for key, value in whole.items()}
+    return whole
+
+
+class Writers:
+    """Several processes that write together, as threads; each with a folder of its own, or all with one."""
+
+    def __init__(self, folders: list[Path], *, keep: int = 2, timeout_seconds: float = 30) -> None:
+        meeting = HashStore()
+        self.stores = [
+            CheckpointStore(
+                folder,
+                keep=keep,
+                fingerprint=FINGERPRINT,
+                peers=Peers(
+                    meeting,
+                    rank=rank,
+                    size=len(folders),
+                    is_local_main=rank == 0 or folder != folders[rank - 1],
+                    timeout_seconds=timeout_seconds,
+                    exit_timeout_seconds=0.2,
+                ),
+            )
+            for rank, folder in enumerate(folders)
+        ]
+        for store in self.stores:
+            store.prepare()
+
+    def each(self, act: Callable[[int, CheckpointStore], None]) -> list[BaseException | None]:
+        """Have all act at once; return how each failed."""
+        with ThreadPoolExecutor(len(self.stores)) as pool:
+            return [future.exception() for future in [pool.submit(act, *item) for item in enumerate(self.stores)]]
+
+    def save(self, step: int, state: State | None = None) -> list[BaseException | None]:
+        """Save one step by all."""
+        whole, size = state or join_shards.make_state(step), len(self.stores)
+        return self.each(lambda rank, store: store.save(flatten(cut(whole, rank, size)), step=step))
+
+    def save_best(self, step: int, value: float) -> list[BaseException | None]:
+        """Save weights by all."""
+        rating = Rating(metric="val_accuracy", value=value, best_is="max")
+        whole, size = {"rating": rating.dump(), **join_shards.make_state(step)}, len(self.stores)
+        return self.each(lambda rank, store: store.save_best(flatten(cut(whole, rank, size)), step=step, rating=rating))
+
+
+def shard_of(folder: Path, rank: int) -> Path:
+    (path,) = folder.glob(f"{rank}-of-*.safetensors")
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

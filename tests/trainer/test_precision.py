@@ -1,0 +1,113 @@
+"""Mixed and half precision, and steps whose gradients overflow."""
+
+import pytest
+import torch
+
+from tests.trainer import harness
+from tests.trainer.learners import FAST, PlainNet, SmallNet, make_learner_of, random_batches, seeded, train_steps
+from trainer.base.config import OptimizerSettings, Settings
+from trainer.base.errors import BadRequestError, NonFiniteError
+from trainer.group.distributed import ALONE
+from trainer.run.progress import Progress, dump_progress, restore_progress
+from trainer.step.assembly import check_settings
+
+
+@pytest.mark.parametrize("amp", ["bf16", "fp16"])
+def test_mixed_precision_computes_low_and_keeps_weights_high(amp: str) -> None:
+    """The head's output has the lower type, weights and gradients stay float32, and the loss falls."""
+    net = SmallNet()
+    types: list[torch.dtype] = []
+    net.head.register_forward_hook(lambda _module, _inputs, output: types.append(output.dtype))
+    learner = make_learner_of([f"compute.amp={amp}"], model=net)
+    batch = next(random_batches())
+    learner.model.train()
+    losses = [learner.step(batch, rate=FAST, number=number).loss.item() for number in range(30)]
+    assert set(types) == {torch.bfloat16 if amp == "bf16" else torch.float16}
+    assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_fp16_scale_is_halved_when_gradients_overflow_and_kept_in_the_state() -> None:
+    """A loss far too large for fp16: the step is skipped, the scale falls, and a resumed learner has it."""
+    learner = make_learner_of(["compute.amp=fp16"])
+    before = learner.precision.state()["scale"]
+    values_BF, labels_B = next(random_batches())
+    learner.model.train()
+    result = learner.step((values_BF * 1e4, labels_B), rate=FAST, number=0)
+    for number in range(1, 4):
+        learner.step((values_BF * 1e30, labels_B), rate=FAST, number=number)
+    assert result.skipped.item() in (0.0, 1.0)
+    assert learner.precision.state()["scale"] < before
+    other = make_learner_of(["compute.amp=fp16"])
+    other.load(harness.copy_state(learner.state()))
+    assert other.precision.state() == learner.precision.state()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("clip_norm", [0, 1])
+def test_step_without_a_finite_gradient_is_skipped_and_counted(optimizer: str, clip_norm: int) -> None:
+    """Weights, moments, step count and running statistics are as before the step; the next one works."""
+    learner = make_learner_of([f"optimizer.name={optimizer}", f"optimizer.clip_norm={clip_norm}"])
+    train_steps(learner, steps=2)
+    before = harness.copy_state(learner.state())
+    values_BF, labels_B = next(random_batches())
+    result = learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=2)
+    assert result.skipped.item() == 1
+    harness.assert_equal(learner.state(), before, "learner")
+    assert learner.step((values_BF, labels_B), rate=FAST, number=3).skipped.item() == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "optimizer"),
+    [(torch.float64, "adamw"), (torch.bfloat16, "adamw"), (torch.float64, "sgd")],
+)
+def test_weights_of_another_precision_learn_and_skip(dtype: torch.dtype, optimizer: str) -> None:
+    """A recipe's model may be all bf16, or double."""
+    learner = make_learner_of([f"optimizer.name={optimizer}"], model=SmallNet(dropout=0.0).to(dtype))
+    values_BF, labels_B = next(random_batches())
+    before = harness.copy_state(learner.state())
+    assert learner.step((values_BF.to(dtype) * float("nan"), labels_B), rate=FAST, number=0).skipped.item() == 1
+    harness.assert_equal(learner.state()["model"], before["model"], "weights")
+    assert learner.step((values_BF.to(dtype), labels_B), rate=1.0, number=1).skipped.item() == 0
+    assert not torch.equal(learner.parameters[0], before["model"]["block.0.weight"])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_first_step_that_is_skipped_leaves_nothing_in_the_momentum(momentum: float) -> None:
+    """Torch takes uncleared memory for it and then goes on from what is there: ours ends as if it hadn't been."""
+    skipping, steady = (
+        make_learner_of(["optimizer.name=sgd", f"optimizer.momentum={momentum}"], model=seeded(PlainNet))
+        for _ in range(2)
+    )
+    values_BF, labels_B = next(random_batches())
+    dirt = [torch.full((size,), 1e6) for size in (8, 24, 48) for _ in range(50)]
+    del dirt  # whoever takes memory now finds that in it
+    skipping.step((values_BF * float("nan"), labels_B), rate=FAST, number=0)
+    for learner in (skipping, steady):
+        learner.step((values_BF, labels_B), rate=FAST, number=1)
+    harness.assert_equal(skipping.state()["model"], steady.state()["model"], "weights")
+
+
+def test_half_precision_weights_that_sgd_leaves_alone_on_a_cpu_are_refused() -> None:
+    """Torch's fused SGD would train nothing, and say nothing."""
+    settings = Settings(optimizer=OptimizerSettings(name="sgd"))
+    check_settings(settings, SmallNet(), ALONE)
+    with pytest.raises(BadRequestError, match="does not train this model on a CPU"):
+        check_settings(settings, SmallNet().bfloat16(), ALONE)
+
+
+def test_many_skipped_steps_in_a_row_end_the_run() -> None:
+    """Three are allowed: the third raises, a good one in between starts the count anew."""
+    learner, progress = make_learner_of(), Progress()
+    values_BF, labels_B = next(random_batches())
+    for scale in (float("nan"), float("nan"), 1.0, float("inf"), float("nan")):
+        progress.add(learner.step((values_BF * scale, labels_B), rate=FAST, number=0))
+    progress.collect_pending()
+    progress.check_skips(3)
+    assert (progress.window.skipped, progress.skipped_in_a_row) == (4, 2)
+    restored = restore_progress(dump_progress(progress, ALONE))
+    assert restored == progress
+    restored.add(learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=0))
+    restored.collect_pending()
+    with pytest.raises(NonFiniteError, match="3 steps in a row, up to step 6"):
+        restored.check_skips(3)

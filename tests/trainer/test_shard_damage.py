@@ -1,0 +1,106 @@
+"""Shards that are damaged or lie are set aside, and the checkpoint before them is used."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer import harness, join_shards
+from tests.trainer.shard_writers import Writers, cut, shard_of
+from trainer.base.errors import DamagedCheckpointError
+from trainer.checkpoints.document import write_document
+from trainer.checkpoints.loading import load, load_newest
+from trainer.checkpoints.shards import INDEX
+from trainer.checkpoints.tree import Flat, flatten
+from trainer.group.distributed import ALONE
+
+
+def flip_last_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+
+
+def truncate(folder: Path) -> None:
+    shard = shard_of(folder, 1)
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+def swap_with_another_step(folder: Path) -> None:
+    shutil.copy(shard_of(folder.with_name("step-00000001"), 1), shard_of(folder, 1))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "flipped bit": (lambda folder: flip_last_byte(shard_of(folder, 1)), "fails its checksum"),
+    "shard cut short": (truncate, "one of its shards is damaged"),
+    "no shard": (lambda folder: shard_of(folder, 0).unlink(), "shard 0 of 2 is on none of these machines"),
+    "another step's shard": (swap_with_another_step, "one of its shards is damaged"),
+    "index cut short": (lambda folder: (folder / INDEX).write_text('{"format": '), "index is invalid"),
+    "index of lists": (lambda folder: (folder / INDEX).write_text("[" * 10_000), "index is invalid"),
+    "index of another program": (lambda folder: (folder / INDEX).write_text('{"format": "2"}'), "index is invalid"),
+    "index that is endless": (
+        lambda folder: (folder / INDEX).write_text(
+            (folder / INDEX).read_text().replace('"bytes": ', '"bytes": Infinity, "was": ', 1)
+        ),
+        "index is invalid",
+    ),
+    "index that leads out of the folder": (
+        lambda folder: (folder / INDEX).write_text(
+            (folder / INDEX).read_text().replace('"file": "', '"file": "../step-00000001/', 1)
+        ),
+        "index is invalid",
+    ),
+    "index without shards": (
+        lambda folder: (folder / INDEX).write_text('{"format": "kedge shards 1", "shards": [], "about": {}}'),
+        "index is invalid",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage: str, tmp_path: Path) -> None:
+    """Whatever is wrong with it, it keeps its content under another name, and is said."""
+    act, why = DAMAGES[damage]
+    store, said = Writers([tmp_path] * 2).stores[0], list[str]()
+    writers = Writers([tmp_path] * 2)
+    writers.save(1)
+    writers.save(2)
+    act(tmp_path / "step-00000002")
+    harness.assert_equal(load_newest(store, ALONE, said.append), join_shards.make_state(1), damage)
+    assert why in said[0]
+    assert (tmp_path / "step-00000002.damaged").is_dir()
+    assert store.newest_name() == "step-00000001"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [(-1, 9), (4, 6), (0, 7), (4, 900), ("a", 7), (4, float("inf")), (0, 1e30), (0, 10**15)],
+    ids=["negative", "beyond", "twice", "other total", "words", "endless", "huge", "more than memory"],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_shard_that_lies_about_its_rows_is_damaged(rank: int, rows: tuple[Any, Any], tmp_path: Path) -> None:
+    """Its checksums are right: somebody made it so."""
+    Writers([tmp_path] * 2).save(1)
+    folder = tmp_path / "step-00000001"
+    if (rank, rows) == (0, (0, 7)):
+        rows = (0, 8)  # else it tells the truth
+    index = json.loads((folder / INDEX).read_text())
+    whole = join_shards.make_state(1)
+    flat = flatten(cut(whole, rank, 2))
+    tensors = {name: tensor for name, tensor in flat.tensors.items() if name in flat.rows or rank == 0}
+    lying = replace(flat, tensors=tensors, rows={**flat.rows, "weight": rows})
+    index["shards"][rank] |= forge(shard_of(folder, rank), lying)
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DamagedCheckpointError):
+        load(folder, ALONE)
+
+
+def forge(path: Path, flat: Flat) -> dict[str, int]:
+    with path.open("wb") as stream:
+        write_document(stream, flat)
+    header = path.read_bytes()
+    length = int.from_bytes(header[:8], "little")
+    checksum = json.loads(header[8 : 8 + length])["__metadata__"]["kedge.header"]
+    return {"bytes": path.stat().st_size, "checksum": int(checksum)}

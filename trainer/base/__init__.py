@@ -1,0 +1,1 @@
+"""What every part of the trainer uses: errors, files, settings, the run contract, data and recipes."""

@@ -1,0 +1,1 @@
+"""`find-lr` and `find-batch`: measure good settings on this machine."""

@@ -1,0 +1,1 @@
+"""The process group: collectives, and the rendezvous of its processes."""

@@ -1,0 +1,179 @@
+"""The process group of torch.distributed, as one of its processes uses it; a single process is a group of one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its __all__
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer.base.contract import RunContract
+from trainer.base.errors import BadRequestError, TrainerError
+from trainer.group.rendezvous import open_group_store
+
+T = TypeVar("T")
+# The name since torch 2.13, else the older one.
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in signature(DistributedDataParallel.__init__).parameters
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessGroup:
+    """This process and its peers. Every method except `wrap` is collective: all ranks call them in the same order."""
+
+    rank: int
+    size: int
+    device: torch.device
+    store: Store | None = None
+    """The key-value store of the rendezvous, for messages outside of collectives; None in a group of one."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that prints and writes files."""
+        return self.rank == 0
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Wrap a model so that its gradients are averaged over the processes.
+
+        The forward pass has no collectives, so that one process may repeat it alone. Running statistics stay local
+        until `broadcast_buffers` sends the main process's ones before each validation.
+        """
+        if self.size == 1:
+            return model
+        devices = [self.device] if self.device.type == "cuda" else None
+        options: dict[str, Any] = {_SYNC_BUFFERS: False}
+        return DistributedDataParallel(model, device_ids=devices, **options)
+
+    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over the processes."""
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values, op=dist.ReduceOp.SUM)
+        return values
+
+    def all_reduce_sums(self, values: Sequence[float]) -> list[float]:
+        """Sum numbers over the processes, element by element, on the CPU, without a device sync."""
+        if self.size == 1:
+            return list(values)
+        return [float(value) for value in self.all_reduce_sum(torch.tensor(values, dtype=torch.float64)).tolist()]
+
+    def all_reduce_max(self, values: Sequence[int]) -> list[int]:
+        """Take the element-wise maximum over the processes, on the CPU, without a device sync."""
+        if self.size == 1:
+            return list(values)
+        agreed = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        return [int(value) for value in agreed.tolist()]
+
+    def all_gather(self, value: T) -> list[T]:
+        """Collect one value from every process, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[T] = [value] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_from_main(self, make: Callable[[], T]) -> T:
+        """Call a function on the main process and broadcast its result.
+
+        Raises:
+            TrainerError: the function raised it on the main process; every process raises it.
+        """
+        return self.broadcast_from(0, make)
+
+    def broadcast_from(self, rank: int, make: Callable[[], T]) -> T:
+        """Call a function on one process and broadcast its result.
+
+        Raises:
+            TrainerError: the function raised it there; every process raises it.
+        """
+        outcome = _attempt(make) if self.rank == rank else None
+        if self.size > 1:
+            box = [outcome]
+            dist.broadcast_object_list(box, src=rank)
+            outcome = box[0]
+        if isinstance(outcome, TrainerError):
+            raise outcome
+        return outcome  # type: ignore[return-value]  # what make returned, sent by the other process
+
+    def call_on_every_rank(self, make: Callable[[], T]) -> T:
+        """Call a function on every process and return this process's result.
+
+        Raises:
+            TrainerError: the function raised it on some process; every process raises the first one's.
+        """
+        outcome = _attempt(make)
+        failures = self.all_gather(outcome if isinstance(outcome, TrainerError) else None)
+        for failure in failures:
+            if failure:
+                raise failure
+        return outcome  # type: ignore[return-value]  # no process failed
+
+    def broadcast_buffers(self, model: nn.Module) -> None:
+        """Broadcast the main process's buffers (running statistics), which are those in its checkpoints."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+ALONE = ProcessGroup(rank=0, size=1, device=torch.device("cpu"))
+
+
+@contextmanager
+def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
+    """Join torchrun's process group for the duration of the block.
+
+    Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo.
+
+    Raises:
+        BadRequestError: this machine has more processes than GPUs.
+    """
+    device = choose_device(contract)
+    rank, size = contract.rank, contract.world_size
+    if size == 1:
+        yield ProcessGroup(rank=0, size=1, device=device)
+        return
+    torchrun_store, _, _ = next(rendezvous("env://"))
+    store = open_group_store(torchrun_store, rank=rank, size=size)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    try:
+        yield ProcessGroup(rank=rank, size=size, device=device, store=store)
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(contract: RunContract) -> torch.device:
+    """Choose this process's GPU if there is one (CUDA, or ROCm under the same name), else the CPU.
+
+    Raises:
+        BadRequestError: this machine has more processes than GPUs.
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    gpus = torch.cuda.device_count()
+    if contract.local_rank >= gpus:
+        raise BadRequestError(
+            f"process {contract.local_rank + 1} on this machine has no GPU",
+            why=f"{gpus} GPUs are visible, and every process needs its own",
+            fix=f"start torchrun with --nproc-per-node {gpus}, or hide the GPUs to train on the CPU",
+        )
+    device = torch.device("cuda", contract.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _attempt(make: Callable[[], T]) -> T | TrainerError:
+    try:
+        return make()
+    except TrainerError as err:
+        return err

@@ -1,0 +1,1 @@
+"""A run's reports: console, status, metrics, curves, exports, trackers."""

@@ -1,0 +1,114 @@
+"""ONNX export, verified by comparing onnxruntime's outputs with torch's."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.onnx.errors import OnnxExporterError
+
+from trainer.base.data import Batch
+from trainer.base.errors import ExportError, first_line
+from trainer.base.files import TEMPORARY_SUFFIX
+
+# Since 1.31 onnxruntime sends telemetry to Microsoft as soon as it is imported (its Privacy.md, Disabling Telemetry).
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime
+
+# Shape legend: B batch; the rest of a tensor's shape belongs to the recipe.
+
+# With float32 and a few dozen layers, rounding differs by about 1e-6 of the largest output; a wrong
+# operator by much more than 1e-3 of it.
+RELATIVE_TOLERANCE = 1e-3
+
+
+def export_onnx(model: nn.Module, inputs: Batch, path: Path) -> float:
+    """Export a model in inference mode with a dynamic batch size, and check the file.
+
+    Args:
+        model: maps `inputs` to one tensor, batch first.
+        inputs: example inputs, batch first, at least two samples.
+        path: the file to write; a model that fails its check never gets this name.
+
+    Returns:
+        The largest absolute difference between onnxruntime and torch, over two batch sizes.
+
+    Raises:
+        ExportError: the difference is larger than rounding explains.
+    """
+    was_training = model.training
+    model = model.cpu().eval()
+    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    try:
+        _export(model, inputs, temporary)
+        differences = [_check(model, inputs, temporary), _check(model, _first(inputs), temporary)]
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+        model.train(was_training)
+    return max(differences)
+
+
+def _export(model: nn.Module, inputs: Batch, path: Path) -> None:
+    batch = torch.export.Dim("batch", min=1)
+    names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
+    try:
+        with _quiet_exporter():
+            torch.onnx.export(
+                model,
+                inputs,
+                str(path),
+                dynamo=True,
+                dynamic_shapes=tuple({0: batch} for _ in inputs),
+                input_names=names,
+                output_names=["output"],
+                external_data=False,
+                verbose=False,
+            )
+    except OnnxExporterError as err:
+        raise ExportError(
+            "the model could not be exported to ONNX",
+            why=first_line(err.__cause__ or err),
+            fix="use --set onnx=false: training is done, and the weights are safe in best-*.safetensors",
+        ) from err
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter's own warnings: a missing torchvision, its own deprecations."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        log.setLevel(level)
+
+
+@torch.no_grad()
+def _check(model: nn.Module, inputs: Batch, path: Path) -> float:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feeds = {node.name: tensor.numpy() for node, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    theirs = np.asarray(session.run(None, feeds)[0])
+    ours = model(*inputs).numpy()
+    difference = float(np.abs(theirs - ours).max())
+    allowed = RELATIVE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
+    if not difference <= allowed:
+        raise ExportError(
+            f"{path.name} computes something else than the trained model",
+            why=f"outputs differ by up to {difference:.2e}, and {allowed:.2e} is allowed",
+            fix="use --set onnx=false, and report the recipe's model: its weights are safe in best-*.safetensors",
+        )
+    return difference
+
+
+def _first(inputs: Batch) -> Batch:
+    return tuple(tensor[:1] for tensor in inputs)

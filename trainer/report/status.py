@@ -1,0 +1,162 @@
+"""The files that others read during a run: status.json (the current status) and metrics.jsonl (the history)."""
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from trainer.base.files import remove_temporaries, write_atomically
+from trainer.report.trackers import Tracker
+
+State = Literal["running", "stopped", "succeeded", "failed"]
+SECONDS_BETWEEN_UPDATES = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A run's position. `epoch` counts from 1 and is the one in progress; steps are optimizer steps."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    metrics: Mapping[str, float]
+    checkpoint: str | None
+
+
+class StatusFile:
+    """status.json, replaced atomically: a reader never sees half of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._next_update = 0.0
+        self._warning: str | None = None
+        self._writing = threading.Lock()
+
+    def prepare(self) -> None:
+        """Create the folder, and remove the temporary files of a killed process."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(self._path.parent, self._path.name)
+
+    def read(self) -> dict[str, Any]:
+        """Read an earlier process's status; empty if the file is missing or unreadable."""
+        try:
+            content = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def write(self, state: State, status: Status, *, error: str | None = None) -> None:
+        """Write the status now; `error` is one line, for a failed run. Any thread may call this."""
+        content = {
+            "state": state,
+            "epoch": status.epoch,
+            "epochs": status.epochs,
+            "step": status.step,
+            "steps": status.steps,
+            "metrics": {name: finite_or_none(value) for name, value in status.metrics.items()},
+            "checkpoint": status.checkpoint,
+            "updated": time.time(),
+        }
+        if error is not None:
+            content["error"] = error
+        if self._warning is not None and state == "running":
+            content["warning"] = self._warning
+        text = json.dumps(content, allow_nan=False, indent=1) + "\n"
+        with self._writing:
+            write_atomically(self._path, lambda stream: stream.write(text.encode()), durable=state != "running")
+        self._next_update = time.monotonic() + SECONDS_BETWEEN_UPDATES
+
+    def warn(self, warning: str | None, status: Status) -> None:
+        """Write "running" with a warning, which stays until the next call; None clears it."""
+        self._warning = warning
+        self.write("running", status)
+
+    def touch(self, status: Callable[[], Status]) -> None:
+        """Write "running" if the last update is a second old; `status` is called only then."""
+        if time.monotonic() >= self._next_update:
+            self.write("running", status())
+
+
+class MetricsLog:
+    """metrics.jsonl, one JSON object a line. Train rows have `loss`, validation rows `val_loss`.
+
+    Attached trackers get the same rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stream: TextIO | None = None
+        self._trackers: Sequence[Tracker] = ()
+
+    def attach_trackers(self, trackers: Sequence[Tracker]) -> None:
+        """Send each new row to these trackers as well."""
+        self._trackers = trackers
+
+    def close(self) -> None:
+        """Close the file and the trackers."""
+        stream, self._stream = self._stream, None
+        try:
+            if stream:
+                stream.close()
+        finally:
+            for tracker in self._trackers:
+                tracker.close()
+            self._trackers = ()
+
+    def truncate(self, *, step: int, epochs_validated: int) -> None:
+        """Drop the rows that a run resumed at this point writes again.
+
+        Args:
+            step: the resumed state's number of steps.
+            epochs_validated: the number of epochs that it has validated.
+        """
+        rows = [row for row in read_metrics(self._path) if _is_before(row, step, epochs_validated)]
+        text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        remove_temporaries(self._path.parent, self._path.name)
+        write_atomically(self._path, lambda stream: stream.write(text.encode()))
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Add one row; a non-finite value becomes null, because JSON has no NaN."""
+        clean = {name: finite_or_none(value) for name, value in row.items()}
+        if self._stream is None:
+            self._stream = self._path.open("a", encoding="utf-8", buffering=1)  # each row is written immediately
+        self._stream.write(json.dumps(clean, allow_nan=False) + "\n")
+        for tracker in self._trackers:
+            tracker.log(row)
+
+    def sync(self) -> None:
+        """Make the rows durable, before a checkpoint that relies on them."""
+        with self._path.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a metrics.jsonl, up to the first line that a kill has truncated."""
+    rows: list[dict[str, Any]] = []
+    if not path.exists():
+        return rows
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def finite_or_none(value: float) -> float | None:
+    """Round to 6 significant digits; None for NaN and infinity."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _is_before(row: Mapping[str, Any], step: int, epochs_validated: int) -> bool:
+    if "val_loss" in row:
+        return int(row["epoch"]) <= epochs_validated
+    return int(row["step"]) <= step

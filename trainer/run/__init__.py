@@ -1,0 +1,1 @@
+"""One run: assembly, resume, training loop, validation, stop, and outputs."""

@@ -1,0 +1,171 @@
+"""A run's progress, which is part of each checkpoint: position, running means, best result so far."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+
+from trainer.base.errors import NonFiniteError
+from trainer.group.distributed import ProcessGroup
+from trainer.step.learner import StepResult
+
+# The most steps whose figures may wait on the device, a few hundred bytes each.
+_MOST_PENDING = 256
+
+
+@dataclass(slots=True)
+class LossMeter:
+    """Running sums over `steps` steps: losses, gradient norms, and the number of skipped steps."""
+
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    skipped: int = 0
+    steps: int = 0
+
+    def add(self, loss: float, grad_norm: float, *, is_skipped: bool) -> None:
+        """Add one step's figures; a skipped step's loss doesn't count."""
+        self.steps += 1
+        if is_skipped:
+            self.skipped += 1
+        else:
+            self.loss += loss
+            self.grad_norm += grad_norm
+
+    def reset(self) -> None:
+        """Start a new mean."""
+        self.loss, self.grad_norm, self.skipped, self.steps = 0.0, 0.0, 0, 0
+
+    def totals(self, group: ProcessGroup) -> list[float]:
+        """Sum loss, gradient norm and skipped steps over the processes; collective."""
+        return group.all_reduce_sums([self.loss, self.grad_norm, float(self.skipped)])
+
+    def mean(self, group: ProcessGroup, *, step: int) -> float:
+        """Average the loss over processes and over the steps that were not skipped; collective.
+
+        Returns 0 if there was no step yet, NaN if all were skipped.
+
+        Raises:
+            NonFiniteError: a loss or a gradient norm was NaN or infinite.
+        """
+        loss, norm, skipped = self.totals(group)
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise NonFiniteError(
+                f"training diverged: the loss or the gradient is not finite at or before step {step}",
+                why=f"summed over {self.steps} steps: loss {loss}, gradient norm {norm}",
+                fix="lower optimizer.learning_rate or optimizer.clip_norm; the last checkpoint is intact",
+            )
+        counted = self.steps * group.size - round(skipped)
+        if not counted:
+            return math.nan if self.steps else 0.0
+        return loss / counted
+
+
+@dataclass(slots=True)
+class Progress:
+    """A run's position and results.
+
+    `epoch` counts from 0 and is the one in progress; `step` counts optimizer steps of the whole run.
+    An epoch whose `step_in_epoch` is at its end is trained, but not yet validated. `skipped_in_a_row` counts the most
+    recent steps that left the weights unchanged.
+
+    Figures of steps stay on the device until `collect_pending`, which waits for them: only then are means and skips
+    up to date.
+    """
+
+    window: LossMeter = field(default_factory=LossMeter)
+    whole_epoch: LossMeter = field(default_factory=LossMeter)
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    skipped_in_a_row: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    pending: list[StepResult] = field(default_factory=list)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The point of the run at which a checkpoint is taken."""
+        return self.epoch, self.step_in_epoch
+
+    def add(self, result: StepResult) -> None:
+        """Count one step."""
+        self.step += 1
+        self.step_in_epoch += 1
+        self.pending.append(result)
+        if len(self.pending) == _MOST_PENDING:
+            self.collect_pending()
+
+    def collect_pending(self) -> None:
+        """Fetch the figures of the steps since the last call, in order, so that sums don't depend on when it is."""
+        if not self.pending:
+            return
+        figures = [torch.stack([getattr(one, name) for one in self.pending]).tolist() for name in _FIGURES]
+        self.pending.clear()
+        for loss, grad_norm, skipped in zip(*figures, strict=True):
+            self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+            for meter in (self.window, self.whole_epoch):
+                meter.add(loss, grad_norm, is_skipped=bool(skipped))
+
+    def check_skips(self, most: int) -> None:
+        """Check that not too many steps in a row were skipped; call `collect_pending` first.
+
+        Raises:
+            NonFiniteError: the last `most` steps were all skipped; raised on every process.
+        """
+        if self.skipped_in_a_row >= most:
+            raise NonFiniteError(
+                f"training diverged: the gradients of {self.skipped_in_a_row} steps in a row, up to step {self.step}, "
+                "are not finite",
+                why="such steps are skipped, and none succeeded in between",
+                fix="lower optimizer.learning_rate or optimizer.clip_norm; the last checkpoint is intact",
+            )
+
+    def finish_epoch(self) -> None:
+        """Advance to the next epoch."""
+        self.epoch += 1
+        self.step_in_epoch = 0
+        self.whole_epoch.reset()
+
+
+_FIGURES = tuple(item.name for item in fields(StepResult))
+
+
+def dump_progress(progress: Progress, group: ProcessGroup) -> dict[str, Any]:
+    """Turn the progress into plain data; collective, because means are summed over the processes.
+
+    Raises:
+        NonFiniteError: a loss since the last check was NaN or infinite.
+    """
+    progress.collect_pending()
+    progress.window.mean(group, step=progress.step)
+    return {
+        "epoch": progress.epoch,
+        "step_in_epoch": progress.step_in_epoch,
+        "step": progress.step,
+        "skipped_in_a_row": progress.skipped_in_a_row,
+        "best": progress.best,
+        "best_epoch": progress.best_epoch,
+        "metrics": dict(progress.metrics),
+        "window": _dump_meter(progress.window, group),
+        "whole_epoch": _dump_meter(progress.whole_epoch, group),
+    }
+
+
+def restore_progress(content: dict[str, Any]) -> Progress:
+    """Restore the progress from what `dump_progress` returned."""
+    plain = {key: value for key, value in content.items() if key not in ("window", "whole_epoch")}
+    return Progress(
+        window=_restore_meter(content["window"]), whole_epoch=_restore_meter(content["whole_epoch"]), **plain
+    )
+
+
+def _dump_meter(meter: LossMeter, group: ProcessGroup) -> dict[str, Any]:
+    # Divided by the number of processes, so that a run may resume with another number of them.
+    return {"totals": [total / group.size for total in meter.totals(group)], "steps": meter.steps}
+
+
+def _restore_meter(content: dict[str, Any]) -> LossMeter:
+    loss, grad_norm, *skipped = content["totals"]  # format 1 had no skipped steps
+    return LossMeter(loss=loss, grad_norm=grad_norm, skipped=round(*skipped or (0,)), steps=int(content["steps"]))

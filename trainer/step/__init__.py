@@ -1,0 +1,1 @@
+"""One optimizer step: the learner and its features (precision, sharding, EMA, recompute, schedule)."""

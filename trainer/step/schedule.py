@@ -1,0 +1,116 @@
+"""The learning-rate schedule, as a pure function of the step: there is no scheduler state to save."""
+
+import math
+from collections.abc import Callable
+
+from trainer.base.config import OptimizerSettings, ScheduleSettings
+from trainer.base.errors import BadRequestError
+from trainer.step.batch import BatchPlan
+
+
+def scale_learning_rate(settings: OptimizerSettings, *, batch_size: int) -> float:
+    """Compute the peak rate for a global batch from the rate that was tuned for `base_batch`.
+
+    Linear: Goyal et al., Accurate, Large Minibatch SGD (2017), shown for SGD. Square root: Krizhevsky, One Weird
+    Trick (2014), and for Adam Malladi et al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms (2022).
+
+    Raises:
+        BadRequestError: scaling is set without a base batch.
+    """
+    if settings.scaling == "none":
+        return settings.learning_rate
+    if not settings.base_batch:
+        raise BadRequestError(
+            f"optimizer.scaling={settings.scaling} has nothing to scale from",
+            why="optimizer.base_batch, the global batch that the learning rate was tuned for, is not set",
+            fix=f"--set optimizer.base_batch={batch_size} if the rate is meant for this batch",
+        )
+    ratio = batch_size / settings.base_batch
+    return settings.learning_rate * (ratio if settings.scaling == "linear" else math.sqrt(ratio))
+
+
+def learning_rate(schedule: ScheduleSettings, *, peak: float, step: int, plan: BatchPlan) -> float:
+    """Compute the rate of one step.
+
+    Linear warm-up from peak / warmup_steps, then the named shape. one_cycle has its own warm-up instead.
+
+    Args:
+        schedule: shape, warm-up and final rate.
+        peak: the highest rate.
+        step: steps done so far; the first step is 0.
+        plan: how many steps there are, in an epoch and in the whole run.
+    """
+    if schedule.name == "one_cycle":
+        return peak * _one_cycle(schedule, step, plan)
+    if step < schedule.warmup_steps:
+        return peak * (step + 1) / schedule.warmup_steps
+    return peak * _SHAPES[schedule.name](schedule, step - schedule.warmup_steps, plan)
+
+
+def find_schedule_concern(schedule: ScheduleSettings, plan: BatchPlan) -> str | None:
+    """Warn if the run ends in the middle of a warm-restart period, at a high rate; None if it doesn't."""
+    if schedule.name != "warm_restarts":
+        return None
+    ends = _period_ends(schedule, plan.epochs)
+    if plan.epochs in ends:
+        return None
+    return (
+        f"the last period of warm_restarts is cut short at epoch {plan.epochs}, while the rate is high: "
+        f"periods end at epochs {', '.join(str(end) for end in ends[-2:])}"
+    )
+
+
+def _constant(_schedule: ScheduleSettings, _step: int, _plan: BatchPlan) -> float:
+    return 1.0
+
+
+def _cosine(schedule: ScheduleSettings, step: int, plan: BatchPlan) -> float:
+    """Decay along half a cosine: Loshchilov and Hutter, SGDR (2017), eq. 5, one period."""
+    return _fall(step / max(1, plan.total_steps - schedule.warmup_steps), 1.0, schedule.final)
+
+
+def _exponential(schedule: ScheduleSettings, step: int, plan: BatchPlan) -> float:
+    """Multiply by gamma at each epoch's end, whatever the number of epochs."""
+    return float(schedule.gamma ** (step // plan.steps_per_epoch))
+
+
+def _warm_restarts(schedule: ScheduleSettings, step: int, plan: BatchPlan) -> float:
+    """Decay along a cosine in each period: SGDR (2017), eq. 5, with T_0 and T_mult in epochs."""
+    length = schedule.period_epochs * plan.steps_per_epoch
+    while step >= length:
+        step -= length
+        length *= schedule.period_factor
+    return _fall(step / length, 1.0, schedule.final)
+
+
+def _one_cycle(schedule: ScheduleSettings, step: int, plan: BatchPlan) -> float:
+    """Rise and fall along cosines over the whole run: Smith and Topin, Super-Convergence (2018).
+
+    The values are those of torch's OneCycleLR, whose last step has the final rate.
+    """
+    last = max(1, plan.total_steps - 1)
+    top = float(schedule.warmup_steps) or schedule.rise * plan.total_steps - 1
+    if step <= top:
+        return _fall(step / max(1.0, top), schedule.start, 1.0)
+    return _fall((step - top) / max(1.0, last - top), 1.0, schedule.final)
+
+
+_SHAPES: dict[str, Callable[[ScheduleSettings, int, BatchPlan], float]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "exponential": _exponential,
+    "warm_restarts": _warm_restarts,
+}
+
+
+def _fall(share: float, begin: float, end: float) -> float:
+    return end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
+
+
+def _period_ends(schedule: ScheduleSettings, epochs: int) -> list[int]:
+    """List the epochs at which periods end, up to the first one at or after `epochs`."""
+    ends, length = [schedule.period_epochs], schedule.period_epochs
+    while ends[-1] < epochs:
+        length *= schedule.period_factor
+        ends.append(ends[-1] + length)
+    return ends

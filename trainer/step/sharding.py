@@ -1,0 +1,101 @@
+"""Shards weights, gradients and optimizer state over the processes, for models that don't fit on one device.
+
+Uses PyTorch's FSDP2 (torch.distributed.fsdp.fully_shard): each process holds its rows of every tensor, all-gathers a
+block's weights while it computes with them, and gets the mean gradient of its own rows by reduce-scatter.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Shard as ByRows
+
+from trainer.base.errors import CheckpointMismatchError
+from trainer.checkpoints.shards import chunk_rows
+from trainer.checkpoints.tree import Slice, State
+from trainer.group.distributed import ProcessGroup
+
+
+class Sharding:
+    """Shards tensors over one process group."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._mesh = init_device_mesh(group.device.type, (group.size,))
+
+    @property
+    def processes(self) -> int:
+        """The number of processes that tensors are sharded over."""
+        return self._group.size
+
+    def shard_model(self, model: nn.Module, blocks: Iterable[nn.Module] = (), *, is_trained: bool = True) -> None:
+        """Shard a model in place, block by block; its parameters become this process's rows.
+
+        A model that isn't trained reshards after each forward pass: there is no backward pass to do so, and the next
+        forward pass would use the old weights.
+        """
+        parts = [block for block in blocks if any(True for _ in block.parameters())]
+        for part in (*parts, model):
+            fully_shard(part, mesh=self._mesh, reshard_after_forward=None if is_trained else True)
+
+    def local_state(self, value: Any) -> Any:
+        """Replace the sharded tensors in a state by this process's rows."""
+        if isinstance(value, DTensor):
+            local = value.to_local()
+            rows = chunk_rows(len(value), self._group.rank, self._group.size)
+            return Slice(tensor=local.detach(), begin=rows.start, total=len(value))
+        if isinstance(value, dict):
+            return {key: self.local_state(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.local_state(item) for item in value)
+        return value
+
+    def shard_like(self, value: Any, like: torch.Tensor) -> Any:
+        """Shard a checkpoint's tensor, whole or already a slice, like `like`; return other values unchanged.
+
+        Raises:
+            CheckpointMismatchError: the rows are not this process's.
+        """
+        if not isinstance(like, DTensor) or not (isinstance(value, Slice) or _has_shape(value, like)):
+            return value
+        rows = chunk_rows(len(like), self._group.rank, self._group.size)
+        local = value.tensor if isinstance(value, Slice) else value[rows.start : rows.stop].clone()
+        if local.shape != (len(rows), *like.shape[1:]):
+            raise CheckpointMismatchError(
+                "the weights don't fit this model",
+                why=f"rows of shape {tuple(local.shape)} for a tensor of shape {tuple(like.shape)}",
+                fix="use the settings that they were trained with, or another checkpoint",
+            )
+        return DTensor.from_local(
+            local.contiguous().to(like.device),
+            self._mesh,
+            [ByRows(0)],
+            run_check=False,
+            shape=like.shape,
+            stride=like.stride(),
+        )
+
+    def shard_optimizer_state(self, state: State, optimizer: torch.optim.Optimizer) -> State:
+        """Shard an optimizer's state from a checkpoint like its parameters."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        sharded = {
+            number: {name: self.shard_like(value, parameters[number]) for name, value in values.items()}
+            for number, values in state["state"].items()
+        }
+        return {**state, "state": sharded}
+
+    def all_gather(self, value: torch.Tensor) -> torch.Tensor:
+        """All-gather a tensor if it is sharded; collective."""
+        return value.full_tensor() if isinstance(value, DTensor) else value
+
+    def local_tensors(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return this process's rows, without a copy."""
+        return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
+def _has_shape(value: Any, like: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == like.shape
