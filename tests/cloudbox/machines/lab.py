@@ -19,6 +19,9 @@ from tests.support.waiting import wait_until
 
 METADATA_URL = "http://127.0.1.1:1338"
 
+AWAIT_CLOUD_INIT = "until [ -e /run/cloud-init/result.json ]; do sleep 0.1; done"
+"""A shell command that ends when cloud-init has; `cloud-init status --wait` takes 0.25 s of CPU."""
+
 
 @dataclass
 class Keys:
@@ -98,7 +101,7 @@ class Lab:
         """Boot a machine as `boot` does, and wait until cloud-init has done all of its user-data."""
         spec = self.boot(**how)  # type: ignore[arg-type]
         self.await_ssh(spec)
-        self.run(spec, "cloud-init status --wait >/dev/null")
+        self.run(spec, AWAIT_CLOUD_INIT)
         return spec
 
     def run(self, spec: MachineSpec, command: str) -> str:

@@ -13,11 +13,15 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cloudbox.nspawn.cloud_init import write_stages
+from tests.support.preloaded.process import EVERYTHING_ANEW
+
 # The kernel's marks in an upper folder: https://docs.kernel.org/filesystems/overlayfs.html, "whiteouts and opaque
 # directories".
 _OPAQUE = "trusted.overlay.opaque"
 _WHITEOUT = os.makedev(0, 0)
 
+_GENERATORS = ("cloud-init-generator", "systemd-fstab-generator")
 _CLOUD_INIT = """\
 datasource_list: [NoCloud]
 locale: false
@@ -25,6 +29,7 @@ network: {config: disabled}
 manage_etc_hosts: false
 apt: {preserve_sources_list: true}
 ssh_genkeytypes: [ed25519]
+grub_dpkg: {enabled: false}
 """
 # Everything of the machine's network is the host's: sshd takes its own loopback address only. sntrup761 takes 60 ms of
 # CPU for each connection; the sshd of Ubuntu 22.04 (OpenSSH 8.9) doesn't offer it by default either.
@@ -99,6 +104,13 @@ def _write_emptied(upper: Path, lower: Path) -> None:
     for wants in lower.glob("etc/systemd/system/*.wants"):
         if wants.name != "cloud-init.target.wants":
             _make_empty(upper / wants.relative_to(lower), 0o755)
+    # systemd runs all generators at each daemon-reload. In a container there is nothing to find for those that read
+    # kernel arguments, partitions and consoles; those of the host's own programs don't belong to an instance.
+    masks = upper / "etc/systemd/system-generators"
+    masks.mkdir(parents=True)
+    for generator in lower.glob("usr/lib/systemd/system-generators/*"):
+        if generator.name not in _GENERATORS:
+            (masks / generator.name).symlink_to("/dev/null")
 
 
 def _make_empty(folder: Path, mode: int) -> None:
@@ -144,6 +156,8 @@ def _write_cloud_init(upper: Path, lower: Path, seed: Seed) -> None:
     # Debian's own: the output of what user-data runs goes to /var/log/cloud-init-output.log.
     _copy(upper, lower, "etc/cloud/cloud.cfg.d/05_logging.cfg")
     (upper / "etc/cloud/cloud.cfg.d/90-box.cfg").write_text(_CLOUD_INIT)
+    if EVERYTHING_ANEW not in os.environ:
+        write_stages(upper, lower)
     nocloud = upper / "var/lib/cloud/seed/nocloud"
     nocloud.mkdir(parents=True)
     (nocloud / "meta-data").write_text(

@@ -14,7 +14,7 @@ from tests.cloudbox.digitalocean.account.state import Droplet
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.digitalocean.life.metadata import URL
 from tests.cloudbox.digitalocean.orders import create, create_volume
-from tests.cloudbox.machines.lab import Keys, traces
+from tests.cloudbox.machines.lab import AWAIT_CLOUD_INIT, Keys, traces
 from tests.cloudbox.nspawn.order import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -39,7 +39,7 @@ def boot(do: DigitalOceanBox, keys: Keys, *, volumes: tuple[str, ...] = (), **mo
     number = create(do, user_data=keys.user_data(**more).decode(), volumes=list(volumes))
     (droplet,) = (one for one in do.droplets() if one.id == number)
     await_answer(do, keys, droplet, "up")
-    keys.ssh(droplet.address, "cloud-init status --wait >/dev/null")
+    keys.ssh(droplet.address, AWAIT_CLOUD_INIT)
     return droplet
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.cloudbox.lambdacloud.orders import add_key, launch, listed, terminate
 from tests.cloudbox.lambdacloud.state import Instance
-from tests.cloudbox.machines.lab import Keys, traces
+from tests.cloudbox.machines.lab import AWAIT_CLOUD_INIT, Keys, traces
 from tests.cloudbox.nspawn.order import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -41,7 +41,7 @@ def await_answer(lam: LambdaBox, keys: Keys, instance: Instance) -> None:
     """Wait until cloud-init has done all of the user-data."""
     try:
         wait_until(lambda: keys.ssh(instance.address, "echo up", check=False) == "up")
-        keys.ssh(instance.address, "cloud-init status --wait >/dev/null")
+        keys.ssh(instance.address, AWAIT_CLOUD_INIT)
     except AssertionError as err:
         err.add_note(lam.console(instance))
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from tests.cloudbox.aws.life.disks import by_id
-from tests.cloudbox.machines.lab import METADATA_URL, Lab, open_lab, traces
+from tests.cloudbox.machines.lab import AWAIT_CLOUD_INIT, METADATA_URL, Lab, open_lab, traces
 from tests.cloudbox.machines.machines import MachineSpec
 from tests.cloudbox.nspawn.needs import prepare_machines
 from tests.cloudbox.nspawn.order import REPOSITORY
 from tests.cloudbox.nspawn.rootfs import find_mirror
+from tests.support.preloaded.process import EVERYTHING_ANEW
 from tests.support.waiting import wait_until
 
 
@@ -63,10 +65,42 @@ def test_a_machine_does_what_its_user_data_says(lab: Lab) -> None:
     spec = lab.boot(user_data=gzip.compress(user_data))
     lab.await_ssh(spec)
     assert time.monotonic() - started < 60
-    lab.run(spec, "cloud-init status --wait")
+    assert "status: done" in lab.run(spec, "cloud-init status --wait")
     assert lab.run(spec, "cat /opt/order; ls /opt/last").split() == ["first", "second", "/opt/last"]
     assert lab.run(spec, "sudo cat /opt/written; stat -c %a /opt/written") == "by write_files640"
     assert "running modules:final" in lab.run(spec, "sudo cat /var/log/cloud-init-output.log").replace("'", "")
+
+
+def test_cloud_inits_stages_do_the_same_in_one_process_and_started_anew(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same modules with the same results, in the same control groups, and a stage that fails is a failed unit."""
+    user_data = lab.keys.user_data(
+        bootcmd=["cat /proc/self/cgroup >/opt/init"],
+        write_files=[{"path": "/opt/text", "content": "plain: 'quoted' \"twice\"\\n\\ttab: ünï\n"}],
+        runcmd=["cat /proc/self/cgroup >/opt/final; env | cut -d= -f1 | sort >/opt/names; exit 3"],
+    )
+    forked = lab.boot(user_data=user_data)
+    monkeypatch.setenv(EVERYTHING_ANEW, "1")
+    anew = lab.boot(user_data=user_data)
+    looks = (
+        "sed -n 's/.*finish: //p' /var/log/cloud-init.log",
+        "cat /run/cloud-init/result.json /var/lib/cloud/instance/cloud-config.txt | grep -v instance-id",
+        "systemctl is-failed cloud-init-local cloud-init cloud-config cloud-final",
+        "getent passwd | cut -d: -f1; ls /home /etc/ssh /etc/sudoers.d",
+        "cat /opt/text",
+        "sed 's/.*:.*kedge-cloudbox[^/]*//' /opt/init /opt/final",
+        "cat /opt/names",
+    )
+    for spec in (forked, anew):
+        lab.await_ssh(spec)
+        lab.run(spec, f"{AWAIT_CLOUD_INIT}; systemctl is-system-running --wait || true")
+    for look in looks:
+        one, other = (
+            lab.keys.ssh(spec.address, f"sudo sh -c {shlex.quote(look)}", check=False) for spec in (forked, anew)
+        )
+        assert one
+        assert one == other, look
 
 
 def test_a_machine_finds_its_metadata_service_in_every_environment(resident: tuple[Lab, MachineSpec]) -> None:
@@ -127,7 +161,7 @@ def test_a_machine_that_reboots_comes_back_as_itself(lab: Lab) -> None:
     wait_until(
         lambda: lab.keys.ssh(spec.address, "cat /proc/sys/kernel/random/boot_id", check=False) not in {"", before}
     )
-    assert lab.run(spec, "cloud-init status --wait >/dev/null; ls ~/before; cat /opt/boots").split()[1:] == ["booted"]
+    assert lab.run(spec, f"{AWAIT_CLOUD_INIT}; ls ~/before; cat /opt/boots").split()[1:] == ["booted"]
     assert lab.exits.empty()
 
 
@@ -136,7 +170,7 @@ def test_pulling_the_plug_of_one_machine_leaves_the_other_alone(lab: Lab) -> Non
     first, second = lab.boot(), lab.boot()
     for spec in (first, second):
         lab.await_ssh(spec)
-        lab.run(spec, "cloud-init status --wait >/dev/null; sudo systemd-run --quiet --unit=train sleep 600")
+        lab.run(spec, f"{AWAIT_CLOUD_INIT}; sudo systemd-run --quiet --unit=train sleep 600")
     lab.machines.end(first.name)
     assert lab.exits.get(timeout=60) == (first.name, False)
     assert lab.run(second, "systemctl is-active train") == "active"
