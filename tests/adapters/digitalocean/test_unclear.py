@@ -119,7 +119,7 @@ class Died(BaseException):
     """The command is gone."""
 
 
-class LastMoments(BoxTime):
+class KillingClock(BoxTime):
     """The box's clock, for a command that dies as soon as it waits with a droplet made."""
 
     def __init__(self, api: DigitalOceanBox) -> None:
@@ -137,7 +137,7 @@ def leave_young_droplet(do: DoWorld, *, hidden_for: float) -> None:
     do.api.settings.unlisted_seconds = do.api.settings.not_found_seconds = hidden_for
     do.api.faults.fail_next("POST", DROPLETS, status=429, retry_after=120)
     with pytest.raises(Died):
-        replace(do, clock=LastMoments(do.api)).provider().create(do.order())
+        replace(do, clock=KillingClock(do.api)).provider().create(do.order())
 
 
 def test_a_droplet_that_was_long_in_coming_is_young_from_its_answer_on(do: DoWorld) -> None:

@@ -20,7 +20,7 @@ Refuse = Callable[..., BadRequestError]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project's folder, whose job file reads back as `kedge.yaml` in it."""
+    """A project's folder; its job file is called `kedge.yaml`."""
     made = tmp_path / "My Project"
     made.mkdir()
     return made

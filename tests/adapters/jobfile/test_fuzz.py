@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused."""
+"""Fuzzing: whatever a job file contains, it is read or refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, raw: bytes) -> None:
 @given(text=st.text(alphabet=st.sampled_from(" \n\t:-[]{}#&*!|>'\"%@`,?<~ab01$./"), max_size=80))
 @example(text="%YAML 1.1.1")
 @settings(max_examples=300, deadline=None, suppress_health_check=ONE_FILE)
-def test_any_text_of_yamls_own_signs_is_read_or_refused(tmp_path: Path, text: str) -> None:
+def test_any_text_of_yamls_special_characters_is_read_or_refused(tmp_path: Path, text: str) -> None:
     """Never another exception."""
     read_or_refuse(tmp_path / "job.yaml", text.encode())
 

@@ -1,4 +1,4 @@
-"""A laptop with an account at Lambda in the box."""
+"""A laptop with a Lambda account in the box, and its orders."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ class LambdaWorld:
         return changed(order, **changes)
 
     def launches(self) -> int:
-        """Count the launches that were sent."""
+        """Count the launch requests that were sent."""
         return len(self.lam.calls.find(*LAUNCH))

@@ -1,4 +1,4 @@
-"""Run one machine from birth to end as whoever runs this, and print what was seen as JSON."""
+"""Create and destroy one local machine as the current user, and print what was observed as JSON."""
 
 from __future__ import annotations
 

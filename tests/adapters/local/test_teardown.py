@@ -73,8 +73,8 @@ def kill_init(box: Box) -> None:
 def test_every_hidden_process_ends_and_no_other(box: Box, machine: Machine, bystander: Ident, init: str) -> None:
     """tmux, screen, setsid, nohup and a daemon that forked twice end; a bystander and a second machine don't."""
     other = box.provider().create(box.order("run-1a2b-m10"))
-    theirs = box.started(other, HIDDEN["tmux"])
-    hidden = {name: box.started(machine, script) for name, script in HIDDEN.items()}
+    theirs = box.start_process(other, HIDDEN["tmux"])
+    hidden = {name: box.start_process(machine, script) for name, script in HIDDEN.items()}
     assert all(process.is_alive for process in hidden.values())
     if init == "killed":
         kill_init(box)
@@ -88,14 +88,14 @@ def test_every_hidden_process_ends_and_no_other(box: Box, machine: Machine, byst
 
 def test_a_daemon_without_environment_ends(box: Box, machine: Machine) -> None:
     """The mark is gone, but it still descends from init."""
-    daemon = box.started(machine, BARE)
+    daemon = box.start_process(machine, BARE)
     box.provider().destroy(ID)
     assert not daemon.is_alive
 
 
 def test_a_daemon_without_environment_ends_after_init_was_killed(box: Box, machine: Machine) -> None:
     """Neither mark nor descent is left: init has written down that it was the machine's."""
-    daemon = box.started(machine, BARE)
+    daemon = box.start_process(machine, BARE)
     eventually(lambda: daemon in box.folder(ID).known(), "init writes the daemon down")
     kill_init(box)
     box.provider().destroy(ID)
@@ -115,14 +115,14 @@ def test_an_idle_connection_ends_after_init_was_killed(box: Box, machine: Machin
 
 def test_a_process_that_ignores_sigterm_ends(box: Box, machine: Machine) -> None:
     """After the grace comes SIGKILL."""
-    process = box.started(machine, f"{python(_STUBBORN)} >/dev/null 2>&1 </dev/null &")
+    process = box.start_process(machine, f"{python(_STUBBORN)} >/dev/null 2>&1 </dev/null &")
     box.provider().destroy(ID)
     assert not process.is_alive
 
 
 def test_a_machine_without_folder_is_found_by_its_processes(box: Box, machine: Machine) -> None:
     """A crash may leave processes alone: they are listed as a machine, and can be destroyed."""
-    process = box.started(machine, HIDDEN["setsid"])
+    process = box.start_process(machine, HIDDEN["setsid"])
     kill_init(box)
     box.folder(ID).root.rename(box.base / "lost")
     assert [(found.id, found.state) for found in box.provider().machines()] == [(ID, MachineState.UNKNOWN)]
@@ -141,7 +141,7 @@ def test_another_state_folder_is_another_world(box: Box, machine: Machine, tmp_p
 
 def test_a_teardown_typed_on_the_machine_spares_its_own_shell(box: Box, machine: Machine) -> None:
     """The command ends all else, reports that the machine is gone, and its shell lives to print that."""
-    process = box.started(machine, HIDDEN["tmux"])
+    process = box.start_process(machine, HIDDEN["tmux"])
     code = f"""
 from pathlib import Path
 from tests.adapters.local.box import Box
