@@ -136,7 +136,7 @@ def test_a_path_that_leads_elsewhere_costs_that_file_alone(machine: Machine, pat
     ],
     ids=str,
 )
-def test_an_entry_that_cannot_be_costs_that_file_alone(machine: Machine, damage: dict[str, Any]) -> None:
+def test_an_invalid_entry_costs_only_that_file(machine: Machine, damage: dict[str, Any]) -> None:
     """Whatever is wrong with it, the run goes on from what is whole."""
     machine.ship([{**machine.file("output/bad"), **damage}, machine.file("checkpoints/last.pt", b"weights")])
     assert "not restored" in machine.restore()

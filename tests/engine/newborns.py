@@ -19,7 +19,7 @@ from orchestrator.core.protocol.decoding import ANSWER_BYTES
 from orchestrator.core.protocol.report import MachineReport
 from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.world import World
-from tests.adapters.remote.sshd import Wire
+from tests.adapters.remote.sshd import CuttingProxy
 from tests.agent.box import RUN, Box
 from tests.support.fakes import FakeProvider, make_world
 from tests.support.newborn import NewbornSshd
@@ -53,7 +53,7 @@ class BornProvider(FakeProvider):
     machine: Machine = field(kw_only=True)
     brings: Supplies | None = None
     pinned: str = ""
-    through: Wire | None = None
+    through: CuttingProxy | None = None
     on_look: Callable[[], None] = lambda: None
 
     def describe(self, machine_id: str) -> Machine | None:

@@ -16,7 +16,7 @@ from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.steps.reaching import reach
-from tests.adapters.remote.sshd import Wire, short_folder, wait_until
+from tests.adapters.remote.sshd import CuttingProxy, short_folder, wait_until
 from tests.agent.box import RUN, Box
 from tests.engine.newborns import ID, LaptopDiedError, Lifeline, Newborn, make_newborn
 from tests.support.clocks import FakeClock
@@ -145,7 +145,7 @@ def test_an_image_that_answers_please_wait_is_not_ready_yet(newborn: Newborn) ->
 @pytest.mark.parametrize("bytes_through", [1_000, 6_000, 20_000, 100_000])
 def test_a_stream_that_is_cut_leaves_nothing_and_is_sent_again(newborn: Newborn, bytes_through: int) -> None:
     """Within the handshake, or anywhere in what is brought."""
-    wire = Wire(newborn.sshd.port, bytes_through)
+    wire = CuttingProxy(newborn.sshd.port, bytes_through)
     newborn.provider.through = wire
     looks = itertools.count()
 

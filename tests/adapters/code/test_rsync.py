@@ -24,7 +24,7 @@ from orchestrator.core.protocol.results import ResultFile
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD
 from tests.adapters.code.trees import picture
-from tests.adapters.remote.sshd import Sshd, Wire, short_folder, wait_until
+from tests.adapters.remote.sshd import CuttingProxy, Sshd, short_folder, wait_until
 
 
 def ignore(_done: int, _total: int) -> None:
@@ -165,7 +165,7 @@ def test_a_cut_copy_goes_on_where_it_was(
         else:
             machine_mover.fetch(box.machine, "data/set", str(copy), ignore)
 
-    wire = Wire(sshd.port, dies_after=4_000_000)
+    wire = CuttingProxy(sshd.port, dies_after=4_000_000)
     with short_folder() as runtime:
         connector = SshConnector(SshFiles(pins=tmp_path / "pins2", runtime=runtime / "run"), SystemClock())
         cut = replace(box, machine=replace(box.machine, address=wire.to(sshd.address)))

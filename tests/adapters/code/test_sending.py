@@ -20,7 +20,7 @@ from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.protocol.decoding import ANSWER_BYTES
 from tests.adapters.code.conftest import Box, git
 from tests.adapters.code.trees import picture
-from tests.adapters.remote.sshd import Sshd, Wire
+from tests.adapters.remote.sshd import CuttingProxy, Sshd
 
 AWKWARD = [
     b"a b.py",
@@ -182,7 +182,7 @@ def test_a_connection_cut_anywhere_leaves_the_old_tree(
     box.sync(work)
     before = picture(box.code)
     (work / "noise.bin").write_bytes(random.Random(3).randbytes(1_500_000))
-    wire = Wire(sshd.port, dies_after=dies_after)
+    wire = CuttingProxy(sshd.port, dies_after=dies_after)
     remote = connector.connect(wire.to(sshd.address))
     with pytest.raises(UnreachableError):
         replace(box, remote=remote).sync(work)

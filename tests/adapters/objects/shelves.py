@@ -1,4 +1,4 @@
-"""Stores of both kinds, with what a test does behind their backs."""
+"""Object stores of both kinds, with direct access to their objects."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Shelf(Protocol):
     store: ResultStore
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object of the run's."""
+        """Write an object of the run."""
 
     def read(self, key: str) -> bytes:
-        """Read one."""
+        """Read an object."""
 
     def delete(self, key: str) -> None:
-        """Delete one."""
+        """Delete an object."""
 
 
 class FolderShelf:
@@ -66,7 +66,7 @@ def blob_key(content: bytes) -> str:
 
 
 def ship(shelf: Shelf, files: dict[str, bytes], **more: Any) -> None:
-    """Write a run as the agent does."""
+    """Upload a run's results and manifest, as the agent does."""
     rows = []
     for path, content in files.items():
         shelf.put(blob_key(content), content)

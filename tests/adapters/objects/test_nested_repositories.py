@@ -1,4 +1,4 @@
-"""git finds no repository in the results that come home."""
+"""Git finds no repository in fetched results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.adapters.objects.shelves import RUN, Shelf, fetch, files_below, ship
 
 
-def test_git_finds_no_repository_in_what_came_home(shelf: Shelf, tmp_path: Path) -> None:
-    """What makes one of a folder is renamed, the same in each fetch, and nothing is copied twice."""
+def test_git_finds_no_repository_in_fetched_results(shelf: Shelf, tmp_path: Path) -> None:
+    """Files that would make a folder a repository are renamed, the same way in each fetch. Nothing is copied twice."""
     repository = tmp_path / "repo"
     marker = tmp_path / "ran"
     subprocess.run(["git", "init", "-q", repository], check=True)
@@ -28,8 +28,8 @@ def test_git_finds_no_repository_in_what_came_home(shelf: Shelf, tmp_path: Path)
     assert files_below(tmp_path / "here")[".git/HEAD.kedge-renamed"] == files[".git/HEAD"]
 
 
-def test_a_repository_that_lies_at_home_already_is_disarmed(shelf: Shelf, tmp_path: Path) -> None:
-    """An earlier fetch may have brought it: by rsync, or by a kedge that didn't rename."""
+def test_a_repository_that_was_fetched_earlier_is_disarmed(shelf: Shelf, tmp_path: Path) -> None:
+    """An earlier fetch may have brought it: by rsync, or by a version of kedge that didn't rename."""
     ship(shelf, {"run.log": b"x"})
     subprocess.run(["git", "init", "-q", tmp_path / "here" / "repo"], check=True)
     arrival = shelf.store.fetch(RUN, str(tmp_path / "here"), lambda _done, _total: None)

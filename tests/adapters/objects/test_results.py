@@ -1,4 +1,4 @@
-"""An object store, of either kind, gives back what was shipped: verified, and nowhere else."""
+"""Results from an object store of either kind: verified, and written only below the destination."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from orchestrator.core.protocol.report import RunState
 from tests.adapters.objects.shelves import MTIME, RUN, FolderShelf, Shelf, blob_key, fetch, files_below, ship
 
 
-def test_a_run_that_shipped_nothing_has_no_results(shelf: Shelf, tmp_path: Path) -> None:
-    """No manifest is no error: there is nothing to list, no state, and nothing to copy."""
+def test_a_run_that_uploaded_nothing_has_no_results(shelf: Shelf, tmp_path: Path) -> None:
+    """No manifest is no error: there are no files, no state, and nothing to copy."""
     assert shelf.store.manifest(RUN) == ()
     assert shelf.store.last_upload(RUN) is None
     assert fetch(shelf, tmp_path / "here") == []
 
 
 def test_the_url_names_the_folder(tmp_path: Path) -> None:
-    """Odd characters are escaped as in every URL."""
+    """Special characters are escaped as in every URL."""
     assert Results(FolderBucket(tmp_path / "a b")).url == (tmp_path / "a b").as_uri()
 
 
-def test_shipped_results_come_back_whole(shelf: Shelf, tmp_path: Path) -> None:
-    """Contents, folders and times of change are those that were shipped; progress counts bytes."""
+def test_uploaded_results_come_back_complete(shelf: Shelf, tmp_path: Path) -> None:
+    """Contents, folders and modification times are those that were uploaded; progress counts bytes."""
     files = {"metrics.jsonl": b"{}\n", "deep/er/modèl 1.onnx": b"\0" * 5000, "empty": b""}
     ship(shelf, files)
     steps = fetch(shelf, tmp_path / "here")
@@ -42,7 +42,7 @@ def test_shipped_results_come_back_whole(shelf: Shelf, tmp_path: Path) -> None:
 
 
 def test_links_among_the_results_come_back_as_links(shelf: Shelf, tmp_path: Path) -> None:
-    """To a file or to a folder; one that would lead out of the results is left out, and named."""
+    """To a file or to a folder. A link that leads out of the results is left out and reported."""
     ship(shelf, {"output/runs/1/a.txt": b"a", "output/latest": b"", "output/out": b""})
     manifest = json.loads(shelf.read("manifest.json"))
     manifest["files"][1]["link"], manifest["files"][2]["link"] = "runs/1", "../../secret"
@@ -54,8 +54,8 @@ def test_links_among_the_results_come_back_as_links(shelf: Shelf, tmp_path: Path
     assert not (tmp_path / "here" / "output" / "out").is_symlink()
 
 
-def test_the_state_of_the_command_is_what_was_shipped_last(shelf: Shelf, tmp_path: Path) -> None:
-    """A run whose machine is gone can still say how it ended."""
+def test_the_state_of_the_command_is_the_last_that_was_uploaded(shelf: Shelf, tmp_path: Path) -> None:
+    """So the end of a run is known although its machine is gone."""
     ship(shelf, {}, command={"state": "succeeded", "attempt": 2, "exit_code": 0, "reason": "done"})
     last = shelf.store.last_upload(RUN)
     assert last is not None
@@ -63,8 +63,8 @@ def test_the_state_of_the_command_is_what_was_shipped_last(shelf: Shelf, tmp_pat
     assert (state.state, state.attempt, state.exit_code) == (RunState.SUCCEEDED, 2, 0)
 
 
-def test_what_is_there_already_is_not_copied_again(shelf: Shelf, tmp_path: Path) -> None:
-    """The same content stays the same file; other content is replaced, unless it is newer than what was shipped."""
+def test_files_that_are_there_already_are_not_copied_again(shelf: Shelf, tmp_path: Path) -> None:
+    """An equal file stays. Another is replaced, unless it is newer than the uploaded one."""
     ship(shelf, {"same": b"same", "other": b"right", "newer": b"older"})
     here = tmp_path / "here"
     here.mkdir()
@@ -81,7 +81,7 @@ def test_what_is_there_already_is_not_copied_again(shelf: Shelf, tmp_path: Path)
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "cut short"])
 def test_a_damaged_blob_is_named_and_the_others_are_copied(shelf: Shelf, tmp_path: Path, damage: str) -> None:
-    """One broken file costs that file alone, and nothing broken ever stands under a result's name."""
+    """Only the damaged file is missing, and no damaged file ever gets a result's name."""
     ship(shelf, {"bad.pt": b"weights", "good.pt": b"fine"})
     if damage == "missing":
         shelf.delete(blob_key(b"weights"))
@@ -94,7 +94,7 @@ def test_a_damaged_blob_is_named_and_the_others_are_copied(shelf: Shelf, tmp_pat
 
 @pytest.mark.parametrize("path", ["../out", "/tmp/kedge-test-out", "a/../../out", "", ".", "link/out", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(shelf: Shelf, tmp_path: Path, path: str) -> None:
-    """A manifest comes from a machine: it can't write outside the folder, through a link neither."""
+    """A manifest comes from a machine: it can't make kedge write outside the folder, not even through a link."""
     ship(shelf, {path: b"evil", "good": b"fine"})
     here = tmp_path / "here"
     here.mkdir()
@@ -109,7 +109,7 @@ def test_a_path_that_leads_elsewhere_is_refused(shelf: Shelf, tmp_path: Path, pa
 
 
 def test_a_checksum_that_is_a_path_is_refused(shelf: Shelf, tmp_path: Path) -> None:
-    """The name of a blob can't reach other files of the laptop's."""
+    """The name of a blob can't reach other files on the laptop."""
     (tmp_path / "secret").write_bytes(b"secret")
     ship(shelf, {"loot": b"secret"})
     digest = hashlib.sha256(b"secret").hexdigest().encode()
@@ -120,7 +120,7 @@ def test_a_checksum_that_is_a_path_is_refused(shelf: Shelf, tmp_path: Path) -> N
 
 
 def test_a_result_that_is_a_link_here_is_replaced_not_followed(shelf: Shelf, tmp_path: Path) -> None:
-    """The file that the link names keeps its content."""
+    """The link's target keeps its content."""
     ship(shelf, {"result": b"new"})
     (tmp_path / "mine").write_bytes(b"mine")
     (tmp_path / "here").mkdir()
@@ -131,7 +131,7 @@ def test_a_result_that_is_a_link_here_is_replaced_not_followed(shelf: Shelf, tmp
 
 
 def test_a_manifest_that_is_damaged_is_an_error(shelf: Shelf, tmp_path: Path) -> None:
-    """It isn't taken for a run without results."""
+    """It isn't mistaken for a run without results."""
     ship(shelf, {})
     shelf.put("manifest.json", b'{"files": [')
     with pytest.raises(KedgeError, match="can't be read"):
@@ -145,8 +145,8 @@ def test_a_run_id_that_is_a_path_is_refused(shelf: Shelf, run_id: str) -> None:
         shelf.store.manifest(run_id)
 
 
-def test_one_text_can_be_read_by_itself(shelf: Shelf) -> None:
-    """The log of a run whose machine is gone; empty where it wasn't shipped."""
+def test_a_single_file_can_be_read(shelf: Shelf) -> None:
+    """The log of a run whose machine is gone; empty if it wasn't uploaded."""
     ship(shelf, {"run.log": "fünf\n".encode()})
     assert shelf.store.read_file(RUN, "run.log") == "fünf\n".encode()
     assert shelf.store.read_file(RUN, "nothing.log") == b""
@@ -163,8 +163,8 @@ def test_two_results_with_the_same_content_both_arrive(shelf: Shelf, tmp_path: P
     assert files_below(tmp_path / "here") == files
 
 
-def test_a_result_in_the_place_of_unfinished_ones_is_refused(shelf: Shelf, tmp_path: Path) -> None:
-    """What a later fetch goes on from can't be put there by a machine, nor be led elsewhere by a link of one."""
+def test_a_result_in_the_folder_of_partial_downloads_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    """A machine can't plant what a later fetch continues, and no link there is followed."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / ".kedge-partial").symlink_to(tmp_path / "elsewhere")
@@ -177,7 +177,7 @@ def test_a_result_in_the_place_of_unfinished_ones_is_refused(shelf: Shelf, tmp_p
 
 @pytest.mark.parametrize("link", ["results", "results/run-1"])
 def test_nothing_is_fetched_through_a_link_in_the_destinations_place(shelf: Shelf, tmp_path: Path, link: str) -> None:
-    """Whether the run's folder is one, or the folder around it."""
+    """Whether the run's folder or its parent is the link."""
     ship(shelf, {"authorized_keys": b"a stranger's"})
     (tmp_path / "user").mkdir()
     (tmp_path / link).parent.mkdir(exist_ok=True)
@@ -188,7 +188,7 @@ def test_nothing_is_fetched_through_a_link_in_the_destinations_place(shelf: Shel
 
 
 def rewrite(shelf: Shelf, *rows: Mapping[str, object]) -> None:
-    """Change a manifest's rows, one after the other."""
+    """Change the rows of a manifest."""
     manifest = json.loads(shelf.read("manifest.json"))
     manifest["files"] = [{**old, **new} for old, new in zip(manifest["files"], rows, strict=True)]
     shelf.put("manifest.json", json.dumps(manifest).encode())
@@ -203,8 +203,8 @@ def rewrite(shelf: Shelf, *rows: Mapping[str, object]) -> None:
     ],
     ids=["two steps", "below a link", "absolute"],
 )
-def test_no_link_that_comes_home_leaves_the_results(shelf: Shelf, tmp_path: Path, links: dict[str, str]) -> None:
-    """By way of others neither, whatever order they are made in, in one fetch or in two."""
+def test_no_fetched_link_leads_out_of_the_results(shelf: Shelf, tmp_path: Path, links: dict[str, str]) -> None:
+    """Not even by way of other links, in any order, in one fetch or in two."""
     here = tmp_path / "results"
     for some in (dict(list(links.items())[:1]), links, dict(reversed(links.items()))):
         ship(shelf, {"good": b"fine", **dict.fromkeys(some, b"")})
@@ -218,7 +218,7 @@ def test_no_link_that_comes_home_leaves_the_results(shelf: Shelf, tmp_path: Path
 
 @pytest.mark.parametrize("size", [5, 0])
 def test_an_object_larger_than_it_says_is_cut_off(tmp_path: Path, size: int) -> None:
-    """It can't fill the laptop's disk: no more is written than the manifest has promised."""
+    """It can't fill the laptop's disk: kedge writes no more than the manifest's size."""
     shelf = FolderShelf(tmp_path / "store")
     ship(shelf, {"bomb": b"small", "good": b"fine"})
     rewrite(shelf, {"bytes": size}, {})
@@ -232,7 +232,7 @@ def test_an_object_larger_than_it_says_is_cut_off(tmp_path: Path, size: int) -> 
 
 
 def test_more_than_the_disk_holds_is_refused_before_anything_is_copied(shelf: Shelf, tmp_path: Path) -> None:
-    """A machine may say anything of the size of its results."""
+    """A machine may claim any size for its results."""
     ship(shelf, {"bomb": b"evil", "good": b"fine"})
     rewrite(shelf, {"bytes": 1 << 60}, {})
     with pytest.raises(KedgeError, match="room"):
@@ -240,8 +240,8 @@ def test_more_than_the_disk_holds_is_refused_before_anything_is_copied(shelf: Sh
     assert files_below(tmp_path / "here") == {}
 
 
-def test_a_large_file_at_home_makes_no_room_for_another(shelf: Shelf, tmp_path: Path) -> None:
-    """Of what is at home already counts no more than is listed of it."""
+def test_a_large_local_file_does_not_count_as_free_space_for_another(shelf: Shelf, tmp_path: Path) -> None:
+    """Of a file that is there already, only the listed size counts."""
     ship(shelf, {"bomb": b"evil", "good": b"fine"})
     rewrite(shelf, {"bytes": 1 << 42}, {})
     (tmp_path / "here").mkdir()
@@ -254,8 +254,8 @@ def test_a_large_file_at_home_makes_no_room_for_another(shelf: Shelf, tmp_path: 
 @pytest.mark.parametrize(
     "damage", [{"mtime": 1e300}, {"mtime": -1e300}, {"bytes": -5}, {"path": "a" * 5000}, {"path": "b/" * 3000 + "c"}]
 )
-def test_an_entry_that_cannot_be_costs_that_file_alone(shelf: Shelf, tmp_path: Path, damage: dict[str, object]) -> None:
-    """It is named; the others are copied."""
+def test_an_invalid_entry_costs_only_that_file(shelf: Shelf, tmp_path: Path, damage: dict[str, object]) -> None:
+    """It is reported, and the others are copied."""
     ship(shelf, {"bad": b"evil", "good": b"fine"})
     rewrite(shelf, damage, {})
     with pytest.raises(KedgeError, match="1 of 2"):
@@ -263,8 +263,8 @@ def test_an_entry_that_cannot_be_costs_that_file_alone(shelf: Shelf, tmp_path: P
     assert files_below(tmp_path / "here") == {"good": b"fine"}
 
 
-def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
-    """Whoever may write to the store can't fill the laptop's memory."""
+def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
+    """Whoever can write to the store can't fill the laptop's memory."""
     shelf = FolderShelf(tmp_path / "store")
     ship(shelf, {"run.log": b"x"})
     with (tmp_path / "store" / RUN / "manifest.json").open("r+b") as stream:

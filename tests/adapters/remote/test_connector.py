@@ -1,4 +1,4 @@
-"""Which way into a machine is taken, and what stays open behind a command."""
+"""How kedge connects to a machine, and which connection stays open after a command."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leave_master(connector: SshConnector, places: SshFiles, address: SshAddress)
 
 
 def as_program(places: SshFiles, address: SshAddress, body: str) -> str:
-    """A script in which `connector` and `address` are what they are here."""
+    """Return a script that has the same `connector` and `address`."""
     return textwrap.dedent(f"""
         import sys
         from pathlib import Path
@@ -61,7 +61,7 @@ def run_program(script: str) -> str:
 def test_a_second_command_uses_the_socket_of_the_first_and_imports_nothing_slow(
     sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
-    """The first command leaves a control socket; over it no login happens and no SSH library is loaded."""
+    """The first command leaves a control socket. The second needs no login and loads no SSH library."""
     leave_master(connector, places, sshd.address)
     logins = sshd.logins
     said = run_program(
@@ -79,12 +79,12 @@ def test_a_second_command_uses_the_socket_of_the_first_and_imports_nothing_slow(
 
 
 def test_a_command_reuses_its_own_connection(sshd: Sshd, connector: SshConnector) -> None:
-    """Asking twice in one command gives the same way."""
+    """A second `connect` in one command returns the same connection."""
     assert connector.connect(sshd.address) is connector.connect(sshd.address)
 
 
-def test_a_way_that_broke_is_opened_again(sshd: Sshd, connector: SshConnector) -> None:
-    """After a cut connection the next connect doesn't hand out the broken one."""
+def test_a_broken_connection_is_opened_again(sshd: Sshd, connector: SshConnector) -> None:
+    """After a cut, the next `connect` doesn't return the broken one."""
     first = connector.connect(sshd.address)
     sshd.cut()
     with pytest.raises(UnreachableError):
@@ -92,8 +92,8 @@ def test_a_way_that_broke_is_opened_again(sshd: Sshd, connector: SshConnector) -
     assert connector.connect(sshd.address).run(["true"]).exit_code == 0
 
 
-def test_a_socket_that_nobody_listens_on_is_cleared_away(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
-    """The remains of a killed master cost nothing."""
+def test_a_stale_socket_is_removed(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
+    """A killed master leaves one, which costs no time."""
     places.open_runtime()
     with socket.socket(socket.AF_UNIX) as remains:
         remains.bind(str(places.control_socket(sshd.address)))
@@ -102,8 +102,8 @@ def test_a_socket_that_nobody_listens_on_is_cleared_away(sshd: Sshd, places: Ssh
     assert time.monotonic() - begun < 5
 
 
-def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
-    """No command hangs on the socket of a connection that is gone."""
+def test_a_master_without_its_machine_is_noticed(sshd: Sshd, places: SshFiles, connector: SshConnector) -> None:
+    """No command hangs on the socket of a dead connection."""
     leave_master(connector, places, sshd.address)
     connector.close()
     sshd.stop()
@@ -113,10 +113,10 @@ def test_a_master_whose_machine_went_is_noticed(sshd: Sshd, places: SshFiles, co
     assert time.monotonic() - begun < 5
 
 
-def test_a_machine_is_reached_where_its_port_or_a_kept_socket_answers(
+def test_a_machine_is_reachable_if_its_port_or_a_kept_socket_answers(
     sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
-    """A closed port alone says that it isn't; an open connection passes a firewall that has been closed since."""
+    """A closed port means no. An open connection still works behind a firewall that was closed later."""
     address = sshd.address
     assert connector.reaches(address)
     leave_master(connector, places, address)
@@ -127,7 +127,7 @@ def test_a_machine_is_reached_where_its_port_or_a_kept_socket_answers(
 
 
 def test_a_machine_that_still_boots_is_waited_for(sshd: Sshd, connector: SshConnector) -> None:
-    """Within the time given, refused connections are tried again."""
+    """Until the time limit, refused connections are retried."""
     sshd.stop()
     starter = threading.Timer(0.5, sshd.start)
     starter.start()
@@ -137,7 +137,7 @@ def test_a_machine_that_still_boots_is_waited_for(sshd: Sshd, connector: SshConn
 
 
 def test_waiting_for_a_machine_ends_at_the_deadline(places: SshFiles, tmp_path: Path) -> None:
-    """The error is the last attempt's, and no more time passes than was given."""
+    """The error is that of the last attempt, and the wait doesn't exceed the time limit."""
     clock = FakeClock()
     address = Sshd(tmp_path / "never").address
     with pytest.raises(UnreachableError, match="doesn't answer"):
@@ -145,8 +145,8 @@ def test_waiting_for_a_machine_ends_at_the_deadline(places: SshFiles, tmp_path: 
     assert timedelta(seconds=50) < sum(clock.pauses, timedelta(0)) <= timedelta(minutes=1)
 
 
-def test_another_host_key_is_never_waited_for(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
-    """Somebody else stays somebody else: the first answer is final."""
+def test_a_wrong_host_key_is_not_retried(sshd: Sshd, places: SshFiles, tmp_path: Path) -> None:
+    """It will not become the right one."""
     clock = FakeClock()
     _, other = ensure_key(tmp_path / "other")
     with pytest.raises(HostKeyError):
@@ -154,8 +154,10 @@ def test_another_host_key_is_never_waited_for(sshd: Sshd, places: SshFiles, tmp_
     assert clock.pauses == []
 
 
-def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshFiles, connector: SshConnector, tmp_path: Path) -> None:
-    """What terminals and rsync use lets the right machine in, by its key alone, and nobody else."""
+def test_the_ssh_argv_accepts_only_the_pinned_host_key(
+    sshd: Sshd, places: SshFiles, connector: SshConnector, tmp_path: Path
+) -> None:
+    """Terminals and rsync use it: they log in with kedge's key alone, and only to the right machine."""
     _, other = ensure_key(tmp_path / "other")
     own = connector.ssh_argv(sshd.address, "-o", "ControlMaster=no")
     done = subprocess.run([*own, "echo in"], capture_output=True, timeout=20, check=False)
@@ -170,7 +172,7 @@ def test_the_ssh_argv_is_as_strict(sshd: Sshd, places: SshFiles, connector: SshC
 def test_the_ssh_argv_of_a_terminal_leaves_a_socket_for_others(
     sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
-    """An interactive session opens the shared connection where there is none, and isn't held up by it."""
+    """An interactive session opens the shared connection if there is none, and isn't delayed by it."""
     done = subprocess.run(
         [*connector.ssh_argv(sshd.address), "echo in"], stdout=subprocess.PIPE, timeout=20, check=True
     )
@@ -179,7 +181,7 @@ def test_the_ssh_argv_of_a_terminal_leaves_a_socket_for_others(
 
 
 def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: SshFiles) -> None:
-    """The signal of the terminal reaches every process of the command, and not the master."""
+    """The terminal's signal reaches every process of the command, but not the master."""
     script = as_program(
         places,
         sshd.address,
@@ -209,7 +211,7 @@ def test_ctrl_c_in_a_command_leaves_the_shared_connection(sshd: Sshd, places: Ss
 def test_forgetting_a_machine_closes_its_connection_and_drops_its_pin(
     sshd: Sshd, places: SshFiles, connector: SshConnector
 ) -> None:
-    """Nothing of it stays: no master, no socket, no known host; doing it twice is no error."""
+    """Nothing is left: no master, no socket, no known host. A second call is no error."""
     leave_master(connector, places, sshd.address)
     assert list(places.pins.iterdir())
     connector.forget(sshd.address)
@@ -226,20 +228,20 @@ def loose(places: SshFiles) -> Path:
 
 
 def test_the_sockets_folder_is_private(places: SshFiles, loose: Path) -> None:
-    """One that others could read is closed to them."""
+    """If others could read it, its mode is corrected."""
     places.open_runtime()
     assert stat.S_IMODE(loose.stat().st_mode) == 0o700
 
 
 def test_a_sockets_folder_that_is_a_link_is_refused(places: SshFiles, tmp_path: Path) -> None:
-    """Somebody else may have put it there, to get at the sockets."""
+    """Somebody else may have made the link, to get at the sockets."""
     places.runtime.symlink_to(tmp_path)
     with pytest.raises(BadRequestError, match="is a link"):
         places.open_runtime()
 
 
 def test_a_sockets_folder_with_too_long_a_path_is_refused(tmp_path: Path) -> None:
-    """The error comes before ssh's own riddle."""
+    """Kedge's error comes before ssh's, which is hard to understand."""
     places = SshFiles(pins=tmp_path, runtime=tmp_path / ("x" * 80))
     with pytest.raises(BadRequestError, match="too long"):
         places.open_runtime()
