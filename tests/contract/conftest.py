@@ -1,4 +1,4 @@
-"""What the contract suite needs of each provider: a world of its own, and orders that it can fill.
+"""Each provider for the contract suite: an empty world with that provider, and orders that it can fill.
 
 A new provider is one function below, and its name in PROVIDERS_UNDER_TEST.
 """
@@ -34,9 +34,9 @@ class World:
     """One provider, empty at first.
 
     Attributes:
-        again: makes the provider anew over the same world, as the next command does.
-        order: writes an order for a machine's id that the provider can fill.
-        leftovers: names what is left in the world, beyond what `machines` says.
+        again: opens the provider again over the same world, as the next command does.
+        order: makes an order with this machine id that the provider can fill.
+        leftovers: lists everything that is left in the world, even if `machines` doesn't show it.
     """
 
     name: str
@@ -52,7 +52,7 @@ def local_world(request: pytest.FixtureRequest) -> World:
 
 
 def aws_world(request: pytest.FixtureRequest) -> World:
-    """An account in the box's API, whose instances are nothing but entries in it."""
+    """An account in the box's API, whose instances are only entries and don't boot."""
     account: AwsWorld = request.getfixturevalue("aws")
 
     def order(machine_id: str) -> MachineOrder:
@@ -86,7 +86,7 @@ def digitalocean_world(request: pytest.FixtureRequest) -> World:
 
 
 def fake_world(request: pytest.FixtureRequest) -> World:
-    """An account at a cloud in memory, which is one of two kinds."""
+    """An account at a cloud in memory, with one of the two idempotency strategies."""
     name, claims = request.node.callspec.params["world"], request.getfixturevalue("tmp_path")
     account = FakeCloud(CLOUDS[name], clock=SystemClock(), ending=timedelta(0))
     records: dict[str, bytes] = {}
@@ -102,7 +102,7 @@ def fake_world(request: pytest.FixtureRequest) -> World:
 
 
 def lambda_world(request: pytest.FixtureRequest) -> World:
-    """An account at Lambda, in the box's API; no instance boots, and nothing takes its time."""
+    """An account at Lambda, in the box's API; no instance boots, and the box doesn't delay anything."""
     account = LambdaWorld(
         lam=request.getfixturevalue("lambda_api"), folder=request.getfixturevalue("tmp_path"), clock=SystemClock()
     )
@@ -117,7 +117,7 @@ def lambda_world(request: pytest.FixtureRequest) -> World:
 
 
 def scripted_world(request: pytest.FixtureRequest) -> World:
-    """What the engine's tests take for a provider."""
+    """The fake provider that the engine's tests use."""
     provider = FakeProvider(boots=True)
 
     def order(machine_id: str) -> MachineOrder:

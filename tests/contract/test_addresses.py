@@ -1,4 +1,4 @@
-"""Addresses under `data`: what the laptop takes, the machine takes apart as it was meant."""
+"""Addresses under `data`: the machine reads an address that the laptop accepts with the same meaning."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MEANT = {
 
 @pytest.mark.parametrize("address", MEANT)
 def test_an_address_means_the_same_on_the_machine(address: str) -> None:
-    """Each kind has one form, which the laptop checks and the agent reads."""
+    """Each kind has one form, which the laptop checks and the agent parses."""
     taken = parse_address(address)
     assert PARSERS[parse_scheme(taken)](taken) == MEANT[address]
 
@@ -85,7 +85,7 @@ def test_an_address_means_the_same_on_the_machine(address: str) -> None:
         "kaggle://datasets/owner/name@latest",
     ],
 )
-def test_what_has_another_form_never_reaches_a_machine(address: str) -> None:
+def test_an_invalid_address_never_reaches_a_machine(address: str) -> None:
     """The laptop refuses it before anything is rented."""
     with pytest.raises(BadRequestError):
         parse_address(address)

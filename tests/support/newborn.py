@@ -47,12 +47,12 @@ class NewbornSshd(Sshd):
 
     @property
     def reload(self) -> str:
-        """The command that makes it read its keys again."""
+        """The command that makes it reload its keys."""
         return shlex.join(["kill", "-HUP", str(self.pid)])
 
     @property
     def pid(self) -> int:
-        """The process id of the listening sshd, whose title has its configuration."""
+        """The process id of the listening sshd, found by the configuration in its command line."""
         children = psutil.Process().children()
         return next(child.pid for child in children if f"{self.folder}/config" in " ".join(child.cmdline()))
 
