@@ -213,4 +213,4 @@ def _fresh_lambda(lam: LambdaBox) -> Iterator[LambdaBox]:
     yield lam
     broken = lam.broken
     lam.reset()
-    assert not broken, "the box made mistakes, or its client touched what is everybody's"
+    assert not broken, "the box made mistakes, or its client changed resources shared by the whole account"

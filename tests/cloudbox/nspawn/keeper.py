@@ -1,6 +1,6 @@
 """The keeper of one machine: a process that outlives its parent, so that nothing is left behind.
 
-python -m tests.cloudbox.nspawn.keeper FOLDER
+    python -m tests.cloudbox.nspawn.keeper FOLDER
 
 The first line on its stdin is its `Order`. Each further line, `[image, name in /dev/disk/by-id]`, attaches a disk and
 is answered with a line. The end of stdin ends the machine, so the death of the parent does too. The exit status is
