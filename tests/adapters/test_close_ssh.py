@@ -39,8 +39,8 @@ for port in (22, 8888):
 socket.create_connection(("127.0.0.1", 8888), timeout=5).close()
 print("listening", flush=True)
 time.sleep(60)
-' >"$SAID" &
-until grep -q listening "$SAID"; do sleep 0.01; done
+' >"$OUTPUT" &
+until grep -q listening "$OUTPUT"; do sleep 0.01; done
 "$PYTHON" -c '
 import socket, subprocess, sys
 for host in ("192.0.2.9", "2001:db8::9"):
@@ -61,10 +61,10 @@ with socket.create_server(("192.0.2.1", 5000)):
 
 def who_gets_in(tmp_path: Path, network: str, times: int = 1) -> set[str]:
     """Load the firewall this many times; return which address reaches which port."""
-    script, said = tmp_path / "close.sh", tmp_path / "said"
+    script, output = tmp_path / "close.sh", tmp_path / "output"
     script.write_text(render("boot/close-ssh.sh.j2", network=network))
-    said.touch()
-    env = {"SCRIPT": str(script), "TIMES": " ".join("x" * times), "SAID": str(said), "PYTHON": sys.executable}
+    output.touch()
+    env = {"SCRIPT": str(script), "TIMES": " ".join("x" * times), "OUTPUT": str(output), "PYTHON": sys.executable}
     done = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", WORLD],
         env={**os.environ, **env},

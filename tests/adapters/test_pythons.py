@@ -68,7 +68,7 @@ def test_pythons_are_tried_in_a_fixed_order(job: Job, system: Path, tmp_path: Pa
 
 
 def test_an_environments_version_is_read_without_running_it(job: Job, tmp_path: Path) -> None:
-    """A `.venv` may come with a stranger's repository: nothing in it runs before the user has said yes."""
+    """A `.venv` may come with a stranger's repository: nothing in it runs before the user has agreed."""
     folder = make_conda(tmp_path / ".venv", "3.10.14")
     assert find_job_python(job, {"PATH": ""}) == JobPython(
         path=f"{folder}/bin/python", version="3.10.14", origin=PythonOrigin.BESIDE, environment=str(folder)

@@ -85,9 +85,9 @@ def test_each_failure_may_have_its_own_time_limit() -> None:
 
 def test_each_failure_is_reported() -> None:
     """Before each pause, with the number of the attempt."""
-    told: list[int] = []
-    retry(Flaky(2), on=is_transient, within=60 * SECOND, clock=FakeClock(), note=told.append)
-    assert told == [1, 2]
+    numbers: list[int] = []
+    retry(Flaky(2), on=is_transient, within=60 * SECOND, clock=FakeClock(), note=numbers.append)
+    assert numbers == [1, 2]
 
 
 def test_polling_returns_at_once_what_is_there() -> None:

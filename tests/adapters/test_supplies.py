@@ -59,7 +59,7 @@ def test_the_bundle_is_unpacked_to_its_places(scratch: Scratch) -> None:
     agent = subprocess.run([str(scratch.root / "bin/kedge-agent"), "code-hash"], capture_output=True, check=False)
     assert agent.returncode == 0, agent.stderr
     assert [(phase["phase"], phase["ok"]) for phase in scratch.phases()] == [("secrets", True), ("agent", True)]
-    assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-boot.service"
+    assert scratch.systemctl_calls[-1] == "--no-block start kedge-boot.service"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.97, "no mark"])
@@ -70,7 +70,7 @@ def test_an_incomplete_bundle_changes_nothing(scratch: Scratch, share: float | s
     done = unpack(scratch, cut)
     assert (done.returncode, b"incomplete" in done.stderr) == (1, True)
     assert left_behind(scratch) == []
-    assert not any("start" in line for line in scratch.asked_of_systemctl)
+    assert not any("start" in line for line in scratch.systemctl_calls)
     assert unpack(scratch, WHOLE.content).returncode == 0
 
 

@@ -134,14 +134,14 @@ def kill_and_reap(do: DigitalOceanBox, laptop: Laptop, kill: Kill) -> KillResult
     began = time.monotonic()
     done = reap_once(laptop, seconds_later=HOUR if kill.machines else 0)
     seconds = time.monotonic() - began
-    said = [f"reap exits {done.returncode}: {done.stderr.strip()}"] if done.returncode else []
+    failures = [f"reap exits {done.returncode}: {done.stderr.strip()}"] if done.returncode else []
     return KillResult(
         kill=kill,
         calls=len(calls),
         where=where,
         there=there,
         reap_seconds=seconds,
-        left=(*said, *leftovers(do, laptop)),
+        left=(*failures, *leftovers(do, laptop)),
     )
 
 
@@ -199,8 +199,8 @@ def launch_and_die(laptop: Laptop) -> str:
         wait_until(lambda: _awaited(laptop) != "" or process.poll() is not None, seconds=60)
     finally:
         process.kill()
-        _, said = process.communicate()
-    assert _awaited(laptop), said
+        _, errors = process.communicate()
+    assert _awaited(laptop), errors
     return _awaited(laptop)
 
 

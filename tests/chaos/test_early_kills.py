@@ -77,7 +77,7 @@ def test_each_command_waits_for_a_machine_that_is_recorded_as_booting(laptop: La
         (machine,) = ledger.machines(run, live_only=True)
         ledger.put_machine(replace(machine, state=MachineState.BOOTING, address=None))
         ledger.close()
-        told = laptop.kedge(*words) + laptop.errors
+        output = laptop.kedge(*words) + laptop.errors
         # The other commands ask the provider before they plan, or the machine when they act.
-        assert words[0] not in ("exec", "logs") or "is still booting: waiting for it" in told
+        assert words[0] not in ("exec", "logs") or "is still booting: waiting for it" in output
     laptop.kedge("teardown", "--yes", "--no-fetch")

@@ -59,5 +59,5 @@ class NewbornSshd(Sshd):
     def shown(self, kind: str) -> str:
         """Return the host key of a type that sshd offers; empty for none."""
         argv = ["ssh-keyscan", "-t", kind, "-p", str(self.port), "127.0.0.1"]
-        said = subprocess.run(argv, capture_output=True, check=False, timeout=20).stdout.decode()
-        return " ".join(said.split()[1:3])
+        output = subprocess.run(argv, capture_output=True, check=False, timeout=20).stdout.decode()
+        return " ".join(output.split()[1:3])

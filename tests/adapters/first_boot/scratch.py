@@ -55,7 +55,7 @@ class Scratch:
         return f"{self._programs}:{SYSTEM_PATH}"
 
     @property
-    def asked_of_systemctl(self) -> list[str]:
+    def systemctl_calls(self) -> list[str]:
         log = self.folder / "systemctl.log"
         return log.read_text().splitlines() if log.exists() else []
 
@@ -121,8 +121,8 @@ class Disks(Scratch):
         (self.folder / "mount.sh").write_text(script)
         around = f"cd {self.root}\nsh {self.folder}/mount.sh >{self.folder}/mount.log 2>&1\necho $?\n{then}\n"
         done = self.sh(around, shell=["unshare", "--mount", "sh"])
-        code, _, said = done.stdout.partition("\n")
-        return int(code), said + done.stderr
+        code, _, output = done.stdout.partition("\n")
+        return int(code), output + done.stderr
 
     def add_local(self, image: Path, name: str = "a") -> str:
         """Attach a disk that came with the machine, under two names, as udev names it."""
@@ -165,7 +165,7 @@ def format_with_a_file(disks: Disks, image: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def assert_left_alone(disks: Disks, image: Path, *, ours: bool, saying: str) -> None:
+def assert_left_alone(disks: Disks, image: Path, *, ours: bool, error_text: str) -> None:
     """Assert that the boot fails, says why, and leaves every byte of the volume unchanged."""
     before = image.read_bytes()
     code, _ = disks.mount(volume(ours=ours))
@@ -173,7 +173,7 @@ def assert_left_alone(disks: Disks, image: Path, *, ours: bool, saying: str) -> 
     assert image.read_bytes() == before
     ready = parse_ready((disks.root / "ready").read_bytes())
     assert not ready.ok
-    assert saying in ready.phases[-1].error
+    assert error_text in ready.phases[-1].error
     assert not disks.fstab.exists()
     assert not (disks.root / "data" / "imagenet").exists()
 

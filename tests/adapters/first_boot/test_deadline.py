@@ -24,7 +24,7 @@ def test_the_first_boot_fixes_an_absolute_deadline(scratch: Scratch, shell: str)
     deadline, left = arm(scratch, shell)
     assert before + LIFETIME <= deadline <= time.time() + LIFETIME
     assert left == LIFETIME
-    assert scratch.asked_of_systemctl == [
+    assert scratch.systemctl_calls == [
         "daemon-reload",
         "--no-block restart kedge-deadline.timer",
         "--no-reload enable kedge-deadline.timer",
@@ -70,7 +70,7 @@ def test_the_timer_is_armed_if_the_deadline_cannot_be_stored(scratch: Scratch) -
     scratch.state.write_text("a file in the folder's place")
     deadline, left = arm(scratch)
     assert (deadline > time.time(), left) == (True, LIFETIME)
-    assert "--no-block restart kedge-deadline.timer" in scratch.asked_of_systemctl
+    assert "--no-block restart kedge-deadline.timer" in scratch.systemctl_calls
 
 
 def test_systemd_accepts_the_deadlines_units(scratch: Scratch) -> None:

@@ -34,14 +34,14 @@ def test_a_local_disk_that_is_blank_holds_the_data(disks: Disks) -> None:
     disks.add_local(disks.make("small", mib=16), "a")
     disks.add_local(disks.make("large", mib=64), "b")
     look = "findmnt -no FSTYPE,SIZE data; stat -c '%U %a' data; touch data/set; ls scratch/kedge-data; cat boot.jsonl"
-    said = disks.boot_local(then=look)
-    assert f"data is on {disks.root}/scratch" in said
-    assert f"{ME} 775" in said
-    assert "\nset\n" in said
-    (size,) = [line.split()[1] for line in said.splitlines() if line.startswith("ext4")]
+    output = disks.boot_local(then=look)
+    assert f"data is on {disks.root}/scratch" in output
+    assert f"{ME} 775" in output
+    assert "\nset\n" in output
+    (size,) = [line.split()[1] for line in output.splitlines() if line.startswith("ext4")]
     assert float(size.rstrip("M")) > 40
-    assert '"phase": "scratch"' in said
-    assert '"ok": true' in said
+    assert '"phase": "scratch"' in output
+    assert '"ok": true' in output
 
 
 @needs_root
@@ -83,10 +83,10 @@ def test_a_local_disk_that_holds_something_is_left_alone(disks: Disks, what: str
         assert done.returncode == 0, done.stderr
     before = image.read_bytes()
     disks.add_local(image)
-    said = disks.boot_local(then="mountpoint data; cat boot.jsonl")
-    assert "data stays on the root disk: none of" in said
-    assert "data is not a mountpoint" in said
-    assert '"ok": true' in said
+    output = disks.boot_local(then="mountpoint data; cat boot.jsonl")
+    assert "data stays on the root disk: none of" in output
+    assert "data is not a mountpoint" in output
+    assert '"ok": true' in output
     assert image.read_bytes() == before
 
 
@@ -97,11 +97,11 @@ def test_disks_that_the_image_mounts_are_awaited_and_never_formatted(disks: Disk
     image = disks.make("disk", mib=64)
     disks.add_local(image)
     late = f"(sleep 1; mount -t tmpfs -o size=32m none {disks.folder}/image) &"
-    said = disks.boot_local(
+    output = disks.boot_local(
         mounted_by="image.service", before=late, wait=20, then="touch data/set; ls ../image/kedge-data"
     )
-    assert f"data is on {disks.folder}/image" in said
-    assert said.rstrip().endswith("set")
+    assert f"data is on {disks.folder}/image" in output
+    assert output.rstrip().endswith("set")
     assert "the image didn't mount" in disks.boot_local(mounted_by="image.service")
     assert image.read_bytes() == bytes(64 * MIB)
 
@@ -114,9 +114,9 @@ def test_root_follows_no_link_on_a_world_writable_disk(disks: Disks) -> None:
     roots = disks.folder / "etc"
     roots.mkdir(mode=0o755)
     planted = f"mount -t tmpfs -o size=32m none {disks.folder}/image; ln -s {roots} {disks.folder}/image/kedge-data"
-    said = disks.boot_local(mounted_by="image.service", before=planted, then="mountpoint data")
-    assert (roots.stat().st_mode & 0o777, "data is not a mountpoint" in said) == (0o755, True), said
-    assert "data stays on the root disk" in said
+    output = disks.boot_local(mounted_by="image.service", before=planted, then="mountpoint data")
+    assert (roots.stat().st_mode & 0o777, "data is not a mountpoint" in output) == (0o755, True), output
+    assert "data stays on the root disk" in output
 
 
 @needs_root
@@ -125,9 +125,9 @@ def test_data_stays_on_the_root_disk_if_that_is_better(disks: Disks, mib: int, b
     """If the root disk has more room, or already holds data, which a mount would hide."""
     without_mount_unit(disks)
     disks.add_local(disks.make("disk", mib=mib))
-    said = disks.boot_local(before=before, then="mountpoint data")
-    assert "data stays on the root disk" in said
-    assert "data is not a mountpoint" in said
+    output = disks.boot_local(before=before, then="mountpoint data")
+    assert "data stays on the root disk" in output
+    assert "data is not a mountpoint" in output
 
 
 def test_a_machine_without_local_disks_keeps_its_data_on_the_root_disk(scratch: Scratch) -> None:

@@ -123,7 +123,7 @@ def test_the_first_boot_completes_machine_json(
     }
     assert [phase["phase"] for phase in scratch.phases()] == ["owner", "machine", "units"]
     assert all(phase["ok"] and phase["began"] <= phase["ended"] for phase in scratch.phases())
-    assert scratch.asked_of_systemctl[-5:] == [
+    assert scratch.systemctl_calls[-5:] == [
         "daemon-reload",
         "--no-reload enable kedge-unready.timer",
         "--no-block start kedge-unready.timer",
@@ -141,7 +141,7 @@ def test_a_machine_that_cannot_be_prepared_says_so(scratch: Scratch) -> None:
     ready = parse_ready((scratch.root / "ready").read_bytes())
     assert not ready.ok
     assert "No such file" in ready.phases[-1].error
-    assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-unready.timer"
+    assert scratch.systemctl_calls[-1] == "--no-block start kedge-unready.timer"
 
 
 @needs_root

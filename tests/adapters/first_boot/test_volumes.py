@@ -27,13 +27,13 @@ def test_a_blank_volume_of_ours_is_formatted_and_mounted(disks: Disks) -> None:
     """Owned by the user, empty, where the data belongs, and with its UUID in fstab."""
     disks.attach(disks.make("new"))
     shutil.chown(disks.root / "data", "nobody")
-    code, said = disks.mount(
+    code, output = disks.mount(
         volume(ours=True, target="sets/imagenet"),
         then="stat -c '%U %F' volumes/vol0a data/sets; ls -A volumes/vol0a; findmnt -no FSTYPE data/sets/imagenet",
         user="nobody",
     )
     assert code == 0, (disks.folder / "mount.log").read_text()
-    assert said.splitlines() == ["nobody directory", "nobody directory", "ext4"]
+    assert output.splitlines() == ["nobody directory", "nobody directory", "ext4"]
     assert (disks.root / "data/sets/imagenet").readlink() == disks.root / "volumes/vol0a"
     assert disks.fstab.read_text().startswith("UUID=")
     assert "nofail" in disks.fstab.read_text()
@@ -71,8 +71,8 @@ def test_a_volume_from_a_snapshot_is_mounted_and_its_file_system_fills_it(disks:
         file.truncate(96 * 1024**2)
     disks.attach(image)
     disks.replace_program("resize2fs", f'findmnt -no TARGET "$1" >>{disks.folder}/grown')
-    code, said = disks.mount(replace(volume(ours=True), origin=Origin.RESTORED), then="cat data/imagenet/precious")
-    assert (code, said) == (0, "a year's work"), (disks.folder / "mount.log").read_text()
+    code, output = disks.mount(replace(volume(ours=True), origin=Origin.RESTORED), then="cat data/imagenet/precious")
+    assert (code, output) == (0, "a year's work"), (disks.folder / "mount.log").read_text()
     assert (disks.folder / "grown").read_text().split() == [f"{disks.root}/volumes/vol0a"]
 
 
@@ -119,16 +119,16 @@ def test_a_setuid_program_on_a_volume_makes_nobody_root(disks: Disks) -> None:
     plant = "cp /usr/bin/id volumes/vol0a/id && chmod 4755 volumes/vol0a/id"
     try_it = "setpriv --reuid=nobody --clear-groups volumes/vol0a/id -u"
     next_boot = f"umount volumes/vol0a && mount -T {disks.fstab} {disks.root}/volumes/vol0a"
-    code, said = disks.mount(volume(ours=False), then=f"{plant}; {try_it}; {next_boot}; {try_it}")
-    assert (code, said.split()) == (0, ["65534", "65534"]), said
+    code, output = disks.mount(volume(ours=False), then=f"{plant}; {try_it}; {next_boot}; {try_it}")
+    assert (code, output.split()) == (0, ["65534", "65534"]), output
 
 
 def test_the_script_is_harmless_if_the_volume_is_mounted_already(disks: Disks) -> None:
     """Its unit runs again when a later step fails."""
     disks.attach(disks.make("new"))
     again = f"sh {disks.folder}/mount.sh && findmnt -no TARGET volumes/vol0a | wc -l"
-    code, said = disks.mount(volume(ours=True), then=again)
-    assert (code, said.splitlines()[-1]) == (0, "1")
+    code, output = disks.mount(volume(ours=True), then=again)
+    assert (code, output.splitlines()[-1]) == (0, "1")
 
 
 @needs_root
@@ -136,7 +136,7 @@ def test_a_blank_volume_that_is_not_ours_is_left_alone(disks: Disks) -> None:
     """Nobody but its owner knows what it is for."""
     image = disks.make("blank")
     disks.attach(image)
-    assert_left_alone(disks, image, ours=False, saying="formats only what it has just made")
+    assert_left_alone(disks, image, ours=False, error_text="formats only what it has just made")
 
 
 @needs_root
@@ -146,7 +146,7 @@ def test_a_partition_table_is_left_alone(disks: Disks) -> None:
     done = subprocess.run(["sfdisk", "-q", str(image)], input="label: gpt\n,8M\n", text=True, check=False, timeout=30)
     assert done.returncode == 0
     disks.attach(image)
-    assert_left_alone(disks, image, ours=True, saying="PTTYPE=gpt")
+    assert_left_alone(disks, image, ours=True, error_text="PTTYPE=gpt")
 
 
 @needs_root
@@ -155,7 +155,7 @@ def test_other_formats_than_file_systems_are_left_alone(disks: Disks) -> None:
     image = disks.make("swap")
     assert run(["mkswap", str(image)]).returncode == 0
     disks.attach(image)
-    assert_left_alone(disks, image, ours=True, saying="TYPE=swap")
+    assert_left_alone(disks, image, ours=True, error_text="TYPE=swap")
 
 
 @needs_root
@@ -167,7 +167,7 @@ def test_unknown_bytes_are_left_alone(disks: Disks, offset: int) -> None:
         file.seek(offset)
         file.write(b"\x01")
     disks.attach(image)
-    assert_left_alone(disks, image, ours=True, saying="isn't blank or can't be read")
+    assert_left_alone(disks, image, ours=True, error_text="isn't blank or can't be read")
 
 
 @needs_root
@@ -178,7 +178,7 @@ def test_a_file_system_with_a_damaged_beginning_is_left_alone(disks: Disks) -> N
     with image.open("r+b") as file:
         file.write(bytes(4096))
     disks.attach(image)
-    assert_left_alone(disks, image, ours=True, saying="isn't blank or can't be read")
+    assert_left_alone(disks, image, ours=True, error_text="isn't blank or can't be read")
 
 
 @needs_root
@@ -203,7 +203,7 @@ def test_a_failed_probe_formats_nothing(disks: Disks, code: int) -> None:
     format_with_a_file(disks, image)
     disks.attach(image)
     disks.replace_program("blkid", f"exit {code}")
-    assert_left_alone(disks, image, ours=True, saying="is left alone" if code == 2 else f"ended with {code}")
+    assert_left_alone(disks, image, ours=True, error_text="is left alone" if code == 2 else f"ended with {code}")
 
 
 @needs_root
@@ -266,10 +266,10 @@ def test_disks_without_serials_are_found_by_their_device(disks: Disks) -> None:
 def test_one_failed_volume_does_not_stop_another(disks: Disks) -> None:
     """The boot still fails: a command that lacks its data must not start."""
     disks.attach(disks.make("new"), serial="vol0b")
-    code, said = disks.mount(
+    code, output = disks.mount(
         volume("vol0a", ours=True), volume("vol0b", ours=True, target="other"), then="findmnt -no FSTYPE volumes/vol0b"
     )
-    assert (code, said) == (1, "ext4\n")
+    assert (code, output) == (1, "ext4\n")
     assert [phase["ok"] for phase in disks.phases()] == [False, True]
 
 

@@ -111,7 +111,7 @@ def test_another_provider_ignores_the_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "refusal"),
+    ("setting", "refusal"),
     [
         ("subnet: vpc-0a1b2c3d", "is not the id of one"),
         ("vpc: my-network", "is not the id of one"),
@@ -129,13 +129,15 @@ def test_another_provider_ignores_the_block(tmp_path: Path) -> None:
         ("subnets: [x]", "did you mean `subnet`"),
     ],
 )
-def test_a_value_that_aws_or_kedge_cannot_use_is_refused_with_its_line(tmp_path: Path, said: str, refusal: str) -> None:
+def test_a_value_that_aws_or_kedge_cannot_use_is_refused_with_its_line(
+    tmp_path: Path, setting: str, refusal: str
+) -> None:
     """Kedge's own tags can't be overridden: it finds its resources by them.
 
     fact: aws-tag-rules
     """
     with pytest.raises(BadRequestError) as refused:
-        read(tmp_path, f"\nprovider:\n  aws:\n    {said}\n")
+        read(tmp_path, f"\nprovider:\n  aws:\n    {setting}\n")
     assert f"{tmp_path}/kedge.yaml:4: " in refused.value.what
     assert refusal in f"{refused.value.what} {refused.value.fix}"
 

@@ -71,7 +71,7 @@ class Kills:
 
 
 def create(laptop: LambdaWorld) -> None:
-    """Create the machine. StillBillingError is fine: it says that nobody knows whether the machine exists."""
+    """Create the machine. StillBillingError is fine: it means that the outcome is unknown."""
     with suppress(StillBillingError):
         laptop.provider().create(laptop.order())
 

@@ -93,7 +93,7 @@ def test_a_listed_offer_that_is_refused_is_no_capacity(lam: LambdaWorld) -> None
 
 
 @pytest.mark.parametrize(
-    ("prepare", "said"),
+    ("prepare", "message"),
     [
         (lambda box: setattr(box.settings, "instance_limit", 0), "no room"),
         (lambda box: setattr(box.settings, "refuses_account", "global/account-inactive"), "inactive"),
@@ -102,13 +102,13 @@ def test_a_listed_offer_that_is_refused_is_no_capacity(lam: LambdaWorld) -> None
     ],
 )
 def test_a_refusal_says_what_lambda_says_and_what_to_do(
-    lam: LambdaWorld, prepare: Callable[[LambdaBox], object], said: str
+    lam: LambdaWorld, prepare: Callable[[LambdaBox], object], message: str
 ) -> None:
     """Neither a machine nor a record is left."""
     prepare(lam.lam)
     with pytest.raises(KedgeError) as caught:
         lam.provider().create(lam.order())
-    assert said in f"{caught.value.what} {caught.value.why}"
+    assert message in f"{caught.value.what} {caught.value.why}"
     assert caught.value.fix
     assert lam.lam.instances() == []
 

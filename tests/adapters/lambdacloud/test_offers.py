@@ -40,7 +40,7 @@ def test_the_two_a100_are_told_apart(lam: LambdaWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirements", "error", "said"),
+    ("requirements", "error", "message"),
     [
         (Resources(accelerators=Accelerators(name="mi300x")), BadRequestError, "no mi300x"),
         (Resources(accelerators=Accelerators(name="gh200")), BadRequestError, "no gh200"),
@@ -51,16 +51,16 @@ def test_the_two_a100_are_told_apart(lam: LambdaWorld) -> None:
     ],
 )
 def test_what_is_not_sold_is_refused_with_what_is_for_sale(
-    lam: LambdaWorld, requirements: Resources, error: type[Exception], said: str
+    lam: LambdaWorld, requirements: Resources, error: type[Exception], message: str
 ) -> None:
     """Also an arm64 machine: a job can't rely on images and wheels for it."""
     with pytest.raises(error) as caught:
         lam.provider().offers(requirements)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("requirements", "said"),
+    ("requirements", "message"),
     [
         (Resources(use_spot=True), "no spot machines"),
         (Resources(volumes=(VolumeSpec(name="scans", target="data/scans", size_gib=1),)), "no data volumes"),
@@ -69,10 +69,10 @@ def test_what_is_not_sold_is_refused_with_what_is_for_sale(
     ],
 )
 def test_an_unsupported_feature_is_refused_before_anything_is_contacted(
-    lambda_api: LambdaBox, requirements: Resources, said: str
+    lambda_api: LambdaBox, requirements: Resources, message: str
 ) -> None:
     """The error names the feature."""
-    with pytest.raises(BadRequestError, match=said):
+    with pytest.raises(BadRequestError, match=message):
         refuse_unsupported("lambda", requirements)
     assert list(lambda_api.calls) == []
 

@@ -24,7 +24,7 @@ def main() -> None:
         "user": machine.address.user if machine.address else "",
         "state": machine.state,
         "sftp": listing.returncode,
-        "said": listing.stderr,
+        "stderr": listing.stderr,
         "left": box.leftovers(),
     }
     print(json.dumps(seen))

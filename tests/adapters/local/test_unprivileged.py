@@ -49,4 +49,4 @@ def test_an_ordinary_user_can_have_a_machine(folder: Path) -> None:
     seen = json.loads(done.stdout)
     assert seen["uid"] != 0
     assert seen["user"] == pwd.getpwuid(seen["uid"]).pw_name
-    assert (seen["state"], seen["sftp"], seen["left"]) == ("ready", 0, []), seen["said"]
+    assert (seen["state"], seen["sftp"], seen["left"]) == ("ready", 0, []), seen["stderr"]

@@ -55,7 +55,7 @@ def uploaded(store: ObjectStore, key: str, content: bytes, folder: Path) -> int:
 
 
 def test_an_object_is_read_whole_or_from_an_offset(store: ObjectStore) -> None:
-    """No more of it is read than was asked for."""
+    """Not more than the limit is read."""
     store.write("run/a", b"0123456789")
     found = store.read("run/a", 100)
     assert found is not None

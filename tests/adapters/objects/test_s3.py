@@ -17,7 +17,7 @@ from orchestrator.adapters.store.results import Results
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.engine.observing.uploads import read_uploads
 from tests.adapters.buckets import asked, bucket_of, laptop_client
-from tests.adapters.objects.shelves import RUN, S3Shelf, blob_key, fetch, files_below, ship
+from tests.adapters.objects.backends import RUN, S3Backend, blob_key, fetch, files_below, upload_run
 from tests.agent.aws import REGION, Aws, Fault
 from tests.support.fakes import FakeProvider, make_world
 
@@ -25,8 +25,8 @@ WEIGHTS = random.Random(1).randbytes(5_000_000)
 
 
 @pytest.fixture
-def shelf(aws: Aws) -> S3Shelf:
-    return S3Shelf(aws)
+def backend(aws: Aws) -> S3Backend:
+    return S3Backend(aws)
 
 
 def test_the_url_names_the_region_and_any_endpoint_but_amazons(aws: Aws) -> None:
@@ -37,12 +37,12 @@ def test_the_url_names_the_region_and_any_endpoint_but_amazons(aws: Aws) -> None
     assert bucket_of(of_amazon, "b", is_shared=True).url == f"s3://b/runs?region={REGION}&shared=1"
 
 
-def test_a_download_that_breaks_is_continued(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+def test_a_download_that_breaks_is_continued(aws: Aws, backend: S3Backend, tmp_path: Path) -> None:
     """Within one fetch: bytes that have arrived aren't transferred again."""
-    ship(shelf, {"model.pt": WEIGHTS})
+    upload_run(backend, {"model.pt": WEIGHTS})
     key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
     aws.gate.faults += [Fault("GET", key, cut_after=2_000_000), Fault("GET", key, cut_after=1_000_000)]
-    steps = fetch(shelf, tmp_path / "here")
+    steps = fetch(backend, tmp_path / "here")
     assert files_below(tmp_path / "here") == {"model.pt": WEIGHTS}
     ranges = [headers.get("range") for _, path, headers in aws.gate.asked if path.endswith(key)]
     assert ranges[0] is None
@@ -52,17 +52,17 @@ def test_a_download_that_breaks_is_continued(aws: Aws, shelf: S3Shelf, tmp_path:
     assert steps[-1] == (5_000_000, 5_000_000)
 
 
-def test_a_fetch_that_was_cut_is_continued_by_the_next(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+def test_a_fetch_that_was_cut_is_continued_by_the_next(aws: Aws, backend: S3Backend, tmp_path: Path) -> None:
     """Complete files stay, partial ones are continued. No partial file has a result's name, and none is left over."""
-    ship(shelf, {"a.txt": b"a", "model.pt": WEIGHTS})
+    upload_run(backend, {"a.txt": b"a", "model.pt": WEIGHTS})
     key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
     aws.gate.faults += [Fault("GET", key, cut_after=3_000_000)] + [Fault("GET", key, cut_after=0) for _ in range(5)]
     with pytest.raises(UnreachableError):
-        fetch(shelf, tmp_path / "here")
+        fetch(backend, tmp_path / "here")
     aws.gate.faults.clear()
     assert not (tmp_path / "here" / "model.pt").exists()
     before = len(aws.gate.asked)
-    fetch(shelf, tmp_path / "here")
+    fetch(backend, tmp_path / "here")
     assert files_below(tmp_path / "here") == {"a.txt": b"a", "model.pt": WEIGHTS}
     again = [headers["range"] for _, path, headers in aws.gate.asked[before:] if path.endswith(key)]
     assert len(again) == 1
@@ -70,19 +70,19 @@ def test_a_fetch_that_was_cut_is_continued_by_the_next(aws: Aws, shelf: S3Shelf,
     assert not [line for line in asked(aws, since=before) if line.endswith(blob_key(b"a"))]
 
 
-def test_a_damaged_partial_download_is_fetched_again(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+def test_a_damaged_partial_download_is_fetched_again(aws: Aws, backend: S3Backend, tmp_path: Path) -> None:
     """It costs one failed fetch, and is never taken for a result."""
-    ship(shelf, {"model.pt": WEIGHTS})
+    upload_run(backend, {"model.pt": WEIGHTS})
     key = f"/runs/{RUN}/{blob_key(WEIGHTS)}"
     aws.gate.faults += [Fault("GET", key, cut_after=3_000_000)] + [Fault("GET", key, cut_after=0) for _ in range(5)]
     with pytest.raises(UnreachableError):
-        fetch(shelf, tmp_path / "here")
+        fetch(backend, tmp_path / "here")
     aws.gate.faults.clear()
     part = next((tmp_path / "here" / ".kedge-partial").iterdir())
     part.write_bytes(b"x" + part.read_bytes()[1:])
     with pytest.raises(KedgeError, match="damaged"):
-        fetch(shelf, tmp_path / "here")
-    fetch(shelf, tmp_path / "here")
+        fetch(backend, tmp_path / "here")
+    fetch(backend, tmp_path / "here")
     assert files_below(tmp_path / "here") == {"model.pt": WEIGHTS}
 
 
@@ -93,11 +93,11 @@ def test_a_missing_bucket_is_reported(aws: Aws) -> None:
     assert "bootstrap" in caught.value.fix
 
 
-def test_a_refusal_is_not_an_empty_result(aws: Aws, shelf: S3Shelf) -> None:
+def test_a_refusal_is_not_an_empty_result(aws: Aws, backend: S3Backend) -> None:
     """The error says that access was denied."""
     aws.gate.refuses = "AccessDenied"
     with pytest.raises(KedgeError, match="AccessDenied"):
-        shelf.store.manifest(RUN)
+        backend.store.manifest(RUN)
 
 
 def test_the_package_alone_loads_no_sdk() -> None:
@@ -106,11 +106,11 @@ def test_the_package_alone_loads_no_sdk() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_a_manifest_in_the_archive_tier_concerns_only_its_own_run(aws: Aws, shelf: S3Shelf, tmp_path: Path) -> None:
+def test_a_manifest_in_the_archive_tier_concerns_only_its_own_run(aws: Aws, backend: S3Backend, tmp_path: Path) -> None:
     """Its machine put it there, so it can't be read for hours. `status` of other runs and all teardowns still work."""
     client = laptop_client(aws)
     client.put_object(Bucket=aws.bucket, Key=f"runs/{RUN}/manifest.json", Body=b"{}", StorageClass="GLACIER")
-    world = replace(make_world(SqliteLedger(tmp_path, SystemClock()), FakeProvider()), store=shelf.store)
+    world = replace(make_world(SqliteLedger(tmp_path, SystemClock()), FakeProvider()), store=backend.store)
     assert read_uploads(world, RUN).last is None
     assert "manifest.json can't be read" in read_uploads(world, RUN).problem
     assert world.has_results(RUN)

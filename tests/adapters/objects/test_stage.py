@@ -1,4 +1,4 @@
-"""What machines need at boot is uploaded once, under the hash of its content, whoever else writes to the bucket."""
+"""What machines need at boot is uploaded once, under the hash of its content, even if others write to the bucket."""
 
 from __future__ import annotations
 

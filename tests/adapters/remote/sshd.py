@@ -163,7 +163,7 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
 
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a socket's, which pytest's isn't."""
+    """A folder with a path that is short enough for sockets; pytest's own folders are too long."""
     with tempfile.TemporaryDirectory(prefix="kedge-t") as name:
         yield Path(name)
 
@@ -182,10 +182,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
         time.sleep(0.01)
 
 
-def open_remote(transport: str, address: SshAddress, places: SshFiles) -> Remote:
+def open_remote(transport: str, address: SshAddress, ssh_files: SshFiles) -> Remote:
     """Connect by one of the two implementations of `core.ports.Remote`."""
     if transport == "fabric":
         return FabricRemote(address)
-    places.open_runtime()
-    places.pin(address)
-    return OpenSshRemote(places, address)
+    ssh_files.open_runtime()
+    ssh_files.pin(address)
+    return OpenSshRemote(ssh_files, address)

@@ -54,13 +54,13 @@ def user_config(tmp_path: Path, bastion: Sshd) -> Path:
 
 
 @pytest.fixture
-def through(places: SshFiles, user_config: Path) -> Iterator[SshConnector]:
-    made = SshConnector(replace(places, user_config=user_config), SystemClock())
+def through(ssh_files: SshFiles, user_config: Path) -> Iterator[SshConnector]:
+    made = SshConnector(replace(ssh_files, user_config=user_config), SystemClock())
     yield made
     made.close()
 
 
-def ways(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
+def proxied_addresses(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
     """Return the machine's address behind a jump host, and behind a proxy command of the user's."""
     command = f"ssh -F '{user_config}' -W %h:%p bastion"
     return replace(sshd.address, jump_host="bastion"), replace(sshd.address, proxy_command=command)
@@ -71,7 +71,7 @@ def test_both_ways_in_go_through_the_bastion(
     through: SshConnector, sshd: Sshd, bastion: Sshd, user_config: Path, way: int
 ) -> None:
     """Paramiko within a command, the OpenSSH client for terminals, rsync and later commands."""
-    address = ways(sshd, user_config)[way]
+    address = proxied_addresses(sshd, user_config)[way]
     target = f"127.0.0.1 port {sshd.port}"
     remote = through.connect(address)
     assert remote.run(["cat"], stdin=b"x" * 100_000).stdout == b"x" * 100_000
@@ -107,14 +107,16 @@ def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
     assert "the way to it failed: Host key verification failed" in refused.value.why
 
 
-def test_a_kept_connection_has_the_agents_socket_and_no_token(places: SshFiles, sshd: Sshd, user_config: Path) -> None:
+def test_a_kept_connection_has_the_agents_socket_and_no_token(
+    ssh_files: SshFiles, sshd: Sshd, user_config: Path
+) -> None:
     """It outlives the command. The user's own SSH to the jump host may need the SSH agent, but no token."""
     marker, agent = f"kedge-marker-{uuid4().hex}", f"/nowhere/{uuid4().hex}"
     environ = {**os.environ, "AWS_SESSION_TOKEN": marker, "GITHUB_TOKEN": marker, "SSH_AUTH_SOCK": agent}
-    made = SshConnector(replace(places, user_config=user_config), SystemClock(), environ=environ)
-    address = ways(sshd, user_config)[0]
+    made = SshConnector(replace(ssh_files, user_config=user_config), SystemClock(), environ=environ)
+    address = proxied_addresses(sshd, user_config)[0]
     made.connect(address)
-    wait_until(lambda: answers(places.control_socket(address)))
+    wait_until(lambda: answers(ssh_files.control_socket(address)))
     assert holders(agent)
     assert holders(marker) == []
     made.forget(address)

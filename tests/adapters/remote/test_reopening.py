@@ -17,7 +17,7 @@ from tests.support.clocks import FakeClock
 
 ADDRESS = SshAddress(host="203.0.113.5", port=22, user="kedge", host_key="ssh-ed25519 A", key_file="/k")
 OTHER = SshAddress(host="203.0.113.6", port=22, user="kedge", host_key="ssh-ed25519 B", key_file="/k")
-WAY = cast("Remote", object())
+CONNECTION = cast("Remote", object())
 
 
 @dataclass
@@ -33,7 +33,7 @@ class FakeConnector:
         self.calls += 1
         if not self.firewall.is_open:
             raise self.error
-        return WAY
+        return CONNECTION
 
     def reaches(self, address: SshAddress) -> bool:
         assert address.port == 22
@@ -76,7 +76,7 @@ def test_a_computer_with_a_new_address_is_let_in_and_tries_again() -> None:
     """One request to the provider, one more attempt."""
     firewall = Firewall(opens=True)
     connector, inner, _ = make(firewall)
-    assert connector.connect(ADDRESS) is WAY
+    assert connector.connect(ADDRESS) is CONNECTION
     assert (firewall.asked, inner.calls) == (1, 2)
 
 
@@ -84,7 +84,7 @@ def test_the_provider_is_not_asked_if_the_machine_answers() -> None:
     """A command that gets in doesn't touch the firewall."""
     firewall = Firewall(is_open=True)
     connector, inner, _ = make(firewall)
-    assert connector.connect(ADDRESS) is WAY
+    assert connector.connect(ADDRESS) is CONNECTION
     assert (firewall.asked, inner.calls) == (0, 1)
 
 
