@@ -209,7 +209,7 @@ def lambda_box(lambda_box_process: LambdaBox) -> Iterator[LambdaBox]:
 def _fresh_lambda(lam: LambdaBox) -> Iterator[LambdaBox]:
     lam.reset()
     # Short, because programs wait in real time. Tests that run on the box's clock set the real figures.
-    lam.settings.hasten()
+    lam.settings.remove_delays()
     yield lam
     broken = lam.broken
     lam.reset()

@@ -59,7 +59,7 @@ with socket.create_server(("192.0.2.1", 5000)):
 """
 
 
-def who_gets_in(tmp_path: Path, network: str, times: int = 1) -> set[str]:
+def list_reachable_ports(tmp_path: Path, network: str, times: int = 1) -> set[str]:
     """Load the firewall this many times; return which address reaches which port."""
     script, output = tmp_path / "close.sh", tmp_path / "output"
     script.write_text(render("boot/close-ssh.sh.j2", network=network))
@@ -88,7 +88,7 @@ def test_one_network_reaches_ssh_and_nobody_reaches_anything_else(
     tmp_path: Path, network: str, allowed: set[str]
 ) -> None:
     """A reboot loads it again, with the same result. Answers to the machine's own connections come through."""
-    assert who_gets_in(tmp_path, network, times=2) == {*allowed, "it reaches others"}
+    assert list_reachable_ports(tmp_path, network, times=2) == {*allowed, "it reaches others"}
 
 
 def test_sshd_does_not_run_if_no_firewall_can_be_loaded(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "hf": parse_hub,
     "kaggle": parse_kaggle,
 }
-MEANT = {
+EXPECTED = {
     "s3://scans": BucketPrefix("scans", "", "", ""),
     "s3://scans/2024/": BucketPrefix("scans", "2024", "", ""),
     "s3://scans/a/b.tar?region=eu-west-1": BucketPrefix("scans", "a/b.tar", "eu-west-1", ""),
@@ -58,11 +58,11 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("address", MEANT)
+@pytest.mark.parametrize("address", EXPECTED)
 def test_an_address_means_the_same_on_the_machine(address: str) -> None:
     """Each kind has one form, which the laptop checks and the agent parses."""
-    taken = parse_address(address)
-    assert PARSERS[parse_scheme(taken)](taken) == MEANT[address]
+    accepted = parse_address(address)
+    assert PARSERS[parse_scheme(accepted)](accepted) == EXPECTED[address]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class FakeProvider:
         return made
 
     def make(self, order: MachineOrder) -> Machine:
-        """Make a machine that nobody lists yet."""
+        """Make a machine without listing it."""
         now = datetime.now(UTC)
         return Machine(
             id=order.id,

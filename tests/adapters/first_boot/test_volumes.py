@@ -52,7 +52,7 @@ def test_a_later_boot_finds_what_an_earlier_one_has_left(disks: Disks) -> None:
 @needs_root
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_volume_that_holds_data_is_mounted_as_it_is(disks: Disks, ours: bool) -> None:
-    """Even where kedge wrongly believes that it has just made it."""
+    """Even if kedge wrongly believes that it has just created it."""
     image = disks.make("old")
     format_with_a_file(disks, image)
     disks.attach(image)

@@ -1,3 +1,5 @@
+"""Fixtures: read a job file from text, or expect its refusal."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

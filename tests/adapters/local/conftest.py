@@ -1,3 +1,5 @@
+"""Fixture: a local provider with its own folder."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,3 +1,5 @@
+"""Fixture: an object store of each kind."""
+
 from __future__ import annotations
 
 from pathlib import Path

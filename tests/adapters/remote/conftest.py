@@ -1,3 +1,5 @@
+"""Fixtures: a real sshd, kedge's SSH files and connector, and a connection by each transport."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

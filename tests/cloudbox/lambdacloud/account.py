@@ -69,7 +69,7 @@ class Settings:
     may_change_global_rules: bool = False
     """Whether a client may change the firewall rules of all instances of the account."""
 
-    def hasten(self) -> None:
+    def remove_delays(self) -> None:
         """Remove all delays, except those that a program has to wait for anyway."""
         self.seconds_between_requests = self.seconds_between_launches = 0
         self.not_found_seconds = self.unlisted_seconds = self.endable_seconds = 0
