@@ -60,6 +60,6 @@ class _Server(LoopbackServer):
 class _Handler(QuietHandler):
     def respond(self) -> None:
         status, answer = cast("_Server", self.server).control.carry_out(self.command, self.path, self.read_body())
-        # JSON has no decimal numbers.
+        # Amounts of money are Decimal, which JSON doesn't have: they are sent as text.
         body = json.dumps(answer, default=str).encode()
         self.answer(status, body, {"Content-Type": "application/json"})
