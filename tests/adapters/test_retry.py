@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Flaky:
-    """Fails a number of times."""
+    """A call that fails a number of times, then succeeds."""
 
     failures: int
     error: type[Exception] = ConnectionError

@@ -15,7 +15,7 @@ from tests.cloudbox.digitalocean.box import start_box
 
 
 def main(kills: int, kills_with_machines: int) -> int:
-    """Strike so many times, print the tables, and return how often something was left."""
+    """Kill so many commands, print the tables, and return after how many kills something was left."""
     print(_HEAD.format(kills=kills, with_machines=kills_with_machines))
     bad = _kill_all([draw(number) for number in range(kills)], "Against the API alone")
     bad += _kill_all([draw_with_machines(number) for number in range(kills_with_machines)], "With machines")

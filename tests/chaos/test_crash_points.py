@@ -26,7 +26,7 @@ SAMPLE = 14
 
 
 def crash(laptop: Laptop, moment: str, number: int) -> int:
-    """Launch, die at the point, and return the exit code."""
+    """Launch, kill the launch at this point, and return its exit code."""
     laptop.write_job(JOB)
     return laptop.drive(DRIVER, moment, str(number)).returncode
 

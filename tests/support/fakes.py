@@ -42,7 +42,7 @@ _ADDRESS = SshAddress(
 
 
 def nothing_refused(_order: MachineOrder) -> None:
-    """Take every order."""
+    """Refuse no order."""
 
 
 @dataclass

@@ -45,7 +45,7 @@ def find_torch(scratch: Scratch) -> str:
 
 @pytest.mark.parametrize("place", ["opt/pytorch", "opt/conda/envs/pytorch", "opt/miniforge3", "opt/venv"])
 def test_the_torch_of_the_image_is_found(scratch: Scratch, place: str) -> None:
-    """In each of the places where images have it, without importing it.
+    """In each place where images have it, without importing it.
 
     fact: aws-dlami-python
     """

@@ -56,7 +56,7 @@ class LambdaWorld:
 
     @contextmanager
     def other_account(self) -> Iterator[None]:
-        """Give this laptop the key of an account in which nothing was ever made."""
+        """Give this laptop the API key of another, empty account."""
         account, key = self.lam.cloud.account, "secret_other_0123"
         hidden, keys = dict(account.instances), dict(account.keys)
         account.api_keys.add(key)

@@ -42,7 +42,7 @@ def test_a_rehearsal_has_the_price_that_was_given(box: Box) -> None:
 
 
 def test_a_computer_without_gpu_is_an_offer_without_one() -> None:
-    """It is what people without a cloud account have."""
+    """Many users without a cloud account have such a computer."""
     (offer,) = plan_offers(LAPTOP, Resources())
     assert (offer.accelerators, offer.gpu_memory_gib, offer.instance_type) == (None, 0.0, "local")
 

@@ -33,10 +33,10 @@ class Quiet:
         self._given_up = threading.Event()
 
     def write(self, chunk: bytes) -> None:
-        """Take input."""
+        """Ignore input."""
 
     def end_input(self) -> None:
-        """Take the end of input."""
+        """Ignore the end of input."""
 
     def read_stdout(self) -> bytes:
         return self._said.pop() if self._said else self.read_stderr()
@@ -52,7 +52,7 @@ class Quiet:
         self._given_up.set()
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
 def test_a_stream_that_falls_silent_is_given_up() -> None:

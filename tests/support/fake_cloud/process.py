@@ -30,7 +30,7 @@ class Process:
     points: int = 0
 
     def step(self) -> None:
-        """Pass one point."""
+        """Reach the next point, where the process may be interrupted."""
         at, self.points = self.points, self.points + 1
         self.interrupt(at)
 
