@@ -100,7 +100,7 @@ def test_volumes_of_a_killed_command_are_settled_with_its_run(cloud: str, tmp_pa
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_a_machine_that_can_not_be_had_leaves_no_volume(cloud: str, tmp_path: Path) -> None:
+def test_a_machine_that_cannot_be_created_leaves_no_volume(cloud: str, tmp_path: Path) -> None:
     """The next offer may be in another place, where they could not go."""
     world = make_world(cloud, (("send", "NEXT_POOL"),), tmp_path)
     with pytest.raises(NoCapacityError):

@@ -82,7 +82,7 @@ def test_a_young_machine_is_seen_beside_its_ended_namesake(cloud: str, unmarked:
     assert world.cloud.billing() == []
 
 
-def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(tmp_path: Path) -> None:
+def test_a_machine_of_an_unclear_request_is_released_once_it_has_ended(tmp_path: Path) -> None:
     """Its request stayed unclear, it was listed later, and this command is the first that sees it again."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[("send", "very late"), *LOST]), tmp_path)
     with pytest.raises(StillBillingError):
