@@ -52,7 +52,7 @@ def test_what_nobody_can_tell_counts_as_billing(do: DoWorld) -> None:
     assert do.provider().describe(M1) is None
 
 
-def test_no_machine_is_made_while_another_of_the_run_may_have_been(do: DoWorld) -> None:
+def test_no_machine_is_created_while_another_of_the_run_is_unclear(do: DoWorld) -> None:
     """Neither the same again nor the next; another run is free."""
     do.api.faults.drop_next("POST", DROPLETS, after_effect=False)
     with pytest.raises(StillBillingError):
