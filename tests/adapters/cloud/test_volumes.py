@@ -43,7 +43,7 @@ def test_the_wait_for_a_volume_of_the_same_run_is_long() -> None:
 
 
 def test_a_volume_that_another_run_marked_meanwhile_is_marked_again() -> None:
-    """While this run waits, the previous machine marks the volume. With it, the other run's end would delete it."""
+    """While this run waits, the previous machine marks the volume. That run's end would then delete it."""
     cloud = FakeVolumes()
     volume = cloud.add("scans", run_id=RUN)
     cloud.start("i-before", OTHER, existing_volumes(cloud, [SCANS], "here"))
@@ -57,7 +57,7 @@ def test_a_volume_that_another_run_marked_meanwhile_is_marked_again() -> None:
 
 @pytest.mark.parametrize("traits", [AFTER_START, AT_BIRTH])
 def test_a_volume_that_another_run_marked_during_the_boot_is_marked_again(traits: VolumeTraits) -> None:
-    """It was free at the request, and is free again. With that mark, the other run's end would delete it."""
+    """It was free at the request, and is free again. The other run's end would then delete it."""
     cloud = FakeVolumes(traits=traits)
     volume = cloud.add("scans", run_id=RUN)
     mine = ensure_volumes(cloud, order(SCANS), cloud.clock)
