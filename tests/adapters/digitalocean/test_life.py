@@ -100,7 +100,7 @@ def test_a_new_address_replaces_the_previous_one(do: DoWorld) -> None:
     assert len(do.api.calls.find("PUT")) == 0
     assert do.provider().reopen(M1, "198.51.100.9/32")
     assert firewall(do).inbound_rules[0]["sources"]["addresses"] == ["198.51.100.9/32"]
-    # By then the droplet has the change. fact: do-firewall-pending
+    # By then the change applies to the droplet. fact: do-firewall-pending
     assert do.api.client().firewalls.list()["firewalls"][0]["pending_changes"] == []
     assert not do.provider().reopen(M1, "198.51.100.9/32")
 
