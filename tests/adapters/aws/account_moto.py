@@ -19,7 +19,7 @@ ACCOUNT_ID = "123456789012"
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Serve AWS on a port of its own; yield the endpoint's URL."""
+    """Serve AWS on a free port; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
         keep_first_regions()

@@ -109,7 +109,7 @@ class Desk:
         self.app.ledger.put_machine(machine)
 
     def call(self) -> None:
-        """Connect to the machine as every command does, in vain."""
+        """Connect to the machine as every command does; expect that it does not answer."""
         with pytest.raises(UnreachableError, match="doesn't answer"):
             self.app.remote(self.machine)
 

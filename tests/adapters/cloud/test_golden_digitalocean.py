@@ -31,7 +31,7 @@ def life(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield cloud, live(world)
     broken = api.broken
     api.reset()
-    assert not broken, "the box answered against its API description"
+    assert not broken, "a call or an answer broke DigitalOcean's API description"
 
 
 def test_every_request_that_changes_something_is_the_one_of_the_golden_file(

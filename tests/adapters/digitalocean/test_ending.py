@@ -225,7 +225,7 @@ def test_the_delete_token_needs_every_documented_scope(doomed: Doomed) -> None:
 
 
 def test_a_plan_says_what_the_delete_token_can_do(doomed: Doomed) -> None:
-    """It can delete other droplets, and the job can read it. The droplet ends by itself all the same."""
+    """It can delete other droplets, and the job can read it. The droplet still ends by itself."""
     (line,) = doomed.ending("dop_v1_x").caveats
     assert TOKEN_NAME in line
     assert all(words in line for words in ("every droplet of its team", "through `sudo: true`", "docs/digitalocean.md"))
