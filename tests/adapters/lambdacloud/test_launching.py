@@ -132,6 +132,21 @@ def test_the_image_fits_the_region_and_the_architecture(lam: LambdaWorld) -> Non
         lam.provider().create(lam.order(3, image_id="debian"))
 
 
+def test_the_newest_image_of_a_family_is_launched(lam: LambdaWorld) -> None:
+    """A family may have several images in a region, listed in any order."""
+    images = lam.lam.cloud.account.images
+    (usual,) = [
+        image
+        for image in images
+        if (image.family, image.region, image.architecture) == ("lambda-stack-24-04", "us-east-1", "x86_64")
+    ]
+    dates = {"older": "2025-12-01T00:00:00+00:00", "newest": "2026-10-01T00:00:00+00:00"}
+    older, newest = (replace(usual, id=f"{name:x>32}", created_time=date) for name, date in dates.items())
+    images[:] = [newest, *images, older]
+    lam.provider().create(lam.order())
+    assert [one.image.id for one in lam.lam.instances()] == [newest.id]
+
+
 def test_only_the_network_of_its_order_reaches_a_machine(lam: LambdaWorld) -> None:
     """fact: lambda-default-firewall: Lambda lets in everybody, so the machine closes its ports.
 

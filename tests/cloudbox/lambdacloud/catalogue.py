@@ -59,6 +59,7 @@ class Image:
     version: str
     region: str
     architecture: str = "x86_64"
+    created_time: str = "2026-01-01T00:00:00+00:00"
 
 
 _EVERYWHERE = tuple(REGIONS)

@@ -23,7 +23,6 @@ _KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/=]+( .*)?")
 # fact: lambda-filesystem-limit
 _MOST_FILESYSTEMS = 24
 _USER = {"id": "1" * 32, "email": "operator@example.com", "status": "active"}
-_MADE = "2026-08-20T00:00:00+00:00"
 
 
 @routes.on("GET", "/instance-types")
@@ -51,8 +50,8 @@ def list_images(cloud: Cloud, call: Call) -> Answer:
     shown = [
         {
             "id": image.id,
-            "created_time": _MADE,
-            "updated_time": _MADE,
+            "created_time": image.created_time,
+            "updated_time": image.created_time,
             "name": image.family,
             "description": image.family.replace("-", " "),
             "family": image.family,
