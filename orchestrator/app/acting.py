@@ -76,7 +76,7 @@ def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
     machine_id = app.machine(record).id
     mounts = [mount for mount in record.spec.job.data if not mount.is_fetched]
     actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in mounts)
-    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job names no data of yours",))
+    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job sends no data",))
 
 
 def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:

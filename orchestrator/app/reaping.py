@@ -30,7 +30,7 @@ class Unseen:
     """A provider, or a part of it, that couldn't be queried.
 
     Attributes:
-        matters: something may bill there that is this computer's, or that the user has asked about by name.
+        matters: something may bill there that is this computer's, or the user has named the provider.
         partly: the rest of the provider was queried.
         no_access: the credentials are missing, or refused.
     """
@@ -65,9 +65,9 @@ class Overview:
         """Describe what may bill although it belongs to no live run."""
         things = (finding.what for finding in self.findings if finding.bills)
         places = (
-            f"what could not be seen at {each.provider} ({each.why})"
+            f"what could not be queried at {each.provider} ({each.why})"
             if each.partly
-            else f"whatever there is at {each.provider}, which was not looked at"
+            else f"anything at {each.provider}, which was not queried"
             for each in self.unseen
             if each.matters
         )
@@ -107,7 +107,7 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
 def _look(app: App, provider: str, *, everyone: bool, insist: bool) -> Survey | Unseen:
     """Survey one provider; without credentials on this computer, it can't have anything of this computer's.
 
-    Any failure is that provider's alone: what others have goes on billing if nobody looks at it.
+    A failure must not stop the survey of other providers, whose machines would go on billing.
     """
     try:
         return survey_provider(
@@ -158,10 +158,10 @@ def _unforeseen(err: Exception) -> str:
 
 
 def leave_stamps(app: App, found: Overview, say: Say) -> None:
-    """Note what a round of the timer could look at, which a launch asks for (adapters/reaper); no other command does.
+    """Leave a stamp for each provider that needs a reaper: what this round of the timer could query.
 
-    Only providers that need a reaper are noted. A stamp that can't be left is reported: its lack costs a launch, not
-    the round.
+    A launch requires such a stamp (adapters/reaper). Only rounds of the timer leave any. A stamp that can't be written
+    is reported: later launches are refused without it, but the round is valid.
     """
     if app.settings.environ.get(RUN_BY) != REAP.name:
         return
@@ -220,9 +220,9 @@ def remove_reaper(app: App) -> str:
     left = [run.run_id for run in live if app.ledger.machines(run.run_id, live_only=True)]
     said = [remove_timer(app.settings, REAP)]
     if place not in (None, app.settings.state_dir):
-        said.append(f"! It looked after the runs in {place}: nothing ends what is forgotten of them.")
+        said.append(f"! It looked after the runs in {place}: nothing ends their forgotten machines now.")
     if left:
-        said.append(f"! Nobody but you ends the bill of {', '.join(left)} now: `kedge teardown`, or `kedge reap`.")
+        said.append(f"! Only you can end the bill of {', '.join(left)} now: `kedge teardown`, or `kedge reap`.")
     return "\n".join(said)
 
 

@@ -225,7 +225,7 @@ def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     plan = observe_and_plan(desk, SPEC, follow=False)
     assert not any(isinstance(action, CreateMachine) for action in plan.actions)
-    with pytest.raises(BadRequestError, match="needs your yes"):
+    with pytest.raises(BadRequestError, match="needs your confirmation"):
         carry_out(desk, SPEC, plan)
     assert desk.zones() == [SORRY]
     assert desk.cloud.there == ()
