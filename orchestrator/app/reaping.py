@@ -105,7 +105,7 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
 
 
 def _look(app: App, provider: str, *, everyone: bool, insist: bool) -> Survey | Unseen:
-    """Survey one provider; without credentials on this computer, it can't have anything of this computer's.
+    """Survey one provider. One without credentials here can't have machines of this computer.
 
     A failure must not stop the survey of other providers, whose machines would go on billing.
     """
@@ -138,7 +138,7 @@ def reap_all(app: App, reapings: Sequence[Reaping], say: Say) -> tuple[str, ...]
 
 
 def _is_no_access(err: KedgeError) -> bool:
-    """Tell whether credentials are missing or refused; a 403 without a code comes from a wall before the API."""
+    """Tell whether credentials are missing or refused; a 403 without a code is a firewall's, not the API's."""
     if isinstance(err, RefusedError):
         return err.status in (401, 403) and bool(err.code)
     return isinstance(err, BadRequestError)
@@ -152,7 +152,7 @@ def _describe(err: Exception) -> str:
 
 
 def _unforeseen(err: Exception) -> str:
-    """Describe a mistake of kedge's own in one line; the log has the rest."""
+    """Describe a bug of kedge's in one line; the log has the traceback."""
     _log.error("unexpected", exc_info=err)
     return " ".join(f"unexpected {type(err).__name__}: {err}".split())
 
@@ -189,11 +189,11 @@ def install_reaper(app: App) -> str:
 
     Raises:
         BadRequestError: the timer looks after the runs of another state folder.
-        KedgeError: there is no systemd that takes units of the user's.
+        KedgeError: this computer has no systemd for user units.
     """
     refuse_to_move(app.settings.environ, app.settings.state_dir)
     said = [install_timer(app.settings, REAP)]
-    # Only now: without a systemd that takes units, nothing has changed.
+    # Only now: if there is no systemd for user units, nothing may change.
     for name in _reaped():
         forget_stamp(app.settings.state_dir, name)
     if problem := run_once(REAP):

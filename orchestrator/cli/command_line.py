@@ -138,7 +138,7 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
         if "dry_run" not in values:
             raise BadRequestError(
                 f"`kedge {command}` has no --dry-run",
-                why="with this flag it would do the same as without",
+                why="it would ignore the flag, and act",
                 fix=f"leave the flag out; `kedge help {command}` says what it does",
             )
         values["dry_run"] = True

@@ -1,4 +1,4 @@
-"""Turns functions into commands: their flags come from the table, and flags about the job arrive as `overrides`."""
+"""Turns functions into commands. Flags come from the table; those that override the job arrive as `overrides`."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def replaced_machine(app: App, record: RunRecord, plan: Plan) -> tuple[str, ...]
 
 
 def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime:
-    """Return the instant of the deadline: a new one counts from now; a run that becomes recovered has its job's."""
+    """Return the run's end: as recorded, unless a new time limit counts from now; the job's if none is recorded."""
     if changes.time_limit is None and record.spec.until is not None:
         return record.spec.until
     return now + (changes.time_limit or record.spec.job.time_limit)

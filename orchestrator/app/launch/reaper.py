@@ -46,7 +46,7 @@ def with_gaps(app: App, statuses: Sequence[RunStatus]) -> tuple[RunStatus, ...]:
 
 
 def rests_on_timer(app: App, spec: LaunchSpec) -> bool:
-    """Tell whether nothing but the timer of this computer ends the bill of a run's forgotten machine.
+    """Tell whether only this computer's timer would end the bill of a run's machine, if the user forgot it.
 
     Raises:
         BadRequestError: the user's settings can't be read.

@@ -84,7 +84,7 @@ def run_in_terminal(
 def _admin_of(machine: Machine, address: SshAddress) -> SshAddress:
     if not address.admin:
         raise BadRequestError(
-            f"machine {machine.id} has no user for administration",
+            f"machine {machine.id} has no user for --admin",
             why=f"all of it belongs to {address.user}",
             fix="leave --admin out",
         )
