@@ -96,7 +96,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 
 
 def _fetched_to(app: App, run_id: str) -> set[str]:
-    """List where a run's results were copied to, from the ledger: a marker in a folder may come from a repository."""
+    """List where a run's results were copied to, by the ledger: a marker in a folder could come from a repository."""
     fetches = (each for each in app.ledger.intents(run_id) if each.kind == FetchResults.__name__)
     return {msgspec.json.decode(each.payload, type=FetchResults).destination for each in fetches}
 

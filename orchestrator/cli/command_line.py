@@ -1,8 +1,8 @@
 """Parses a command line: one command, its name or file, its flags, and what follows `--`.
 
 invoke knows the tasks and parses their flags. The rest of its command line isn't used: it chains tasks, and its own
-flags (`--echo`, `--warn-only`, `--dry`) are for shell commands, which no task here runs. A mistaken `--dry` would be
-the worst, so it means `--dry-run` here, and is refused if a command has none.
+flags (`--echo`, `--warn-only`, `--dry`) are for shell commands, which no task here runs. Ignoring
+`--dry` would do the most harm, so it means `--dry-run` here, and is refused if a command has none.
 """
 
 from __future__ import annotations
