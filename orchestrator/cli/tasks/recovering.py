@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @command("recover")
 def recover(_context: Context, *, install: bool, uninstall: bool, json: bool) -> None:
-    """Replace the lost machines of runs that were launched with --recover.
+    """Replace lost machines of runs that were launched with --recover.
 
     Each run resumes from its last complete checkpoint, within its budget. `launch --recover` does the same while it
     runs; this command is for runs that nobody follows. It doesn't ask, because --recover was the confirmation.
