@@ -32,7 +32,7 @@ def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop
     assert "1 file was written outside `outputs` (7.0 kB)." in said
     assert f"Kept in kedge-results/{results.name}/left-behind:\n    mnist_cnn.pt (7.0 kB)" in said
     # The advice is about the file that was left, not about the folder that stayed empty.
-    advice = "  Name a folder under `outputs` to have what is written there as results.\n"
+    advice = "  To get such files as results, list their folder under `outputs`.\n"
     assert f"(7.0 kB)\n{advice}Nothing was written to results, which `outputs` names.\n" in said
     # From the store, when the machine is gone.
     again = laptop.kedge("fetch", results.name, "--to", "again")

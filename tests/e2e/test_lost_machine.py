@@ -95,7 +95,7 @@ def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
-    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    assert f"{run} needs no new machine" in laptop.kedge("recover")
     (first,) = laptop.json("status", run)[0]["machines"]
     kill_machine(laptop, run)
     shipped = shipped_step(laptop, run)
@@ -113,7 +113,7 @@ def test_recover_ignores_runs_that_somebody_stopped(laptop: Laptop) -> None:
     laptop.write_job(JOB % "nohup")
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     laptop.kedge("stop")
-    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    assert f"{run} needs no new machine" in laptop.kedge("recover")
     laptop.kedge("teardown", "--yes", "--no-fetch")
     assert "No live run" in laptop.kedge("recover")
     assert laptop.json("status") == []

@@ -131,4 +131,4 @@ def test_a_reaper_that_is_lost_after_the_launch_is_reported(lambda_api: LambdaBo
     said = " ".join(laptop.kedge("status").split())
     assert "nothing would end this machine's bill if you forgot it: the last round of kedge-reap" in said
     assert "could not look at lambda" in said
-    assert f"Nobody but you ends the bill of {run} now" in " ".join(laptop.kedge("reap", "--uninstall").split())
+    assert f"Only you can end the bill of {run} now" in " ".join(laptop.kedge("reap", "--uninstall").split())

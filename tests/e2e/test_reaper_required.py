@@ -51,7 +51,7 @@ def test_the_plan_says_which_reaper_ends_the_bill(laptop: Laptop) -> None:
     laptop.kedge("reap", "--uninstall")
     refused(laptop, "plan")
     said = " ".join(laptop.kedge("plan", "--without-reaper").split())
-    assert "nobody ends this machine's bill but you" in said
+    assert "only you can end this machine's bill" in said
 
 
 @pytest.mark.parametrize(("key", "said"), [("", "LAMBDA_API_KEY isn't set"), ("secret_nobodys", "invalid-api-key")])

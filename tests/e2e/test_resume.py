@@ -122,7 +122,7 @@ def test_a_run_is_given_another_command(nano: Laptop) -> None:
     assert "the command is changed from `echo new` to `sleep 1; echo quite another one`" in said
     wait_until(lambda: "quite another one" in log(nano))
     nano.kedge("start", "--command", "sudo reboot", code=2)
-    assert "names sudo" in nano.errors
+    assert "uses sudo" in nano.errors
     nano.kedge("start", "--command", "x", "--reread", code=2)
     nano.kedge("sync-code", "--reread", code=2)
     (nano.home / "kedge.yaml").unlink()

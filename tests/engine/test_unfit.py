@@ -99,7 +99,7 @@ def test_an_unfit_machine_is_ended_and_the_next_offer_is_taken(desk: Desk) -> No
     assert desk.zones() == [SORRY, FINE]
     assert [machine.id for machine in desk.cloud.there] == desk.live() == [f"{RUN}-m2"]
     assert desk.said == [
-        f"machine {RUN}-m1 fails its burn-in (burn-in: {ERROR}): it is gone; another offer is taken where there is one"
+        f"machine {RUN}-m1 fails its burn-in (burn-in: {ERROR}): it was ended; another offer is taken, if there is one"
     ]
     offered = [action.offers for plan in desk.plans for action in plan.actions if isinstance(action, CreateMachine)]
     assert offered == [(make_offer(SORRY), make_offer(FINE)), (make_offer(FINE),)]
@@ -225,7 +225,7 @@ def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     plan = observe_and_plan(desk, SPEC, follow=False)
     assert not any(isinstance(action, CreateMachine) for action in plan.actions)
-    with pytest.raises(BadRequestError, match="needs your yes"):
+    with pytest.raises(BadRequestError, match="needs your confirmation"):
         carry_out(desk, SPEC, plan)
     assert desk.zones() == [SORRY]
     assert desk.cloud.there == ()

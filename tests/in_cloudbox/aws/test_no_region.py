@@ -47,7 +47,7 @@ def test_a_region_that_only_a_flag_says_is_enough_for_every_command(nowhere: Lap
     assert nowhere.json("plan", *THERE)["actions"]
     # It has planned all there is to plan, and asks.
     nowhere.kedge("selftest", *THERE, code=2)
-    assert "this needs your yes" in nowhere.errors
+    assert "this needs your confirmation" in nowhere.errors
     assert nowhere.json("reap", "--provider", "aws", "--dry-run")["billing"] == []
     run = nowhere.json("launch", *THERE, "--keep", "--yes")["run"]
     (status,) = nowhere.json("status")

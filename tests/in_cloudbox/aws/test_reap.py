@@ -62,8 +62,8 @@ def test_what_may_not_be_listed_is_said_and_no_all_clear_where_it_bills(api: Box
     laptop.kedge("reap", "--yes", "--provider", "aws")
     api.fail_next("ListSchedules", "AccessDeniedException", status=403, times=None)
     said = laptop.kedge("reap", "--yes", "--provider", "aws")
-    assert "Nothing bills but live runs at the providers that were looked at" in said
-    assert "aws could not be seen as a whole: the schedules in us-east-1 can't be listed" in laptop.errors
+    assert "Nothing bills except live runs at the providers that were queried" in said
+    assert "aws could be queried only in part: the schedules in us-east-1 can't be listed" in laptop.errors
     api.fail_next("DescribeInstances", "UnauthorizedOperation", status=403, times=None, region="us-east-1")
     laptop.kedge("reap", "--yes", "--provider", "aws", code=5)
-    assert "what could not be seen at aws (the machines in us-east-1 can't be listed" in laptop.errors
+    assert "what could not be queried at aws (the machines in us-east-1 can't be listed" in laptop.errors

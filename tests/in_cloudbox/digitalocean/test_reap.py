@@ -123,4 +123,4 @@ def test_a_token_that_is_not_accepted_is_no_all_clear(home: Laptop) -> None:
     """An expired token would let a guard look at nothing for ever."""
     home.extra_env["DIGITALOCEAN_ACCESS_TOKEN"] = "dop_v1_expired"
     home.kedge("reap", "--yes", code=5)
-    assert "do was not looked at" in home.errors
+    assert "do was not queried" in home.errors

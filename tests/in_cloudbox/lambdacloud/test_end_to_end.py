@@ -132,7 +132,7 @@ def test_after_its_command_a_machine_that_nobody_follows_is_ended_by_reap(
     wait_until(lambda: is_uploaded(laptop, run), seconds=60)
     for name in bucket:
         del laptop.extra_env[name]
-    assert "Nothing bills but live runs" in laptop.kedge("reap", "--yes", "--provider", "lambda")
+    assert "Nothing bills except live runs" in laptop.kedge("reap", "--yes", "--provider", "lambda")
     assert len(lambda_box.instances()) == 1, "whoever has followed it has some minutes to fetch"
     done = laptop.drive("reaping_later.py", "360", "lambda")
     assert done.returncode == 0, done.stderr
