@@ -12,6 +12,8 @@ DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(DOCS_VENV)/.ready
 # Tests of machines wait for half of their time: four workers keep two cores at work.
 WORKERS := 4
+# The tests of a file share its fixtures; tests/conftest.py says which files come first.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts quick unit docs cloud bench lock setup room room-demo room-docs system programs tools clean
 
@@ -56,7 +58,7 @@ quick:
 	$(BIN)/pytest -q -n 2 tests/unit tests/plans tests/golden
 
 unit:
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) $(BY_FILE)
 
 # In an environment of its own: the generator has nothing to do with what is tested.
 docs: room-docs $(DOCS_READY) ## Build the site in build/docs/site; a link or an anchor that leads nowhere fails it
@@ -82,7 +84,7 @@ mutants: setup ## Ask whether tests notice when core is wrong; ARGS=--write keep
 # Of the programs that tests run, most are forked from one that has imported what they need; the box's own tests are left
 # out where they have passed as they are; of enumerated kills and faults a seeded part is tried (tests/support).
 anew: tools ## All tests, none left out, with each program started anew
-	KEDGE_TESTS_ALL=1 KEDGE_TESTS_START_ANEW=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+	KEDGE_TESTS_ALL=1 KEDGE_TESTS_START_ANEW=1 $(BIN)/pytest -n $(WORKERS) $(BY_FILE)
 
 lock: setup ## Write locks/ anew; ARGS=--upgrade takes newer versions
 	$(BIN)/python locks/write.py $(ARGS)
