@@ -40,7 +40,7 @@ for folder, folders, files in os.walk("."):
     seen.update((path, describe(path)) for path in (os.path.join(folder, name) for name in folders + files))
 print(json.dumps(seen, sort_keys=True))
 """
-"""What lies in a folder, seen alike on the laptop and by the command on the machine."""
+"""Lists a folder's content in the same form on the laptop and on the machine."""
 
 JOB = """
     name: toy
@@ -71,7 +71,7 @@ SHARD_OF_ITS_OWN = 8 << 20
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS, code, and data with awkward names."""
+    """A user's computer with an AWS account, code, and data with awkward names."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     (laptop.home / "code").mkdir()
@@ -91,7 +91,7 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def write_job(laptop: Laptop, start: str) -> None:
-    """Write the user's job: it ends at once where the machine starts it, else it waits for what comes."""
+    """Write the user's job: it ends at once if the machine starts it, else it waits for what comes."""
     seconds, supervisor = (0, "systemd") if start == "boot" else (600, "tmux")
     laptop.write_job(JOB.format(start=start, seconds=seconds, supervisor=supervisor))
 
@@ -103,17 +103,17 @@ def lies_here(laptop: Laptop) -> dict[str, Any]:
 
 
 def lies_there(laptop: Laptop) -> dict[str, Any]:
-    """Describe the machine's."""
+    """Describe the machine's folder."""
     return dict(json.loads(laptop.kedge("exec", "--", "python3", "look.py", "the set")))
 
 
 def about_data(box: Box) -> list[Seen]:
-    """Return the calls that concern data sets, wherever they came from."""
+    """Return the calls about data sets, from any computer."""
     return [seen for seen in box.calls("s3") if "data/" in str(seen.params)]
 
 
 def free_gib() -> int:
-    """Return what is free where machines have their root disks."""
+    """Return the free space where machines have their root disks."""
     return shutil.disk_usage("/").free >> 30
 
 
@@ -126,9 +126,9 @@ def stored(box: Box) -> dict[str, int]:
 
 
 def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box: Box, laptop: Laptop) -> None:
-    """By way of the bucket, before anything is rented: names, modes, times and links are the laptop's.
+    """Through the bucket, before anything is rented: names, modes, times and links are the laptop's.
 
-    This machine comes with a disk of its own that has more room than the root disk: that is where the data lies.
+    This machine has its own local disk with more room than the root disk: the data is there.
     """
     box.change_first_boot(local_disk_gib=free_gib() + 50)
     write_job(laptop, "boot")
@@ -141,8 +141,8 @@ def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box:
     assert (output / "disk").read_text() == "/opt/kedge/data\n"
 
 
-def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
-    """`sync-data` sends what has changed and no more, deletes where asked, and asks one question of each data set."""
+def test_changes_reach_a_machine_during_its_run(box: Box, laptop: Laptop) -> None:
+    """`sync-data` sends only changes, deletes if asked to, and makes one request for each data set."""
     write_job(laptop, "ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "cat,dog" in laptop.kedge("exec", "--", "sh", "-c", "cat results/labels || true"))
@@ -160,7 +160,7 @@ def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
     laptop.kedge("sync-data", "--delete")
     assert lies_there(laptop) == lies_here(laptop)
 
-    # The first one after the youngest file has come of age notes what can be relied on.
+    # The first sync after the youngest file is old enough records which stats can be relied on.
     wait_until(lambda: _settled(pictures))
     laptop.kedge("sync-data")
     box.reset_calls()
@@ -170,7 +170,7 @@ def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
 
 
 def test_data_on_a_volume_is_mirrored_once_for_all_machines(box: Box, laptop: Laptop) -> None:
-    """The second machine finds it there, and takes what has changed alone."""
+    """The second machine finds the data there, and downloads only changes."""
     write_job(laptop, "boot")
     job = laptop.home / "kedge.yaml"
     volumes = "volumes: {the disk: {name: pictures, size: 1}}\n"
@@ -187,8 +187,8 @@ def test_data_on_a_volume_is_mirrored_once_for_all_machines(box: Box, laptop: La
     box.client("ec2").delete_volume(VolumeId=volume["VolumeId"])
 
 
-def test_a_cut_in_the_middle_costs_nothing_twice(box: Box, laptop: Laptop) -> None:
-    """Nothing is rented for data that isn't there; the next command sends what is missing."""
+def test_an_interrupted_upload_sends_nothing_twice(box: Box, laptop: Laptop) -> None:
+    """Nothing is rented while data is missing; the next command sends the missing part."""
     write_job(laptop, "boot")
     for number in range(6):
         (laptop.home / "pictures" / f"large-{number}").write_bytes(os.urandom(SHARD_OF_ITS_OWN))
@@ -211,5 +211,5 @@ def test_a_cut_in_the_middle_costs_nothing_twice(box: Box, laptop: Laptop) -> No
 
 
 def _settled(folder: Path) -> bool:
-    """Tell whether the youngest file is so old that its stat can be relied on."""
+    """Return whether the youngest file is so old that its stat can be relied on."""
     return time.time() - max(path.stat().st_ctime for path in folder.rglob("*") if path.is_file()) > 2.5
