@@ -217,7 +217,7 @@ def test_no_link_that_comes_home_leaves_the_results(shelf: Shelf, tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [5, 0])
-def test_an_object_larger_than_announced_is_cut_off(tmp_path: Path, size: int) -> None:
+def test_an_object_larger_than_it_says_is_cut_off(tmp_path: Path, size: int) -> None:
     """It can't fill the laptop's disk: no more is written than the manifest has promised."""
     shelf = FolderShelf(tmp_path / "store")
     ship(shelf, {"bomb": b"small", "good": b"fine"})
@@ -254,7 +254,7 @@ def test_a_large_file_at_home_makes_no_room_for_another(shelf: Shelf, tmp_path: 
 @pytest.mark.parametrize(
     "damage", [{"mtime": 1e300}, {"mtime": -1e300}, {"bytes": -5}, {"path": "a" * 5000}, {"path": "b/" * 3000 + "c"}]
 )
-def test_only_the_file_of_an_invalid_entry_is_lost(shelf: Shelf, tmp_path: Path, damage: dict[str, object]) -> None:
+def test_an_entry_that_cannot_be_costs_that_file_alone(shelf: Shelf, tmp_path: Path, damage: dict[str, object]) -> None:
     """It is named; the others are copied."""
     ship(shelf, {"bad": b"evil", "good": b"fine"})
     rewrite(shelf, damage, {})

@@ -91,7 +91,7 @@ def test_a_powered_off_droplet_is_ended_too(do_api: DigitalOceanBox, home: Lapto
 
 
 def test_a_droplet_that_is_off_during_its_run_is_ended_at_once(do_api: DigitalOceanBox, home: Laptop) -> None:
-    """By the ledger its run is running, before its deadline: it is left alone while it is on, and ended when it is off."""
+    """By the ledger its run is running, before its deadline: while on it is left alone, when off it is ended."""
     run = launch_and_die(home)
     ledger = home.ledger()
     now = datetime.now(UTC)
