@@ -54,7 +54,7 @@ def put(laptop: Laptop, run: str, name: str, script: str) -> None:
     aside.replace(path)
 
 
-def usurp(laptop: Laptop, run: str, verb: str, script: str) -> None:
+def replace_verb(laptop: Laptop, run: str, verb: str, script: str) -> None:
     """Replace one verb of the agent by a script; `*` is every verb."""
     agent = folder(laptop, run) / "bin" / "kedge-agent"
     honest = agent.with_name("honest-agent")
@@ -73,7 +73,7 @@ def say(laptop: Laptop, run: str, verb: str, answer: bytes) -> None:
     """Make one verb of the agent answer with these bytes."""
     path = folder(laptop, run) / "answer"
     path.write_bytes(answer)
-    usurp(laptop, run, verb, f"cat {shlex.quote(str(path))}")
+    replace_verb(laptop, run, verb, f"cat {shlex.quote(str(path))}")
 
 
 def nested(depth: int) -> str:

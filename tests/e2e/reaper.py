@@ -75,7 +75,7 @@ def write_settings(tmp_path: Path, text: str) -> Path:
     return settings
 
 
-def take_systemd(tmp_path: Path) -> None:
+def break_systemd(tmp_path: Path) -> None:
     """Replace the user's systemd by one that doesn't answer."""
     (tmp_path / "bin" / "systemctl").write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
 

@@ -88,21 +88,21 @@ class _Port:
         return getattr(self._real, name)
 
 
-class Unwilling(_Port):
+class RefusesToCreate(_Port):
     """Refuses to create machines."""
 
     def create(self, order: MachineOrder) -> Machine:
         raise KedgeError(f"machine {order.id} can't be created")
 
 
-class Undying(_Port):
+class RefusesToDestroy(_Port):
     """Refuses to end machines."""
 
     def destroy(self, machine_id: str) -> None:
         raise KedgeError(f"machine {machine_id} can't be ended")
 
 
-class Blind(_Port):
+class RefusesToSweep(_Port):
     """Refuses to be swept."""
 
     def sweep(self) -> Sweep:
@@ -146,7 +146,7 @@ def lose_machine(stage: Stage) -> None:
         provider.destroy(machine.id)
 
 
-def put_off(machine: str) -> str:
+def postpone_deadline(machine: str) -> str:
     """Give a machine's configuration a later deadline."""
     config = json.loads(machine)
     return json.dumps({**config, "deadline": config["deadline"] + 3600})
@@ -165,7 +165,7 @@ def try_probes(stage: Stage) -> None:
     dead = "#!/bin/sh\necho broken >&2\nexit 9\n"
     faults: tuple[tuple[Path, Callable[[str], str], Callable[[App, RunRecord], object], str], ...] = (
         (agent, lambda _text: dead, try_pins, "doesn't answer"),
-        (machine, put_off, read_guard, "later than its deadline"),
+        (machine, postpone_deadline, read_guard, "later than its deadline"),
         (init, lambda _text: '{"ident": [1, 0.0]}', read_guard, "init is dead"),
         (stage.home / "train.py", lambda text: f"{text}\n", compare_code, "the machine has code"),
         (agent, lambda _text: dead, give_notice, "doesn't take the notice"),
@@ -177,12 +177,12 @@ def try_probes(stage: Stage) -> None:
 
 
 def lose_hold(stage: Stage) -> None:
-    stage.wrap_provider(Undying)
+    stage.wrap_provider(RefusesToDestroy)
 
 
 def sell_nothing(stage: Stage) -> None:
-    stage.wrap_provider(Unwilling)
-    stage.wrap_provider(Blind)
+    stage.wrap_provider(RefusesToCreate)
+    stage.wrap_provider(RefusesToSweep)
     stage.lock_store()
 
 

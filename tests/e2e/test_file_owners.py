@@ -123,7 +123,7 @@ def test_another_user_s_link_to_ones_own_job_file_is_not_found(laptop: Laptop, t
     assert "nobody" in laptop.errors
 
 
-def settings_of_the_users(laptop: Laptop) -> Path:
+def user_settings(laptop: Laptop) -> Path:
     """Write settings that name a program which this computer runs to reach machines."""
     folder = laptop.home / "config"
     folder.mkdir()
@@ -136,7 +136,7 @@ def settings_of_the_users(laptop: Laptop) -> Path:
 @pytest.mark.parametrize("what", ["config.yaml", "."], ids=["file", "folder"])
 def test_settings_that_others_may_write_are_refused(laptop: Laptop, what: str) -> None:
     """They name programs that run on this computer; once only the user can write them, they are used."""
-    path = settings_of_the_users(laptop)
+    path = user_settings(laptop)
     (path.parent / what).chmod(0o777)
     laptop.kedge("plan", code=2)
     assert f"others may write {path}" in laptop.errors
@@ -149,7 +149,7 @@ def test_settings_that_others_may_write_are_refused(laptop: Laptop, what: str) -
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
 def test_settings_of_another_user_are_refused(laptop: Laptop) -> None:
     """Although KEDGE_CONFIG names them: the programs that they name run as this user."""
-    path = settings_of_the_users(laptop)
+    path = user_settings(laptop)
     os.chown(path, 65534, 65534)
     laptop.kedge("plan", code=2)
     assert f"{path} belongs to nobody" in laptop.errors

@@ -24,8 +24,8 @@ from tests.e2e.hostile import (
     launch_and_ship,
     nested,
     put,
+    replace_verb,
     say,
-    usurp,
     with_progress,
 )
 from tests.support.laptop import Laptop
@@ -57,7 +57,7 @@ def test_slow_machines_are_waited_for_in_parallel(laptop: Laptop) -> None:
     runs = [launch(laptop, name) for name in ("one", "two", "three", "four")]
     for run in runs:
         honest = shlex.quote(str(folder(laptop, run) / "bin" / "honest-agent"))
-        usurp(laptop, run, "report", f"sleep 6; exec {honest} report")
+        replace_verb(laptop, run, "report", f"sleep 6; exec {honest} report")
     recorded = [status["run"] for status in laptop.json("status", "--ledger")]
     assert sorted(recorded) == sorted(runs)
     began = time.monotonic()
@@ -73,7 +73,7 @@ def test_slow_machines_are_waited_for_in_parallel(laptop: Laptop) -> None:
 def test_ctrl_c_ends_the_wait_for_machines_that_never_answer(laptop: Laptop) -> None:
     """`status` ends at once, and none of its clients goes on waiting."""
     for name in ("one", "two", "three"):
-        usurp(laptop, launch(laptop, name), "report", "exec sleep 600")
+        replace_verb(laptop, launch(laptop, name), "report", "exec sleep 600")
     status = laptop.start("status")
     wait_until(lambda: sum("sleep 600" in line for line in commands(laptop)) == 3)
     clients = [process for process in psutil.Process(status.pid).children() if process.name() == "ssh"]
@@ -111,7 +111,7 @@ def commands(laptop: Laptop) -> list[str]:
 def test_an_endless_answer_delays_status_briefly_and_keeps_no_run_alive(laptop: Laptop, stream: str) -> None:
     """Output beyond an honest machine's maximum is cut off; teardown goes on without the machine's answer."""
     run = launch_and_ship(laptop)
-    usurp(laptop, run, "*", f"{ENDLESS} >&{stream}")
+    replace_verb(laptop, run, "*", f"{ENDLESS} >&{stream}")
     began = time.monotonic()
     (status,) = laptop.json("status")
     assert [line for line in status["findings"] if "nonsense" in line]
@@ -156,7 +156,7 @@ def test_if_the_list_of_results_is_unreadable_the_store_s_copy_is_fetched(laptop
     ):
         say(laptop, run, "manifest", answer.encode())
         assert "from the copy that was kept" in laptop.kedge("fetch", run)
-    usurp(laptop, run, "manifest", ENDLESS)
+    replace_verb(laptop, run, "manifest", ENDLESS)
     assert "from the copy that was kept" in laptop.kedge("fetch", run)
 
 
@@ -179,11 +179,11 @@ def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
     (folder(laptop, run) / "bin" / "sh").unlink()
     event = folder(laptop, run) / "event"
     event.write_text(json.dumps({"offset": 60_000_000, "line": "x" * 60_000_000}))
-    usurp(laptop, run, "follow", f"cat {shlex.quote(str(event))}")
+    replace_verb(laptop, run, "follow", f"cat {shlex.quote(str(event))}")
     began = time.monotonic()
     laptop.kedge("logs", "-f", run, code=1)
     assert time.monotonic() - began < 10
-    usurp(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
+    replace_verb(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
     laptop.kedge("logs", "-f", run, code=1)
     assert "nonsense" in laptop.errors
 

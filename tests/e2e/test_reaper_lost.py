@@ -10,12 +10,12 @@ import pytest
 
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.e2e.reaper import (
+    break_systemd,
     change_stamp,
     install,
     launch_and_die,
     refused,
     run_a_round,
-    take_systemd,
     with_systemd,
     write_key,
 )
@@ -115,7 +115,7 @@ def test_a_failed_installation_keeps_the_last_stamp(laptop: Laptop, tmp_path: Pa
     """It has changed nothing: the existing timer goes on."""
     install(laptop)
     systemctl = (tmp_path / "bin" / "systemctl").read_text()
-    take_systemd(tmp_path)
+    break_systemd(tmp_path)
     laptop.kedge("reap", "--install", code=1)
     (tmp_path / "bin" / "systemctl").write_text(systemctl)
     laptop.kedge("plan")

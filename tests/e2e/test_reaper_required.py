@@ -10,11 +10,11 @@ import pytest
 
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.e2e.reaper import (
+    break_systemd,
     install,
     launch_and_die,
     refused,
     run_a_round,
-    take_systemd,
     with_systemd,
     write_key,
     write_settings,
@@ -115,7 +115,7 @@ def test_an_installation_succeeds_although_a_colleague_s_machine_bills(
 
 def test_each_refusal_without_systemd_names_a_step_towards_a_launch(laptop: Laptop, tmp_path: Path) -> None:
     """As on macOS and in containers, where cron runs the rounds, which leave no stamp."""
-    take_systemd(tmp_path)
+    break_systemd(tmp_path)
     assert "then run `kedge reap --install`" in refused(laptop, "plan")
     laptop.kedge("reap", "--install", code=1)
     said = " ".join(laptop.errors.split())

@@ -15,8 +15,8 @@ from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.selftest import find_fault
 from tests.e2e.selftest_stage import (
+    RefusesToCreate,
     Stage,
-    Unwilling,
     damage_data,
     damage_end,
     damage_start,
@@ -40,7 +40,7 @@ def laptop(laptop: Laptop) -> Laptop:
 @pytest.mark.parametrize(
     ("moment", "harm", "failing"),
     [
-        (("offer", 1), lambda stage: stage.wrap_provider(Unwilling), "creation"),
+        (("offer", 1), lambda stage: stage.wrap_provider(RefusesToCreate), "creation"),
         (("boot", 1), lose_machine, "boot"),
         (("code", 1), Stage.break_agent, "code"),
         (("data", 1), lambda stage: shutil.rmtree(stage.home / "numbers"), "data"),

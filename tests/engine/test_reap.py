@@ -60,7 +60,7 @@ def start_training(ledger: SqliteLedger) -> None:
         ledger.close_intent(intent, IntentState.DONE, NOW)
 
 
-def nobody_hears(_event: Event) -> None:
+def ignore_messages(_event: Event) -> None:
     """Ignore messages."""
 
 
@@ -68,7 +68,7 @@ def reap_all(world: World, *, everyone: bool = False) -> None:
     """Reap all findings."""
     for reaping in survey_provider(world, everyone=everyone).reapings:
         if reaping.acts:
-            reap(world, reaping, nobody_hears)
+            reap(world, reaping, ignore_messages)
 
 
 def test_a_launch_that_died_leaves_nothing(ledger: SqliteLedger) -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_changed_since_it_was_shown_is_left_alone(ledger: SqliteLedge
     (reaping,) = survey_provider(world, everyone=False).reapings
     start_training(ledger)
     with pytest.raises(ConflictError, match="since it was looked at"):
-        reap(world, reaping, nobody_hears)
+        reap(world, reaping, ignore_messages)
     assert cloud.there == (MACHINE,)
 
 

@@ -36,7 +36,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @contextmanager
-def little_room(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
+def limit_processes(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
     """Limit a machine to ROOM more processes, of any user, with the kernel's own limit; end it afterwards.
 
     Yields:
@@ -76,7 +76,7 @@ def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, a
             units="/etc/systemd/system",
         )
         spec = lab.boot_up(user_data=lab.keys.user_data(bootcmd=[deadline]))
-        with little_room(lab, spec) as group:
+        with limit_processes(lab, spec) as group:
             lab.run(spec, f"sudo setpriv --reuid=nobody --clear-groups setsid python3 -c '{BOMB}' >/dev/null 2>&1 &")
             wait_until(lambda: (group / "pids.current").read_text() == (group / "pids.max").read_text())
             assert lab.exits.get(timeout=LIFETIME + 30) == (spec.name, True)

@@ -64,7 +64,7 @@ def check(folder: Path) -> int:
     return max((int(path.stem.removeprefix("step-")) for path in store.list_steps()), default=0)
 
 
-def await_litter(folder: Path) -> None:
+def await_temporary_file(folder: Path) -> None:
     """Wait until a save has begun, so that short runs also hit some."""
     give_up_at = time.monotonic() + DEADLINE_SECONDS
     while not list(folder.glob(".*.tmp")):
@@ -82,7 +82,7 @@ def main(folder: Path, kills: int, seed: int, elements: int) -> None:
         child = os.fork()
         if child == 0:
             save_forever(folder, newest + 1, elements)
-        await_litter(folder)
+        await_temporary_file(folder)
         end_at_random(child, chance)
         leftovers += bool(list(folder.glob(".*.tmp")))
         found = check(folder)

@@ -96,18 +96,18 @@ def write_job(laptop: Laptop, start: str) -> None:
     laptop.write_job(JOB.format(start=start, seconds=seconds, supervisor=supervisor))
 
 
-def lies_here(laptop: Laptop) -> dict[str, Any]:
+def laptop_content(laptop: Laptop) -> dict[str, Any]:
     """Describe the laptop's folder."""
     argv = [sys.executable, "code/look.py", "pictures"]
     return dict(json.loads(subprocess.check_output(argv, cwd=laptop.home)))
 
 
-def lies_there(laptop: Laptop) -> dict[str, Any]:
+def machine_content(laptop: Laptop) -> dict[str, Any]:
     """Describe the machine's folder."""
     return dict(json.loads(laptop.kedge("exec", "--", "python3", "look.py", "the set")))
 
 
-def about_data(box: Box) -> list[Seen]:
+def data_set_calls(box: Box) -> list[Seen]:
     """Return the calls about data sets, from any computer."""
     return [seen for seen in box.calls("s3") if "data/" in str(seen.params)]
 
@@ -136,7 +136,7 @@ def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box:
     assert said.index("stage data for the set") < said.index("create machine")
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     output = results / "output" / "results"
-    assert json.loads((output / "seen.json").read_text()) == lies_here(laptop)
+    assert json.loads((output / "seen.json").read_text()) == laptop_content(laptop)
     assert (output / "labels").read_text() == "cat,dog\n"
     assert (output / "disk").read_text() == "/opt/kedge/data\n"
 
@@ -146,7 +146,7 @@ def test_changes_reach_a_machine_during_its_run(box: Box, laptop: Laptop) -> Non
     write_job(laptop, "ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "cat,dog" in laptop.kedge("exec", "--", "sh", "-c", "cat results/labels || true"))
-    assert json.loads(laptop.kedge("exec", "--", "cat", "results/seen.json")) == lies_here(laptop)
+    assert json.loads(laptop.kedge("exec", "--", "cat", "results/seen.json")) == laptop_content(laptop)
 
     before = stored(box)
     pictures = laptop.home / "pictures"
@@ -154,18 +154,18 @@ def test_changes_reach_a_machine_during_its_run(box: Box, laptop: Laptop) -> Non
     (pictures / "deep" / "-rf").unlink()
     laptop.kedge("sync-data")
     assert [size for key, size in stored(box).items() if key not in before] == [len(b"a new picture")]
-    there = lies_there(laptop)
-    assert {**there, **lies_here(laptop)} == there
+    there = machine_content(laptop)
+    assert {**there, **laptop_content(laptop)} == there
     assert "./deep/-rf" in there
     laptop.kedge("sync-data", "--delete")
-    assert lies_there(laptop) == lies_here(laptop)
+    assert machine_content(laptop) == laptop_content(laptop)
 
     # The first sync after the youngest file is old enough records which stats can be relied on.
     wait_until(lambda: _settled(pictures))
     laptop.kedge("sync-data")
     box.reset_calls()
     laptop.kedge("sync-data")
-    assert [seen.action for seen in about_data(box)] == ["HeadObject"] * 2
+    assert [seen.action for seen in data_set_calls(box)] == ["HeadObject"] * 2
     laptop.kedge("teardown", run, "--yes", "--no-fetch")
 
 
@@ -180,8 +180,8 @@ def test_data_on_a_volume_is_mirrored_once_for_all_machines(box: Box, laptop: La
         box.reset_calls()
         laptop.kedge("launch", "--yes")
         newest = max((laptop.home / "kedge-results").glob("toy-*"), key=lambda path: path.stat().st_ctime)
-        assert json.loads((newest / "output" / "results" / "seen.json").read_text()) == lies_here(laptop)
-    taken = [str(seen.params) for seen in about_data(box) if seen.action == "GetObject"]
+        assert json.loads((newest / "output" / "results" / "seen.json").read_text()) == laptop_content(laptop)
+    taken = [str(seen.params) for seen in data_set_calls(box) if seen.action == "GetObject"]
     assert len([params for params in taken if "the-disk-set" in params and "/shards/" in params]) == 1
     (volume,) = box.client("ec2").describe_volumes()["Volumes"]
     box.client("ec2").delete_volume(VolumeId=volume["VolumeId"])
@@ -202,12 +202,12 @@ def test_an_interrupted_upload_sends_nothing_twice(box: Box, laptop: Laptop) -> 
     box.clear_faults()
     box.reset_calls()
     laptop.kedge("launch", "--yes")
-    puts = [str(seen.params) for seen in about_data(box) if seen.action == "PutObject"]
+    puts = [str(seen.params) for seen in data_set_calls(box) if seen.action == "PutObject"]
     sent = [params for params in puts if "/shards/" in params]
     assert not [key for key in arrived if any(key in params for params in sent)]
     assert len(sent) == len(stored(box)) - len(arrived)
     (seen,) = (laptop.home / "kedge-results").glob("toy-*/output/results/seen.json")
-    assert json.loads(seen.read_text()) == lies_here(laptop)
+    assert json.loads(seen.read_text()) == laptop_content(laptop)
 
 
 def _settled(folder: Path) -> bool:
