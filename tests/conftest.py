@@ -51,6 +51,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
 
+
 # How long an example takes depends on what else this computer does.
 hypothesis.settings.register_profile("kedge", deadline=None)
 hypothesis.settings.load_profile("kedge")
