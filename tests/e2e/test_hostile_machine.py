@@ -155,9 +155,9 @@ def test_a_list_of_results_that_can_not_be_read_is_answered_by_the_store(laptop:
         nested(5000),
     ):
         say(laptop, run, "manifest", answer.encode())
-        assert "from the copy that was kept" in laptop.kedge("fetch", run)
+        assert "from the object store" in laptop.kedge("fetch", run)
     usurp(laptop, run, "manifest", ENDLESS)
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+    assert "from the object store" in laptop.kedge("fetch", run)
 
 
 def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
@@ -165,7 +165,7 @@ def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", f"{ENDLESS} >&2")
     began = time.monotonic()
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+    assert "from the object store" in laptop.kedge("fetch", run)
     assert time.monotonic() - began < 15
 
 
@@ -209,7 +209,7 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
         laptop.kedge("cost")
     manifest.write_text(json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}))
     laptop.kedge("fetch", run, code=1)
-    assert "its size or its time is none" in laptop.errors
+    assert "its size or its time is invalid" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert [status["run"] for status in laptop.json("status")] == [honest]
 
@@ -248,7 +248,7 @@ def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     assert len(said) < 2000
     laptop.kedge("stop", run)
     said = laptop.kedge("fetch", run)
-    assert "from the copy that was kept, since the copy of 'output/0" in said
+    assert "from the object store, since the copy of 'output/0" in said
     assert not [line for line in said.splitlines() if line.strip().startswith("fix: curl")]
 
 
@@ -257,6 +257,6 @@ def test_a_machine_that_spoils_the_copy_keeps_nobody_from_its_end(laptop: Laptop
     """A job can put a program in rsync's place: what was shipped comes home, and the machine is gone."""
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", script)
-    assert "from the copy that was kept" in laptop.kedge("teardown", run, "--yes")
+    assert "from the object store" in laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()

@@ -107,7 +107,7 @@ def test_finished_results_that_nothing_uploaded_come_home(laptop: Laptop, words:
     finish(laptop, run)
     said = laptop.kedge(*words, run, "--yes")
     assert "no heartbeat for" in said
-    assert "a verified copy of the results is at home" in said
+    assert "a verified copy of the results is on this computer" in said
     assert (home(laptop, run) / "final.txt").read_text() == "trained"
     ledger = laptop.ledger()
     record = ledger.run(run)

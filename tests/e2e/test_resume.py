@@ -93,7 +93,7 @@ def test_a_lost_machine_costs_a_script_that_is_told_to_resume_nothing_but_time(n
     nano.write_job(RESUME)
     shown = nano.kedge("plan")
     assert (
-        "where there is a checkpoint to go on from, this is run: `python nano.py --out_dir=out --init_from=resume`"
+        "if there is a checkpoint to resume from, this runs instead: `python nano.py --out_dir=out --init_from=resume`"
         in shown
     )
     run = nano.json("launch", "--yes", "--detach")["run"]

@@ -91,7 +91,7 @@ def test_a_machine_that_is_lost_while_it_boots_is_waited_for_a_minute(newborn: N
     world = replace(newborn.world(), clock=clock)
     newborn.provider.machine = lost
     began = clock.now()
-    with pytest.raises(UnreachableError, match="nobody completes its boot"):
+    with pytest.raises(UnreachableError, match="nothing completes its boot"):
         await_boot(world, RUN, ID)
     assert timedelta(minutes=1) < clock.now() - began < timedelta(minutes=2)
 

@@ -73,10 +73,10 @@ def test_the_laptops_own_address_is_a_single_address() -> None:
     [
         (
             "0.0.0.0/1",
-            "'0.0.0.0/1' is everybody, or nearly so",
+            "'0.0.0.0/1' admits everybody, or nearly everybody",
             "machines are closed by default; the widest range is a /8, with IPv6 a /16",
         ),
-        ("here", "'here' is no range of addresses", "'here' does not appear to be an IPv4 or IPv6 network"),
+        ("here", "'here' is not a range of addresses", "'here' does not appear to be an IPv4 or IPv6 network"),
     ],
 )
 def test_a_refused_range_says_why_and_gives_an_example(text: str, what: str, why: str) -> None:

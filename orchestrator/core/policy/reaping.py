@@ -22,12 +22,12 @@ from orchestrator.core.sweep import Leftover
 from orchestrator.core.values.units import format_duration
 
 ENDS_ITSELF = timedelta(minutes=5)
-"""Grace period after the deadline, in which a machine checkpoints, uploads, and ends itself; and after the end of a
-command, in which whoever has followed it fetches the results."""
+"""Grace period after the deadline, for a machine to checkpoint, upload, and end itself. The same time is given after
+the end of a command, for fetching its results."""
 
 OVERSTAYS = timedelta(hours=1)
-"""So long after its deadline a machine is ended even if a command is acting on its run: that command may be waiting
-for the machine itself, for example for results that arrive a byte at a time."""
+"""A machine that is this long past its deadline is ended even if a command is acting on its run. That command may be
+waiting for the machine itself, for example for results that arrive a byte at a time."""
 
 _FOREIGN = "of a run that this computer doesn't know"
 
@@ -79,7 +79,7 @@ def _why_useless(seen: RunSeen, machine: Machine) -> str:
     if machine.id in seen.history.created - seen.history.used:
         return "its launch ended before the command was started"
     if seen.bills_when_off and machine.state is MachineState.ENDING:
-        return "it is powered off, and bills all the same"
+        return "it is powered off, and still bills"
     return ""
 
 
@@ -144,13 +144,13 @@ def _machine_finding(seen: RunSeen, machine: Machine, now: datetime, step: Step,
 
 
 def _leftover_findings(seen: RunSeen, now: datetime, over: str) -> Sequence[Finding]:
-    """List what is removed with a run that is over, and what still bills after an unknown run has lost its machines."""
+    """List what is removed with a run that is over, and what still bills of an unknown run without machines."""
     unkept = [left for left in seen.leftovers if not left.kept]
     if over:
         return [_leftover_finding(seen, left, now, Step.RELEASE, over) for left in unkept]
     if seen.record is not None or seen.machines:
         return ()
-    why = f"{_FOREIGN}, and no machine has it: delete it at {seen.provider} unless that run goes on"
+    why = f"{_FOREIGN}, and no machine uses it: delete it at {seen.provider} unless that run goes on"
     return [_leftover_finding(seen, left, now, Step.LEAVE, why) for left in unkept if left.usd_per_hour]
 
 

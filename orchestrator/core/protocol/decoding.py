@@ -107,5 +107,5 @@ def _items(each: object) -> list[Any]:
     if isinstance(each, int) and abs(each) > _WHOLE:
         raise ValueError("a whole number of more than 64 bits")
     if isinstance(each, float) and not math.isfinite(each):
-        raise ValueError("a number that is infinite, or none")
+        raise ValueError("a number that is infinite or NaN")
     return []

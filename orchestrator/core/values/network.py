@@ -34,7 +34,7 @@ def parse_address_range(text: str, *, everybody: bool = False) -> str:
     try:
         network = str(ipaddress.ip_network(text.strip()))
     except ValueError as err:
-        raise BadRequestError(f"{text!r} is no range of addresses", why=str(err), fix=_FIX) from err
+        raise BadRequestError(f"{text!r} is not a range of addresses", why=str(err), fix=_FIX) from err
     if not (everybody and network in EVERYBODY.values()):
         refuse_everybody(network)
     return network
@@ -48,7 +48,7 @@ def refuse_everybody(network: str) -> None:
     """
     if network and open_families((network,)):
         raise BadRequestError(
-            f"{network!r} is everybody, or nearly so",
+            f"{network!r} admits everybody, or nearly everybody",
             why="machines are closed by default; the widest range is a /8, with IPv6 a /16",
             fix=_FIX,
         )

@@ -92,7 +92,7 @@ def _refuse_overdue(machine: Machine, now: datetime) -> None:
     if now - machine.deadline_at > _OVERDUE:
         raise OverdueError(
             f"machine {machine.id} has not ended at its deadline",
-            why="what was to end it there is broken, or somebody has taken it over",
+            why="its deadline timer is broken, or somebody has taken the machine over",
             fix=f"end it with `kedge teardown {machine.run_id}`",
         )
 

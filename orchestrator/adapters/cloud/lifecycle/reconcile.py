@@ -49,7 +49,7 @@ def find_earlier(ctx: CloudContext, machine_id: str, earlier: MachineRecord | No
 
 
 def look_up(ctx: CloudContext, record: MachineRecord, ended: Collection[str], cause: Unclear) -> Instance:
-    """Find what an unclear request has created; if that isn't listed, another computer's living instance will do.
+    """Find what an unclear request has created; if that isn't listed, accept another computer's living instance.
 
     Args:
         ctx: the cloud.
@@ -84,8 +84,8 @@ def settle_duplicates(ctx: CloudContext, machine_id: str, made: Instance | None 
     Args:
         ctx: the cloud.
         machine_id: the machine.
-        made: an instance that was created just now. Wait until it is listed, because then every older one is too,
-            or until an older one is listed.
+        made: an instance that was created just now. Wait until it is listed, because every older one is listed by
+            then, or until an older one is.
 
     Raises:
         KedgeError: the cloud doesn't answer, or doesn't delete one.

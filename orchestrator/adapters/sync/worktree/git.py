@@ -149,7 +149,7 @@ def _refuse_pipes(folder: Path) -> None:
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         if ".gitignore" in names and not (odd := Path(here) / ".gitignore").is_file() and odd.exists():
-            raise BadRequestError(f"{odd} is no plain file", why="git would read it forever", fix="remove it")
+            raise BadRequestError(f"{odd} is not a regular file", why="git would read it forever", fix="remove it")
 
 
 def _require_success(folder: Path, exit_code: int, said: str) -> None:
