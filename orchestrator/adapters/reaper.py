@@ -71,7 +71,7 @@ def read_stamp(state_dir: Path, provider: str) -> Stamp | None:
 
 
 def forget_stamp(state_dir: Path, provider: str) -> None:
-    """Remove a provider's stamp: a new installation proves itself anew."""
+    """Remove a provider's stamp: a new installation must prove itself again."""
     _file(state_dir, provider).unlink(missing_ok=True)
 
 

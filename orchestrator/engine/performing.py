@@ -88,7 +88,7 @@ class Performer:
         except KedgeError as err:
             if not (ends and self._is_dispensable(action)):
                 raise
-            self._tell(f"{err.what}: {err.why}; the machine is ended all the same")
+            self._tell(f"{err.what}: {err.why}; the machine is ended anyway")
             return "failed"
 
     def _is_dispensable(self, action: Action) -> bool:

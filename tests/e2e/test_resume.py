@@ -71,8 +71,8 @@ def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano:
         True,
         True,
     )
-    assert f"it seems to have begun anew: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
-    assert "it seems to have begun anew" in log(nano)
+    assert f"it seems to have started over: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
+    assert "it seems to have started over" in log(nano)
     kept = nano.state / "machines" / f"{run}-m1" / "results" / "checkpoints.kept" / "ckpt.pt"
     assert saved(kept) == anew["had_step"]
 
@@ -106,7 +106,7 @@ def test_a_lost_machine_costs_a_script_that_is_told_to_resume_nothing_but_time(n
     nano.kedge("resume", run, "--yes", "--detach")
     wait_until(lambda: len(re.findall(r"training from iter [6-9]\d\d", log(nano))) == 2)
     assert log(nano).count("training from iter 0") == 1
-    assert "begun anew" not in log(nano)
+    assert "started over" not in log(nano)
     assert nano.json("status", run)[0]["report"]["anew"] is None
 
 

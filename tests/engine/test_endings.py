@@ -47,7 +47,7 @@ def stage(ledger: SqliteLedger) -> RunStage:
     [
         (EndedBy.PROVIDER, "fake took it away"),
         (EndedBy.ITSELF, "it ended by itself"),
-        (EndedBy.DEADLINE, "its deadline had come"),
+        (EndedBy.DEADLINE, "its deadline had passed"),
     ],
     ids=["the provider", "itself", "its deadline"],
 )

@@ -139,7 +139,7 @@ def run_once(timer: Timer) -> str:
     if done.returncode == 0:
         return ""
     if _exit_code(timer) == StillBillingError.exit_code:
-        return f"! Its first round ended what it may, and something may still be billing: {log} names it."
+        return f"! Its first round ended what it could, but something may still be billing: {log} names it."
     return f"! Its first round failed: {log} says why."
 
 
@@ -251,5 +251,5 @@ def _run(timer: Timer, *argv: str, seconds: float = _TIMEOUT_SECONDS) -> subproc
 
 def _no_timers(timer: Timer, why: str) -> KedgeError:
     return KedgeError(
-        "this computer's systemd doesn't take a timer of yours", why=" ".join(why.split()), fix=timer.instead
+        "this computer's systemd doesn't accept a timer of yours", why=" ".join(why.split()), fix=timer.instead
     )

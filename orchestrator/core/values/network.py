@@ -41,7 +41,7 @@ def parse_address_range(text: str, *, everybody: bool = False) -> str:
 
 
 def refuse_everybody(network: str) -> None:
-    """Refuse a range of all addresses, or nearly all; an empty text is no range.
+    """Refuse a range of all addresses, or nearly all; an empty text is accepted.
 
     Raises:
         BadRequestError: it is such a range.

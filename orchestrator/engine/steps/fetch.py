@@ -53,7 +53,7 @@ def fetch_results(world: World, machine: Machine, destination: str, progress: Pr
             raise
         why = ""
     except KedgeError as err:
-        # The machine may spoil a copy on purpose. What it has uploaded before can be fetched all the same.
+        # The machine may spoil a copy on purpose. What it has uploaded can still be fetched.
         if not world.has_results(machine.run_id):
             raise
         why = f", since {err.what}"

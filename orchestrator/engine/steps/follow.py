@@ -32,7 +32,7 @@ class MachineLostError(UnreachableError):
 
 
 class OverdueError(KedgeError):
-    """The machine continues after its deadline: its own means to end itself don't work."""
+    """The machine still runs after its deadline: its own deadline timer doesn't work."""
 
 
 def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> Iterator[FollowEvent]:

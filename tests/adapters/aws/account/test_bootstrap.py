@@ -180,7 +180,7 @@ def test_a_change_set_is_put_into_words() -> None:
     ]
     found = [f"{c.sign} {c.says}" for c in list_changes(changes, {}, {"BucketName": "mine"})]
     assert found == [
-        "~ bucket for code, checkpoints, results and data sets: mine (it is there already and is taken in)",
+        "~ bucket for code, checkpoints, results and data sets: mine (it exists already and is imported)",
         "~ policy kedge-run-boundary: the most that a machine of a run may do (replaced)",
         "- instance profile kedge-runs, which gives machines that role",
     ]
