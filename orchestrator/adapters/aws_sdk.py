@@ -132,5 +132,5 @@ def no_region(what: str) -> BadRequestError:
     return BadRequestError(
         what,
         why="no AWS region is set",
-        fix="say --region eu-west-1, set AWS_REGION, or run `aws configure`",
+        fix="use --region eu-west-1, set AWS_REGION, or run `aws configure`",
     )

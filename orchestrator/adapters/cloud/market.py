@@ -77,7 +77,7 @@ def refuse_lacking(provider: str, resources: Resources) -> None:
     unsupported: dict[str, tuple[object, str]] = {
         "spot machines": (resources.use_spot, "leave --spot out"),
         "data volumes": (resources.volumes, "leave `volumes` out of the job: data is sent, or fetched from a store"),
-        "zones": (resources.zone, "say --region, and no --zone"),
+        "zones": (resources.zone, "use --region, without --zone"),
         "IOPS and throughput apart from disks": (speed, "leave `disk_iops` and `disk_throughput` out"),
     }
     for what, (is_wanted, fix) in unsupported.items():

@@ -174,7 +174,7 @@ def _refuse_unreachable(site: Site) -> None:
     raise BadRequestError(
         f"{site.where(key)}it isn't known from which address `{key}` reaches the machines",
         why="they have a public address (`private_ip: false`), so it needn't be an address of their VPC",
-        fix="say it with --ssh-from, name a `security_group`, or leave `private_ip` out",
+        fix="name its addresses with --ssh-from, name a `security_group`, or leave `private_ip` out",
     )
 
 

@@ -158,7 +158,7 @@ def _refuse_second_region(session: AwsSession) -> None:
         raise BadRequestError(
             f"this AWS account is set up in {there} already",
             why="its bucket serves machines in every region, and the roles' names are the whole account's",
-            fix=f"say --region {there}; to move it, `kedge bootstrap --provider aws --region {there} --remove` first",
+            fix=f"use --region {there}; to move it, `kedge bootstrap --provider aws --region {there} --remove` first",
         )
 
 

@@ -67,7 +67,7 @@ def _refuse_no_bucket(name: str) -> None:
         raise BadRequestError(
             f"{name!r} is not a valid bucket name",
             why="a name has 3 to 63 letters in lower case, digits, dots and dashes",
-            fix="say it without s3:// and without a path, for example --read-bucket my-data",
+            fix="write it without s3:// and without a path, for example --read-bucket my-data",
         )
 
 
