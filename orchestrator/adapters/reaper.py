@@ -52,8 +52,8 @@ class Stamp:
 def keep_stamp(state_dir: Path, stamp: Stamp) -> None:
     """Write a provider's stamp in place of the last one.
 
-    If a round fails for another reason than its credentials, such as a broken network, it leaves a good stamp in place
-    as long as that is fresh, because the next round may succeed.
+    If a round fails, but not because of its credentials, a good stamp stays in place while it is fresh. For example,
+    the network may be down for a moment, and the next round may succeed.
     """
     if stamp.problem and not stamp.no_access:
         last = read_stamp(state_dir, stamp.provider)

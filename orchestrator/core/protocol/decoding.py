@@ -28,8 +28,8 @@ LINE_BYTES = 1 << 23
 becomes six times as long in JSON if its bytes aren't text."""
 
 LATEST = 16_725_225_600.0
-"""The year 2500 in Unix seconds: no file system of Linux keeps later times for long (ext4 until 2446, XFS until 2486),
-and a datetime bears any span that is added."""
+"""The year 2500 in Unix seconds: the usual file systems of Linux can't store later times (ext4: until 2446, XFS: until
+2486), and adding a duration to it doesn't overflow a datetime."""
 DEADLINE_KEY = {"deadline_at": "deadline"}
 """Maps `deadline_at` to its name on the wire, which agents of every version use."""
 DEPTH = 16

@@ -1,8 +1,8 @@
 """Finds what an order has become, by its mark or its recorded id, whatever the cloud has answered.
 
-An outcome is known once an instance is found that the order's own request made (`model.is_made_by`): an instance with
-the same mark may be of an earlier request that has ended, or of another computer's. A living one is used all the same,
-and the record stays unclear.
+An outcome is known once an instance is found that the order's own request made (`model.is_made_by`). An instance with
+the same mark may come from an earlier request that has ended, or from another computer. If it is alive, it is used,
+but the record stays unclear.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def send_one(
 ) -> Outcome:
     """Send a creation until its outcome is clear, for a minute at most.
 
-    It is sent again where the cloud is busy (RETRY), where the cloud doesn't know yet what was made a moment ago
-    (NOT_YET), and, if the strategy allows it, as long as the outcome is unclear.
+    It is sent again while the cloud is busy (RETRY), while the cloud doesn't know yet what was just made (NOT_YET),
+    and, if the strategy allows it, while the outcome is unclear.
 
     Once an answer is lost, only two answers make the outcome clear again: the instance, or a refusal of the order
     itself (`Refused.settles_earlier`). If a later sending fails, that says nothing about an earlier one.

@@ -2,8 +2,9 @@
 
 Git runs programs that a repository's configuration names: `core.fsmonitor`, hooks, the program that fetches a missing
 object. There is an option against each of these, but older versions silently ignore it. Therefore git never sees the
-configuration, whatever its version: it works on a new, empty repository of kedge's own, and takes only data from the
-stranger's: the index, the objects and `info/exclude`. The user's own configuration, in the home folder, still applies.
+configuration, whatever its version: it works on a new, empty repository of kedge's own. From the stranger's repository
+it takes only data: the index, the objects and `info/exclude`. The user's own configuration, in the home folder, still
+applies.
 """
 
 from __future__ import annotations
