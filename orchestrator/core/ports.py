@@ -203,7 +203,7 @@ class Connector(Protocol):
         """Connect to a machine; reuse a connection that this command or an earlier one has left open.
 
         Raises:
-            UnreachableError: nobody answers, or the host key is wrong.
+            UnreachableError: the machine doesn't answer, or its host key is wrong.
         """
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:

@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_json_is_named_and_quoted(parse: Callable[[bytes], 
     with pytest.raises(NonsenseError) as caught:
         parse(b"<" * 81)
     assert str(caught.value) == (
-        f"the machine talks nonsense: {what} can't be read\n"
+        f"the machine sent an invalid answer: {what} can't be read\n"
         f"  why: JSON is malformed: invalid character (byte 0); it begins {b'<' * 80!r}\n"
         "  fix: look at the machine with `kedge ssh`, or end it with `kedge teardown --no-fetch`"
     )
@@ -99,7 +99,7 @@ def test_an_answer_that_contradicts_itself_is_refused_with_the_contradiction(
     """It could be parsed, but can't be true."""
     with pytest.raises(NonsenseError) as caught:
         parse(raw)
-    assert caught.value.what == f"the machine talks nonsense: {what} can't be read"
+    assert caught.value.what == f"the machine sent an invalid answer: {what} can't be read"
     assert caught.value.why == why
 
 

@@ -54,7 +54,7 @@ class FabricRemote(SessionRemote):
             raise
         except UnreachableError as err:
             if said := self._close_proxy():
-                raise unanswered(address, f"the way to it failed: {said}") from err
+                raise unanswered(address, f"the jump host or proxy command failed: {said}") from err
             raise
 
     @property

@@ -193,7 +193,7 @@ def _explain(exit_code: int, said: bytes) -> KedgeError:
         return UnreachableError(
             "the connection broke while data was copied",
             why=_last_line(said),
-            fix="run the command again: it goes on from where it was",
+            fix="run the command again: it continues where it stopped",
         )
     return KedgeError(f"rsync failed with exit code {exit_code}", why=_first_line(said))
 

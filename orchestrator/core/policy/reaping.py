@@ -1,11 +1,15 @@
 """Decides what to reap: a pure function of what a provider has and what the ledger knows.
 
-A run in the ledger is this computer's. Its machine is ended for any of these reasons: it is past its deadline; the
-run is over; its end was begun; it is powered off and still billed; the launch that created it died before the machine
-was of use; it can't end itself, and reports that its command is over and its results are in the object store. The rest
-of a run is removed when the run is over. While another command is acting on the run, its machine is ended only long
-after its deadline. Of other computers' runs, only machines past their deadline are ended, because nothing more is known
-here.
+A run in the ledger is this computer's. Its machine is ended for any of these reasons:
+- it is past its deadline, or its run is over;
+- a command began to end it;
+- it is powered off and still billed;
+- the launch that created it died before the machine was of use;
+- it can't end itself, and reports that its command is over and its results are in the object store.
+
+The rest of a run is removed when the run is over. While another command is acting on the run, its machine is ended only
+long after its deadline. Of other computers' runs, only machines past their deadline are ended, because nothing more is
+known here.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ def _why_useless(seen: RunSeen, machine: Machine) -> str:
     if not seen.is_live:
         return "its run is closed"
     if machine.id in seen.history.ending:
-        return "its end was begun"
+        return "a command began to end it"
     if machine.id in seen.history.created - seen.history.used:
         return "its launch ended before the command was started"
     if seen.bills_when_off and machine.state is MachineState.ENDING:
@@ -122,7 +126,7 @@ def _why_over(seen: RunSeen, now: datetime) -> str:
 
 def _why_given_up(seen: RunSeen, record: RunRecord) -> str:
     if seen.history.last_was_end:
-        return "its end was begun"
+        return "a command began to end it"
     if record.outcome == RunState.SUCCEEDED:
         return "its command has succeeded"
     return "" if seen.history.used else "no command of its run was ever started"

@@ -68,7 +68,7 @@ def decode(raw: bytes, kind: type[_Answer], *, what: str) -> _Answer:
 def nonsense(what: str, why: str) -> NonsenseError:
     """Make the error for an invalid answer."""
     return NonsenseError(
-        f"the machine talks nonsense: {what} can't be read",
+        f"the machine sent an invalid answer: {what} can't be read",
         why=why,
         fix="look at the machine with `kedge ssh`, or end it with `kedge teardown --no-fetch`",
     )

@@ -91,7 +91,7 @@ def question(world: World, machine: Machine) -> MachineAnswer:
     try:
         return MachineAnswer(report=agent_client.report(world.connector.connect(machine.require_address()), machine))
     except NonsenseError as err:
-        return MachineAnswer(problem=f"machine {machine.id} talks nonsense: {err.why}")
+        return MachineAnswer(problem=f"machine {machine.id} sent an invalid answer: {err.why}")
     except (KedgeError, OSError):
         # For example, a full disk on this computer prevents storing the host key. Machines must still be ended then.
         return silent

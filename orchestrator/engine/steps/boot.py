@@ -60,7 +60,7 @@ def await_boot(
     if seen is None:
         raise UnreachableError(
             f"machine {machine_id} has not booted",
-            why=f"it was given {format_duration(at_most)}; last seen: {boot.last_seen}",
+            why=f"it had {format_duration(at_most)} for that; last seen: {boot.last_seen}",
             fix=f"end it with `kedge teardown {run_id}`",
         )
     return seen
@@ -132,10 +132,10 @@ class _Boot:
         seen = remote.run([*_READY, f"{machine.root}/ready"], timeout=_ASKING)
         if seen.stdout == _NOT_YET:
             self._supply(remote, machine)
-            raise UnreachableError(f"machine {machine.id} answers, and is still booting")
+            raise UnreachableError(f"machine {machine.id} answers, but is still booting")
         if seen.stdout == _GIVEN_UP:
             raise KedgeError(
-                f"the boot of machine {machine.id} went wrong",
+                f"the boot of machine {machine.id} failed",
                 why="its kedge-boot.service has failed more often than systemd restarts it",
                 fix="see `kedge exec --admin -- sudo journalctl -u kedge-boot`, or end it with `kedge teardown`",
             )
@@ -163,7 +163,7 @@ class _Boot:
         """
         assert machine.address is not None  # noqa: S101 - as look has seen
         self._world.connector.forget(machine.address)
-        return UnreachableError(f"machine {machine.id} answers, and is still booting: {_last_words(done)}")
+        return UnreachableError(f"machine {machine.id} answers, but is still booting: {_last_words(done)}")
 
 
 def _boot_error(machine: Machine, ready: Readiness) -> KedgeError:
@@ -176,7 +176,7 @@ def _boot_error(machine: Machine, ready: Readiness) -> KedgeError:
             fix=f"rent another one with `kedge resume {machine.run_id}`",
         )
     return KedgeError(
-        f"the boot of machine {machine.id} went wrong",
+        f"the boot of machine {machine.id} failed",
         why=why,
         fix=f"look at {machine.root}/boot.jsonl with `kedge ssh`, or end it with `kedge teardown`",
     )
