@@ -146,7 +146,7 @@ def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
     """The plan's notes say which; so does the run, together with who may reach its machines."""
     laptop.write_job(JOB % "nohup" + "    recover: true\n")
     notes = " ".join(laptop.json("plan", *words)["notes"])
-    assert ("a machine that is lost is replaced" in notes) is recovers
+    assert ("a lost machine is replaced" in notes) is recovers
     run = laptop.json("launch", "--yes", "--detach", "--ssh-from", "198.51.100.0/24", *words)["run"]
     record = laptop.ledger().run(run)
     assert record is not None

@@ -79,7 +79,7 @@ def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano:
     nano.write_job(RESUME)
     for words in re.findall(r"`kedge ([^`]*)`", finding):
         said = nano.kedge(*shlex.split(words))
-    assert "this is run: `python nano.py --out_dir=out --init_from=resume`" in said
+    assert "this runs instead: `python nano.py --out_dir=out --init_from=resume`" in said
     wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
     assert recorded(nano, run).resume_args == "--init_from=resume"
     nano.kedge("teardown", "--yes")

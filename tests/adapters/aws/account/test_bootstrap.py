@@ -96,7 +96,7 @@ def test_a_bootstrap_that_was_killed_after_its_plan_is_begun_again(session: AwsS
     [
         (AccountSettings(budget_usd=Decimal(50)), "address to write to"),
         (AccountSettings(bucket="other"), "already"),
-        (AccountSettings(read_buckets=("s3://my-data/x",)), "no bucket's name"),
+        (AccountSettings(read_buckets=("s3://my-data/x",)), "not a valid bucket name"),
     ],
 )
 def test_a_setting_that_is_not_possible_changes_nothing(
