@@ -82,7 +82,7 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     wait_until(lambda: not init.is_alive)
     old = laptop.processes()
     assert [machine["state"] for machine in laptop.json("status", run)[0]["machines"]] == ["unknown"]
-    assert f"machine {run}-m1 is unknown" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert f"machine {run}-m1 is ended first" in laptop.kedge("resume", run, "--yes", "--detach")
     assert not [process for process in old if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     (status,) = laptop.json("status", run)
     assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
