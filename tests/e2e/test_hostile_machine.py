@@ -47,7 +47,7 @@ def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
         found = {status["run"]: status for status in laptop.json("status")}
         assert (found[honest]["state"], found[honest]["findings"]) == ("running", []), lie[:200]
         assert found[hostile]["report"] is None, lie[:200]
-        assert [line for line in found[hostile]["findings"] if "nonsense" in line], (lie[:200], found[hostile])
+        assert [line for line in found[hostile]["findings"] if "invalid answer" in line], (lie[:200], found[hostile])
     assert hostile in laptop.kedge("status", hostile)
     assert honest in laptop.kedge("cost")
 
@@ -114,10 +114,10 @@ def test_an_endless_answer_costs_status_a_moment_and_keeps_no_run_alive(laptop: 
     usurp(laptop, run, "*", f"{ENDLESS} >&{stream}")
     began = time.monotonic()
     (status,) = laptop.json("status")
-    assert [line for line in status["findings"] if "nonsense" in line]
+    assert [line for line in status["findings"] if "invalid answer" in line]
     assert time.monotonic() - began < 15
     laptop.kedge("stop", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()
@@ -175,7 +175,7 @@ def test_a_log_that_is_no_log_ends_the_command_that_reads_it(laptop: Laptop) -> 
     for script in ("echo ten", f"echo {'9' * 5000}", ENDLESS):
         put(laptop, run, "sh", script)
         laptop.kedge("logs", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
     (folder(laptop, run) / "bin" / "sh").unlink()
     event = folder(laptop, run) / "event"
     event.write_text(json.dumps({"offset": 60_000_000, "line": "x" * 60_000_000}))
@@ -185,7 +185,7 @@ def test_a_log_that_is_no_log_ends_the_command_that_reads_it(laptop: Laptop) -> 
     assert time.monotonic() - began < 10
     usurp(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
     laptop.kedge("logs", "-f", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
 
 
 def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: Laptop) -> None:
@@ -203,9 +203,9 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
         manifest.write_text(lie)
         found = {status["run"]: status for status in laptop.json("status")}
         assert found[honest]["state"] == "running"
-        assert [line for line in found[run]["findings"] if "nonsense" in line], found[run]["findings"]
+        assert [line for line in found[run]["findings"] if "invalid answer" in line], found[run]["findings"]
         laptop.kedge("fetch", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
         laptop.kedge("cost")
     manifest.write_text(json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}))
     laptop.kedge("fetch", run, code=1)
