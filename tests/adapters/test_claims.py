@@ -35,7 +35,7 @@ def test_a_machine_that_another_process_creates_is_refused_until_that_process_en
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(ConflictError, match="is just being created"), claim(tmp_path, "run-1a2b-m1", CLOCK):
+        with pytest.raises(ConflictError, match="is being created"), claim(tmp_path, "run-1a2b-m1", CLOCK):
             pytest.fail("two processes create it")
         with claim(tmp_path, "run-1a2b-m2", CLOCK):
             holder.kill()

@@ -84,7 +84,7 @@ def test_a_pipe_or_a_folder_is_not_replaced(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "place"
     os.mkfifo(place) if kind == "pipe" else place.mkdir()
     for write in writers(place):
-        with pytest.raises(BadRequestError, match="no plain file"):
+        with pytest.raises(BadRequestError, match="not a regular file"):
             write()
 
 

@@ -226,4 +226,4 @@ def test_a_checkpoint_that_could_not_be_judged_is_read_once(tmp_path: Path, monk
         for _ in range(3):
             beginnings.look(scan(layout.results), frozenset({"ckpt.h5"}))
     assert read == ["ckpt.h5"] * 3
-    assert layout.log_file.read_text().count("it seems to have begun anew") == 1
+    assert layout.log_file.read_text().count("it seems to have started over") == 1

@@ -55,5 +55,5 @@ def test_a_fetched_job_file_is_not_used_unless_it_is_named(laptop: Laptop, words
     assert (laptop.home / "next.yaml").exists()
     for found in ((), ("--job", "next")):
         laptop.kedge("plan", *found, code=2)
-        assert "came home with results" in laptop.errors
+        assert "was fetched with results" in laptop.errors
     assert "Run evil" in laptop.kedge("plan", "--job", "./kedge.yaml")

@@ -47,7 +47,7 @@ def test_no_report_hides_a_line_of_status(laptop: Laptop) -> None:
         found = {status["run"]: status for status in laptop.json("status")}
         assert (found[honest]["state"], found[honest]["findings"]) == ("running", []), lie[:200]
         assert found[hostile]["report"] is None, lie[:200]
-        assert [line for line in found[hostile]["findings"] if "nonsense" in line], (lie[:200], found[hostile])
+        assert [line for line in found[hostile]["findings"] if "invalid answer" in line], (lie[:200], found[hostile])
     assert hostile in laptop.kedge("status", hostile)
     assert honest in laptop.kedge("cost")
 
@@ -114,10 +114,10 @@ def test_an_endless_answer_delays_status_briefly_and_keeps_no_run_alive(laptop: 
     replace_verb(laptop, run, "*", f"{ENDLESS} >&{stream}")
     began = time.monotonic()
     (status,) = laptop.json("status")
-    assert [line for line in status["findings"] if "nonsense" in line]
+    assert [line for line in status["findings"] if "invalid answer" in line]
     assert time.monotonic() - began < 15
     laptop.kedge("stop", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()
@@ -155,9 +155,9 @@ def test_if_the_list_of_results_is_unreadable_the_store_s_copy_is_fetched(laptop
         nested(5000),
     ):
         say(laptop, run, "manifest", answer.encode())
-        assert "from the copy that was kept" in laptop.kedge("fetch", run)
+        assert "from the object store" in laptop.kedge("fetch", run)
     replace_verb(laptop, run, "manifest", ENDLESS)
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+    assert "from the object store" in laptop.kedge("fetch", run)
 
 
 def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
@@ -165,7 +165,7 @@ def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", f"{ENDLESS} >&2")
     began = time.monotonic()
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+    assert "from the object store" in laptop.kedge("fetch", run)
     assert time.monotonic() - began < 15
 
 
@@ -175,7 +175,7 @@ def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
     for script in ("echo ten", f"echo {'9' * 5000}", ENDLESS):
         put(laptop, run, "sh", script)
         laptop.kedge("logs", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
     (folder(laptop, run) / "bin" / "sh").unlink()
     event = folder(laptop, run) / "event"
     event.write_text(json.dumps({"offset": 60_000_000, "line": "x" * 60_000_000}))
@@ -185,7 +185,7 @@ def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
     assert time.monotonic() - began < 10
     replace_verb(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
     laptop.kedge("logs", "-f", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
 
 
 def test_an_invalid_manifest_in_the_store_does_not_prevent_the_end(laptop: Laptop) -> None:
@@ -203,13 +203,13 @@ def test_an_invalid_manifest_in_the_store_does_not_prevent_the_end(laptop: Lapto
         manifest.write_text(lie)
         found = {status["run"]: status for status in laptop.json("status")}
         assert found[honest]["state"] == "running"
-        assert [line for line in found[run]["findings"] if "nonsense" in line], found[run]["findings"]
+        assert [line for line in found[run]["findings"] if "invalid answer" in line], found[run]["findings"]
         laptop.kedge("fetch", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
         laptop.kedge("cost")
     manifest.write_text(json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}))
     laptop.kedge("fetch", run, code=1)
-    assert "its size or its time is none" in laptop.errors
+    assert "its size or its time is invalid" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert [status["run"] for status in laptop.json("status")] == [honest]
 
@@ -248,7 +248,7 @@ def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     assert len(said) < 2000
     laptop.kedge("stop", run)
     said = laptop.kedge("fetch", run)
-    assert "from the copy that was kept, since the copy of 'output/0" in said
+    assert "from the object store, since the copy of 'output/0" in said
     assert not [line for line in said.splitlines() if line.strip().startswith("fix: curl")]
 
 
@@ -257,6 +257,6 @@ def test_a_machine_that_breaks_the_copy_is_ended(laptop: Laptop, script: str) ->
     """A job can replace rsync: the uploaded results come home, and the machine is gone."""
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", script)
-    assert "from the copy that was kept" in laptop.kedge("teardown", run, "--yes")
+    assert "from the object store" in laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()

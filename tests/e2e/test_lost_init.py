@@ -107,7 +107,7 @@ def test_finished_results_that_were_not_uploaded_are_fetched(laptop: Laptop, wor
     finish(laptop, run)
     said = laptop.kedge(*words, run, "--yes")
     assert "no heartbeat for" in said
-    assert "a verified copy of the results is at home" in said
+    assert "a verified copy of the results is on this computer" in said
     assert (home(laptop, run) / "final.txt").read_text() == "trained"
     ledger = laptop.ledger()
     record = ledger.run(run)

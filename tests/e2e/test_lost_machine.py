@@ -80,7 +80,7 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     wait_until(lambda: not init.is_alive)
     old = laptop.processes()
     assert [machine["state"] for machine in laptop.json("status", run)[0]["machines"]] == ["unknown"]
-    assert f"machine {run}-m1 is unknown" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert f"machine {run}-m1 is ended first" in laptop.kedge("resume", run, "--yes", "--detach")
     assert not [process for process in old if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     (status,) = laptop.json("status", run)
     assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
@@ -144,7 +144,7 @@ def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
     """The plan's notes say which; the run's record has it, together with who may reach its machines."""
     laptop.write_job(JOB % "nohup" + "    recover: true\n")
     notes = " ".join(laptop.json("plan", *words)["notes"])
-    assert ("a machine that is lost is replaced" in notes) is recovers
+    assert ("a lost machine is replaced" in notes) is recovers
     run = laptop.json("launch", "--yes", "--detach", "--ssh-from", "198.51.100.0/24", *words)["run"]
     record = laptop.ledger().run(run)
     assert record is not None

@@ -119,7 +119,7 @@ def test_each_refusal_without_systemd_names_a_step_towards_a_launch(laptop: Lapt
     assert "then run `kedge reap --install`" in refused(laptop, "plan")
     laptop.kedge("reap", "--install", code=1)
     said = " ".join(laptop.errors.split())
-    assert "let cron give it: `*/15 * * * * kedge reap --yes`" in said
+    assert "let cron run it: `*/15 * * * * kedge reap --yes`" in said
     assert "then write `reaper: elsewhere` into your settings" in said
     write_settings(tmp_path, "reaper: elsewhere\n")
     laptop.kedge("plan")

@@ -71,15 +71,15 @@ def test_a_fresh_start_is_reported_with_the_way_back_to_the_checkpoint(nano: Lap
         True,
         True,
     )
-    assert f"it seems to have begun anew: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
-    assert "it seems to have begun anew" in log(nano)
+    assert f"it seems to have started over: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
+    assert "it seems to have started over" in log(nano)
     kept = nano.state / "machines" / f"{run}-m1" / "results" / "checkpoints.kept" / "ckpt.pt"
     assert saved(kept) == anew["had_step"]
 
     nano.write_job(RESUME)
     for words in re.findall(r"`kedge ([^`]*)`", finding):
         said = nano.kedge(*shlex.split(words))
-    assert "this is run: `python nano.py --out_dir=out --init_from=resume`" in said
+    assert "this runs instead: `python nano.py --out_dir=out --init_from=resume`" in said
     wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
     assert recorded(nano, run).resume_args == "--init_from=resume"
     nano.kedge("teardown", "--yes")
@@ -93,7 +93,7 @@ def test_a_script_with_a_resume_command_loses_no_steps_with_its_machine(nano: La
     nano.write_job(RESUME)
     shown = nano.kedge("plan")
     assert (
-        "where there is a checkpoint to go on from, this is run: `python nano.py --out_dir=out --init_from=resume`"
+        "if there is a checkpoint to resume from, this runs instead: `python nano.py --out_dir=out --init_from=resume`"
         in shown
     )
     run = nano.json("launch", "--yes", "--detach")["run"]
@@ -106,7 +106,7 @@ def test_a_script_with_a_resume_command_loses_no_steps_with_its_machine(nano: La
     nano.kedge("resume", run, "--yes", "--detach")
     wait_until(lambda: len(re.findall(r"training from iter [6-9]\d\d", log(nano))) == 2)
     assert log(nano).count("training from iter 0") == 1
-    assert "begun anew" not in log(nano)
+    assert "started over" not in log(nano)
     assert nano.json("status", run)[0]["report"]["anew"] is None
 
 

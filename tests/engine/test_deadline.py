@@ -49,7 +49,7 @@ def test_unfetchable_results_keep_no_machine_past_its_deadline(ledger: SqliteLed
     assert note == "failed"
     (remark,) = told
     assert isinstance(remark, Remark)
-    assert "ended all the same" in remark.text
+    assert "ended anyway" in remark.text
 
 
 def test_before_the_deadline_a_machine_is_not_ended_without_its_results(ledger: SqliteLedger) -> None:
@@ -64,4 +64,4 @@ def test_a_machine_that_never_booted_is_ended_without_results(ledger: SqliteLedg
     note, (told,) = fetch(ledger, "asked for")
     assert note == "failed"
     assert isinstance(told, Remark)
-    assert "ended all the same" in told.text
+    assert "ended anyway" in told.text

@@ -47,7 +47,7 @@ def stage(ledger: SqliteLedger) -> RunStage:
     [
         (EndedBy.PROVIDER, "fake took it away"),
         (EndedBy.ITSELF, "it ended by itself"),
-        (EndedBy.DEADLINE, "its deadline had come"),
+        (EndedBy.DEADLINE, "its deadline had passed"),
     ],
     ids=["the provider", "itself", "its deadline"],
 )
@@ -85,7 +85,7 @@ def test_a_machine_that_an_interrupted_command_ended_counts_as_ended_by_kedge(le
     """To the provider, kedge's own call looks like anybody's."""
     ledger.intend(RUN, DestroyMachine(machine_id=M1), NOW)
     found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
-    assert found[-1] == f"machine {M1} is gone, as a command that was interrupted had asked"
+    assert found[-1] == f"machine {M1} is gone: an interrupted command had requested its end"
     assert stage(ledger) is RunStage.LIVE
 
 

@@ -110,7 +110,7 @@ def test_there_is_no_wait_for_an_agent_without_a_heartbeat_for_a_minute(ledger: 
     """Its last heartbeat was two minutes before the teardown: the machine ends at once, and the reason is shown."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), dies=-2 * MINUTE))
     assert took < 1
-    assert said == ["the end of the run was not copied off the machine: its agent has had no heartbeat for 2m"]
+    assert said == ["the last results were not uploaded: its agent has had no heartbeat for 2m"]
 
 
 def test_there_is_no_wait_for_an_agent_that_never_had_a_heartbeat(ledger: SqliteLedger, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_after_a_fetch_the_wait_for_the_upload_is_short(
     """Long enough for a live agent: a `resume` would continue from its upload."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), dies=dies), fetched=True)
     assert most - 3 < took < most
-    assert said[0].endswith("; a verified copy of the results is at home")
+    assert said[0].endswith("; a verified copy of the results is on this computer")
 
 
 def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedger, tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedge
     assert "not within 10m" in said[0]
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW)), leaves_results=True)
     assert took < 47
-    assert said == ["the end of the run was not copied off the machine: not within 45s"]
+    assert said == ["the last results were not uploaded: not within 45s"]

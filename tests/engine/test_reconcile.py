@@ -63,7 +63,7 @@ def test_a_machine_that_can_not_be_guarded_can_still_be_ended(ledger: SqliteLedg
     die_creating(ledger)
     provider = FakeProvider(there=(MACHINE,), unguarded=KedgeError("no schedule", why="too many"))
     found = reconcile(make_world(ledger, provider), RUN)
-    assert f"machine {M1} lacks what its creation would have given it: no schedule; too many" in found
+    assert f"machine {M1} could not be completed: no schedule; too many" in found
     assert ledger.machines(RUN, live_only=True) == (MACHINE,)
     assert [intent.subject for intent in ledger.open_intents(RUN)] == [M1]
     provider.unguarded = None

@@ -109,7 +109,7 @@ def test_who_asked_for_recovery_is_told_that_there_is_nothing_to_recover(ledger:
     """Recovery replaces machines that a run has had; this one has had none."""
     provider = FakeProvider(lambda _order: REFUSALS[0])
     _, said = carry_out(ledger, provider, CREATE, spec=replace(SPEC, recover=True))
-    assert said[-1].endswith("is closed: --recover replaces machines that a run has had, launch it again")
+    assert said[-1].endswith("is closed; --recover only replaces a lost machine, so launch it again")
 
 
 def test_a_creation_of_unclear_outcome_leaves_the_run_live(ledger: SqliteLedger) -> None:

@@ -126,7 +126,7 @@ def test_a_second_installation_replaces_the_first(desk: Desk) -> None:
 def test_without_a_user_systemd_it_says_so_and_writes_nothing(desk: Desk) -> None:
     """And what to do instead."""
     said = desk.run(f"{WITHOUT_SYSTEMD} {KEDGE} recover --install; echo status $?")
-    assert "this computer's systemd doesn't take a timer of yours" in said
+    assert "this computer's systemd doesn't accept a timer of yours" in said
     assert "cron" in said
     assert said.endswith("status 1")
     assert desk.units() == []
@@ -136,7 +136,7 @@ def test_without_a_user_systemd_uninstall_leaves_no_file(desk: Desk) -> None:
     """The timer isn't there at the next login; whether it still runs is unknown, and the output says so."""
     desk.run(f"{KEDGE} recover --install")
     said = desk.run(f"{WITHOUT_SYSTEMD} {KEDGE} recover --uninstall; echo status $?")
-    assert "doesn't take a timer" in said
+    assert "doesn't accept a timer" in said
     assert said.endswith("status 1")
     assert desk.units() == []
     desk.run("systemctl --user stop kedge-recover.timer")

@@ -90,7 +90,7 @@ def test_a_schedule_that_aws_refuses_is_retried(aws: AwsWorld, ledger: SqliteLed
     """Until then the finding says that the machine has no schedule."""
     die_before_the_schedule(aws)
     aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", status=402)
-    assert any("lacks what its creation would have given it" in finding for finding in look(aws, ledger))
+    assert any("could not be completed" in finding for finding in look(aws, ledger))
     assert aws.schedules() == []
     look(aws, ledger)
     assert aws.schedules() == [M1]

@@ -87,9 +87,9 @@ def test_subnets_and_groups_of_different_networks_are_refused(aws: AwsWorld) -> 
     """
     vpc, subnets, _ = make_network(aws.api, "us-east-1a")
     group = aws.api.client("ec2").create_security_group(GroupName="other", Description="other")["GroupId"]
-    with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is no subnet of"):
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is not a subnet of"):
         zones_offered(aws, replace(SAID, subnets=tuple(subnets), security_group=group))
-    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* is no security group of"):
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* is not a security group of"):
         zones_offered(aws, replace(SAID, vpc=vpc, security_group=group))
 
 

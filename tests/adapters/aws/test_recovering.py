@@ -127,7 +127,7 @@ def test_a_recovered_machine_is_not_planned_open_to_everybody(
     monkeypatch.setenv("KEDGE_SSH_FROM", ssh_from)
     desk.app.settings = read_settings()
     desk.aws.api.reset_calls()
-    with pytest.raises(BadRequestError, match="is everybody"):
+    with pytest.raises(BadRequestError, match="admits everybody"):
         recovery_plan(desk.app, recovered_spec(desk.app, desk.app.named_run(RUN)))
     assert desk.aws.actions().total() == 0
 

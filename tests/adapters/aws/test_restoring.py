@@ -105,7 +105,7 @@ def test_an_unusable_snapshot_is_refused_before_anything_is_created(aws: AwsWorl
     aws.api.reset_calls()
     with pytest.raises(BadRequestError, match="scans can't be made") as refused:
         offers(aws, scans(snapshot, size_gib=39))
-    assert refused.value.fix == "say size: 40 or more"
+    assert refused.value.fix == "write size: 40 or more"
     aws.api.client("ec2").modify_snapshot_tier(SnapshotId=snapshot, StorageTier="archive")
     with pytest.raises(BadRequestError, match="scans can't be made") as archived:
         offers(aws, scans(snapshot))

@@ -101,7 +101,7 @@ def test_a_volume_of_another_place_is_refused_with_the_option_that_helps() -> No
     cloud.add("scans", place="here-b")
     with pytest.raises(BadRequestError) as caught:
         ensure_volumes(cloud, order(SCANS), cloud.clock)
-    assert caught.value.fix == "say --zone here-b"
+    assert caught.value.fix == "use --zone here-b"
     cloud = FakeVolumes()
     cloud.add("scans", place="here-b", place_id="here-a")
     assert ensure_volumes(cloud, order(SCANS), cloud.clock)

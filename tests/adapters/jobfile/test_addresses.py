@@ -56,7 +56,7 @@ def test_a_variable_is_put_into_an_address(read: Callable[..., Job]) -> None:
         ("https://me:hunter2@host.example/x", "password in it"),
         ("git+https://hunter2@host.example/x@v1", "password in it"),
         ("https:///x", "https://host/path"),
-        ("https://[/x", "no address"),
+        ("https://[/x", "not a valid address"),
         ("https://host/x#sha256=abc", "64 hex digits"),
         ("https://host/x#unzip", "#unpack"),
         ("s3://Bucket/x", "s3://bucket/prefix/"),

@@ -50,7 +50,7 @@ def test_a_kedge_yaml_that_is_no_file_is_refused(project: Path, kind: str) -> No
             place.symlink_to("kedge.yaml")
         case _:
             place.symlink_to("nowhere")
-    with pytest.raises(BadRequestError, match="no plain file"):
+    with pytest.raises(BadRequestError, match="not a regular file"):
         find_job(project / "deep" / "er", None)
 
 

@@ -144,7 +144,7 @@ def test_an_unknown_word_suggests_the_nearest(
         ("envs: {1X: a}", "variable's name"),
         ("envs: {A: [1]}", "not a single value"),
         ("envs: {KEDGE_RUN_ID: a}", "kedge's own"),
-        ("envs: {KEDGE_TORCH_WHEEL: rocm 6.4}", "no tag of torch's wheels"),
+        ("envs: {KEDGE_TORCH_WHEEL: rocm 6.4}", "not a tag of torch's wheels"),
         ("envs: {A: null}", "isn't set"),
         ("secrets: {A: hunter2}", "whoever reads the repository"),
         ("secrets: [A]", "isn't set"),

@@ -104,7 +104,7 @@ def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
     (tmp_path / "known").write_text("")
     with pytest.raises(UnreachableError) as refused:
         through.connect(replace(sshd.address, jump_host="bastion"))
-    assert "the way to it failed: Host key verification failed" in refused.value.why
+    assert "the jump host or proxy command failed: Host key verification failed" in refused.value.why
 
 
 def test_a_kept_connection_has_the_agents_socket_and_no_token(

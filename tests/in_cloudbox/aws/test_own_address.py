@@ -40,7 +40,7 @@ def test_an_address_that_can_not_be_found_out_stops_the_plan(
 ) -> None:
     """Before the user is asked anything, or anything is created: no run is in the ledger."""
     laptop.kedge(*words, code=2)
-    assert "this computer's address can't be found out" in laptop.errors
+    assert "this computer's public address can't be determined" in laptop.errors
     assert "--ssh-from 203.0.113.7/32" in laptop.errors
     assert laptop.json("status", "--all", "--ledger") == [], cloud
 

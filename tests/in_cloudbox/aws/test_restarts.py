@@ -154,4 +154,4 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     said = laptop.kedge("teardown", "--yes")
     assert time.monotonic() - began < 60, "a dead agent uploads nothing, and is not waited for"
     assert "no heartbeat for" in said
-    assert "a verified copy of the results is at home" in said
+    assert "a verified copy of the results is on this computer" in said

@@ -96,7 +96,7 @@ def test_a_bootstrap_killed_after_its_plan_can_start_again(session: AwsSession) 
     [
         (AccountSettings(budget_usd=Decimal(50)), "address to write to"),
         (AccountSettings(bucket="other"), "already"),
-        (AccountSettings(read_buckets=("s3://my-data/x",)), "no bucket's name"),
+        (AccountSettings(read_buckets=("s3://my-data/x",)), "not a valid bucket name"),
     ],
 )
 def test_an_impossible_setting_changes_nothing(session: AwsSession, settings: AccountSettings, said: str) -> None:
@@ -178,7 +178,7 @@ def test_a_change_set_is_described_in_words() -> None:
     ]
     found = [f"{c.sign} {c.says}" for c in list_changes(changes, {}, {"BucketName": "mine"})]
     assert found == [
-        "~ bucket for code, checkpoints, results and data sets: mine (it is there already and is taken in)",
+        "~ bucket for code, checkpoints, results and data sets: mine (it exists already and is imported)",
         "~ policy kedge-run-boundary: the most that a machine of a run may do (replaced)",
         "- instance profile kedge-runs, which gives machines that role",
     ]
