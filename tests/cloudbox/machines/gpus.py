@@ -78,7 +78,7 @@ def _render_smi(gpus: int, model: Mapping[str, str]) -> dict[str, str]:
 
 
 _NVIDIA_SMI = """\
-#!/usr/bin/python3
+#!/usr/bin/python3 -IS
 import os, sys
 if not os.path.exists({nodes_up!r}):
     sys.exit("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")

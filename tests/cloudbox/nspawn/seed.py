@@ -21,7 +21,9 @@ from tests.support.preloaded.process import EVERYTHING_ANEW
 _OPAQUE = "trusted.overlay.opaque"
 _WHITEOUT = os.makedev(0, 0)
 
-_GENERATORS = ("cloud-init-generator", "systemd-fstab-generator")
+_GENERATORS = ("cloud-init-generator", "systemd-fstab-generator", "30-systemd-environment-d-generator")
+# Five processes at each login.
+_GREETING = Path("/etc/update-motd.d")
 _CLOUD_INIT = """\
 datasource_list: [NoCloud]
 locale: false
@@ -67,7 +69,7 @@ def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...]
     """Write all differences from `lower` into `upper`; `hidden` are absolute paths that the machine must not see."""
     _write_emptied(upper, lower)
     lacking = (Path("/") / path.relative_to(lower) for pattern in seed.hidden for path in lower.glob(pattern))
-    for path in (*hidden, *lacking):
+    for path in (*hidden, *lacking, _GREETING):
         _hide(upper, lower, path)
     _write_identity(upper, seed)
     _write_cloud_init(upper, lower, seed)
@@ -101,16 +103,21 @@ def _write_emptied(upper: Path, lower: Path) -> None:
     }.items():
         _make_empty(upper / name, mode)
     # An instance starts other services than the host; only cloud-init's own links are the same on both.
-    for wants in lower.glob("etc/systemd/system/*.wants"):
+    for wants in (*lower.glob("etc/systemd/system/*.wants"), *lower.glob("etc/systemd/user/*.wants")):
         if wants.name != "cloud-init.target.wants":
             _make_empty(upper / wants.relative_to(lower), 0o755)
-    # systemd runs all generators at each daemon-reload. In a container there is nothing to find for those that read
-    # kernel arguments, partitions and consoles; those of the host's own programs don't belong to an instance.
-    masks = upper / "etc/systemd/system-generators"
-    masks.mkdir(parents=True)
-    for generator in lower.glob("usr/lib/systemd/system-generators/*"):
+    _mask_generators(upper, lower)
+
+
+def _mask_generators(upper: Path, lower: Path) -> None:
+    # systemd runs all generators at each daemon-reload and at a user's first login. In a container there is nothing to
+    # find for those that read kernel arguments, partitions and consoles; those of the host's own programs don't belong
+    # to an instance.
+    for generator in lower.glob("usr/lib/systemd/*-generators/*"):
         if generator.name not in _GENERATORS:
-            (masks / generator.name).symlink_to("/dev/null")
+            mask = upper / "etc/systemd" / generator.parent.name / generator.name
+            mask.parent.mkdir(parents=True, exist_ok=True)
+            mask.symlink_to("/dev/null")
 
 
 def _make_empty(folder: Path, mode: int) -> None:
