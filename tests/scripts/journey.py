@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.support.laptop import Laptop
+from tests.support.laptop import KEDGE, Laptop
+from tests.support.preloaded.process import PreloadedProcess, but_for_a_sample
 from tests.support.waiting import wait_until
 
 STEPS = 800
@@ -139,24 +141,49 @@ def go(laptop: Laptop, script: Script, place: Place) -> None:
     """Train with two interruptions, and compare what comes home with a training that had none."""
     run = laptop.json("launch", *place.flags, "--yes", "--detach")["run"]
     expected = train_without_interruption(laptop, script)
-    killed_at = _await_copy(laptop, run, script, after=0)
-    kill_command(laptop, run, script, place.state_file(run))
-    wait_until(lambda: _found(script.resumed, _log(laptop, run)), seconds=_PATIENCE_S)
-    lost_at = _await_copy(laptop, run, script, after=killed_at)
+    with following(laptop, run) as log:
+        killed_at = _await_copy(laptop, run, script, log, after=0)
+        kill_command(laptop, run, script, place.state_file(run))
+        wait_until(lambda: _found(script.resumed, log()), seconds=_PATIENCE_S)
+        lost_at = _await_copy(laptop, run, script, log, after=killed_at)
     place.lose_machine(run)
     job = laptop.home / "kedge.yaml"
     job.write_text(job.read_text().replace(str(_PAUSE_S), "0"))
     laptop.kedge("resume", run, "--reread", "--yes")
     results = laptop.home / "kedge-results" / run
     assert json.loads((results / script.summary).read_text()) == expected
-    log = (results / "run.log").read_text()
-    resumed = _found(script.resumed, log)
-    assert len(resumed) == 2, log
+    whole_log = (results / "run.log").read_text()
+    resumed = _found(script.resumed, whole_log)
+    assert len(resumed) == 2, whole_log
     first, second = resumed
     assert killed_at - _MOST_STEPS_UNSAVED < first < second
     assert (lost_at - second) * _PAUSE_S <= _MOST_LOST_S
     (status,) = laptop.json("status", run)
     assert (status["state"], status["stage"]) == ("succeeded", "ended")
+
+
+@contextmanager
+def following(laptop: Laptop, run: str) -> Iterator[Callable[[], str]]:
+    """Follow a run's log; what is given reads what has come so far. One program does it for all the looks of a test."""
+    path = laptop.home.parent / f"{run}.log"
+    argv = [*laptop.program, "logs", run, "--follow", "--lines", "100000"]
+    preload = but_for_a_sample(KEDGE)
+    with (
+        path.open("wb") as file,
+        PreloadedProcess(argv, preload=preload, cwd=laptop.home, env=laptop.env, stdout=file, stderr=file) as follower,
+    ):
+
+        def read() -> str:
+            time.sleep(0.5)  # five wait at a time
+            log = path.read_text(errors="replace")
+            assert follower.poll() is None, log[-3000:]
+            assert "[kedge] failed" not in log, log[-3000:]
+            return log
+
+        try:
+            yield read
+        finally:
+            follower.kill()
 
 
 def kill_command(laptop: Laptop, run: str, script: Script, state_file: Path) -> None:
@@ -182,29 +209,23 @@ def train_without_interruption(laptop: Laptop, script: Script) -> Any:
     return result
 
 
-def _await_copy(laptop: Laptop, run: str, script: Script, *, after: int) -> int:
+def _await_copy(laptop: Laptop, run: str, script: Script, log: Callable[[], str], *, after: int) -> int:
     """Wait until the store has a checkpoint that is further than a step; return how far the script is then."""
-    wait_until(lambda: _reached(laptop, run, script) > after + _STEPS_UNTIL_COPIED, seconds=_PATIENCE_S)
+    wait_until(lambda: _reached(script, log()) > after + _STEPS_UNTIL_COPIED, seconds=_PATIENCE_S)
     there = time.time()
     wait_until(lambda: _copied_at(laptop, run) > there, seconds=_PATIENCE_S)
-    return _reached(laptop, run, script)
+    return _reached(script, log())
 
 
 def _copied_at(laptop: Laptop, run: str) -> float:
     """Return when the newest copy with a checkpoint began; 0 for none."""
+    time.sleep(5)  # each look is a program that starts, and a copy is made every ten seconds at most
     shipped = (laptop.json("status", run)[0].get("report") or {}).get("shipped") or {}
     return float(shipped["time"]) if shipped.get("checkpoint") else 0
 
 
-def _reached(laptop: Laptop, run: str, script: Script) -> int:
-    return max(_found(script.reached, _log(laptop, run)), default=0)
-
-
-def _log(laptop: Laptop, run: str) -> str:
-    time.sleep(1)  # five wait at a time, and each look is a program that starts
-    log = laptop.kedge("logs", run, "--lines", "100000")
-    assert "[kedge] failed" not in log, log[-3000:]
-    return log
+def _reached(script: Script, log: str) -> int:
+    return max(_found(script.reached, log), default=0)
 
 
 def _found(pattern: str, log: str) -> list[int]:
