@@ -5,6 +5,7 @@ The programs that kedge calls on a real local machine are replaced by hostile on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -104,7 +105,11 @@ def test_machines_that_refuse_connections_are_all_named(laptop: Laptop) -> None:
 
 def commands(laptop: Laptop) -> list[str]:
     """List the processes that this laptop's machines run."""
-    return [" ".join(process.cmdline()) for process in laptop.processes()]
+    found = []
+    for process in laptop.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(" ".join(process.cmdline()))
+    return found
 
 
 @pytest.mark.parametrize("stream", ["1", "2"], ids=["answer", "complaint"])
