@@ -53,8 +53,8 @@ def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_kill(t
 
 def test_training_continues_without_a_compiler_that_does_not_work(tmp_path: Path) -> None:
     """No C++ compiler: one message, and the same bits as without compiling."""
-    broken = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    ended = train(tmp_path / "output", *COMPILED, **broken)
+    compiler, cache = str(tmp_path / "no-such-compiler"), str(tmp_path / "cache")
+    ended = train(tmp_path / "output", *COMPILED, CXX=compiler, TORCHINDUCTOR_CACHE_DIR=cache)
     assert ended.code == 0, ended.err
     assert ended.out.count("torch.compile failed: continuing without it") == 1
     assert train(tmp_path / "eager", *EAGER).code == 0
@@ -64,8 +64,9 @@ def test_training_continues_without_a_compiler_that_does_not_work(tmp_path: Path
 @pytest.mark.slow
 def test_two_ranks_continue_without_a_compiler_that_fails(tmp_path: Path) -> None:
     """No C++ compiler: each rank says so, and the bits are those of two ranks that never compiled."""
-    broken = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    ended = train(tmp_path / "output", *COMPILED, "epochs=1", processes=2, **broken)
+    compiler, cache = str(tmp_path / "no-such-compiler"), str(tmp_path / "cache")
+    settings = (*COMPILED, "epochs=1")
+    ended = train(tmp_path / "output", *settings, processes=2, CXX=compiler, TORCHINDUCTOR_CACHE_DIR=cache)
     assert ended.code == 0, ended.err
     assert "torch.compile failed: continuing without it" in ended.out
     assert "rank 1: torch.compile failed" in ended.err
