@@ -32,7 +32,7 @@ DIVIDED = (
     "compute.fully_shard=on",
 )
 STEPS_PER_EPOCH = 22
-FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=16", "compute.gradient_checkpointing=on", "workers=2")
+FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=16", "compute.gradient_checkpointing=on", "workers=1")
 
 
 WITH_FEATURES = (*DIVIDED, *FEATURES, "epochs=3")
@@ -91,7 +91,7 @@ def test_sharded_model_learns_the_same_as_a_replicated_one(whole_run: Path, tmp_
 def test_sharded_run_ends_with_the_same_bits_after_a_stop_and_a_kill(
     whole_run_with_features: Path, tmp_path: Path
 ) -> None:
-    """EMA, bf16, accumulation, recomputing and loader processes on two ranks; SIGTERM, later SIGKILL to all."""
+    """EMA, bf16, accumulation, recomputing and a loader process on each of two ranks; SIGTERM, later SIGKILL to all."""
     cut = tmp_path / "cut"
     harness.run_until(cut, *WITH_FEATURES, step=5, signum=signal.SIGTERM, processes=2)
     status = harness.read_status(cut)
