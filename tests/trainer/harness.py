@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import torch
 
-from tests.support.preloaded.process import PreloadedProcess, but_for_a_sample
+from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 from tests.support.preloaded.request import usable
 from trainer.base.contract import read_contract
 from trainer.base.errors import TrainerError
@@ -76,17 +76,23 @@ def plain_environ(**extra: str) -> dict[str, str]:
 
 
 def start(
-    folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, **environ: str
+    folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, anew: bool = False, **environ: str
 ) -> subprocess.Popen[str]:
     launcher = ["trainer"] if processes == 1 else [*TORCHRUN_OF, str(processes), "-m", "trainer"]
     words = [*launcher, recipe, *settings_args(settings), "--output-dir", str(folder)]
-    return start_python(words, env=plain_environ(**environ), cwd=folder.parent)
+    return start_python(words, env=plain_environ(**environ), cwd=folder.parent, anew=anew)
 
 
-def start_python(words: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> subprocess.Popen[str]:
-    """Start `python -m WORDS` in a new session; in most tests it is forked, and so are torchrun's ranks."""
-    modules = but_for_a_sample(TRAINER)
-    if modules and words[0] == TORCHRUN_OF[0] and usable():
+def start_python(
+    words: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, anew: bool = False
+) -> subprocess.Popen[str]:
+    """Start `python -m WORDS` in a new session; in most tests it is forked, and so are torchrun's ranks.
+
+    Torchrun is started anew only on request: two ranks and their launcher import torch for ten seconds.
+    """
+    is_torchrun = words[0] == TORCHRUN_OF[0]
+    modules = () if anew else TRAINER if is_torchrun else but_for_a_sample(TRAINER)
+    if modules and is_torchrun and usable() and EVERYTHING_ANEW not in os.environ:
         words = ["tests.trainer.torchrun", *words[1:]]
     pipe = subprocess.PIPE
     argv = [sys.executable, "-m", *words]
@@ -100,8 +106,10 @@ def finish(process: subprocess.Popen[str]) -> Result:
     return Result(process.returncode, out, err)
 
 
-def run(folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, **environ: str) -> Result:
-    return finish(start(folder, *settings, recipe=recipe, processes=processes, **environ))
+def run(
+    folder: Path, *settings: str, recipe: str = "digits", processes: int = 1, anew: bool = False, **environ: str
+) -> Result:
+    return finish(start(folder, *settings, recipe=recipe, processes=processes, anew=anew, **environ))
 
 
 def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, processes: int = 1) -> Result:

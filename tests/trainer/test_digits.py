@@ -132,14 +132,17 @@ def test_curves_are_a_picture_that_is_not_empty(default_run: DefaultRun) -> None
 
 @pytest.mark.slow
 def test_two_processes_reach_97_percent_and_write_once(tmp_path: Path) -> None:
-    """Torchrun with two CPU processes: the global batch is split, one of them prints and writes."""
+    """A torchrun that is started anew, with two CPU processes: the global batch is split, one prints and writes.
+
+    Six epochs are enough, and reach 98%.
+    """
     folder = tmp_path / "output"
-    result = harness.run(folder, "onnx=false", processes=2)
+    result = harness.run(folder, "onnx=false", "epochs=6", processes=2, anew=True)
     assert result.code == 0, result.err
     assert "digits on 2 x cpu" in result.out
     assert "batch 64 = 2 x 32" in result.out
-    assert result.out.count("epoch 1/12") == 1
+    assert result.out.count("epoch 1/6") == 1
     rows = harness.read_rows(folder)
-    assert [row["epoch"] for row in rows if "val_loss" in row] == list(range(1, EPOCHS + 1))
+    assert [row["epoch"] for row in rows if "val_loss" in row] == list(range(1, 7))
     assert max(row.get("val_accuracy", 0) for row in rows) >= 0.97
     assert harness.read_status(folder)["state"] == "succeeded"

@@ -1,7 +1,5 @@
 """One optimizer step: accumulation, clipping, EMA and memory formats."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -112,36 +110,3 @@ def test_channels_last_weights_learn_the_same() -> None:
     assert weight.is_contiguous(memory_format=torch.channels_last)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_stop(tmp_path: Path) -> None:
-    """A real compiler: with dropout, killed and resumed to the bit; without it, the first losses of an eager run."""
-    settings = (*harness.SMALL, "compute.compile=on")
-    cache = str(tmp_path / "cache")
-    whole = harness.run(tmp_path / "whole", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
-    assert whole.code == 0, whole.err
-    assert "torch.compile failed" not in whole.out
-    assert any(Path(cache).rglob("*.so"))
-    process = harness.start(tmp_path / "cut", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
-    harness.wait_for_step(tmp_path / "cut", 30, process)
-    process.kill()
-    harness.finish(process)
-    ended = harness.run(tmp_path / "cut", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
-    assert ended.code == 0, ended.err
-    harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")
-    plain = (*settings, "model.dropout=0", "epochs=1")
-    assert harness.run(tmp_path / "compiled", *plain, TORCHINDUCTOR_CACHE_DIR=cache).code == 0
-    assert harness.call(tmp_path / "eager", *plain, "compute.compile=off") == 0
-    ours, theirs = ([row["loss"] for row in harness.read_rows(tmp_path / name)[:20]] for name in ("compiled", "eager"))
-    assert ours == pytest.approx(theirs, rel=1e-3)
-
-
-def test_training_continues_without_a_compiler_that_does_not_work(small_run: Path, tmp_path: Path) -> None:
-    """No C++ compiler: one message, and the same bits as without compiling."""
-    folder, compiler = tmp_path / "output", str(tmp_path / "no-such-compiler")
-    settings = (*harness.SMALL, "compute.compile=on")
-    ended = harness.run(folder, *settings, CXX=compiler, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
-    assert ended.code == 0, ended.err
-    assert ended.out.count("torch.compile failed: continuing without it") == 1
-    harness.assert_same_run(folder, small_run)

@@ -2,12 +2,12 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.preloaded.process import run
 from tests.trainer import harness
 from trainer.base.config import Settings, flatten_settings
 
@@ -42,8 +42,8 @@ def test_page_lists_the_settings_with_their_names(group: str) -> None:
 def _trainer(folder: Path, *argv: str) -> str:
     command = [sys.executable, "-m", "trainer", *argv]
     environ = harness.plain_environ(PYTHONPATH=str(folder))
-    done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=harness.TIMEOUT_SECONDS, check=False
-    )
+    # The trainer itself is the copy's.
+    libraries = ("torch", "torch.distributed")
+    done = run(command, preload=libraries, cwd=folder, env=environ, timeout=harness.TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout

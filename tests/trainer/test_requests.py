@@ -123,17 +123,12 @@ def test_outputs_are_shown_where_the_user_finds_them(tmp_path: Path) -> None:
     """Under kedge, not on the machine, which ends with its files, but on the laptop; otherwise where they are."""
     folder = tmp_path / "machine" / "results" / "output"
     environ = {"KEDGE_OUTPUT_DIR": str(folder), "KEDGE_RUN_ID": "digits-1121-k3f9"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "trainer", "digits", *harness.settings_args([*harness.SMALL, "epochs=1"])],
-        env=harness.plain_environ(**environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "weights: kedge-results/digits-1121-k3f9/output/model.safetensors" in ended.stdout
-    assert "results in kedge-results/digits-1121-k3f9/output\n" in ended.stdout
-    assert str(tmp_path) not in ended.stdout
+    words = ["trainer", "digits", *harness.settings_args([*harness.SMALL, "epochs=1"])]
+    ended = harness.finish(harness.start_python(words, env=harness.plain_environ(**environ)))
+    assert ended.code == 0, ended.err
+    assert "weights: kedge-results/digits-1121-k3f9/output/model.safetensors" in ended.out
+    assert "results in kedge-results/digits-1121-k3f9/output\n" in ended.out
+    assert str(tmp_path) not in ended.out
     assert (folder / "model.safetensors").is_file()
     alone = read_contract(environ, output_dir=tmp_path)
     assert alone.path_for_user(tmp_path / "curves.png") == tmp_path / "curves.png"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
+from tests.support.preloaded.process import PreloadedProcess, but_for_a_sample
 from tests.trainer import harness
 from trainer.report.console import Console, render_figures
 from trainer.report.curves import draw_curves
@@ -116,7 +117,8 @@ def test_terminal_gets_a_bar_and_a_log_does_not(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "trainer", "digits", *harness.settings_args(ONE_EPOCH)]
     argv += ["--output-dir", str(tmp_path / "output")]
     environ = harness.plain_environ(TERM="xterm-256color", COLUMNS="160")
-    with subprocess.Popen(argv, env=environ, cwd=tmp_path, stdout=follower, stderr=subprocess.PIPE) as process:
+    preload = but_for_a_sample(harness.TRAINER)
+    with PreloadedProcess(argv, preload=preload, env=environ, cwd=tmp_path, stdout=follower) as process:
         os.close(follower)
         shown = _read_all(leader)
         assert process.wait(timeout=harness.TIMEOUT_SECONDS) == 0

@@ -11,6 +11,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from orchestrator.core.errors import KedgeError
@@ -19,8 +20,9 @@ from orchestrator.core.ports import Supplies
 _AGENT = Path(__file__).resolve().parents[3] / "agent"
 
 
+@cache
 def agent_archive() -> bytes:
-    """Pack the agent's source as `kedge_agent/` into a .tar.gz: the same source gives the same bytes."""
+    """Pack the agent's source as `kedge_agent/` into a .tar.gz, once: the same source gives the same bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
