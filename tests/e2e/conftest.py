@@ -1,4 +1,4 @@
-"""A run that is there."""
+"""A run for commands to act on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.support.laptop import Laptop
 
 @pytest.fixture
 def run(laptop: Laptop) -> str:
-    """A run that goes on and on."""
+    """A run that doesn't end by itself."""
     laptop.write_job(JOB % "nohup")
     return str(laptop.json("launch", "--yes", "--detach", "--price", "1.99")["run"])

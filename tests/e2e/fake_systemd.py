@@ -1,4 +1,4 @@
-"""A stand-in for the systemd of a user's: agrees to everything, and starts services as systemd would."""
+"""A stand-in for the user's systemd: agrees to everything, and starts services like systemd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "EnvironmentFile"
 
 
 def install_systemd(folder: Path) -> None:
-    """Put `systemctl` and `loginctl` into a folder; the user lingers, unless there is a file `logs-out` in it."""
+    """Put `systemctl` and `loginctl` into a folder; the user lingers, unless the folder has a file `logs-out`."""
     folder.mkdir()
     here = Path(__file__)
     for name in ("systemctl", "loginctl"):

@@ -47,7 +47,7 @@ class NewbornSshd(Sshd):
 
     @property
     def reload(self) -> str:
-        """The command that makes it read its keys again."""
+        """The command that makes it reload its keys."""
         return shlex.join(["kill", "-HUP", str(self._pid)])
 
     @property
@@ -58,5 +58,5 @@ class NewbornSshd(Sshd):
     def shown(self, kind: str) -> str:
         """Return the host key of a type that sshd offers; empty for none, and while it restarts."""
         argv = ["ssh-keyscan", "-T", "60", "-t", kind, "-p", str(self.port), "127.0.0.1"]
-        said = subprocess.run(argv, capture_output=True, check=False, timeout=90).stdout.decode()
-        return " ".join(said.split()[1:3])
+        output = subprocess.run(argv, capture_output=True, check=False, timeout=90).stdout.decode()
+        return " ".join(output.split()[1:3])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 60) -> None:
-    """Return when the condition holds; fail when it doesn't in time. A slow look is followed by a longer pause."""
+    """Return when the condition holds; fail if it doesn't in time. A slow check is followed by a longer pause."""
     give_up_at = time.monotonic() + seconds
     looked_at = time.monotonic()
     while not condition():

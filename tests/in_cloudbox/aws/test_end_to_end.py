@@ -34,7 +34,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS that a bootstrap has set up."""
+    """A user's computer with an AWS account that a bootstrap has set up."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -50,7 +50,7 @@ def write_job(
 
 
 def instances(box: Box, region: str = REGION) -> list[dict[str, Any]]:
-    """List all instances of a region that there were."""
+    """List all instances of a region, ended ones included."""
     answer = box.client("ec2", region).describe_instances()
     return [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
 
@@ -64,7 +64,7 @@ def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
 
 
 def shipped_step(laptop: Laptop, run: str) -> int:
-    """Return the newest step whose checkpoint the bucket has, 0 for none."""
+    """Return the newest step whose checkpoint is in the bucket, 0 for none."""
     seen = laptop.json("status", run)[0].get("report") or {}
     newest = (seen.get("shipped") or {}).get("checkpoint") or ""
     digits = "".join(letter for letter in Path(newest).name if letter.isdigit())
@@ -72,12 +72,12 @@ def shipped_step(laptop: Laptop, run: str) -> int:
 
 
 def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal()) -> None:
-    """`cost` agrees with the meter within 1 %, or two seconds for each machine: AWS says times in whole seconds.
+    """Check `cost` against the meter, within 1 % or two seconds for each machine: AWS's times are whole seconds.
 
     Args:
         box: AWS.
         laptop: where the run was launched.
-        unseen_usd: what a machine that AWS took away would have cost until kedge looked; `cost` may count that.
+        unseen_usd: the cost of a reclaimed machine until kedge noticed its end; `cost` may include it.
     """
     metered = box.meter()
     counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
@@ -86,14 +86,14 @@ def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal())
 
 
 def unseen_usd(box: Box) -> Decimal:
-    """Tell what the first machine would have cost from its end until the next one was created."""
+    """Return what the first machine would have cost from its end until the next one was created."""
     first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
     assert first.until is not None
     return Decimal(second.since - first.until) * first.usd_per_hour / 3600
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
-    """The machine's own user-data pulls the code from S3; results come home; the meter agrees with `cost`.
+    """Its user-data pulls the code from S3; results come home; the meter agrees with `cost`.
 
     No machine of the box has GPUs that the real torch would find: its burn-in is left out.
     """
@@ -113,15 +113,15 @@ def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Lap
     assert leftovers(box) == []
 
 
-def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, laptop: Laptop) -> None:
-    """It trains, ships, and ends its machine by itself; results are fetched although the machine is gone.
+def test_a_run_completes_although_the_laptop_died_right_after_the_creation(box: Box, laptop: Laptop) -> None:
+    """It trains, uploads, and ends its machine; results can be fetched although the machine is gone.
 
-    What the script wrote beside its outputs is among them.
+    Files that the script wrote outside its outputs are among them.
     """
     write_job(laptop, steps=3)
     with (laptop.home / "train.py").open("a") as script:
         script.write('pathlib.Path("beside.pt").write_text("weights")\n')
-    # Writes: open_run, intend the staging, close the intent, intend the creation, then the machine that was made.
+    # The ledger's writes: open_run, intent of the staging, its outcome, intent of the creation, then the machine.
     done = laptop.drive("crashing_launch.py", "before", "5")
     assert done.returncode == -9, done.stderr
     assert len(instances(box)) == 1
@@ -137,7 +137,7 @@ def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, l
 
 
 def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop) -> None:
-    """Started over SSH; the volume is formatted once, keeps its data over machines, and is kept at the end."""
+    """Started over SSH; the volume is formatted once, keeps its data across machines, and is kept at the end."""
     write_job(laptop, start="ssh", spot=False, supervisor="tmux")
     with (laptop.home / "kedge.yaml").open("a") as job:
         job.write("volumes: {keep/here: {name: numbers, size: 1}}\n")
@@ -156,8 +156,8 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
 
 
 @pytest.mark.parametrize("notice_seconds", [20, None])
-def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop, notice_seconds: int | None) -> None:
-    """`launch --recover` replaces the machine; the run goes on from its last complete checkpoint."""
+def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Laptop, notice_seconds: int | None) -> None:
+    """`launch --recover` replaces the machine; the run resumes from its last complete checkpoint."""
     write_job(laptop, steps=300)
     launch = laptop.start("launch", "--recover", "--yes")
     wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
@@ -170,14 +170,14 @@ def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop, notice_seco
     assert len(instances(box)) == 2
     done = steps(laptop, run, "home")
     assert sorted(set(done)) == list(range(1, 301))
-    # With a notice what was saved last is shipped; without one, what came after the last copy is done again.
+    # With a notice the last save is uploaded; without one, the steps after the last upload are done again.
     assert len(done) - len(set(done)) <= (20 if notice_seconds else 250)
     assert_counted(box, laptop)
     assert leftovers(box) == []
 
 
-def test_a_reclaimed_run_goes_on_by_hand(box: Box, laptop: Laptop) -> None:
-    """`kedge resume` finds that the machine was taken away, and goes on from the checkpoint on another."""
+def test_a_reclaimed_run_can_be_resumed_by_hand(box: Box, laptop: Laptop) -> None:
+    """`kedge resume` finds that the machine was reclaimed, and resumes from the checkpoint on another."""
     write_job(laptop, steps=150)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
@@ -186,7 +186,7 @@ def test_a_reclaimed_run_goes_on_by_hand(box: Box, laptop: Laptop) -> None:
     assert f"found: machine {run}-m1 is gone: aws took it away (Server.SpotInstanceTermination" in said
     assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
     assert sorted(set(steps(laptop, run, "home"))) == list(range(1, 151))
-    # The log is the run's: what its first machine wrote is in it too.
+    # The log belongs to the run: it includes the first machine's lines.
     log = (laptop.home / "home" / "run.log").read_text()
     assert (log.count("a fresh start"), log.count("going on from step")) == (1, 1)
     assert_counted(box, laptop, unseen_usd=unseen_usd(box))
@@ -213,7 +213,7 @@ def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, l
 
 
 def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box: Box, laptop: Laptop) -> None:
-    """No zone of the first has a machine; the run trains in the second, and what was made in the first is removed."""
+    """The first region has no machine; the run trains in the second, and its resources in the first are removed."""
     write_job(laptop, steps=3)
     box.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, region=REGION)
     said = laptop.kedge("launch", "--region", f"{REGION},{ELSEWHERE}", "--yes")
@@ -229,7 +229,7 @@ def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box
 
 
 def test_new_code_reaches_a_machine_through_s3(box: Box, laptop: Laptop) -> None:
-    """`sync-code --restart` goes on from the checkpoint, on the new code; nothing is sent when nothing has changed."""
+    """`sync-code --restart` resumes from the checkpoint, on the new code; unchanged code isn't sent."""
     write_job(laptop, start="ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 1, seconds=90)

@@ -1,4 +1,4 @@
-"""A user who has configured no region anywhere: a flag says it."""
+"""A user who has configured no region anywhere gives it with a flag."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def nowhere(box: Box, laptop: Laptop) -> Iterator[Laptop]:
     assert leftovers(box) == []
 
 
-def test_a_region_that_only_a_flag_says_is_enough_for_every_command(nowhere: Laptop) -> None:
-    """From the account level to its removal; commands without the flag know the region by the run."""
+def test_a_region_from_a_flag_is_enough_for_every_command(nowhere: Laptop) -> None:
+    """From the account level to its removal; commands without the flag find the region in the run."""
     nowhere.write_job(JOB)
     assert nowhere.json("bootstrap", *THERE, "--yes")["region"] == REGION
     checks = {check["name"]: check["verdict"] for check in nowhere.json("doctor", *THERE, "--gpu", "t4")}
     assert set(checks.values()) <= {"ok", "warning"}, checks
     assert {offer["region"] for offer in nowhere.json("offers", *THERE, "--gpu", "t4")} == {REGION}
     assert nowhere.json("plan", *THERE)["actions"]
-    # It has planned all there is to plan, and asks.
+    # The plan is complete, and the command asks for a yes.
     nowhere.kedge("selftest", *THERE, code=2)
-    assert "this needs your yes" in nowhere.errors
+    assert "this needs your confirmation" in nowhere.errors
     assert nowhere.json("reap", "--provider", "aws", "--dry-run")["billing"] == []
     run = nowhere.json("launch", *THERE, "--keep", "--yes")["run"]
     (status,) = nowhere.json("status")
@@ -59,7 +59,7 @@ def test_a_region_that_only_a_flag_says_is_enough_for_every_command(nowhere: Lap
 
 
 def test_without_any_region_nothing_is_guessed(nowhere: Laptop) -> None:
-    """A machine in the wrong region costs money out of sight: what rents must be told."""
+    """A machine in the wrong region would cost money unnoticed: commands that rent must be told."""
     nowhere.write_job(JOB)
     nowhere.json("bootstrap", *THERE, "--yes")
     nowhere.kedge("launch", "--provider", "aws", "--yes", code=2)

@@ -31,7 +31,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """An operator's computer; an administrator has set the account up, which looks at permissions from now on."""
+    """An operator's computer; an administrator has set up the account, which checks permissions from now on."""
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     laptop.kedge("bootstrap", "--provider", "aws", "--yes")
     laptop.extra_env |= make_operator(box, operator_policy())
@@ -45,7 +45,7 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def test_an_operator_needs_no_more_than_the_documented_policy(box: Box, laptop: Laptop) -> None:
-    """Launch with a volume, logs, new code, results, a spot machine that is taken away, resume, teardown, reap."""
+    """Launch with a volume, logs, new code, results, a reclaimed spot machine, resume, teardown, reap."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--detach", "--yes")["run"]
     (first,) = box.machines()
