@@ -185,7 +185,7 @@ def test_a_closed_terminal_is_noticed_before_the_shell_passes_the_signal_on(tmp_
     with subprocess.Popen(argv, env=env, preexec_fn=lambda: os.login_tty(ours)) as shell:  # noqa: PLW1509 - no thread runs here
         os.close(ours)
         said = b""
-        while b"ready" not in said:
+        while b"ready\r\n" not in said:
             said += os.read(master, 4096)
         os.close(master)
         assert shell.wait(timeout=120) == BEFORE_ITS_SIGNAL[body]

@@ -85,11 +85,13 @@ def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal())
     assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
 
 
-def unseen_usd(box: Box) -> Decimal:
-    """Return what the first machine would have cost from its end until the next one was created."""
+def unseen_usd(box: Box, *, to_the_end: bool = False) -> Decimal:
+    """Return what the first machine would have cost from its end until the next one was created, or has ended."""
     first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
     assert first.until is not None
-    return Decimal(second.since - first.until) * first.usd_per_hour / 3600
+    seen = second.until if to_the_end else second.since
+    assert seen is not None
+    return Decimal(seen - first.until) * first.usd_per_hour / 3600
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
@@ -176,20 +178,32 @@ def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Lapto
     assert leftovers(box) == []
 
 
-def test_a_reclaimed_run_can_be_resumed_by_hand(box: Box, laptop: Laptop) -> None:
-    """`kedge resume` finds that the machine was reclaimed, and resumes from the checkpoint on another."""
+@pytest.mark.parametrize(("ending_seconds", "stage"), [(0, "gone"), (3600, "ending")])
+def test_a_reclaimed_run_can_be_resumed_by_hand(box: Box, laptop: Laptop, ending_seconds: int, stage: str) -> None:
+    """`kedge resume` finds that the machine was reclaimed, and resumes from the checkpoint on another.
+
+    It doesn't wait for a machine that is still shutting down, which may take minutes. fact: aws-slow-ends
+    """
     write_job(laptop, steps=150)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
-    box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=None)
-    said = laptop.kedge("resume", run, "--yes")
-    assert f"found: machine {run}-m1 is gone: aws took it away (Server.SpotInstanceTermination" in said
+    box.set_states(pending_seconds=0, ending_seconds=ending_seconds)
+    first = instances(box)[0]["InstanceId"]
+    box.reclaim(first, notice_seconds=None)
+    resume = laptop.start("resume", run, "--yes")
+    wait_until(lambda: any(one["booted"] and one["instance_id"] != first for one in box.machines()), seconds=240)
+    assert (instances(box)[0]["State"]["Name"] == "shutting-down") == (stage == "ending")
+    box.set_states(pending_seconds=0, ending_seconds=0)
+    box.finish_states()
+    said, errors = resume.communicate(timeout=300)
+    assert resume.returncode == 0, said + errors
+    assert f"found: machine {run}-m1 is {stage}: aws took it away (Server.SpotInstanceTermination" in said
     assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
     assert sorted(set(steps(laptop, run, "home"))) == list(range(1, 151))
     # The log belongs to the run: it includes the first machine's lines.
     log = (laptop.home / "home" / "run.log").read_text()
     assert (log.count("a fresh start"), log.count("going on from step")) == (1, 1)
-    assert_counted(box, laptop, unseen_usd=unseen_usd(box))
+    assert_counted(box, laptop, unseen_usd=unseen_usd(box, to_the_end=stage == "ending"))
     assert leftovers(box) == []
 
 
