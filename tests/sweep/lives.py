@@ -158,6 +158,7 @@ class Life:
         """Wait until the command is training, after `setup` and all downloads."""
         wait_until(lambda: self.laptop.json("status")[0]["state"] == "running", seconds=120)
         wait_until(lambda: f" of {STEPS}" in self.kedge("logs"), seconds=120)
+        self._watch().look()
 
     def fail_unexpectedly(self) -> None:
         """Make kedge fail with an unexpected error and a crash report: its ledger is no database."""
