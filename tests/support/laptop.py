@@ -67,7 +67,7 @@ class Laptop:
             cwd=self.home,
             env={**self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
-            timeout=240,
+            timeout=600,
         )
         self.errors = done.stderr
         assert "Traceback" not in done.stderr, done.stderr
@@ -108,7 +108,7 @@ class Laptop:
             preload=but_for_a_sample(KEDGE),
             cwd=self.home,
             env=self.env,
-            timeout=240,
+            timeout=600,
         )
 
     def write_job(self, text: str) -> None:
