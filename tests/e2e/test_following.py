@@ -23,7 +23,7 @@ def test_ctrl_c_twice_leaves_the_log_and_not_the_run(laptop: Laptop) -> None:
     while "Ctrl-C again" not in said:
         said += launch.stdout.readline()
     launch.send_signal(signal.SIGINT)
-    rest, errors = launch.communicate(timeout=20)
+    rest, errors = launch.communicate(timeout=120)
     assert launch.returncode == 130
     assert "Traceback" not in errors
     assert "kedge resume toy-" in rest
@@ -40,7 +40,7 @@ def test_ctrl_c_before_the_command_runs_says_what_exists(laptop: Laptop) -> None
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: (laptop.state / "machines").is_dir() and list((laptop.state / "machines").iterdir()))
     launch.send_signal(signal.SIGINT)
-    said, errors = launch.communicate(timeout=30)
+    said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 130
     assert "Traceback" not in errors
     assert "kedge teardown toy-" in said
@@ -58,7 +58,7 @@ def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) ->
     changed = script.replace("step {step} of", "new step {step} of").replace("steps + 1)", "done + 21)")
     (laptop.home / "train.py").write_text(changed)
     laptop.kedge("sync-code", "--restart")
-    said, errors = launch.communicate(timeout=60)
+    said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 0, errors
     assert said.count("new step") == 20
     assert "Results:" in said
@@ -74,7 +74,7 @@ def test_status_and_cost_do_not_disturb_a_launch(laptop: Laptop) -> None:
         findings = [finding for status in laptop.json("status") for finding in status["findings"]]
         assert [finding for finding in findings if "interrupted" in finding] == []
         laptop.kedge("cost")
-    said, errors = launch.communicate(timeout=60)
+    said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 0, errors
     assert "Results:" in said
 
@@ -85,7 +85,7 @@ def test_a_teardown_from_another_terminal_ends_a_launch_quietly(laptop: Laptop) 
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: step(laptop) > 2)
     laptop.kedge("teardown", "--yes")
-    said, errors = launch.communicate(timeout=60)
+    said, errors = launch.communicate(timeout=120)
     assert (launch.returncode, errors) == (0, ""), errors
     assert "stopped" in said
     assert laptop.processes() == []

@@ -26,7 +26,7 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     """The machine and its disk are lost; resume makes another, and the run continues from its last checkpoint."""
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=120)
     kill_machine(laptop, run)
     shipped = shipped_step(laptop, run)
     status = laptop.json("status", run)[0]
@@ -73,7 +73,7 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     """The machine still answers, but nothing would restart its agent: resume replaces it, and leaves no process."""
     laptop.write_job((JOB % "tmux").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=120)
     init = MachineFolder(laptop.state / "machines" / f"{run}-m1").init()
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
@@ -92,7 +92,7 @@ def test_recover_replaces_only_lost_machines(laptop: Laptop) -> None:
     """Only if the run was launched with --recover and needs one; its deadline stays the same."""
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
+    wait_until(lambda: shipped_step(laptop, run) > 0, seconds=120)
     assert f"{run} needs no new machine" in laptop.kedge("recover")
     (first,) = laptop.json("status", run)[0]["machines"]
     kill_machine(laptop, run)

@@ -78,7 +78,7 @@ def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
     assert follower.stdout is not None
     seen = [follower.stdout.readline() for _ in range(4)]
     follower.send_signal(signal.SIGINT)
-    follower.communicate(timeout=20)
+    follower.communicate(timeout=120)
     numbers = [int(line.split("step ")[1].split()[0]) for line in seen if "step " in line]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import DestroyMachine
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import AtEnd, Job, LaunchSpec, Resources, VolumeSpec
-from orchestrator.core.ledger import RunStage
-from orchestrator.core.machine import EndedBy, MachineEnd
-from orchestrator.engine.observing.reconcile import reconcile
+from orchestrator.core.ledger import IntentState, RunStage
+from orchestrator.core.machine import EndedBy, MachineEnd, MachineState
+from orchestrator.engine.observing.reconcile import find_last_loss, reconcile
 from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
 SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
@@ -95,3 +96,29 @@ def test_a_lost_machine_is_settled_even_if_its_provider_gives_no_reason(ledger: 
     assert reconcile(make_world(ledger, provider), RUN) == (f"machine {M1} is gone; it ended without a kedge command",)
     assert ledger.machines(RUN, live_only=True) == ()
     assert stage(ledger) is RunStage.LIVE
+
+
+def taken_away(by: EndedBy = EndedBy.PROVIDER) -> FakeProvider:
+    """Make a provider that shows the machine as shutting down, and why."""
+    machine = replace(MACHINE, state=MachineState.ENDING)
+    return FakeProvider(there=(machine,), ends={M1: MachineEnd(by=by, says="in its own words")})
+
+
+def test_a_machine_that_is_taken_away_is_reported_while_it_shuts_down(ledger: SqliteLedger) -> None:
+    """Once, and what was recorded then outlives the request that ends it for good."""
+    world = make_world(ledger, provider := taken_away())
+    assert reconcile(world, RUN) == (f"machine {M1} is ending: fake took it away (in its own words)",)
+    assert find_last_loss(world, RUN) == f"machine {M1} is ending: fake took it away (in its own words)"
+    assert reconcile(world, RUN) == ()
+    ledger.close_intent(ledger.intend(RUN, DestroyMachine(machine_id=M1), NOW), IntentState.DONE, NOW, "")
+    provider.there = ()
+    assert reconcile(world, RUN) == (f"machine {M1} is gone: fake took it away (in its own words)",)
+    assert ledger.machines(RUN)[0].end == provider.ends[M1]
+
+
+@pytest.mark.parametrize("by", [by for by in EndedBy if by is not EndedBy.PROVIDER])
+def test_a_machine_that_ends_for_another_reason_is_reported_when_it_is_gone(ledger: SqliteLedger, by: EndedBy) -> None:
+    """One that is only switched off may be switched on again."""
+    world = make_world(ledger, taken_away(by))
+    assert reconcile(world, RUN) == ()
+    assert find_last_loss(world, RUN) == ""

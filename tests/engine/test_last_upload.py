@@ -15,8 +15,9 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.adapters.store.folder import FolderBucket
 from orchestrator.adapters.store.results import Results
+from orchestrator.core.errors import StillBillingError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.machine import SshAddress
+from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
 from orchestrator.engine.events import Remark
 from orchestrator.engine.steps.end_machine import end_machine
@@ -145,3 +146,49 @@ def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedge
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW)), leaves_results=True)
     assert took < 47
     assert said == ["the last results were not uploaded: not within 45s"]
+
+
+@dataclass
+class SlowEnd(FakeProvider):
+    """A provider that shows a machine as ending for so long after it has taken it away."""
+
+    by: EndedBy = EndedBy.PROVIDER
+    clock: FakeClock = field(default_factory=lambda: FakeClock(NOW))
+    lasts: timedelta = timedelta(hours=1)
+
+    def describe(self, machine_id: str) -> Machine | None:
+        gone = self.clock.now() >= NOW + self.lasts
+        return None if gone else replace(MACHINE, id=machine_id, state=MachineState.ENDING)
+
+    def why_ended(self, machine_id: str) -> MachineEnd | None:
+        return MachineEnd(by=self.by, says=machine_id)
+
+
+def end_ending(ledger: SqliteLedger, provider: SlowEnd) -> tuple[bool, float]:
+    """End a machine that is ending already; return whether it is gone, and for how many seconds kedge waited."""
+    machine = replace(MACHINE, address=ADDRESS)
+    ledger.put_machine(machine)
+    agent = cast("Connector", Agent(provider.clock))
+    world: World = replace(make_world(ledger, provider), clock=provider.clock, connector=agent)
+    is_gone = end_machine(world, machine, lambda _event: None, is_ending=True)
+    return is_gone, sum(provider.clock.pauses, timedelta(0)).total_seconds()
+
+
+def test_a_run_that_continues_elsewhere_does_not_wait_for_a_machine_that_was_taken_away(ledger: SqliteLedger) -> None:
+    """It may be shutting down for minutes; its agent isn't asked either. The ledger keeps it until it is gone."""
+    is_gone, took = end_ending(ledger, SlowEnd())
+    assert (is_gone, took < MINUTE) == (False, True)
+    assert [each.id for each in ledger.machines(RUN, live_only=True)] == [MACHINE.id]
+
+
+def test_a_machine_that_was_taken_away_and_ends_at_once_is_gone(ledger: SqliteLedger) -> None:
+    """Its bill ends in the ledger."""
+    is_gone, took = end_ending(ledger, SlowEnd(lasts=timedelta(seconds=5)))
+    assert (is_gone, took < 10) == (True, True)
+    assert ledger.machines(RUN, live_only=True) == ()
+
+
+def test_a_machine_that_is_only_switched_off_must_be_gone_first(ledger: SqliteLedger) -> None:
+    """It bills until it is deleted."""
+    with pytest.raises(StillBillingError):
+        end_ending(ledger, SlowEnd(by=EndedBy.ITSELF))

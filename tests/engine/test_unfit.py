@@ -127,7 +127,7 @@ def test_an_offer_that_failed_to_start_for_a_killed_launch_is_tried_last(desk: D
     (machine,) = desk.ledger.machines(RUN)
     desk.cloud.there = (replace(machine, state=MachineState.ENDING),)
     end, create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
-    assert end == DestroyMachine(machine_id=f"{RUN}-m1")
+    assert end == DestroyMachine(machine_id=f"{RUN}-m1", is_ending=True)
     assert isinstance(create, CreateMachine)
     assert create.offers == (make_offer(FINE), make_offer(DEAD))
     desk.cloud.zones = (DEAD,)

@@ -67,7 +67,7 @@ class Laptop:
             cwd=self.home,
             env={**self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
-            timeout=240,
+            timeout=600,
         )
         self.errors = done.stderr
         assert "Traceback" not in done.stderr, done.stderr
@@ -80,7 +80,7 @@ class Laptop:
         require_documented(words[0], found)
         return found
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command in the background, until the test's end at the latest."""
         process = PreloadedProcess(
             [*self.program, *words],
@@ -88,7 +88,7 @@ class Laptop:
             cwd=self.home,
             env=self.env,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -108,7 +108,7 @@ class Laptop:
             preload=but_for_a_sample(KEDGE),
             cwd=self.home,
             env=self.env,
-            timeout=240,
+            timeout=600,
         )
 
     def write_job(self, text: str) -> None:

@@ -9,10 +9,9 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from orchestrator.core.machine import SshAddress
-from tests.adapters.remote.sshd import Sshd, wait_until
+from tests.adapters.remote.sshd import Sshd
+from tests.support.waiting import wait_until
 
 _OWN = "ssh_host_ed25519_key"
 _BORN_WITH = "ssh_host_ecdsa_key"
@@ -42,22 +41,22 @@ class NewbornSshd(Sshd):
         lines = [line for line in (self.folder / "config").read_text().splitlines() if "ForceCommand" not in line]
         lines += [f"ForceCommand {command}"] if command else []
         (self.folder / "config").write_text("\n".join(lines) + "\n")
-        os.kill(self.pid, signal.SIGHUP)
-        wait_until(lambda: self.shown("ecdsa") != "")
+        before = self._starts
+        os.kill(self._pid, signal.SIGHUP)
+        wait_until(lambda: self._starts > before)
 
     @property
     def reload(self) -> str:
         """The command that makes it reload its keys."""
-        return shlex.join(["kill", "-HUP", str(self.pid)])
+        return shlex.join(["kill", "-HUP", str(self._pid)])
 
     @property
-    def pid(self) -> int:
-        """The process id of the listening sshd, found by the configuration in its command line."""
-        children = psutil.Process().children()
-        return next(child.pid for child in children if f"{self.folder}/config" in " ".join(child.cmdline()))
+    def _starts(self) -> int:
+        """How often it has begun to listen; it answers until it restarts, so that an answer proves nothing."""
+        return self.log.count("Server listening on")
 
     def shown(self, kind: str) -> str:
-        """Return the host key of a type that sshd offers; empty for none."""
-        argv = ["ssh-keyscan", "-t", kind, "-p", str(self.port), "127.0.0.1"]
-        output = subprocess.run(argv, capture_output=True, check=False, timeout=20).stdout.decode()
+        """Return the host key of a type that sshd offers; empty for none, and while it restarts."""
+        argv = ["ssh-keyscan", "-T", "60", "-t", kind, "-p", str(self.port), "127.0.0.1"]
+        output = subprocess.run(argv, capture_output=True, check=False, timeout=90).stdout.decode()
         return " ".join(output.split()[1:3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -82,11 +83,31 @@ class Life:
 
     def kedge(self, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:
         """Run a command; its output is searched."""
-        if self._watcher is None:
-            self._watcher = self.stack.enter_context(watching(self.secrets))
+        self._watch()
         said = self.laptop.kedge(*words, code=code, env=env)
         self.search(f"output kedge {words[0]}", (said + self.laptop.errors).encode())
         return said
+
+    def hold(self, *words: str) -> None:
+        """Run a command that prints, and look at its process while it can't end: its output is a pipe that is full."""
+        watcher = self._watch()
+        output, full = os.pipe()
+        os.set_blocking(full, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full, b" ")
+        os.set_blocking(full, True)
+        with self.laptop.start(*words, stdout=full) as process, os.fdopen(output, "rb") as printed:
+            os.close(full)
+            watcher.look()
+            self.search(f"output kedge {words[0]}", printed.read())
+            assert process.wait() == 0
+
+    def _watch(self) -> Watcher:
+        """Watch all processes from the first command on."""
+        if self._watcher is None:
+            self._watcher = self.stack.enter_context(watching(self.secrets))
+        return self._watcher
 
     def search(self, place: str, data: bytes) -> None:
         """Search the content of a place."""
@@ -116,6 +137,7 @@ class Life:
         """Plan the job, launch it, and run the commands that query a run."""
         self.laptop.write_job(self.job)
         given = ("--env", "BY_NAME", "--env", f"GIVEN={self.secrets.values['--env NAME=value']}")
+        self.hold("plan", *given)
         self.kedge("plan", *given)
         self.kedge("plan", "--json", *given)
         self.kedge("launch", "--yes", "--detach", *given)
@@ -136,6 +158,7 @@ class Life:
         """Wait until the command is training, after `setup` and all downloads."""
         wait_until(lambda: self.laptop.json("status")[0]["state"] == "running", seconds=120)
         wait_until(lambda: f" of {STEPS}" in self.kedge("logs"), seconds=120)
+        self._watch().look()
 
     def fail_unexpectedly(self) -> None:
         """Make kedge fail with an unexpected error and a crash report: its ledger is no database."""

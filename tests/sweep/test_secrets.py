@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pytest
 import zstandard
 
+from tests.support.preloaded.process import run
 from tests.sweep.folders import search_folder
 from tests.sweep.secrets import Secrets
 from tests.sweep.table import TABLE, assert_allowed
@@ -104,6 +105,16 @@ def test_a_process_s_arguments_and_environment_are_seen() -> None:
     assert set(seen.found) == {("argument", "argv timeit"), ("variable", "environ sleep")}
 
 
+def test_a_process_that_is_held_is_seen_by_the_next_look() -> None:
+    """Whatever the kernel reports, and however busy this computer is."""
+    secrets = Secrets()
+    value = secrets.make("argument")
+    with watching(secrets) as watcher:
+        with subprocess.Popen(["cat", "-", value], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL):
+            watcher.look()
+        assert ("argument", "argv cat") in watcher.close().found
+
+
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="the kernel tells root on Linux alone")
 def test_hardly_a_short_process_is_missed() -> None:
     """Of programs that end at once, one after the other, on an idle and on a busy computer."""
@@ -115,6 +126,18 @@ def test_hardly_a_short_process_is_missed() -> None:
         seen = watcher.close()
     assert seen.is_told
     assert len(seen.found) >= 36
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="the kernel tells root on Linux alone")
+def test_a_program_that_was_forked_by_the_preload_server_is_reported_too() -> None:
+    """It executes nothing, and is over long before the next look at all processes."""
+    secrets = Secrets()
+    values = [secrets.make(str(number)) for number in range(20)]
+    with watching(secrets) as watcher:
+        for value in values:
+            run([sys.executable, "-m", "this", value], preload=("json",), timeout=60)
+        seen = watcher.close()
+    assert len([name for name, place in seen.found if place == "argv this"]) >= 18
 
 
 def found_by(life: str) -> dict[tuple[str, str], str]:

@@ -37,8 +37,12 @@ _NETLINK_CONNECTOR = 11
 _CN_PROC = 1
 _LISTEN = 1
 _EXEC = 2
+_COMM = 0x200
+"""A process has named itself: the programs of the preload server do, which are forked and not executed."""
 _NLMSG_DONE = 3
 _HEADER_BYTES = 16 + 20
+_SO_RCVBUFFORCE = 33
+"""From include/uapi/asm-generic/socket.h: like SO_RCVBUF, beyond net.core.rmem_max."""
 _BUFFER_BYTES = 1 << 22
 
 
@@ -58,6 +62,14 @@ class Watcher:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+
+    def look(self) -> None:
+        """Look at all processes that there are now."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write("look\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "looked\n"
 
     def close(self) -> Processes:
         """Stop, and return the findings."""
@@ -158,7 +170,7 @@ def _connect() -> socket.socket | None:
         return None
     try:
         kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_CONNECTOR)
-        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        kernel.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         kernel.bind((os.getpid(), _CN_PROC))
         body = struct.pack("=IIIIHHI", _CN_PROC, 1, 0, 0, 4, 0, _LISTEN)
         kernel.send(struct.pack("=IHHII", 16 + len(body), _NLMSG_DONE, 0, 0, os.getpid()) + body)
@@ -175,7 +187,10 @@ def _watch(looker: _Looker, kernel: socket.socket | None) -> None:
     while True:
         ready, _, _ = select.select(waits, [], [], pause)
         if sys.stdin.fileno() in ready:
-            return
+            if not sys.stdin.readline():
+                return
+            looker.look_at_all()
+            print("looked", flush=True)
         if kernel and ready:
             with contextlib.suppress(OSError):
                 _take(looker, kernel.recv(1 << 16))
@@ -185,8 +200,8 @@ def _watch(looker: _Looker, kernel: socket.socket | None) -> None:
 
 
 def _take(looker: _Looker, message: bytes) -> None:
-    what, _cpu, _at, pid = struct.unpack_from("=IIQI", message, _HEADER_BYTES)
-    if what == _EXEC and pid != os.getpid():
+    what, _cpu, _at, thread, pid = struct.unpack_from("=IIQII", message, _HEADER_BYTES)
+    if what in (_EXEC, _COMM) and thread == pid != os.getpid():
         looker.seen.started += 1
         looker.seen.missed += not looker.look(pid)
 

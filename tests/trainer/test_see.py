@@ -95,10 +95,10 @@ def test_curves_have_throughput_and_memory(tmp_path: Path) -> None:
 
 def test_log_gets_a_line_only_if_there_was_none_for_half_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     """The lines of short epochs are enough; a long one has lines in between."""
-    console = Console(enabled=True, seconds_between_lines=0.05)
+    console = Console(enabled=True, seconds_between_lines=1.0)
     console.say("epoch 1")
     console.show_figures("step 1", "loss 2")
-    time.sleep(0.06)
+    time.sleep(1.1)
     console.show_figures("step 2", "loss 1")
     console.show_figures("step 3", "loss 0.5")
     assert capsys.readouterr().out.splitlines() == ["epoch 1", "step 2  loss 1"]

@@ -43,8 +43,7 @@ def end(number: int, _frame: FrameType | None) -> None:
     """
     # A closed terminal sends SIGHUP, its shell another one, a logout SIGTERM as well, and somebody may close it after
     # Ctrl-C. None of them may interrupt the clean-up after the first one; only Ctrl-C, pressed again, may.
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, _go_on)
+    outlast_signals()
     let_go_of_closed_streams()
     if _waiting is None or _waiting:  # Ctrl-C, pressed again, isn't deferred
         raise EndedBySignalError(number)
@@ -68,6 +67,23 @@ def waiting_signals() -> Iterator[None]:
         _waiting = None
         if came:
             raise EndedBySignalError(came[0])
+
+
+def outlast_signals() -> None:
+    """Let neither SIGTERM nor SIGHUP interrupt this command any more: it is ending already."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _go_on)
+
+
+def lose_terminal() -> None:
+    """Do what SIGHUP does, after a write has shown that the terminal is closed: the signal itself may come later.
+
+    The kernel sends it to the shell, which passes it on. A command that ignores SIGHUP continues without its terminal.
+    """
+    let_go_of_closed_streams()
+    # Not `raise_signal`: another thread may have written, and the main thread may be asleep.
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 def _go_on(_number: int, _frame: FrameType | None) -> None:

@@ -6,12 +6,14 @@ terminal over to OpenSSH, and bypass these streams.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import sys
 from collections.abc import Iterable
 from typing import IO, Any, TextIO, cast
 
+from orchestrator.cli.terminal.signals import lose_terminal
 from orchestrator.core.values.printable import clean
 
 
@@ -19,7 +21,7 @@ class CleanStream:
     """A stream that removes control characters; `draw` is for kedge's own colours and cursor movements."""
 
     def __init__(self, raw: IO[str]) -> None:
-        self.raw = raw
+        self.raw: Any = _TerminalStream(raw) if raw.isatty() else raw
         if isinstance(raw, io.TextIOWrapper):
             # A terminal's encoding may lack a letter; that must not fail in the middle of a sentence.
             raw.reconfigure(errors="backslashreplace")
@@ -40,6 +42,45 @@ class CleanStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
+
+
+class _TerminalStream:
+    """A stream to a terminal: once that is closed, a write ends the command instead of failing."""
+
+    def __init__(self, raw: IO[str]) -> None:
+        self._raw = raw
+
+    def write(self, text: str) -> int:
+        """Write a text, which is lost if the terminal is closed."""
+        try:
+            return self._raw.write(text)
+        except OSError as err:
+            _require_closed(err)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        try:
+            self._raw.flush()
+        except OSError as err:
+            _require_closed(err)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+
+def _require_closed(err: OSError) -> None:
+    """End the command if a write failed because the terminal is closed.
+
+    Whoever draws is rarely prepared for a write that fails: rich would leave its displays half started, and fail with
+    another error when they are stopped.
+
+    Raises:
+        OSError: the write failed for another reason.
+    """
+    if err.errno != errno.EIO:
+        raise err
+    lose_terminal()
 
 
 def clean_streams() -> None:

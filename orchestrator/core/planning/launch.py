@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.core.actions import Action, DestroyMachine, FetchResults, FollowCommand, StopCommand
 from orchestrator.core.job import LaunchSpec
-from orchestrator.core.machine import Machine
+from orchestrator.core.machine import Machine, MachineState
 from orchestrator.core.plan import AfterStart, Observed, Plan, plan_takes, usable_machine
 from orchestrator.core.planning.notes import launch_notes
 from orchestrator.core.planning.price import (
@@ -41,7 +41,7 @@ def plan_launch(spec: LaunchSpec, observed: Observed, after_start: AfterStart) -
         if machine is None
         else _start_on_machine(spec, observed, machine)
     )
-    before = _plan_ends(spec, observed, useless, after_start)
+    before = (*_plan_rescue(spec, observed, useless, after_start), *_plan_replaced(useless))
     after = _plan_after_start(spec, start.machine_id, after_start)
     actions = (*before, *start.actions, *after)
     plan = price_plan(spec, observed, actions, start.terms)
@@ -80,10 +80,15 @@ def _start_on_machine(spec: LaunchSpec, observed: Observed, machine: Machine) ->
     return _Start(machine_id=machine.id, actions=plan_on_machine(spec.job, observed, machine), terms=terms)
 
 
-def _plan_ends(
+def _plan_replaced(useless: tuple[Machine, ...]) -> tuple[Action, ...]:
+    """End the machines in whose place the run has another one, or gets one."""
+    return tuple(DestroyMachine(machine_id=m.id, is_ending=m.state is MachineState.ENDING) for m in useless)
+
+
+def _plan_rescue(
     spec: LaunchSpec, observed: Observed, useless: tuple[Machine, ...], after_start: AfterStart
 ) -> tuple[Action, ...]:
-    """End unusable machines, once the results of the one that still answers are on the laptop and in the store.
+    """Bring the results of an unusable machine that still answers to the laptop and the store, before it is ended.
 
     A machine that is being reclaimed stops its command and uploads by itself, and has no time for a copy.
     """
@@ -94,7 +99,7 @@ def _plan_ends(
             actions.append(StopCommand(machine_id=report.machine, restarts=True))
         if after_start.destination is not None:
             actions.append(FetchResults(machine_id=report.machine, destination=after_start.destination))
-    return (*actions, *(DestroyMachine(machine_id=m.id) for m in useless))
+    return tuple(actions)
 
 
 def _has_succeeded(observed: Observed) -> bool:
@@ -105,7 +110,8 @@ def _has_succeeded(observed: Observed) -> bool:
 
 def _plan_fetch_only(spec: LaunchSpec, observed: Observed, after_start: AfterStart) -> Plan:
     """Fetch the results of a run that has succeeded, from the machine that still answers or from the object store."""
-    actions = list(_plan_ends(spec, observed, observed.machines, after_start))
+    actions = list(_plan_rescue(spec, observed, observed.machines, after_start))
+    actions += (DestroyMachine(machine_id=machine.id) for machine in observed.machines)
     if after_start.destination is not None and not any(isinstance(action, FetchResults) for action in actions):
         source = f"{spec.run_id}-m{observed.machines_before}"
         actions.append(FetchResults(machine_id=source, destination=after_start.destination))

@@ -139,18 +139,32 @@ def _settle_machines(world: World, run_id: str, there: dict[str, Machine]) -> tu
     findings = []
     known = {machine.id: machine for machine in world.ledger.machines(run_id, live_only=True)}
     for name, machine in known.items():
-        if name not in there and world.provider.describe(name) is None:
+        if name in there:
+            findings += _note_loss(world, machine, there[name])
+        elif world.provider.describe(name) is None:
             findings.append(_record_end(world, machine))
     for name in sorted(there.keys() - known.keys()):
         findings += _record_found(world, there[name], f"machine {name} was not in the ledger")
     return tuple(findings)
 
 
+def _note_loss(world: World, machine: Machine, seen: Machine) -> list[str]:
+    """Record that the provider takes a machine away: it may be shutting down for minutes, and somebody may resume."""
+    if seen.state is not MachineState.ENDING or machine.end is not None or _was_asked(world, machine):
+        return []
+    end = why_ended(world, machine.id)
+    if end is None or end.by is not EndedBy.PROVIDER:
+        return []
+    ending = replace(machine, end=end)
+    world.ledger.put_machine(ending)
+    return [_describe_loss(world, ending, "ending")]
+
+
 def _record_end(world: World, machine: Machine) -> str:
     """Record that a machine is gone, and how it ended, because its provider forgets that within the hour."""
     ended_at = _ended_at(world, machine)
-    asked = _was_asked(world, machine)
-    ended = replace(machine, end=None if asked else why_ended(world, machine.id))
+    asked = machine.end is None and _was_asked(world, machine)
+    ended = replace(machine, end=None if asked else machine.end or why_ended(world, machine.id))
     world.ledger.put_machine(ended)
     world.ledger.record_machine_end(machine.id, ended_at)
     if asked:
@@ -159,11 +173,13 @@ def _record_end(world: World, machine: Machine) -> str:
 
 
 def find_last_loss(world: World, run_id: str) -> str:
-    """Describe how the run's last machine ended; empty if a kedge command ended it, or if none has ended."""
+    """Describe how the run's last machine ended or is ending; empty if a kedge command ended it, or if it lives."""
     machines = world.ledger.machines(run_id)
     live = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
-    if not machines or machines[-1].id in live or _was_asked(world, machines[-1]):
+    if not machines or _was_asked(world, machines[-1]):
         return ""
+    if machines[-1].id in live:
+        return _describe_loss(world, machines[-1], "ending") if machines[-1].end is not None else ""
     return _describe_loss(world, machines[-1])
 
 
@@ -174,10 +190,10 @@ def _was_asked(world: World, machine: Machine) -> bool:
     )
 
 
-def _describe_loss(world: World, machine: Machine) -> str:
+def _describe_loss(world: World, machine: Machine, stage: str = "gone") -> str:
     if machine.end is None:
         return f"machine {machine.id} is gone; it ended without a kedge command"
-    return f"machine {machine.id} is gone: {describe_end(world.provider.name, machine.end)}"
+    return f"machine {machine.id} is {stage}: {describe_end(world.provider.name, machine.end)}"
 
 
 def _record_found(world: World, machine: Machine, found: str, intent: Intent | None = None) -> list[str]:

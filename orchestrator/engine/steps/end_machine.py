@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from orchestrator.core.actions import LAST_UPLOAD
 from orchestrator.core.errors import StillBillingError
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineState
 from orchestrator.core.protocol.report import MachineReport, UploadState
 from orchestrator.core.values.units import format_duration
 from orchestrator.engine.events import Events, Remark
-from orchestrator.engine.observing.observe import ask
+from orchestrator.engine.observing.observe import ask, why_ended
 from orchestrator.engine.world import World
 
 _UPLOAD_WAIT = timedelta(minutes=10)
@@ -23,13 +23,23 @@ _SHORT_SILENCE = timedelta(seconds=15)
 """The shorter wait if the results are on the laptop already, or unwanted: only a `resume` would need the rest."""
 
 _END = timedelta(minutes=5)
+
+_TAKEN_AWAY = timedelta(seconds=30)
+"""How long a run that continues elsewhere waits for the end of a machine that its provider has taken away."""
+
 _POLL = timedelta(milliseconds=100)
 _RARELY = timedelta(seconds=3)
 
 
 def end_machine(
-    world: World, machine: Machine, events: Events, *, fetched: bool = False, leaves_results: bool = False
-) -> str:
+    world: World,
+    machine: Machine,
+    events: Events,
+    *,
+    fetched: bool = False,
+    leaves_results: bool = False,
+    is_ending: bool = False,
+) -> bool:
     """Destroy a machine, and stop its bill in the ledger when it is gone.
 
     The machine can delay that, by ten minutes at most, but can't prevent it.
@@ -40,19 +50,25 @@ def end_machine(
         events: receives a remark if the last results were not uploaded.
         fetched: a verified copy of all its results is on the laptop.
         leaves_results: nobody needs what it hasn't uploaded yet.
+        is_ending: as `DestroyMachine` has it.
+
+    Returns:
+        Whether it is gone; if not, its provider has taken it away, and it is still shutting down.
 
     Raises:
         StillBillingError: the provider hasn't confirmed its end in time.
     """
-    if why := _await_last_upload(world, machine, briefly=fetched or leaves_results):
+    if not is_ending and (why := _await_last_upload(world, machine, briefly=fetched or leaves_results)):
         at_home = "; a verified copy of the results is on this computer" if fetched else ""
         events(Remark(text=f"the last results were not uploaded: {why}{at_home}"))
     world.provider.destroy(machine.id)
+    if is_ending and _was_taken_away(world, machine) and not _ends_within(world, machine, _TAKEN_AWAY):
+        return False
     await_end(world, machine)
     world.ledger.record_machine_end(machine.id, world.clock.now())
     if machine.address is not None:
         world.connector.forget(machine.address)
-    return "gone"
+    return True
 
 
 def await_end(world: World, machine: Machine) -> None:
@@ -61,12 +77,23 @@ def await_end(world: World, machine: Machine) -> None:
     Raises:
         StillBillingError: the provider hasn't confirmed it in time.
     """
-    if not world.poll_until(lambda: _is_gone(world, machine.id), _END, world.clock, first=_POLL, longest=_RARELY):
+    if not _ends_within(world, machine, _END):
         raise StillBillingError(
             f"machine {machine.id} may still be billing",
             why=f"the provider hasn't confirmed its end within {format_duration(_END)}",
             fix=f"try `kedge teardown {machine.run_id}` again; look at the provider's own console",
         )
+
+
+def _ends_within(world: World, machine: Machine, at_most: timedelta) -> bool:
+    return bool(
+        world.poll_until(lambda: _is_gone(world, machine.id), at_most, world.clock, first=_POLL, longest=_RARELY)
+    )
+
+
+def _was_taken_away(world: World, machine: Machine) -> bool:
+    end = machine.end or why_ended(world, machine.id)
+    return end is not None and end.by is EndedBy.PROVIDER
 
 
 def _await_last_upload(world: World, machine: Machine, *, briefly: bool) -> str:

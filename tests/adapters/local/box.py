@@ -22,7 +22,7 @@ from tests.adapters.local.standin import standin_agent
 from tests.support.orders import changed, make_offer
 
 
-def eventually(is_so: Callable[[], bool], what: str, limit_s: float = 15) -> None:
+def eventually(is_so: Callable[[], bool], what: str, limit_s: float = 60) -> None:
     """Wait for a condition, and fail if it doesn't become true in time."""
     end = time.monotonic() + limit_s
     while not is_so():

@@ -85,11 +85,13 @@ def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal())
     assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
 
 
-def unseen_usd(box: Box) -> Decimal:
-    """Return what the first machine would have cost from its end until the next one was created."""
+def unseen_usd(box: Box, *, to_the_end: bool = False) -> Decimal:
+    """Return what the first machine would have cost from its end until the next one was created, or has ended."""
     first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
     assert first.until is not None
-    return Decimal(second.since - first.until) * first.usd_per_hour / 3600
+    seen = second.until if to_the_end else second.since
+    assert seen is not None
+    return Decimal(seen - first.until) * first.usd_per_hour / 3600
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
@@ -145,7 +147,7 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     (instance,) = instances(box)
     assert "InstanceLifecycle" not in instance
     laptop.kedge("exec", "--", "sh", "-c", "findmnt -T keep/here -no FSTYPE && echo 42 > keep/here/answer")
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=60)
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=240)
     laptop.kedge("teardown", "--yes", "--no-fetch")
     volumes = box.client("ec2").describe_volumes()["Volumes"]
     assert [(volume["State"], volume["Size"]) for volume in volumes] == [("available", 1)]
@@ -160,9 +162,9 @@ def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Lapto
     """`launch --recover` replaces the machine; the run resumes from its last complete checkpoint."""
     write_job(laptop, steps=300)
     launch = laptop.start("launch", "--recover", "--yes")
-    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
+    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=240)
     run = laptop.json("status", "--ledger")[0]["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=240)
     box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=notice_seconds)
     said, errors = launch.communicate(timeout=300)
     assert launch.returncode == 0, said + errors
@@ -176,20 +178,32 @@ def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Lapto
     assert leftovers(box) == []
 
 
-def test_a_reclaimed_run_can_be_resumed_by_hand(box: Box, laptop: Laptop) -> None:
-    """`kedge resume` finds that the machine was reclaimed, and resumes from the checkpoint on another."""
+@pytest.mark.parametrize(("ending_seconds", "stage"), [(0, "gone"), (3600, "ending")])
+def test_a_reclaimed_run_can_be_resumed_by_hand(box: Box, laptop: Laptop, ending_seconds: int, stage: str) -> None:
+    """`kedge resume` finds that the machine was reclaimed, and resumes from the checkpoint on another.
+
+    It doesn't wait for a machine that is still shutting down, which may take minutes. fact: aws-slow-ends
+    """
     write_job(laptop, steps=150)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
-    box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=None)
-    said = laptop.kedge("resume", run, "--yes")
-    assert f"found: machine {run}-m1 is gone: aws took it away (Server.SpotInstanceTermination" in said
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=240)
+    box.set_states(pending_seconds=0, ending_seconds=ending_seconds)
+    first = instances(box)[0]["InstanceId"]
+    box.reclaim(first, notice_seconds=None)
+    resume = laptop.start("resume", run, "--yes")
+    wait_until(lambda: any(one["booted"] and one["instance_id"] != first for one in box.machines()), seconds=240)
+    assert (instances(box)[0]["State"]["Name"] == "shutting-down") == (stage == "ending")
+    box.set_states(pending_seconds=0, ending_seconds=0)
+    box.finish_states()
+    said, errors = resume.communicate(timeout=300)
+    assert resume.returncode == 0, said + errors
+    assert f"found: machine {run}-m1 is {stage}: aws took it away (Server.SpotInstanceTermination" in said
     assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
     assert sorted(set(steps(laptop, run, "home"))) == list(range(1, 151))
     # The log belongs to the run: it includes the first machine's lines.
     log = (laptop.home / "home" / "run.log").read_text()
     assert (log.count("a fresh start"), log.count("going on from step")) == (1, 1)
-    assert_counted(box, laptop, unseen_usd=unseen_usd(box))
+    assert_counted(box, laptop, unseen_usd=unseen_usd(box, to_the_end=stage == "ending"))
     assert leftovers(box) == []
 
 
@@ -197,9 +211,9 @@ def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, l
     """`launch --recover` ends with it and says why; nothing is left, and the timer's command finds nothing to do."""
     write_job(laptop)
     launch = laptop.start("launch", "--recover", "--yes")
-    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
+    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=240)
     run = laptop.json("status", "--ledger")[0]["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=240)
     box.client("ec2").terminate_instances(InstanceIds=[instances(box)[0]["InstanceId"]])
     said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 1, said + errors
@@ -232,11 +246,11 @@ def test_new_code_reaches_a_machine_through_s3(box: Box, laptop: Laptop) -> None
     """`sync-code --restart` resumes from the checkpoint, on the new code; unchanged code isn't sent."""
     write_job(laptop, start="ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=90)
+    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=240)
     script = laptop.home / "train.py"
     script.write_text(script.read_text().replace("of {steps}", "of the {steps}"))
     laptop.kedge("sync-code", "--restart")
-    wait_until(lambda: " of the " in laptop.kedge("logs"), seconds=60)
+    wait_until(lambda: " of the " in laptop.kedge("logs"), seconds=240)
     box.reset_calls()
     assert "in place already" in laptop.kedge("sync-code")
     assert [seen for seen in box.calls("s3") if seen.action == "PutObject" and "code/" in str(seen.params)] == []

@@ -51,7 +51,7 @@ def succeeded(log: str) -> list[str]:
 def test_a_job_cannot_take_its_machine_over(laptop: Laptop) -> None:
     """It gets no root rights, and can't change the deadline, the agent, or what root does at the next boot."""
     run = laptop.json("launch", "--yes", "--detach", "--keep")["run"]
-    wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=90)
+    wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=240)
     log = laptop.kedge("logs", run)
     assert succeeded(log) == []
     for where in (("exec",), ("exec", "--admin")):

@@ -49,7 +49,7 @@ def test_an_operator_needs_no_more_than_the_documented_policy(box: Box, laptop: 
     laptop.write_job(JOB)
     run = laptop.json("launch", "--detach", "--yes")["run"]
     (first,) = box.machines()
-    wait_until(lambda: "step " in laptop.kedge("logs", run), seconds=60)
+    wait_until(lambda: "step " in laptop.kedge("logs", run), seconds=240)
     (laptop.home / "more.py").write_text("print(1)\n")
     laptop.kedge("sync-code", run)
     laptop.kedge("fetch", run, "--to", "home")

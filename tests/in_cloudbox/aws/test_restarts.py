@@ -105,7 +105,7 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     """
     laptop.kedge("launch", "--yes", "--detach", "--keep")
     machine = Machine(laptop)
-    wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=60)
+    wait_until(lambda: '"state": "running"' in machine.sh("/opt/kedge/bin/kedge-agent report"), seconds=240)
     machine.await_steps()
     pid = machine.pid
     assert machine.scope.startswith("kedge-run-")

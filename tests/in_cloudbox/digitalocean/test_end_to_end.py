@@ -78,7 +78,7 @@ def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, la
     """`status` shows state and step during the training; the results so far come home; teardown ends the run."""
     write_job(laptop)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=60)
+    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=240)
     assert report(laptop, run)["command"]["state"] == "running"
     laptop.kedge("fetch", run, "--to", "so-far")
     assert "1 toy-" in (laptop.home / "so-far" / "output" / "results" / "steps.log").read_text()
@@ -91,7 +91,7 @@ def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop
     """Without a bucket, a finished run keeps its droplet, and reap leaves it until its deadline."""
     write_job(laptop, steps=2)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: report(laptop, run)["command"]["state"] == "succeeded", seconds=60)
+    wait_until(lambda: report(laptop, run)["command"]["state"] == "succeeded", seconds=240)
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--provider", "do")
     assert len(do_box.droplets()) == 1
     laptop.kedge("fetch", run, "--to", "home")
@@ -106,10 +106,10 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
     write_job(laptop, deadline="120s")
     launch = laptop.start("launch", "--yes")
-    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=110)
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
     launch.send_signal(signal.SIGKILL)
     shutil.rmtree(laptop.state)
-    wait_until(lambda: do_box.droplets() == [], seconds=160)
+    wait_until(lambda: do_box.droplets() == [], seconds=240)
 
 
 def test_after_a_creation_that_fails_late_the_next_offer_is_used(do_box: DigitalOceanBox, laptop: Laptop) -> None:

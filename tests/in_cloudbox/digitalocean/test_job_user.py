@@ -39,7 +39,7 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
 def test_a_job_cannot_read_the_token_of_its_droplet(laptop: Laptop) -> None:
     """Nor can it become root, or change the agent or the deadline; `--admin` shows that the token is there."""
     run = laptop.json("launch", "--yes", "--detach", "--keep")["run"]
-    wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=90)
+    wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=240)
     assert succeeded(laptop.kedge("logs", run)) == []
     token = ("sudo", "-n", "grep", "-c", "Bearer", "/var/lib/kedge/api.curl")
     assert laptop.kedge("exec", "--admin", run, "--", *token).strip() == "1"

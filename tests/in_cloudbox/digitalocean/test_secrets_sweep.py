@@ -70,7 +70,7 @@ def test_no_secret_is_found_in_a_place_that_the_page_does_not_list(
     life.search_machine(name_of(droplet))
     life.fail_unexpectedly()
     life.kedge("exec", "--", "pkill", "-f", "train.py")
-    wait_until(lambda: do_box.droplets() == [], seconds=120)
+    wait_until(lambda: do_box.droplets() == [], seconds=240)
     life.add(search_bucket(life.secrets, spaces, BUCKET))
     life.kedge("status", "--all")
     life.kedge("fetch")

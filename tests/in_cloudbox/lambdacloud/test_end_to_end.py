@@ -111,10 +111,10 @@ def test_a_forgotten_machine_bills_until_a_reaper_ends_it(lambda_box: LambdaBox,
     """It powers itself off at its deadline, and still bills; `kedge reap` ends it, even if the ledger is lost."""
     write_job(laptop, deadline="120s")
     started = laptop.start("launch", "--yes", "--without-reaper")
-    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=110)
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
     started.send_signal(signal.SIGKILL)
     (instance,) = lambda_box.instances()
-    wait_until(lambda: not instance.powered, seconds=160)
+    wait_until(lambda: not instance.powered, seconds=240)
     assert [bill.kind for bill in lambda_box.meter.billing()] == ["instance"]
     shutil.rmtree(laptop.state)
     done = laptop.drive("reaping_later.py", "3600", "lambda", "--all")
@@ -129,7 +129,7 @@ def test_after_its_command_a_machine_that_nobody_follows_is_ended_by_reap(
     laptop.extra_env |= bucket
     write_job(laptop, steps=3, deadline="30m")
     run = laptop.json("launch", "--yes", "--without-reaper", "--detach")["run"]
-    wait_until(lambda: is_uploaded(laptop, run), seconds=60)
+    wait_until(lambda: is_uploaded(laptop, run), seconds=240)
     for name in bucket:
         del laptop.extra_env[name]
     assert "Nothing bills except live runs" in laptop.kedge("reap", "--yes", "--provider", "lambda")

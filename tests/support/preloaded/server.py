@@ -112,6 +112,9 @@ def become(request: Request, streams: list[int], *, kept: int) -> None:
     sys.path[0] = request.cwd if request.module else str(Path(request.arguments[0]).resolve().parent)
     sys.argv = ["-m", *request.arguments] if request.module else request.arguments
     sys.orig_argv = request.argv
+    # The kernel tells whoever watches processes of a new name, as it does of a program that is executed.
+    name = Path("/proc/self/comm")
+    name.write_text(name.read_text())
 
 
 def _fork_for_parent() -> int:

@@ -69,7 +69,7 @@ def test_launched_machine_answers_ssh_and_terminated_one_does_not(box: Box) -> N
     instance = launch(box)
     where = address(box)
     started = time.monotonic()
-    wait_until(lambda: answers_ssh(where), seconds=60)
+    wait_until(lambda: answers_ssh(where), seconds=240)
     print(f"SSH after {time.monotonic() - started:.1f} s")
     box.client("ec2").terminate_instances(InstanceIds=[instance])
 
@@ -83,7 +83,7 @@ def test_power_off_ends_as_the_launch_asked(box: Box, behavior: str, after: str,
     """A machine that powers itself off is terminated, or stopped with a disk that bills on."""
     launch(box, UserData=POWER_OFF, InstanceInitiatedShutdownBehavior=behavior)
 
-    wait_until(lambda: state(box) == after, seconds=60)
+    wait_until(lambda: state(box) == after, seconds=240)
     assert instances(box)[0]["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
     assert [bill.kind for bill in box.billing()] == ["volume"] * billing
 
@@ -130,7 +130,7 @@ def test_attached_volume_is_a_disk_of_the_machine(box: Box) -> None:
     wait_until(lambda: state(box) == "running")
     ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device="/dev/sdf")
 
-    wait_until(lambda: state(box) == "terminated", seconds=60)
+    wait_until(lambda: state(box) == "terminated", seconds=240)
     assert [bill.id for bill in box.billing()] == [volume]
 
 
@@ -148,7 +148,7 @@ def test_killed_tests_leave_no_machine(box: Box, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout
         instance, where = tests.stdout.readline().split()
-        wait_until(lambda: answers_ssh(where), seconds=60)
+        wait_until(lambda: answers_ssh(where), seconds=240)
         tests.kill()
 
     wait_until(lambda: [path.name for path in tmp_path.iterdir()] == ["cloudbox.log"])
