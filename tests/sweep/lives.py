@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.adapters.ssh.keys import ensure_key
 from tests.agent.sources.test_git import Repository
 from tests.agent.sources.web import GitHost, Hub, Site, serving
-from tests.support.laptop import Laptop
+from tests.support.laptop import KEDGE, Laptop
 from tests.support.waiting import wait_until
 from tests.sweep.folders import Found, read_file, search_folder, search_machine
 from tests.sweep.secrets import GZIP, Secrets
@@ -116,7 +116,10 @@ class Life:
         """Plan the job, launch it, and give the commands that ask about a run."""
         self.laptop.write_job(self.job)
         given = ("--env", "BY_NAME", "--env", f"GIVEN={self.secrets.values['--env NAME=value']}")
+        # Of a program that is forked the kernel tells nobody, and it may be over before the watcher looks.
+        self.laptop.preload = ()
         self.kedge("plan", *given)
+        self.laptop.preload = KEDGE
         self.kedge("plan", "--json", *given)
         self.kedge("launch", "--yes", "--detach", *given)
         self.wait_until_it_trains()
