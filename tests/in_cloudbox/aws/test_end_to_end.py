@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.adapters.aws.world import set_up
 from tests.cloudbox.aws.box import REGION, Box
+from tests.cloudbox.aws.launches import instances
 from tests.cloudbox.aws.leftovers import leftovers
+from tests.in_cloudbox.aws.runs import assert_counted, shipped_step, steps, wait_until_shipped
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -49,47 +51,37 @@ def write_job(
     laptop.write_job(JOB.format(steps=steps, start=start, spot=str(spot).lower(), supervisor=supervisor))
 
 
-def instances(box: Box, region: str = REGION) -> list[dict[str, Any]]:
-    """List all instances of a region that there were."""
-    answer = box.client("ec2", region).describe_instances()
-    return [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
+def end_when_told(laptop: Laptop) -> None:
+    """Have the script end well once there is a file `enough`."""
+    script = laptop.home / "train.py"
+    step = "for step in range(done + 1, steps + 1):\n"
+    assert step in script.read_text()
+    look = '    if pathlib.Path("enough").exists():\n        break\n'
+    script.write_text(script.read_text().replace(step, step + look))
 
 
-def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
-    """Fetch the results, and read which steps were done, in order."""
-    laptop.kedge("fetch", run, "--to", folder)
-    lines = (laptop.home / folder / "output" / "results" / "steps.log").read_text().splitlines()
-    assert {line.split()[1] for line in lines} == {run}
+def running(box: Box) -> str:
+    """Return the only instance that runs."""
+    (found,) = (one["InstanceId"] for one in instances(box) if one["State"]["Name"] == "running")
+    return str(found)
+
+
+def states(box: Box) -> list[str]:
+    """Return the states of all instances, in the order of the alphabet."""
+    return sorted(str(one["State"]["Name"]) for one in instances(box))
+
+
+def read_steps(laptop: Laptop, run: str) -> list[int]:
+    """Read from the run's machine which steps were done, in order; empty where it doesn't answer yet."""
+    lines = laptop.kedge("exec", run, "--", "cat", "results/steps.log", code=None).splitlines()
     return [int(line.split()[0]) for line in lines]
 
 
-def shipped_step(laptop: Laptop, run: str) -> int:
-    """Return the newest step whose checkpoint the bucket has, 0 for none."""
-    seen = laptop.json("status", run)[0].get("report") or {}
-    newest = (seen.get("shipped") or {}).get("checkpoint") or ""
-    digits = "".join(letter for letter in Path(newest).name if letter.isdigit())
-    return int(digits or 0)
-
-
-def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal()) -> None:
-    """`cost` agrees with the meter within 1 %, or two seconds for each machine: AWS says times in whole seconds.
-
-    Args:
-        box: AWS.
-        laptop: where the run was launched.
-        unseen_usd: what a machine that AWS took away would have cost until kedge looked; `cost` may count that.
-    """
-    metered = box.meter()
-    counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
-    slack = max(metered.usd / 100, 2 * sum((bill.usd_per_hour for bill in metered.bills), Decimal()) / 3600)
-    assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
-
-
-def unseen_usd(box: Box) -> Decimal:
-    """Tell what the first machine would have cost from its end until the next one was created."""
-    first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
-    assert first.until is not None
-    return Decimal(second.since - first.until) * first.usd_per_hour / 3600
+def launch_to_recover(box: Box, laptop: Laptop) -> tuple[subprocess.Popen[str], str]:
+    """Launch a job that goes on until `enough`, and return the command and its run."""
+    launch = laptop.start("launch", "--recover", "--yes")
+    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=120, pause=0.3)
+    return launch, laptop.json("status", "--ledger")[0]["run"]
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
@@ -145,7 +137,9 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     (instance,) = instances(box)
     assert "InstanceLifecycle" not in instance
     laptop.kedge("exec", "--", "sh", "-c", "findmnt -T keep/here -no FSTYPE && echo 42 > keep/here/answer")
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=60)
+    step = wait_until_shipped(box, run)
+    shipped = laptop.json("status", run)[0]["report"]["shipped"]["checkpoint"]
+    assert int(re.sub(r"\D", "", Path(shipped).name)) >= step
     laptop.kedge("teardown", "--yes", "--no-fetch")
     volumes = box.client("ec2").describe_volumes()["Volumes"]
     assert [(volume["State"], volume["Size"]) for volume in volumes] == [("available", 1)]
@@ -155,51 +149,42 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     box.client("ec2").delete_volume(VolumeId=volumes[0]["VolumeId"])
 
 
-@pytest.mark.parametrize("notice_seconds", [20, None])
-def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop, notice_seconds: int | None) -> None:
-    """`launch --recover` replaces the machine; the run goes on from its last complete checkpoint."""
-    write_job(laptop, steps=300)
-    launch = laptop.start("launch", "--recover", "--yes")
-    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
-    run = laptop.json("status", "--ledger")[0]["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
-    box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=notice_seconds)
-    said, errors = launch.communicate(timeout=300)
+def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop) -> None:
+    """`launch --recover` replaces the machine each time; the run goes on from its last complete checkpoint.
+
+    With a notice what was saved last is shipped; without one, what came after the last copy is done again.
+    """
+    write_job(laptop)
+    end_when_told(laptop)
+    launch, run = launch_to_recover(box, laptop)
+    wait_until_shipped(box, run)
+    box.reclaim(running(box), notice_seconds=20)
+    wait_until(lambda: states(box) == ["running", "terminated"], seconds=120, pause=0.3)
+    wait_until_shipped(box, run, after=shipped_step(box, run))
+    wait_until(lambda: read_steps(laptop, run), seconds=120)
+    so_far = read_steps(laptop, run)
+    assert len(so_far) - len(set(so_far)) <= 20
+    box.reclaim(running(box), notice_seconds=None)
+    wait_until(lambda: states(box) == ["running", "terminated", "terminated"], seconds=120, pause=0.3)
+    tell = ("exec", run, "--", "sh", "-c", "touch enough && echo told")
+    wait_until(lambda: "told" in laptop.kedge(*tell, code=None), seconds=120)
+    said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 0, said + errors
     assert "is replaced" in said
-    assert len(instances(box)) == 2
+    assert len(instances(box)) == 3
     done = steps(laptop, run, "home")
-    assert sorted(set(done)) == list(range(1, 301))
-    # With a notice what was saved last is shipped; without one, what came after the last copy is done again.
-    assert len(done) - len(set(done)) <= (20 if notice_seconds else 250)
-    assert_counted(box, laptop)
-    assert leftovers(box) == []
-
-
-def test_a_reclaimed_run_goes_on_by_hand(box: Box, laptop: Laptop) -> None:
-    """`kedge resume` finds that the machine was taken away, and goes on from the checkpoint on another."""
-    write_job(laptop, steps=150)
-    run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
-    box.reclaim(instances(box)[0]["InstanceId"], notice_seconds=None)
-    said = laptop.kedge("resume", run, "--yes")
-    assert f"found: machine {run}-m1 is gone: aws took it away (Server.SpotInstanceTermination" in said
-    assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
-    assert sorted(set(steps(laptop, run, "home"))) == list(range(1, 151))
-    # The log is the run's: what its first machine wrote is in it too.
+    assert sorted(set(done)) == list(range(1, max(done) + 1))
     log = (laptop.home / "home" / "run.log").read_text()
-    assert (log.count("a fresh start"), log.count("going on from step")) == (1, 1)
-    assert_counted(box, laptop, unseen_usd=unseen_usd(box))
+    assert (log.count("a fresh start"), log.count("going on from step")) == (1, 2)
+    assert_counted(box, laptop)
     assert leftovers(box) == []
 
 
 def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, laptop: Laptop) -> None:
     """`launch --recover` ends with it and says why; nothing is left, and the timer's command finds nothing to do."""
     write_job(laptop)
-    launch = laptop.start("launch", "--recover", "--yes")
-    wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=60)
-    run = laptop.json("status", "--ledger")[0]["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=120)
+    launch, run = launch_to_recover(box, laptop)
+    wait_until_shipped(box, run)
     box.client("ec2").terminate_instances(InstanceIds=[instances(box)[0]["InstanceId"]])
     said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 1, said + errors
@@ -226,18 +211,3 @@ def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box
     assert steps(laptop, status["run"], "home") == [1, 2, 3]
     assert_counted(box, laptop)
     assert leftovers(box) == leftovers(box, ELSEWHERE) == []
-
-
-def test_new_code_reaches_a_machine_through_s3(box: Box, laptop: Laptop) -> None:
-    """`sync-code --restart` goes on from the checkpoint, on the new code; nothing is sent when nothing has changed."""
-    write_job(laptop, start="ssh")
-    run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: shipped_step(laptop, run) > 1, seconds=90)
-    script = laptop.home / "train.py"
-    script.write_text(script.read_text().replace("of {steps}", "of the {steps}"))
-    laptop.kedge("sync-code", "--restart")
-    wait_until(lambda: " of the " in laptop.kedge("logs"), seconds=60)
-    box.reset_calls()
-    assert "in place already" in laptop.kedge("sync-code")
-    assert [seen for seen in box.calls("s3") if seen.action == "PutObject" and "code/" in str(seen.params)] == []
-    laptop.kedge("teardown", "--yes", "--no-fetch")
