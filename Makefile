@@ -10,8 +10,10 @@ DOCS_VENV := $(VENV)/docs
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(DOCS_VENV)/.ready
-# Tests of machines wait for half of their time: four workers keep two cores at work.
+# Tests of machines wait half of the time: four workers keep two cores busy.
 WORKERS := 4
+# The tests of a file share its fixtures; tests/conftest.py says which files come first.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts quick unit docs cloud bench lock setup room room-demo room-docs system programs tools clean
 
@@ -24,7 +26,7 @@ demo: room-demo system $(DEMO_READY) ## Train a small ResNet on this computer, f
 	@echo "What next:"
 	@echo "  make install           the command kedge, for your user"
 	@echo "  README.md, step 3      your own script: here, then on a rented GPU"
-	@echo "  make uninstall clean   take it all away again"
+	@echo "  make uninstall clean   remove everything again"
 
 install: system ## Install the command kedge for your user, or upgrade it
 	@bash infra/setup/command.sh install
@@ -32,7 +34,7 @@ install: system ## Install the command kedge for your user, or upgrade it
 uninstall: ## Remove the command kedge; runs, results and their state stay
 	@bash infra/setup/command.sh uninstall
 
-# mypy keeps one core busy, and whatever else there is to check the other.
+# mypy keeps one core busy; the other checks run on the other.
 test: tools ## Lint, types, import contracts and all tests
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts
 	+$(MAKE) --no-print-directory unit
@@ -56,9 +58,9 @@ quick:
 	$(BIN)/pytest -q -n 2 tests/unit tests/plans tests/golden
 
 unit:
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) $(BY_FILE)
 
-# In an environment of its own: the generator has nothing to do with what is tested.
+# In a separate environment: the tests don't need the generator.
 docs: room-docs $(DOCS_READY) ## Build the site in build/docs/site; a link or an anchor that leads nowhere fails it
 	$(DOCS_VENV)/bin/python -m docs.site
 
@@ -68,21 +70,21 @@ nightly: setup audit fuzz mutants docs anew ## What is too slow, or too dependen
 audit:
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r locks/tests.txt
 
-# A minute for each surface where bytes from outside come in; ARGS='--seconds 600 reports' for longer.
+# A minute for each surface that takes bytes from outside; ARGS='--seconds 600 reports' for longer.
 fuzz: setup ## Look for inputs that break a promise (tests/fuzz)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Changes orchestrator/core in some 2,300 ways, one at a time, and counts those that a test notices: 15 minutes. Always from
-# the beginning: mutmut doesn't try a change again because a test is new. tests/README.md has the score.
+# Changes orchestrator/core in some 2,300 ways, one at a time, and counts the changes that a test notices: 15 minutes.
+# Always from scratch, because mutmut doesn't repeat a change for a new test. tests/README.md has the score.
 mutants: setup ## Ask whether tests notice when core is wrong; ARGS=--write keeps the table
 	rm -rf mutants && mkdir -p build
 	$(BIN)/mutmut run --max-children 2 > build/mutants.log || { tail -c 3000 build/mutants.log; exit 1; }
 	$(BIN)/python -m tests.mutation_score $(ARGS)
 
-# Of the programs that tests run, most are forked from one that has imported what they need; the box's own tests are left
-# out where they have passed as they are; of enumerated kills and faults a seeded part is tried (tests/support).
-anew: tools ## All tests, none left out, with each program started anew
-	KEDGE_TESTS_ALL=1 KEDGE_TESTS_START_ANEW=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Unlike `make test`, which forks most programs from one with their imports done, skips the box's own tests if they have
+# passed unchanged, and tries a seeded sample of the enumerated kills and faults (tests/support).
+anew: tools ## All tests, without exceptions, and each program started as a new process
+	KEDGE_TESTS_ALL=1 KEDGE_TESTS_START_ANEW=1 $(BIN)/pytest -n $(WORKERS) $(BY_FILE)
 
 lock: setup ## Write locks/ anew; ARGS=--upgrade takes newer versions
 	$(BIN)/python locks/write.py $(ARGS)

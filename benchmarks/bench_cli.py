@@ -47,7 +47,7 @@ def fill(benchmark: Benchmark) -> None:
         record_runs(laptop.state)
         contenders = list_contenders(laptop)
         for contender in contenders:
-            contender.run()  # compiles what isn't compiled yet
+            contender.run()  # compiles the modules that aren't compiled yet
         benchmark.measure(contenders)
         for words, folder in ((LIST, CHECKOUT), (STATUS, laptop.home)):
             heavy = sorted(loaded(laptop, words, folder) & HEAVY)

@@ -33,13 +33,13 @@ RCLONE = str(BIN / "rclone")
 MEMORY = Path("/dev/shm")
 KEYS = ("bench", "bench-secret")
 BUCKET = "bench"
-# rclone's default is 4 and 8; its documentation advises more for many small files.
+# rclone's defaults are 4 transfers and 8 checkers; its documentation advises more for many small files.
 MORE = ("--transfers", "32", "--checkers", "32")
 READY_SECONDS = 10.0
 _PREFIXES = count()
 
 Push = Callable[[str], float]
-"""Sends the folder to a prefix."""
+"""Uploads the folder to a prefix."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Bench:
 
     @property
     def bucket(self) -> Path:
-        """Where the server keeps what it is sent."""
+        """Return the folder in which the server keeps uploads."""
         return self.root / "server" / BUCKET
 
     @property
     def env(self) -> dict[str, str]:
-        """How the SDK and rclone reach the server."""
+        """Return the environment in which the SDK and rclone reach the server."""
         url = f"http://127.0.0.1:{self.port}"
         names = ("TYPE", "PROVIDER", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "ENDPOINT")
         remote = zip(names, ("s3", "Rclone", *KEYS, url), strict=True)
@@ -78,7 +78,7 @@ class Bench:
         }
 
     def kedge(self, prefix: str) -> float:
-        """Time kedge's half of the laptop."""
+        """Time kedge's upload."""
         argv = [sys.executable, "-m", "benchmarks.pushing", str(self.source), BUCKET, prefix, str(self.root / prefix)]
         return timed(argv, cwd=CHECKOUT, env=self.env)
 
@@ -88,7 +88,7 @@ class Bench:
         return timed(argv, cwd=self.root, env=self.env)
 
     def push_anew(self, push: Push) -> float:
-        """Time a push to where nothing is. The server remembers what it has seen: each goes to a place of its own."""
+        """Time a push to an empty prefix. The server remembers what it has seen, so each push gets its own prefix."""
         prefix = f"new-{next(_PREFIXES)}"
         try:
             return push(prefix)
@@ -98,7 +98,7 @@ class Bench:
 
 
 def fill(benchmark: Benchmark) -> None:
-    """Time a push of everything, and one of nothing."""
+    """Time a push of everything, and one in which nothing has changed."""
     with scratch_in_memory() as root, serving(root) as bench:
         write_pictures(bench.source)
         pushes: dict[str, Push] = {
@@ -116,13 +116,13 @@ def fill(benchmark: Benchmark) -> None:
         verify(bench, "kept-1")
     version = subprocess.run([RCLONE, "version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     benchmark.notes += [
-        f"{FILES:,} files of random bytes, {BYTES / 1e9:.0f} GB; folder and bucket lie in memory; no line between them",
+        f"{FILES:,} files of random bytes, {BYTES / 1e9:.0f} GB; folder and bucket in memory; no network between them",
         f"{version}, also the server (`rclone serve s3`); every push is a whole process; rclone sync: its defaults",
     ]
 
 
 def contenders(case: str, pushes: Mapping[str, Callable[[], float]]) -> Sequence[Contender]:
-    """List who pushes; the first is whom the others are compared with."""
+    """List the contenders; the others are compared with the first."""
     peer, *_ = pushes
     return [
         Contender(
@@ -136,10 +136,10 @@ def contenders(case: str, pushes: Mapping[str, Callable[[], float]]) -> Sequence
 
 
 def verify(bench: Bench, prefix: str) -> None:
-    """Make sure that a machine would get what lies here.
+    """Check that a machine would get the files of this folder.
 
     Raises:
-        CalledProcessError: it differs.
+        CalledProcessError: they differ.
     """
     mirror = bench.root / "mirror"
     place = bench.bucket / prefix / NAME
@@ -159,7 +159,7 @@ def write_pictures(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_in_memory() -> Iterator[Path]:
-    """Lend a folder, in memory where there is a place for that: a disk's pace would hide what is measured."""
+    """Lend a folder, in memory if possible: a disk's speed would hide what is measured."""
     place = MEMORY if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="kedge-bench-", dir=place, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
@@ -170,7 +170,7 @@ def serving(root: Path) -> Iterator[Bench]:
     """Serve a bucket of an S3 of our own.
 
     Raises:
-        RuntimeError: it doesn't begin to answer.
+        RuntimeError: it doesn't start to answer.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -192,7 +192,7 @@ def _await_answer(port: int) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.05)
-    raise RuntimeError("rclone doesn't begin to serve")
+    raise RuntimeError("rclone doesn't start to serve")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def fill(benchmark: Benchmark) -> None:
             Contender(name="kedge launch --job digits", run=partial(launch, laptop), against=BY_HAND, bar=1.50),
         ]
         for contender in contenders:
-            contender.run()  # brings files into the page cache
+            contender.run()  # reads the files into the page cache
         benchmark.measure(contenders)
     benchmark.notes += [
         f"from the start of the process to the first training row in metrics.jsonl; digits, {EPOCHS} epochs",
@@ -59,7 +59,7 @@ def launch(laptop: BenchLaptop) -> float:
 
 @contextlib.contextmanager
 def started(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command, and end it afterwards; what it prints goes to a file."""
+    """Start a command, and end it afterwards; its output goes to a file."""
     with (cwd / "said.log").open("wb") as log:
         process = subprocess.Popen(
             argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -88,7 +88,7 @@ def seconds_to_first_step(process: subprocess.Popen[bytes], folder: Path, patter
 
 
 def has_train_row(path: Path) -> bool:
-    """Tell whether a metrics.jsonl has a row of a training step."""
+    """Return whether a metrics.jsonl has a row of a training step."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return any("loss" in json.loads(line) for line in path.read_text().splitlines())
     return False

@@ -1,4 +1,4 @@
-"""How long it takes to bring code to a machine over a slow line, measured against rsync."""
+"""How long it takes to send code to a machine over a slow line, measured against rsync."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 9
 MEMORY = Path("/dev/shm")
 ROUND_TRIP_MS = 50
 MBIT = 200
-# A command that is at work for as long as the benchmark, as when code is synced in real life.
+# A command that runs for as long as the benchmark, as it does when users sync code.
 JOB = """\
 name: corpus
 workdir: .
@@ -39,14 +39,14 @@ supervisor: {kind: nohup, restarts: 0}
 _CHANGES = count()
 
 OWN = ("ControlMaster=no", "ControlPath=none")
-"""The SSH client's options for a connection of its own."""
+"""The SSH client's options for a new connection."""
 
 Command = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The laptop, and its machine at the end of the slow line."""
+    """The laptop, and its machine at the far end of the slow line."""
 
     laptop: BenchLaptop
     machine: Machine
@@ -59,7 +59,7 @@ class Bench:
 
     @property
     def places(self) -> SshFiles:
-        """Where kedge keeps its pins and sockets."""
+        """Return the folders in which kedge keeps its pins and sockets."""
         return SshFiles(pins=self.laptop.state / "pins", runtime=self.laptop.runtime / "ssh")
 
     def command(self, *words: str) -> float:
@@ -86,13 +86,13 @@ class Bench:
         return self.command("rsync", "-az", "--delete", "--exclude=.git", "-e", shell, here, there)
 
     def ssh(self, *options: str) -> list[str]:
-        """Return an SSH client's argv up to the host: kedge's key, pin and ciphers, and options that win over its."""
+        """Return an SSH client's argv up to the host: kedge's key, pin and ciphers; the given options override them."""
         extra = [part for option in options for part in ("-o", option)]
         *argv, _, _ = openssh_argv(openssh_options(self.places, self.address), self.address, extra)
         return argv
 
     def forget(self) -> None:
-        """Take the code away from the machine, and what the laptop remembers of it."""
+        """Delete the code from the machine, and the laptop's record of what it has sent."""
         shutil.rmtree(self.laptop.state / "code", ignore_errors=True)
         shutil.rmtree(Path(self.machine.root) / "releases", ignore_errors=True)
         (Path(self.machine.root) / "code").unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def measure(benchmark: Benchmark, bench: Bench) -> None:
 
 
 def contenders(case: str, bench: Bench, prepare: Callable[[Command], None]) -> Sequence[Contender]:
-    """List who copies; before each turn the case is prepared, with the contender's own command to hand."""
+    """List the contenders. Before each turn, the contender's own command prepares the case."""
     peer = f"{case}: rsync -az"
 
     def contender(name: str, command: Command, bar: float | None = None) -> Contender:
@@ -166,7 +166,7 @@ def contenders(case: str, bench: Bench, prepare: Callable[[Command], None]) -> S
 
 
 def verify(bench: Bench) -> None:
-    """Make sure that both have copied everything.
+    """Check that both have copied everything.
 
     Raises:
         CalledProcessError: a tree differs from the laptop's.
@@ -180,26 +180,26 @@ def verify(bench: Bench) -> None:
 
 @contextlib.contextmanager
 def machines_in_memory(laptop: BenchLaptop) -> Iterator[str]:
-    """Let the machine's files lie in memory, where there is a place for that, and say where they lie.
+    """Put the machine's files in memory if possible, and say where they are.
 
-    ext4 looks for inodes that were not freed within the last minutes: a benchmark that makes and removes thousands
-    of files would measure that search (up to a second), with all contenders alike.
+    ext4 searches for inodes that were not freed within the last minutes. A benchmark that makes and removes thousands
+    of files would measure that search (up to a second), for all contenders alike.
     """
     if not MEMORY.is_dir():
-        yield "the machine's files lie on this computer's disk"
+        yield "the machine's files are on this computer's disk"
         return
     with tempfile.TemporaryDirectory(prefix="kedge-bench-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
         (laptop.state / "machines").symlink_to(folder)
         try:
-            yield f"the machine's files lie in {MEMORY}, the laptop's on its disk"
+            yield f"the machine's files are in {MEMORY}, the laptop's on its disk"
         finally:
-            # A machine that is alive would go on writing into the folder while it is removed.
+            # A live machine would go on writing into the folder while it is removed.
             laptop.wipe()
 
 
 @contextlib.contextmanager
 def far_machine(laptop: BenchLaptop) -> Iterator[Bench]:
-    """Put the slow line before the laptop's machine: for the ledger, and for the provider, which `status` asks."""
+    """Put the slow line in front of the laptop's machine, in the ledger and in the provider's answers."""
     ledger = SqliteLedger(laptop.state, SystemClock())
     (machine,) = ledger.machines(live_only=True)
     assert machine.address is not None

@@ -1,4 +1,4 @@
-"""A repository of a known size that compresses as code does: slices of Python's own library."""
+"""A repository of a known size that compresses like code: slices of Python's own library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_corpus(root: Path) -> None:
 
 
 def describe_corpus(root: Path) -> str:
-    """Say how much it is and how well it compresses."""
+    """Describe its size and how well it compresses."""
     files = sorted(root.rglob("*.py"))
     content = b"".join(path.read_bytes() for path in files)
     ratio = len(content) / len(zlib.compress(content, 6))
@@ -50,7 +50,7 @@ def _sizes() -> list[float]:
 
 
 def _take(lines: list[str], at: int, size: float) -> tuple[str, int]:
-    """Take lines until there are so many characters; begins again at the end of the library."""
+    """Take lines until they have this many characters; starts again at the end of the library."""
     taken: list[str] = []
     length = 0
     while length < size:

@@ -1,4 +1,4 @@
-"""A user's computer of a benchmark's own: folders of its own, and nothing of it left afterwards."""
+"""A laptop for a benchmark: its own folders, which are removed afterwards."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ KEDGE = str(BIN / "kedge")
 
 @dataclass(frozen=True)
 class BenchLaptop:
-    """A folder for code, and kedge's folders where XDG says, so that commands find them as a user's do."""
+    """A folder for code, and kedge's folders where the XDG variables say, so that commands find them as a user's do."""
 
     root: Path
 
     @property
     def home(self) -> Path:
-        """Where commands are given."""
+        """Return the folder in which commands are run."""
         return self.root / "home"
 
     @property
     def state(self) -> Path:
-        """Where kedge keeps its state."""
+        """Return kedge's state folder."""
         return self.root / "state" / "kedge"
 
     @property
     def runtime(self) -> Path:
-        """Where kedge keeps its sockets."""
+        """Return the folder of kedge's sockets."""
         return self.root / "run" / "kedge"
 
     @property
     def env(self) -> dict[str, str]:
-        """The user's environment, the venv in front."""
+        """Return the user's environment, with the venv first on PATH."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("KEDGE_")}
         return {
             **kept,
@@ -50,7 +50,7 @@ class BenchLaptop:
         }
 
     def kedge(self, *words: str) -> float:
-        """Run a command, and return the seconds that it took.
+        """Run a command, and return how many seconds it took.
 
         Raises:
             RuntimeError: it failed.
@@ -58,7 +58,7 @@ class BenchLaptop:
         return timed([KEDGE, *words], cwd=self.home, env=self.env)
 
     def wipe(self) -> None:
-        """End every machine, and begin with nothing."""
+        """End every machine, and start from empty folders."""
         provider = LocalProvider(
             state_dir=self.state,
             runtime_dir=self.runtime,

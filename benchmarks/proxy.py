@@ -1,6 +1,6 @@
 """A slow line: a TCP proxy on the loopback that delays and throttles what passes through it.
 
-As a line does, it takes data in at its rate, shared by all connections of a direction, and delivers it after half
+Like a real line, it accepts data at its rate, shared by all connections of a direction, and delivers it after half
 the round trip: a delay, not a pause, so that many packets are on their way at once. A new connection costs a round
 trip. What it doesn't imitate is TCP's slow start, which would slow all contenders down.
 
@@ -24,7 +24,7 @@ from benchmarks.rounds import CHECKOUT
 
 _CHUNK = 1 << 14
 _STANDING_SECONDS = 0.01
-"""How much waits at the entrance of the line before a sender is held up."""
+"""How many bytes may wait before the line before a sender is held up."""
 
 _Parcels = asyncio.Queue[tuple[float, bytes]]
 
@@ -34,7 +34,7 @@ class Line:
     """One direction of the line.
 
     Attributes:
-        free_at: when what was taken in so far has left, on time.monotonic's clock.
+        free_at: when the line has sent everything that it accepted, on time.monotonic's clock.
     """
 
     bytes_per_second: float
@@ -42,14 +42,14 @@ class Line:
     free_at: float = 0.0
 
     def take(self, size: int) -> float:
-        """Take so many bytes in, and return when they arrive."""
+        """Accept this many bytes, and return when they arrive."""
         self.free_at = max(self.free_at, time.monotonic()) + size / self.bytes_per_second
         return self.free_at + self.delay_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proxy:
-    """Both directions, and where the line leads."""
+    """Both directions, and the port that the line leads to."""
 
     port: int
     up: Line
@@ -94,7 +94,7 @@ async def _deliver(parcels: _Parcels, writer: asyncio.StreamWriter) -> None:
 
 @contextlib.contextmanager
 def slow_line(port: int, *, round_trip_ms: int, mbit: int) -> Iterator[int]:
-    """Put a slow line before a local port, in a process of its own; gives the port to use instead."""
+    """Put a slow line in front of a local port, in its own process; yields the port to use instead."""
     words = [str(port), "--round-trip-ms", str(round_trip_ms), "--mbit", str(mbit)]
     argv = [sys.executable, "-m", "benchmarks.proxy", *words]
     with subprocess.Popen(argv, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -112,7 +112,7 @@ async def _run(port: int, round_trip_ms: float, mbit: float) -> None:
     proxy = Proxy(port=port, up=line(), down=line())
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=_CHUNK)
     print(server.sockets[0].getsockname()[1], flush=True)
-    # The reader's end: whoever started this is gone.
+    # Standard input has closed: the process that started this is gone.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     server.close()
 

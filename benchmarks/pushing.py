@@ -1,4 +1,4 @@
-"""What `bench_data.py` times of kedge: one process that brings a data set in a bucket to the state of a folder."""
+"""The part of kedge that `bench_data.py` times: one process that makes a data set in a bucket equal to a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "pictures"
 
 
 def main() -> None:
-    """Send a folder: its path, the bucket, the prefix, and where to remember what was sent."""
+    """Send a folder; the arguments are its path, the bucket, the prefix, and where to remember what was sent."""
     source, bucket, prefix, memory = sys.argv[1:]
     client = AwsSession().client("s3")
     store = S3Bucket(lambda: S3Connection(client, S3Settings(bucket=bucket)), prefix)

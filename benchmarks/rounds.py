@@ -1,7 +1,7 @@
 """Interleaved rounds, medians, ratios, verdicts: what all benchmarks share.
 
-Only ratios within one run mean anything: the contenders take turns, so that whatever else the computer does
-meets all of them, and each round begins with another one.
+Only ratios within one run are meaningful: the contenders take turns, so that whatever else the computer does
+affects all of them, and each round begins with another one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Contender:
     """What is timed.
 
     Attributes:
-        run: does it once and returns the seconds that it took; what it prepares doesn't count.
+        run: runs once and returns the seconds that it took; preparation doesn't count.
         against: the name of the contender that it is compared with; empty for one that others are compared with.
-        bar: the ratio of medians that it may not exceed; None for what is only informative.
+        bar: the largest allowed ratio of medians; None for a row that is only informative.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Contender:
 
 @dataclass(kw_only=True)
 class Benchmark:
-    """A printed table: its contenders' times, and what a reader must know to judge them."""
+    """A printed table: the contenders' times, and what a reader needs to know to judge them."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Benchmark:
     missed: list[str] = field(default_factory=list)
 
     def measure(self, contenders: Sequence[Contender]) -> None:
-        """Let contenders take turns, and add a row for each."""
+        """Let the contenders take turns, and add a row for each."""
         times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
         for number in range(self.rounds):
             first = number % len(contenders)
@@ -65,7 +65,7 @@ class Benchmark:
         self.rows += [self._row(contender, times) for contender in contenders]
 
     def check(self, what: str, *, met: bool) -> None:
-        """Add a bar that isn't a time."""
+        """Add a limit on something that isn't a time."""
         self.rows.append((what, "", "", "", "", self._verdict(what, met=met)))
 
     def text(self) -> str:
@@ -99,12 +99,12 @@ class Benchmark:
 
 
 def main(name: str, title: str, fill: Callable[[Benchmark], None], *, rounds: int) -> None:
-    """Run one benchmark as a script: print its table, keep it with --write; exit 1 where a bar is missed."""
+    """Run one benchmark as a script: print its table, write it with --write, exit with 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each takes its turn ({rounds})")
     parser.add_argument("--write", action="store_true", help=f"keep the table as results/{name}.txt")
     options = parser.parse_args()
-    # So that `kill` and a closed terminal clean up as Ctrl-C does.
+    # `kill` and a closed terminal clean up like Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     benchmark = Benchmark(name=name, title=title, rounds=options.rounds)

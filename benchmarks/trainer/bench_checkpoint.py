@@ -1,4 +1,4 @@
-"""What a checkpoint of 500 MB costs: the loop's wait for it, the steps beside it, a stop, and kills amid saves."""
+"""What a checkpoint of 500 MB costs: the loop's wait, the steps during a write, a stop, and kills during saves."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bench:
         return took
 
     def first_stall(self, *, is_reserved: bool) -> float:
-        """Time the first save of a run; its memory is made ready during the steps before, which doesn't count."""
+        """Time the first save of a run; its memory is allocated during the steps before, which isn't timed."""
         saver = open_saver(self.folder)
         if is_reserved:
             saver.reserve(self.state)
@@ -69,13 +69,13 @@ class Bench:
             saver.close()
 
     def durable(self) -> float:
-        """Time a save until it is on disk."""
+        """Time a save until it is durable."""
         begin = time.perf_counter()
         self.stall(self.saver)
         return time.perf_counter() - begin
 
     def read(self, pattern: str, load: Callable[[Path], object]) -> float:
-        """Time reading a file that isn't in memory."""
+        """Time reading a file that isn't in the page cache."""
         newest, *_ = sorted(self.folder.glob(pattern), reverse=True)
         drop_cache(newest)
         begin = time.perf_counter()
@@ -83,7 +83,7 @@ class Bench:
         return time.perf_counter() - begin
 
     def steps_alone(self, step: Callable[[], object]) -> float:
-        """Time steps with nothing beside them, for as long as a write takes; as seconds for 1,000."""
+        """Time steps without a save, for as long as a write takes; in seconds for 1,000."""
         begin, done = time.perf_counter(), 0
         while time.perf_counter() - begin < self.saver.seconds:
             step()
@@ -91,10 +91,10 @@ class Bench:
         return (time.perf_counter() - begin) / done * 1000
 
     def steps_while_writing(self, step: Callable[[], object]) -> float:
-        """Time steps from each copy's end until its checkpoint is durable, as seconds for 1,000."""
+        """Time steps from each copy's end until its checkpoint is durable, in seconds for 1,000."""
         took, done = 0.0, 0
         for _ in range(WRITES):
-            self.steps_alone(step)  # a run doesn't write one checkpoint after another
+            self.steps_alone(step)  # a run doesn't write checkpoints without a pause
             self.step += 1
             self.saver.save(TrainingSnapshot(step=self.step, state=self.state))
             begin = time.perf_counter()
@@ -107,7 +107,7 @@ class Bench:
 
 
 def fill(benchmark: Benchmark) -> None:
-    """Time waits, reads and steps; stop a run of two ranks; kill savers."""
+    """Time waits, reads and steps; stop a run of two ranks; kill processes during saves."""
     torch.set_num_threads(1)
     with lent_bench() as bench:
         bench.stall(bench.saver)
@@ -120,7 +120,7 @@ def fill(benchmark: Benchmark) -> None:
     kill_savers(benchmark)
     benchmark.notes += [
         f"{TENSORS} float32 tensors of {ELEMENTS:,} elements, 500 MB; one thread of torch; the folder is on disk",
-        "first save: its memory was made ready by the saver's thread before, as after a run's first step",
+        "first save: the saver's thread allocated its memory before, as after a run's first step",
         f"steps: forward, backward, AdamW of a 64-128-128-10 MLP at batch 32, beside {WRITES} checkpoints a round",
         f"torch {torch.__version__}; torch.save goes through the same fsync and rename; files are read from the disk",
     ]
@@ -134,7 +134,7 @@ def saves(bench: Bench) -> list[Contender]:
         Contender(name="kedge: the loop's wait", run=lambda: bench.stall(bench.saver), against=peer, bar=0.05),
         Contender(name="kedge: first save", run=lambda: bench.first_stall(is_reserved=True), against=peer, bar=0.10),
         Contender(
-            name="kedge: first save, not made ready", run=lambda: bench.first_stall(is_reserved=False), against=peer
+            name="kedge: first save, no memory yet", run=lambda: bench.first_stall(is_reserved=False), against=peer
         ),
         Contender(name="kedge: until it is durable", run=bench.durable, against=peer),
     ]
@@ -151,7 +151,7 @@ def loads(bench: Bench) -> list[Contender]:
 
 
 def steps(bench: Bench, step: Callable[[], object]) -> list[Contender]:
-    """List steps alone and steps beside a write; a rate of 0.95 is a time of 1 / 0.95."""
+    """List steps without a write and during a write; a rate of 0.95 is a time of 1 / 0.95."""
     peer = "1,000 steps alone"
     return [
         Contender(name=peer, run=lambda: bench.steps_alone(step)),
@@ -176,7 +176,7 @@ def make_step() -> Callable[[], object]:
 
 
 def stop_two_ranks(benchmark: Benchmark) -> None:
-    """SIGTERM a run of two gloo ranks with 500 MB of state, and look at what is left."""
+    """Send SIGTERM to a run of two gloo ranks with 500 MB of state, and check what is left."""
     with scratch() as folder:
         argv = [sys.executable, "-m", *TORCHRUN, str(folder / "output")]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "60"}
@@ -198,7 +198,7 @@ def stop_two_ranks(benchmark: Benchmark) -> None:
 
 
 def kill_savers(benchmark: Benchmark) -> None:
-    """End processes amid their saves, 200 times."""
+    """Kill processes during their saves, 200 times."""
     with scratch() as folder:
         argv = [sys.executable, "-m", "tests.trainer.kill_saves", str(folder), str(KILLS), str(SEED), "8"]
         done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
@@ -212,7 +212,7 @@ def open_saver(folder: Path) -> Saver:
 
 @contextmanager
 def lent_bench() -> Iterator[Bench]:
-    """Lend a bench, whose folder goes afterwards."""
+    """Lend a bench, and remove its folder afterwards."""
     state: State = {"model": {f"layer{number}": torch.rand(ELEMENTS) for number in range(TENSORS)}}
     with scratch() as folder:
         bench = Bench(folder, state, open_saver(folder))
@@ -231,21 +231,21 @@ def scratch() -> Iterator[Path]:
 
 
 def torch_load(path: Path) -> object:
-    """Read as a plain script does."""
+    """Read a file as a plain script does."""
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def drop_cache(path: Path) -> None:
-    """Have the next reader go to the disk."""
+    """Drop the page cache of a file, so that the next reader goes to the disk."""
     with path.open("rb") as stream:
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def wait_until(is_true: Callable[[], bool], run: subprocess.Popen[bytes]) -> None:
-    """Wait for a run to get somewhere.
+    """Wait until a run gets somewhere.
 
     Raises:
-        RuntimeError: it ended before, or doesn't get there.
+        RuntimeError: it ended earlier, or took too long.
     """
     give_up_at = time.monotonic() + TIMEOUT_SECONDS
     while not is_true():

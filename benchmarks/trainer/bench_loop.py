@@ -1,4 +1,4 @@
-"""What the trainer's loop costs beside a bare one: per step, per batch loaded, per resume, per accumulated step."""
+"""What the trainer's loop costs against a bare one: per step, per batch loaded, per resume, per accumulated step."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PEER_PYTHON = "KEDGE_BENCH_PEER_PYTHON"
 
 
 class Loops:
-    """Runs loops as processes of their own, and remembers their CPU time beside the time on the wall."""
+    """Runs each loop in its own process, and remembers its CPU time beside its wall time."""
 
     def __init__(self) -> None:
         self._cpu: dict[str, deque[float]] = defaultdict(deque)
 
     def run(self, kind: str, *launcher: str, python: str = sys.executable) -> float:
-        """Run one loop and return the seconds of 1,000 steps on the wall."""
+        """Run one loop and return the wall seconds of 1,000 steps."""
         argv = [python, *(("-m", *launcher) if launcher else ()), "-m", "benchmarks.trainer.loops", kind]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(
@@ -46,12 +46,12 @@ class Loops:
         return wall
 
     def recall_cpu(self, kind: str, **_: str) -> float:
-        """Return the CPU seconds of 1,000 steps of the first run that wasn't asked for yet."""
+        """Return the CPU seconds of 1,000 steps, of the first run whose CPU time was not read yet."""
         return self._cpu[kind].popleft()
 
 
 class Shifted(ShiftedDigits, Dataset[Batch]):
-    """The digits recipe's augmented images, as a plain dataset too: then one generator draws all shifts."""
+    """The digits recipe's augmented images, also as a plain dataset: then one generator draws all shifts."""
 
     def __init__(self) -> None:
         train, _ = load_split()
@@ -84,7 +84,7 @@ def fill(benchmark: Benchmark) -> None:
 
 
 def steps(run: Callable[..., float], what: str, *, bar: float | None) -> list[Contender]:
-    """List loops over the same net; a peer only where its interpreter is named."""
+    """List loops over the same network; a peer only if its interpreter is named."""
     peer = f"bare loop, {what}"
     contenders = [
         Contender(name=peer, run=lambda: run("bare")),
@@ -108,7 +108,7 @@ def loaders() -> list[Contender]:
 
 
 def resumes() -> list[Contender]:
-    """List starts of an epoch: until the first batch is there."""
+    """List starts of an epoch, each until its first batch."""
     points, peer = Points(BATCH * BATCHES), "fresh start, first batch"
     return [
         Contender(name=peer, run=lambda: _first(lambda: _batches(points, 0))),

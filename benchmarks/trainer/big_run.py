@@ -24,7 +24,7 @@ WIDTH, LAYERS = 3228, 4
 
 
 class Noise:
-    """Samples out of nothing: only their size matters."""
+    """Random samples: only their size matters."""
 
     def __len__(self) -> int:
         return 64_000

@@ -1,4 +1,4 @@
-"""One loop over a small net, for bench_loop: `python -m benchmarks.trainer.loops KIND`; prints its seconds."""
+"""One loop over a small network, for bench_loop: `python -m benchmarks.trainer.loops KIND`; prints its seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sample = tuple[torch.Tensor, torch.Tensor]
 
 
 class Points(Dataset[Sample]):
-    """Random points and classes, ready in memory; a source for the trainer and a dataset for everybody else."""
+    """Random points and classes, ready in memory; a source for the trainer and a dataset for the others."""
 
     def __init__(self, count: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -45,7 +45,7 @@ class Points(Dataset[Sample]):
 
 
 class Laps:
-    """Notes the time at each loss: whatever a loop does between two of them counts."""
+    """Notes the time at each loss: everything that a loop does between two losses is timed."""
 
     def __init__(self, chunk: int) -> None:
         self.chunk = chunk
@@ -59,7 +59,7 @@ class Laps:
         return nn.functional.cross_entropy(model(points_BC), labels_B)
 
     def seconds(self, marks: list[float]) -> float:
-        """Tell the seconds of 1,000 losses: the median piece, since the computer has other work too."""
+        """Return the seconds of 1,000 losses, from the median piece: other work on the computer disturbs some."""
         pieces = np.diff(marks[self.chunk :: self.chunk])  # the first piece warms up
         return statistics.median(pieces.tolist()) / self.chunk * 1000
 
@@ -72,7 +72,7 @@ def make_model(width: int) -> nn.Module:
 
 
 def bare(laps: Laps) -> None:
-    """What a script does: the same loss, clipping and optimizer, and nothing else."""
+    """What a plain script does: the same loss, clipping and optimizer, and nothing else."""
     model = make_model(WIDTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
     for batch in _loader():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 _LINK = re.compile(r"(?P<bang>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+_CODE = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.MULTILINE | re.DOTALL)
 _ELSEWHERE = re.compile(r"[a-z]+:")
 FILES = "files"
 """The folder of the site for files that pages link to."""
@@ -38,11 +39,10 @@ class Linker:
             source: the page, relative to the repository.
             place: where it is on the site.
         """
-        is_code, lines = False, []
-        for line in text.splitlines():
-            is_code ^= line.lstrip().startswith("```")
-            lines.append(line if is_code else _LINK.sub(lambda link: self._link(link, source, place), line))
-        return "\n".join(lines) + "\n"
+        # Outside of code, a link may go over the end of a line.
+        parts = _CODE.split(text)
+        parts[::2] = [_LINK.sub(lambda link: self._link(link, source, place), prose) for prose in parts[::2]]
+        return "".join(parts).rstrip("\n") + "\n"
 
     def _link(self, link: re.Match[str], source: str, place: str) -> str:
         target, hash_, anchor = link["target"].partition("#")

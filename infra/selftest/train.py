@@ -1,7 +1,7 @@
 """A training that needs nothing but Python: it counts steps, and does what the run contract asks of a training.
 
-Each step ends with a checkpoint. SIGTERM lets it exit after the step, a notice is answered in status.json, and a new
-start goes on from the newest checkpoint.
+Each step ends with a checkpoint. On SIGTERM it exits after the step; it answers a notice in status.json; and a new
+start continues from the newest checkpoint.
 """
 
 import json
@@ -22,7 +22,7 @@ signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
 
 
 def write(path, content):
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     aside = path.with_name(path.name + ".tmp")
     with aside.open("w") as file:
         json.dump(content, file)
@@ -32,7 +32,7 @@ def write(path, content):
 
 
 def newest():
-    """Return what the newest checkpoint holds."""
+    """Return the content of the newest checkpoint."""
     files = sorted(CHECKPOINTS.glob("step-*.json"))
     return json.loads(files[-1].read_text()) if files else {"step": 0, "starts": 0, "noticed": False}
 
@@ -47,8 +47,8 @@ state["starts"] += 1
 print(f"start {state['starts']}, after step {state['step']}", flush=True)
 while state["step"] < STEPS and not stops:
     time.sleep(PAUSE_SECONDS)
-    # The first start goes half-way and waits to be stopped, the second one waits for the notice before its last step:
-    # whoever tests may be slow.
+    # The first start runs half of the steps and waits to be stopped; the second one waits for the notice before its
+    # last step. The self-test may be slow.
     first_is_done = state["starts"] == 1 and state["step"] == STEPS // 2
     unnoticed = state["step"] == STEPS - 1 and not NOTICE.exists()
     if first_is_done or unnoticed:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the command `kedge` for this user, or takes it away again: command.sh install|uninstall
+# Installs the command `kedge` for this user, or removes it: command.sh install|uninstall
 set -euo pipefail
 
 venv=${XDG_DATA_HOME:-$HOME/.local/share}/kedge/venv
@@ -12,7 +12,7 @@ if { [ -e "$link" ] || [ -L "$link" ]; } && [ "$(readlink "$link" || true)" != "
 fi
 
 if [ "$1" = uninstall ]; then
-	# Its timer would start a program that is gone.
+	# The timer of `recover` would start a program that no longer exists.
 	[ ! -x "$venv/bin/kedge" ] || "$venv/bin/kedge" recover --uninstall || true
 	rm -rf "$venv" "$link"
 	echo "kedge is uninstalled. Machines, results and ${XDG_STATE_HOME:-$HOME/.local/state}/kedge stay."

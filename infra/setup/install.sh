@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs Debian packages, as root, without starting or enabling a server, and without letting cloud-init loose.
+# Installs Debian packages as root; no server is started or enabled, and cloud-init stays off.
 set -euo pipefail
 
-# kedge needs sshd's program alone, and runs it on a loopback address of its own. The package's service would open port
-# 22 of every address, from the next boot at the latest. A server that was here before is the user's: it isn't touched.
+# kedge needs only sshd's program, and runs it on its own loopback address. The package's service would open port 22 on
+# every address, at the next boot at the latest. A server that was installed before is the user's, and isn't touched.
 declare -A servers=([openssh-server]="ssh.service ssh.socket" [rsync]="rsync.service")
 closed=()
 for package in "$@"; do
@@ -13,19 +13,19 @@ for package in "$@"; do
 	fi
 done
 
-# Debian enables what a package brings as presets say: deb-systemd-helper(1p), systemd.preset(5).
+# Presets decide which services of a package Debian enables: deb-systemd-helper(1p), systemd.preset(5).
 preset=/run/systemd/system-preset/00-kedge.preset
 denial=/usr/sbin/policy-rc.d
 finish() {
 	for unit in "${closed[@]}"; do
-		# Older releases look at no presets, nor does a package that was removed before and comes back.
+		# Older releases ignore presets; so does a package that was removed before and is installed again.
 		systemctl --quiet is-enabled "$unit" >/dev/null 2>&1 && systemctl --quiet disable "$unit"
 		[ -d /run/systemd/system ] && systemctl --quiet stop "$unit" 2>/dev/null
 	done
 	rm -f "$preset"
 	[ -z "$denial" ] || rm -f "$denial"
 }
-# Interrupted as well: what a half-finished installation has enabled is disabled again.
+# Also after an interrupt: services that a partial installation has enabled are disabled again.
 trap finish EXIT
 
 if [ "${#closed[@]}" -gt 0 ]; then
@@ -39,9 +39,9 @@ else
 	chmod 755 "$denial"
 fi
 
-# cloud-init is for the machines that tests boot. On this computer it would run at the next boot, as if that were the
-# first one in a cloud: set passwords and host keys, rename the computer. Where it was before us, it isn't asked for,
-# and stays as it is. The tests' machines are overlays on this computer, in which tests/cloudbox/nspawn/seed.py hides the file.
+# cloud-init is for the machines that tests boot. On this computer it would run at the next boot as if that were the
+# first one in a cloud: set passwords and host keys, rename the computer. If it was installed before, it stays as it is.
+# The tests' machines are overlays on this computer; tests/cloudbox/nspawn/seed.py hides the file in them.
 if [[ " $* " == *" cloud-init "* ]]; then
 	mkdir -p /etc/cloud
 	echo "made by kedge's set-up: it installed cloud-init for tests alone" >/etc/cloud/cloud-init.disabled

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with kedge and what one of the locks names: python.sh VENV kedge|trainer|tests|docs
+# Makes a virtual environment with kedge and the packages of one lock: python.sh VENV kedge|trainer|tests|docs
 #
-# Started in the checkout. What is installed follows it; with the lock `kedge` it is a copy.
+# Run it in the checkout. The installation is editable; with the lock `kedge` it is a copy.
 set -euo pipefail
 . infra/setup/torch.sh
 
@@ -32,16 +32,16 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
 fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-# Python compiles what is used when it is first used: a third of torch's modules never are.
+# Python compiles a module at its first import: a third of torch's modules are never imported.
 pip=("$venv/bin/python" -m pip --disable-pip-version-check install --no-compile)
 [ -t 1 ] || pip+=(--progress-bar off)
 
-# Every file as it was when it was locked, or nothing; pip first, which shows how far it is.
+# Every file must have its locked hash; pip first, because the locked one shows progress.
 echo "Installing pip, then what kedge needs"
 "${pip[@]}" --quiet --require-hashes -r <(awk '/^[^ ]/ { wanted = /^pip==/ } wanted' locks/machine.txt)
 "${pip[@]}" --require-hashes -r "locks/$lock.txt"
 
-# In no lock: which of its builds fits is the computer's. Whoever has told pip of an index has chosen.
+# Not in the locks, because the right build depends on the computer. A user who has configured an index has chosen.
 install_torch() {
 	local config
 	config=$("$venv/bin/python" -m pip config list)
@@ -57,7 +57,7 @@ install_torch() {
 }
 [[ "$lock" = @(kedge|docs) ]] || install_torch
 
-# What builds it has been locked, too.
+# The build backend is locked, too.
 source=(.)
 [ "$lock" = kedge ] || source=(--editable .)
 "${pip[@]}" --quiet --force-reinstall --no-deps --no-build-isolation "${source[@]}"

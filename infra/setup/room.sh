@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says how much disk an installation takes, and stops where there is too little: room.sh VENV LOCK [TORCH'S BUILD]
+# Says how much disk space an installation needs, and stops if there is too little: room.sh VENV LOCK [TORCH'S BUILD]
 set -euo pipefail
 . infra/setup/torch.sh
 
@@ -7,7 +7,7 @@ venv=$1
 lock=$2
 build=${3:-$(torch_build)}
 
-# Measured on Debian 12, x86-64, in MB: the environment in the end, what pip unpacks meanwhile, what it downloads.
+# Measured on Debian 12, x86-64, in MB: the finished environment, pip's temporary files, its downloads.
 case $lock-$build in
 docs-*) target=300 temporary=200 download=90 minutes="less than a minute" ;;
 kedge-*) target=300 temporary=200 download=80 minutes="less than a minute" ;;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the programs that kedge calls on this computer, where any is missing; with `tests`, also those of its tests.
+# Installs missing programs that kedge runs on this computer; with `tests`, also those of its tests.
 set -euo pipefail
 
 packages=()
@@ -21,11 +21,11 @@ need tmux tmux
 need screen screen
 need zstd zstd
 need git git
-# systemd runs on Linux alone: its unit is checked there.
+# systemd runs only on Linux: its unit is checked there.
 [ "$(uname -s)" = Darwin ] || need systemd-analyze systemd
 if [ "${1:-}" = tests ]; then
 	need shellcheck shellcheck
-	# Whose completion is tested.
+	# Their completion is tested.
 	need zsh zsh
 	need fish fish
 fi

@@ -5,7 +5,7 @@
 # shellcheck disable=SC2034
 cpu_index=https://download.pytorch.org/whl/cpu
 
-# Print "cpu" where torch's usual build for Linux would bring libraries for GPUs that aren't there, else "usual".
+# Print "cpu" if torch's usual build for Linux would install libraries for missing GPUs, else "usual".
 torch_build() {
 	if [ "$(uname -s)" = Linux ] && [ ! -e /dev/kfd ] && ! nvidia-smi --list-gpus >/dev/null 2>&1; then
 		echo cpu

@@ -34,7 +34,7 @@ _LET_THROUGH = (ValueError, TypeError, AttributeError, LookupError, ArithmeticEr
 class UnreadableAnswerError(KedgeError, BotoCoreError, ResponseParserError):
     """The answer is unreadable, so it is unknown whether the request had its effect.
 
-    It is also an SDK error, so that code that handles those handles this one too, and names what couldn't be done.
+    It is also an SDK error: code that handles SDK errors handles this one too, and adds what couldn't be done.
     """
 
     def __init__(self, why: str) -> None:
@@ -91,7 +91,7 @@ class _Items(list[Any]):
         try:
             return super().__getitem__(at)
         except IndexError:
-            raise UnreadableAnswerError("a list in it is shorter than it can be") from None
+            raise UnreadableAnswerError("a list in it is too short") from None
 
 
 def _guarded(value: Any) -> Any:
@@ -124,4 +124,4 @@ def _require_kinds(value: Any, shape: Any, where: str) -> None:
         for each in value:
             _require_kinds(each, shape.member, where)
     elif kind in _SCALARS and not isinstance(value, _SCALARS[kind]):
-        raise ValueError(f"{where} is a {type(value).__name__}, and no {kind}")
+        raise ValueError(f"{where} is a {type(value).__name__}, not a {kind}")

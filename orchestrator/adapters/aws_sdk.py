@@ -1,7 +1,7 @@
 """Translates the AWS SDK's errors into kedge's, which say what failed, why, and how to fix it.
 
-Only errors that any call can meet are here: credentials, permissions, the network, throttling. What a code means for
-one call alone (no capacity, a quota) is decided by the module that makes the call.
+Only errors that any call can meet are here: credentials, permissions, the network, throttling. The module that makes a
+call handles the codes of that call alone (no capacity, a quota).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NO_CREDENTIALS = (
 
 _BAD_REQUESTS: tuple[tuple[type[BotoCoreError] | tuple[type[BotoCoreError], ...], str], ...] = (
     (ProfileNotFound, "see `aws configure list-profiles`, and set AWS_PROFILE to one of them"),
-    (InvalidRegionError, "say it as AWS does, for example --region eu-west-1"),
+    (InvalidRegionError, "use AWS's name, for example --region eu-west-1"),
     # The SDK asks for an MFA code once in a session, and the code's hour is over.
     (RefreshWithMFAUnsupportedError, "run the command again in a terminal: it asks for a new MFA code, and continues"),
     (_NO_CREDENTIALS, SIGN_IN),
@@ -80,7 +80,7 @@ def message_of(err: ClientError) -> str:
 
 
 def is_denied(err: KedgeError) -> bool:
-    """Tell whether an error comes from an answer about a missing permission."""
+    """Tell whether AWS has refused a call because of a missing permission."""
     return isinstance(err.__cause__, ClientError) and code_of(err.__cause__) in FORBIDDEN
 
 
@@ -132,5 +132,5 @@ def no_region(what: str) -> BadRequestError:
     return BadRequestError(
         what,
         why="no AWS region is set",
-        fix="say --region eu-west-1, set AWS_REGION, or run `aws configure`",
+        fix="use --region eu-west-1, set AWS_REGION, or run `aws configure`",
     )

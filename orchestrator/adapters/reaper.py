@@ -1,7 +1,7 @@
-"""Proof that `kedge reap` runs by itself: each round of its timer leaves a stamp, which a launch asks for.
+"""Proves that `kedge reap` runs by itself: each round of its timer writes a stamp, and a launch checks the stamp.
 
-It is asked for where only `kedge reap` ends the bill of a forgotten machine. That a timer is installed proves little:
-its key may be revoked or of another account, its state folder another one, its interpreter gone.
+Launches check it if only `kedge reap` ends the bill of a forgotten machine. An installed timer alone proves little: its
+key may be revoked or of another account, it may use another state folder, or its interpreter may be gone.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Stamp:
 def keep_stamp(state_dir: Path, stamp: Stamp) -> None:
     """Write a provider's stamp in place of the last one.
 
-    A round that could not look, although its credentials are good as far as it knows, leaves a good stamp in place as
-    long as that is fresh: it had no network for a moment, for example, and the next round will look.
+    If a round fails, but not because of its credentials, a good stamp stays in place while it is fresh. For example,
+    the network may be down for a moment, and the next round may succeed.
     """
     if stamp.problem and not stamp.no_access:
         last = read_stamp(state_dir, stamp.provider)
@@ -71,7 +71,7 @@ def read_stamp(state_dir: Path, provider: str) -> Stamp | None:
 
 
 def forget_stamp(state_dir: Path, provider: str) -> None:
-    """Remove a provider's stamp: a new installation proves itself anew."""
+    """Remove a provider's stamp: a new installation must prove itself again."""
     _file(state_dir, provider).unlink(missing_ok=True)
 
 
@@ -123,7 +123,7 @@ def find_gap(
 
 
 def refuse_to_move(environ: Mapping[str, str], state_dir: Path) -> None:
-    """Refuse to take the timer from another state folder, whose forgotten machines nothing would end.
+    """Refuse to move the timer from another state folder: nothing would end that folder's forgotten machines.
 
     Raises:
         BadRequestError: the timer works with another folder that is still there.
@@ -146,7 +146,7 @@ def _find_gap_of_timer(environ: Mapping[str, str], state_dir: Path, key: str) ->
 
 
 def _find_other_folder(place: Path | None, state_dir: Path) -> Gap | None:
-    """Return what is wrong if the timer works with another state folder: to it, the runs of this one are foreign.
+    """Return what is wrong if the timer works with another state folder: it doesn't know the runs of this one.
 
     Args:
         place: the timer's folder; None if its unit names none.

@@ -84,7 +84,7 @@ class AccountLevel:
         """
         home = account_region(self._session)
         if home and home != self._session.region:
-            raise BadRequestError(f"the account level is in {home}", fix=f"say --region {home}")
+            raise BadRequestError(f"the account level is in {home}", fix=f"use --region {home}")
         return plan_removal(self._session, Records(self._folder).regions())
 
     def remove(self, removal: AccountRemoval, *, delete_data: bool) -> None:

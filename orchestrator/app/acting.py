@@ -76,7 +76,7 @@ def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
     machine_id = app.machine(record).id
     mounts = [mount for mount in record.spec.job.data if not mount.is_fetched]
     actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in mounts)
-    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job names no data of yours",))
+    return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job sends no data",))
 
 
 def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
@@ -96,7 +96,7 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
 
 
 def _fetched_to(app: App, run_id: str) -> set[str]:
-    """List where a run's results were copied to, from the ledger: a marker in a folder may come from a repository."""
+    """List where a run's results were copied to, by the ledger: a marker in a folder could come from a repository."""
     fetches = (each for each in app.ledger.intents(run_id) if each.kind == FetchResults.__name__)
     return {msgspec.json.decode(each.payload, type=FetchResults).destination for each in fetches}
 

@@ -30,7 +30,7 @@ class Unseen:
     """A provider, or a part of it, that couldn't be queried.
 
     Attributes:
-        matters: something may bill there that is this computer's, or that the user has asked about by name.
+        matters: something may bill there that is this computer's, or the user has named the provider.
         partly: the rest of the provider was queried.
         no_access: the credentials are missing, or refused.
     """
@@ -65,9 +65,9 @@ class Overview:
         """Describe what may bill although it belongs to no live run."""
         things = (finding.what for finding in self.findings if finding.bills)
         places = (
-            f"what could not be seen at {each.provider} ({each.why})"
+            f"what could not be queried at {each.provider} ({each.why})"
             if each.partly
-            else f"whatever there is at {each.provider}, which was not looked at"
+            else f"anything at {each.provider}, which was not queried"
             for each in self.unseen
             if each.matters
         )
@@ -105,9 +105,9 @@ def look_everywhere(app: App, providers: Sequence[str], *, everyone: bool) -> Ov
 
 
 def _look(app: App, provider: str, *, everyone: bool, insist: bool) -> Survey | Unseen:
-    """Survey one provider; without credentials on this computer, it can't have anything of this computer's.
+    """Survey one provider. One without credentials here can't have machines of this computer.
 
-    Any failure is that provider's alone: what others have goes on billing if nobody looks at it.
+    A failure must not stop the survey of other providers, whose machines would go on billing.
     """
     try:
         return survey_provider(
@@ -138,7 +138,7 @@ def reap_all(app: App, reapings: Sequence[Reaping], say: Say) -> tuple[str, ...]
 
 
 def _is_no_access(err: KedgeError) -> bool:
-    """Tell whether credentials are missing or refused; a 403 without a code comes from a wall before the API."""
+    """Tell whether credentials are missing or refused; a 403 without a code is a firewall's, not the API's."""
     if isinstance(err, RefusedError):
         return err.status in (401, 403) and bool(err.code)
     return isinstance(err, BadRequestError)
@@ -152,16 +152,16 @@ def _describe(err: Exception) -> str:
 
 
 def _unforeseen(err: Exception) -> str:
-    """Describe a mistake of kedge's own in one line; the log has the rest."""
+    """Describe a bug of kedge's in one line; the log has the traceback."""
     _log.error("unexpected", exc_info=err)
     return " ".join(f"unexpected {type(err).__name__}: {err}".split())
 
 
 def leave_stamps(app: App, found: Overview, say: Say) -> None:
-    """Note what a round of the timer could look at, which a launch asks for (adapters/reaper); no other command does.
+    """Leave a stamp for each provider that needs a reaper: what this round of the timer could query.
 
-    Only providers that need a reaper are noted. A stamp that can't be left is reported: its lack costs a launch, not
-    the round.
+    A launch requires such a stamp (adapters/reaper). Only rounds of the timer leave any. A stamp that can't be written
+    is reported: later launches are refused without it, but the round is valid.
     """
     if app.settings.environ.get(RUN_BY) != REAP.name:
         return
@@ -189,11 +189,11 @@ def install_reaper(app: App) -> str:
 
     Raises:
         BadRequestError: the timer looks after the runs of another state folder.
-        KedgeError: there is no systemd that takes units of the user's.
+        KedgeError: this computer has no systemd for user units.
     """
     refuse_to_move(app.settings.environ, app.settings.state_dir)
     said = [install_timer(app.settings, REAP)]
-    # Only now: without a systemd that takes units, nothing has changed.
+    # Only now: if there is no systemd for user units, nothing may change.
     for name in _reaped():
         forget_stamp(app.settings.state_dir, name)
     if problem := run_once(REAP):
@@ -220,9 +220,9 @@ def remove_reaper(app: App) -> str:
     left = [run.run_id for run in live if app.ledger.machines(run.run_id, live_only=True)]
     said = [remove_timer(app.settings, REAP)]
     if place not in (None, app.settings.state_dir):
-        said.append(f"! It looked after the runs in {place}: nothing ends what is forgotten of them.")
+        said.append(f"! It looked after the runs in {place}: nothing ends their forgotten machines now.")
     if left:
-        said.append(f"! Nobody but you ends the bill of {', '.join(left)} now: `kedge teardown`, or `kedge reap`.")
+        said.append(f"! Only you can end the bill of {', '.join(left)} now: `kedge teardown`, or `kedge reap`.")
     return "\n".join(said)
 
 

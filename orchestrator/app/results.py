@@ -13,7 +13,7 @@ from orchestrator.core.protocol.results import LeftBehind, parse_left_behind
 
 _HIDDEN = ".gitignore"
 _LEFT_BEHIND = "left-behind.json"
-_MARKED = b"Results of kedge's runs: machines have named and written all that lies here.\n"
+_MARKED = b"Results of kedge's runs: machines have named and written everything here.\n"
 
 
 def results_folder(base: Path, run_id: str) -> Path:

@@ -11,7 +11,7 @@ def main() -> None:
 
         completing.answer(sys.argv[2:])
         return
-    # What is imported stays in use: garbage collection of it would take a twentieth of a short command.
+    # Imported modules stay in use. Garbage collection during imports would take a twentieth of a short command.
     gc.disable()
     try:
         from orchestrator.cli import program

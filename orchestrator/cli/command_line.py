@@ -1,8 +1,8 @@
 """Parses a command line: one command, its name or file, its flags, and what follows `--`.
 
 invoke knows the tasks and parses their flags. The rest of its command line isn't used: it chains tasks, and its own
-flags (`--echo`, `--warn-only`, `--dry`) are for shell commands, which no task here runs. A mistaken `--dry` would be
-the worst, so it means `--dry-run` here, and is refused if a command has none.
+flags (`--echo`, `--warn-only`, `--dry`) are for shell commands, which no task here runs. Ignoring
+`--dry` would do the most harm, so it means `--dry-run` here, and is refused if a command has none.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def require_passing_on(command: str) -> None:
     """
     if command not in _PASS_ON:
         raise BadRequestError(
-            f"`{f'kedge {command}'.strip()}` passes nothing on",
-            why="what follows -- is for the commands " + " and ".join(_PASS_ON),
+            f"`{f'kedge {command}'.strip()}` takes nothing after --",
+            why="only these commands do: " + " and ".join(_PASS_ON),
             fix="leave it out",
         )
 
@@ -138,7 +138,7 @@ def _read_flags(command: str, words: list[str], tasks: Collection, *, rehearse: 
         if "dry_run" not in values:
             raise BadRequestError(
                 f"`kedge {command}` has no --dry-run",
-                why="with this flag it would do the same as without",
+                why="it would ignore the flag, and act",
                 fix=f"leave the flag out; `kedge help {command}` says what it does",
             )
         values["dry_run"] = True
@@ -152,7 +152,6 @@ def name_positional(words: Sequence[str], context: ParserContext, tasks: Collect
 
     Raises:
         BadRequestError: the command takes no such word, or no second one; or the word is another command.
-            given at once.
     """
     named: list[str] = []
     first = next(iter(context.args.values()), None)
@@ -200,7 +199,7 @@ def _one_too_many(word: str, context: ParserContext, tasks: Collection) -> BadRe
 def _unknown_flag(word: str, *, by_invoke: bool) -> BadRequestError:
     near = _nearest(word, (*_ASKS, "--dry-run"))
     usual = (
-        "of invoke's own flags only those that find tasks.py are taken" if by_invoke else "a command's flags follow it"
+        "of invoke's own flags only those that find tasks.py are valid" if by_invoke else "a command's flags follow it"
     )
     what = f"there is no flag {word} before a command"
     return BadRequestError(what, why=f"did you mean {near}?" if near else usual, fix="see `kedge help`")

@@ -1,4 +1,4 @@
-"""Turns functions into commands: their flags come from the table, and flags about the job arrive as `overrides`."""
+"""Turns functions into commands. Flags come from the table; those that override the job arrive as `overrides`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Command(Task[Any]):
     """
 
     def __init__(self, act: Callable[..., None], name: str) -> None:
-        """Create the task, without invoke's own look at the function's parameters."""
+        """Create the task. invoke doesn't read the function's parameters."""
         super().__init__(act, name=name, positional=(), auto_shortflags=False)
 
     @cached_property

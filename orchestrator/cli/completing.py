@@ -65,7 +65,7 @@ def complete(words: list[str]) -> tuple[str, list[Word]]:
             return WORDS, []
     if len(words) <= 1:
         current = "".join(words)
-        own = [("--help", "say what there is"), ("--version", "say which kedge this is")]
+        own = [("--help", "list all commands"), ("--version", "print kedge's version")]
         return WORDS, _fitting(own if current.startswith("-") else commands.items(), current, is_own=True)
     if words[0] not in commands or "--" in words[1:-1]:
         return FILES, []
@@ -74,7 +74,7 @@ def complete(words: list[str]) -> tuple[str, list[Word]]:
         return _values(line, line.flag)
     if line.current.startswith("-"):
         flags = [(name, flag.text(line.command)) for flag in flags_of(line.command) for name in flag.written]
-        own = [(name, "say what it does") for name in ("--help", "-h")]
+        own = [(name, "show this command's help") for name in ("--help", "-h")]
         return WORDS, _fitting([*flags, *own], line.current, is_own=True)
     return WORDS, []
 

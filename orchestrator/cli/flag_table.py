@@ -12,7 +12,7 @@ from orchestrator.cli.terminal.shells import SHELLS
 
 _LAUNCH = "launch plan"
 _REREAD = "take `run` and `resume` from the job file as it is now"
-_ONE_RUN = "the run; the only live one of this folder's job when left out"
+_ONE_RUN = "the run; by default the only live run of this folder's job"
 _JSON = "print one JSON document for scripts"
 
 # Rows are in the order of every command's help. A command's first flag, if it takes a value, is also positional.
@@ -23,9 +23,9 @@ FLAGS = (
         "RUN",
         {
             "resume logs teardown": _ONE_RUN,
-            "fetch": "the run; the newest one here that has results when left out",
-            "status": "one run; all live ones when left out",
-            "cost": "one run; all of them when left out",
+            "fetch": "the run; by default this job's newest run that has results",
+            "status": "one run; by default all live runs",
+            "cost": "one run; by default all runs",
         },
         completes=Completes.RUNS,
     ),
@@ -42,8 +42,8 @@ FLAGS = (
         {
             _LAUNCH: "where to run: local, aws, do (DigitalOcean), amd (AMD Developer Cloud) or lambda (Lambda Cloud)",
             "offers": "whose offers: local, aws, do, amd or lambda",
-            "doctor": "an account: aws, do, amd or lambda; this computer, and whether each account lets it in, when "
-            "left out",
+            "doctor": "check this account: aws, do, amd or lambda; by default this computer, and its credentials for "
+            "each account",
             "selftest": "where: local, aws, do, amd or lambda",
         },
         overrides="resources.provider",
@@ -64,9 +64,8 @@ FLAGS = (
         {
             _LAUNCH: "the GPU and how many, for example mi300x or a10g:4",
             "offers": "only those with this GPU, for example mi300x or a10g:4",
-            "doctor": "the GPU that is to be launched, for offers and quotas, for example t4 or a10g:4",
-            "selftest": "try a machine with this GPU, for example t4; the cheapest machine of the provider when left "
-            "out",
+            "doctor": "check offers and quotas for this GPU, for example t4 or a10g:4",
+            "selftest": "test a machine with this GPU, for example t4; by default the provider's cheapest machine",
         },
         overrides="resources.accelerators",
     ),
@@ -80,13 +79,13 @@ FLAGS = (
         "region",
         "REGION",
         {
-            _LAUNCH: "the region, or several with commas between them, in the order in which to try them",
-            "offers": "only this region, or these, with commas between them",
-            "doctor selftest": "the region, or several with commas between them",
+            _LAUNCH: "the region, or several separated by commas, in the order to try them",
+            "offers": "only this region, or several separated by commas",
+            "doctor selftest": "the region, or several separated by commas",
         },
         overrides="resources.region",
     ),
-    Flag("region", "REGION", {"bootstrap": "the bucket's region; your AWS configuration's region when left out"}),
+    Flag("region", "REGION", {"bootstrap": "the bucket's region; by default that of your AWS configuration"}),
     Flag("zone", "ZONE", {_LAUNCH: "the zone", "offers": "only this zone"}, overrides="resources.zone"),
     Flag("image-id", "ID", {_LAUNCH: "the image's id"}, overrides="resources.image_id"),
     Flag(
@@ -103,7 +102,7 @@ FLAGS = (
     Flag(
         "ssh-from",
         "RANGE",
-        {_LAUNCH: "who may reach the machine over SSH, as 198.51.100.7/32; this computer's own address when left out"},
+        {_LAUNCH: "addresses that may reach the machine over SSH, such as 198.51.100.7/32; by default only yours"},
     ),
     Flag(
         "ttl",
@@ -112,13 +111,11 @@ FLAGS = (
         overrides="deadline",
     ),
     Flag("ttl", "TIME", {"resume": "the new machine's deadline"}),
-    Flag(
-        "budget", "USD", {_LAUNCH: "refuse when the worst case costs more than this many dollars"}, overrides="budget"
-    ),
+    Flag("budget", "USD", {_LAUNCH: "refuse if the worst case costs more than this many dollars"}, overrides="budget"),
     Flag(
         "budget",
         "USD",
-        {"selftest": "refuse when the worst case costs more than this many dollars"},
+        {"selftest": "refuse if the worst case costs more than this many dollars"},
         default="1",
         overrides="budget",
     ),
@@ -135,7 +132,7 @@ FLAGS = (
     Flag(
         "price",
         "USD",
-        {f"{_LAUNCH} offers": "rehearse with this price per hour (the local provider)"},
+        {f"{_LAUNCH} offers": "pretend this price per hour; only with provider local"},
         overrides="resources.usd_per_hour",
     ),
     Flag(
@@ -155,7 +152,7 @@ FLAGS = (
     Flag(
         "allow-secret",
         "NAME",
-        {_LAUNCH: "let the job take a variable of this shell that is kedge's own (AWS_..., AMD_...); may be repeated"},
+        {_LAUNCH: "let the job have one of kedge's own credentials of this shell (AWS_..., AMD_...); repeatable"},
         repeated=True,
         overrides="allow_secret",
     ),
@@ -169,44 +166,44 @@ FLAGS = (
         "without-reaper",
         "",
         {
-            f"{_LAUNCH} resume": "rent it where nothing but `kedge reap` ends a forgotten machine's bill, though none "
-            "runs on a timer"
+            f"{_LAUNCH} resume": "launch although nothing would end the bill of a forgotten machine: no "
+            "`kedge reap` runs on a timer, and the provider needs one"
         },
     ),
     Flag("detach", "", {f"{_LAUNCH} resume": "return when the command has started, and leave it running"}),
-    Flag("keep", "", {f"{_LAUNCH} resume": "keep the machine until its deadline after the command has ended"}),
+    Flag("keep", "", {f"{_LAUNCH} resume": "keep the machine after the command has ended, until its deadline"}),
     Flag("recover", "", {f"{_LAUNCH} resume": "replace a machine that is lost, as long as this command runs"}),
     Flag(
         "no-recover",
         "",
         {
-            _LAUNCH: "replace no machine, although the job says `recover: true`",
-            "resume": "replace no machine of this run any more",
+            _LAUNCH: "don't replace lost machines, even if the job says `recover: true`",
+            "resume": "stop replacing lost machines of this run",
         },
     ),
     Flag(
         "ssh-from",
         "RANGE",
-        {"resume": "who may reach the machine from now on, as 198.51.100.0/24; as before when left out"},
+        {"resume": "addresses that may reach the machine from now on, such as 198.51.100.0/24"},
     ),
     Flag("refresh", "", {"offers": "refresh the snapshot of prices, which planning without a network uses"}),
     Flag("command", "COMMAND", {"resume start": "run this command from now on, whether there is a checkpoint or not"}),
     Flag("now", "", {"stop": "kill it at once, without a checkpoint"}),
     Flag("restart", "", {"sync-code": "restart the command on the new code, from its newest checkpoint"}),
     Flag("reread", "", {"resume start": _REREAD, "sync-code": f"with --restart: {_REREAD}"}),
-    Flag("delete", "", {"sync-data": "delete on the machine what the folder here doesn't have"}),
+    Flag("delete", "", {"sync-data": "also delete files on the machine that the folder here doesn't have"}),
     Flag("to", "FOLDER", {"fetch": "the folder to copy to; kedge-results/RUN by default"}, completes=Completes.FILES),
     Flag("follow", "", {"logs": "print new lines as they are written; Ctrl-C leaves"}, short="f"),
-    Flag("lines", "N", {"logs": "how many lines to begin with"}, short="n", default=100),
+    Flag("lines", "N", {"logs": "how many of the newest lines to print first"}, short="n", default=100),
     Flag("raw", "", {"logs": "print the command's raw bytes, for a pipe or a file"}),
-    Flag("admin", "", {"ssh exec": "as the user who has sudo on the machine, not as the job's"}),
+    Flag("admin", "", {"ssh exec": "as the user with sudo, instead of the job's user"}),
     Flag("no-fetch", "", {"teardown": "don't fetch the results; they are lost with the machine"}),
     Flag(
         "all",
         "",
         {
-            "status": "runs that ended as well",
-            "reap": "end machines of other computers' runs, too, once they are past their deadline",
+            "status": "also runs that have ended",
+            "reap": "also end machines of other computers' runs that are past their deadline",
         },
     ),
     Flag("ledger", "", {"status": "read the local ledger only, and contact nothing"}),
@@ -215,18 +212,18 @@ FLAGS = (
         "",
         {
             "ssh-config": "put the Include line into your own SSH configuration",
-            "recover": "run this command every minute, by a systemd timer of your user",
-            "reap": "run this command with --yes every 15 minutes, by a systemd timer of your user",
+            "recover": "run this command every minute, with a systemd user timer",
+            "reap": "run this command with --yes every 15 minutes, with a systemd user timer",
         },
     ),
     Flag("uninstall", "", {"recover reap": "remove that timer"}),
-    Flag("bucket", "BUCKET", {"bootstrap": "the bucket's name; kedge-ACCOUNT-REGION when left out"}),
+    Flag("bucket", "BUCKET", {"bootstrap": "the bucket's name; by default kedge-ACCOUNT-REGION"}),
     Flag(
         "read-bucket",
         "BUCKET",
         {
-            "bootstrap": "another bucket that runs may read where their job names it; repeat it for all of them, '' "
-            "for none"
+            "bootstrap": "another bucket that runs may read if their job names it; give all of them each time, or "
+            "'' for none"
         },
         repeated=True,
     ),
@@ -234,8 +231,8 @@ FLAGS = (
         "run-role",
         "",
         {
-            "bootstrap": "make one role for all runs, for people who may not make roles; runs can read each other's "
-            "results"
+            "bootstrap": "make one role for all runs, so that operators needn't create roles; runs can then read each "
+            "other's results"
         },
     ),
     Flag(
@@ -244,7 +241,7 @@ FLAGS = (
         {"bootstrap": "send mail when the account costs more than this many dollars a month; 0 for no alarm"},
     ),
     Flag("email", "EMAIL", {"bootstrap": "the address for that mail"}),
-    Flag("remove", "", {"bootstrap": "remove the account level; a bucket that holds data stays"}),
+    Flag("remove", "", {"bootstrap": "remove what bootstrap has made; a bucket with data stays"}),
     Flag("delete-data", "", {"bootstrap": "with --remove: delete the bucket with everything in it"}),
     Flag("shell", "SHELL", {"completion": "bash, zsh or fish"}, choices=SHELLS),
     Flag("output", "FILE", {"job-schema": "write to this file instead of the terminal"}, completes=Completes.FILES),

@@ -138,7 +138,7 @@ def _unexpected(err: Exception) -> KedgeError:
         traceback.print_exception(err, file=CleanStream(file))
     return KedgeError(
         f"kedge failed: {type(err).__name__}: {err}",
-        why="this is a mistake in kedge, or in something that it needs; what exists is in the ledger all the same",
+        why="this is a bug in kedge, or in something that it uses; the ledger still has everything that exists",
         fix=f"look with `kedge status` and `kedge doctor`; the details are in {file.name}",
     )
 

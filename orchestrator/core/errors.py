@@ -2,7 +2,7 @@
 
 KedgeError                 exit 1   something failed
 ├── BadRequestError        exit 2   the request can't be carried out as written; nothing was contacted
-├── NoCapacityError        exit 3   nobody sells what was asked for, now
+├── NoCapacityError        exit 3   what was requested is not for sale now
 ├── OverBudgetError        exit 4   the worst case costs more than the cap
 ├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
 ├── UnreachableError       exit 1   a machine doesn't answer; it may come back
@@ -55,7 +55,7 @@ class BadRequestError(KedgeError):
 
 
 class NoCapacityError(KedgeError):
-    """Nobody sells what was asked for at this moment.
+    """What was requested isn't for sale now.
 
     Attributes:
         covers: tells whether the refusal also applies to another offer, as a refused quota does.

@@ -183,7 +183,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
         setup: a shell script, run once before the first start on a machine with this code.
         run: the shell script to supervise; empty for a plain machine.
         resume: the script to run instead if there is something to resume from; empty for the same one.
-        resume_args: appended to `run` in that case; empty for nothing. A job has at most one of the two.
+        resume_args: appended to `run` in that case; empty for nothing. A job has either these or `resume`, or none.
         sudo: setup and run may become root on a cloud machine.
         outputs: folders with results, relative to the working folder; they outlive a change of code.
         checkpoints: the folder, relative to the working folder, to which the command writes its checkpoints, for
@@ -256,9 +256,9 @@ class LaunchSpec:
         job_digest: hash of the job file; tells whether the file has changed since.
         keep: leave the machine running until its deadline after the command has ended.
         recover: replace a machine that was lost, by the launching command or by `recover`.
-        until: when a recovered run must be over, however many machines it has had; None for no such instant.
+        until: the one deadline of all machines of a recovered run; None for a run that isn't recovered.
         ssh_from: who may reach its machines over SSH, as CIDR; empty for the current address of the acting computer.
-        without_reaper: rent machines although nothing but a person ends the bill of a forgotten one.
+        without_reaper: rent machines although only a person can end the bill of a forgotten one.
         python: the Python of this computer on which the job's environment is built; None on clouds, and if the run has
             no command.
     """

@@ -137,7 +137,7 @@ class Machine:
 
     @property
     def has_booted(self) -> bool:
-        """Tell whether a kedge command has seen its boot complete: only then is its first host key replaced."""
+        """Tell whether a kedge command has seen its boot complete, because that replaces its first host key."""
         return self.address is not None and not self.address.provisional
 
     @property
@@ -188,12 +188,12 @@ class MachineOrder:
 
     @property
     def instance_type(self) -> str:
-        """The offer's."""
+        """The offer's instance type."""
         return self.offer.instance_type
 
     @property
     def region(self) -> str:
-        """The offer's."""
+        """The offer's region."""
         return self.offer.region
 
     @property

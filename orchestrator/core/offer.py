@@ -38,7 +38,7 @@ class Offer:
         disk_gib: the disk included with the machine.
         local_disk_gib: additional fast local disks, which are lost with the machine; 0 for none.
         billed_for_at_least: the minimum time that is billed.
-        live: False for an offer from a dated snapshot, which is good for planning and is never rented.
+        live: False for an offer from a dated snapshot, which is only for planning and is never rented.
     """
 
     provider: str

@@ -63,7 +63,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takes:
-    """What a launch gives a job besides code, data and money, which the actions and the price show.
+    """What a launch gives a job, besides what the actions and the price show: code, data and money.
 
     Attributes:
         secrets: names of the variables that it declares secret.

@@ -70,7 +70,7 @@ class Provider(Protocol):
     caveats: tuple[str, ...]
     """What to know before renting one of its machines, one line each, such as what can still end a forgotten one."""
     ends_by_itself: bool
-    """The bill of a machine that nobody looks after ends at its deadline."""
+    """A machine stops billing at its deadline even if nobody looks after it."""
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
         """List what is for sale now and fits the requirements, in the order to try it.
@@ -203,7 +203,7 @@ class Connector(Protocol):
         """Connect to a machine; reuse a connection that this command or an earlier one has left open.
 
         Raises:
-            UnreachableError: nobody answers, or the host key is wrong.
+            UnreachableError: the machine doesn't answer, or its host key is wrong.
         """
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:

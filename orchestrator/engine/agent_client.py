@@ -37,7 +37,7 @@ def make_host_key(remote: Remote, machine: Machine) -> str:
     Raises:
         KedgeError: the machine could not do it.
     """
-    done = _checked(remote.run(_as_root(machine, "rekey"), timeout=_SOON), "make itself a host key")
+    done = _checked(remote.run(_as_root(machine, "rekey"), timeout=_SOON), "create a host key")
     return parse_host_key(done.stdout)
 
 
@@ -47,7 +47,7 @@ def retire_host_key(remote: Remote, machine: Machine) -> None:
     Raises:
         KedgeError: the machine could not do it.
     """
-    _checked(remote.run(_as_root(machine, "rekey", "--retire"), timeout=_SOON), "forget its first host key")
+    _checked(remote.run(_as_root(machine, "rekey", "--retire"), timeout=_SOON), "delete its first host key")
 
 
 def report(remote: Remote, machine: Machine) -> MachineReport:
@@ -116,9 +116,9 @@ def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -
 
 
 def _require_same_machine(said: MachineReport, machine: Machine) -> MachineReport:
-    """Refuse a report that names another machine, because plans go by that name."""
+    """Refuse a report that names another machine: plans match reports to machines by that name."""
     if (said.machine, said.run) != (machine.id, machine.run_id):
-        raise nonsense("its report", f"it says that it is {said.machine!r} of run {said.run!r}, and it is {machine.id}")
+        raise nonsense("its report", f"it is of machine {said.machine!r} of run {said.run!r}, not of {machine.id}")
     return said
 
 

@@ -28,7 +28,7 @@ _OTHERS = timedelta(minutes=10)
 """How long the end of a launch waits for another command that is acting on the same run."""
 
 _Preparation = StageData | StageCode | CreateMachine
-"""Actions that leave the run without a machine if they fail, unless a machine may exist all the same."""
+"""Actions whose failure leaves the run without a machine, unless the outcome of the creation is unclear."""
 
 
 def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> RunProgress:
@@ -36,15 +36,15 @@ def apply(plan: Plan, spec: LaunchSpec, world: World, events: Events) -> RunProg
 
     After a failure, the ledger allows `resume` and `teardown` to continue. If somebody stops the command, the plan
     ends early and keeps the machine. At its deadline the machine is ended, because a machine that is only powered off
-    may still be billed. The run is closed if the plan leaves nothing of it, or if the plan made it live but then got no
-    machine.
+    may still be billed. The run is closed at the end of a plan that ends it, and after the failure of a plan that
+    began it but got no machine.
 
     Raises:
         ConflictError: another command is acting on the run, or has acted on it since the plan was made.
         UnreachableError: the plan's offers come from a snapshot; nothing was done.
         KedgeError: an action failed.
     """
-    # Again: a command refuses its first plan before it asks, and not the new ones after the loss of a machine.
+    # Commands check only their first plan, before they ask; after a lost machine, new plans come here unchecked.
     refuse_snapshot(plan)
     performer = Performer(spec, world, events)
     with ExitStack() as held:
@@ -110,12 +110,12 @@ def _close_without_machine(spec: LaunchSpec, world: World, events: Events) -> No
     except KedgeError as err:
         events(Remark(text=f"run {spec.run_id} is not closed yet: {err.what}"))
         return
-    hint = ": --recover replaces machines that a run has had, launch it again" if spec.recover else ""
+    hint = "; --recover only replaces a lost machine, so launch it again" if spec.recover else ""
     events(Remark(text=f"nothing was rented, and run {spec.run_id} is closed{hint}"))
 
 
 def _keeps_machine(command: Command) -> bool:
-    """Tell whether the machine is kept: a stopped command can be started on it again, until its deadline has passed."""
+    """Tell whether the machine is kept: until its deadline, a stopped command can be started on it again."""
     return command.state is RunState.STOPPED and not command.met_deadline
 
 
@@ -128,6 +128,6 @@ def _refuse_stale(plan: Plan, world: World) -> None:
     if plan.revision is not None and plan.revision != world.ledger.revision(plan.run_id):
         raise ConflictError(
             f"another command has acted on run {plan.run_id} since this plan was made",
-            why="what was planned may not be what is needed any more; nothing was done",
+            why="the plan may be out of date; nothing was done",
             fix="run the command again: it makes a new plan",
         )

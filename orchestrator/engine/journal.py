@@ -25,8 +25,8 @@ class Entry:
 def journaled(ledger: Ledger, clock: Clock, run_id: str, action: Journaled) -> Iterator[Entry]:
     """Record an action as intended, then as done or failed; the caller holds the run's lock.
 
-    A process that dies in between leaves the intent open. Not for creations, whose intent only a clear refusal closes
-    (engine/steps/creation.py).
+    A process that dies in between leaves the intent open. Creations don't use this: after a failure, only a clear
+    refusal may close their intent (engine/steps/creation.py).
     """
     intent = ledger.intend(run_id, action, clock.now())
     entry = Entry()

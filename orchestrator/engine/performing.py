@@ -74,8 +74,8 @@ class Performer:
 
         Args:
             action: any except FollowCommand, which changes nothing.
-            ends: the plan destroys its machine. Two failures don't prevent that, and only become a remark: the command
-                can't be stopped; results can't be fetched although the deadline has passed or it has never booted.
+            ends: the plan destroys its machine. Two failures don't prevent that, and only become a remark: its command
+                can't be stopped; its results can't be fetched, and it is past its deadline or has never booted.
 
         Raises:
             KedgeError: it failed.
@@ -88,7 +88,7 @@ class Performer:
         except KedgeError as err:
             if not (ends and self._is_dispensable(action)):
                 raise
-            self._tell(f"{err.what}: {err.why}; the machine is ended all the same")
+            self._tell(f"{err.what}: {err.why}; the machine is ended anyway")
             return "failed"
 
     def _is_dispensable(self, action: Action) -> bool:
@@ -113,7 +113,7 @@ class Performer:
         except MachineLostError as lost:
             self.progress.command = self._last_word(lost)
         except OverdueError as overdue:
-            # The plan continues to its end.
+            # The plan continues, so that its last steps fetch the results and end the machine.
             self._tell(f"{overdue.what}: {overdue.why}")
             self.progress.command = replace(self.progress.command, state=RunState.STOPPED, reason=DEADLINE)
         return self._note(self.progress.command)

@@ -98,12 +98,12 @@ def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events)
         if reaping.closes:
             close_run(world, run_id)
         if reaping.closes and not reaping.seen.is_live:
-            # Closing the run has released only resources of a live run.
+            # close_run releases nothing of a run that was closed already.
             release_run(world, run_id)
 
 
 def _note_outcomes(world: World, reaping: Reaping) -> None:
-    """Record how the command ended: the machine's copy in the object store may not be readable from here."""
+    """Record how the command ended, because this computer may not be able to read the machine's last upload."""
     for report in reaping.seen.reports.values():
         if report.command.state.is_over:
             note_outcome(world, reaping.seen.run_id, report.command)
@@ -138,7 +138,7 @@ def _runs_seen(
 
 
 def _with_reports(world: World, runs: Sequence[RunSeen], now: datetime) -> Sequence[RunSeen]:
-    """Ask the machines of own runs where none can end itself: only there does a finished command need somebody else."""
+    """If machines can't end themselves, ask those of own runs whether their commands are over."""
     if world.provider.ends_by_itself:
         return runs
     own = [seen for seen in runs if seen.record is not None and seen.is_live and seen.record.spec.job.run]
@@ -177,7 +177,7 @@ def _is_busy(world: World, run_id: str) -> bool:
 
 
 def read_history(intents: Sequence[Intent], *, has_command: bool) -> History:
-    """Derive the history of a run's machines; a plain machine, without a command, is of use once it answers."""
+    """Derive the history of a run's machines; a machine without a command counts as used once it answers."""
     created = {intent.subject for intent in intents if intent.kind == CreateMachine.__name__}
     used = {intent.subject for intent in intents if _is_use(intent, has_command=has_command)}
     ending = {intent.subject for intent in intents if intent.kind == DestroyMachine.__name__}

@@ -18,7 +18,7 @@ class World:
 
     Attributes:
         poll_until: waits for a condition, through the clock.
-        store: where this provider's machines upload their results; None for nowhere.
+        store: where this provider's machines upload their results; None if they don't.
         stage: where its machines find what they need to start by themselves; None if they can't.
         data_stage: where its machines find the laptop's data; None if it is sent to them directly.
         mover: copies data and results between laptop and machines.
@@ -27,7 +27,7 @@ class World:
         agent_archive: packs the agent.
         render_unit: renders a job's systemd unit for a machine's root folder.
         environ: holds the values of secrets.
-        store_caveats: which of the store's content beyond its run a machine can read or change.
+        store_caveats: what a machine can read or change in the store besides its own run.
         require_store: raises BadRequestError if the store can't be opened for lack of keys.
     """
 

@@ -1,4 +1,4 @@
-"""A bucket as the laptop reaches it: through the gate, with the real SDK."""
+"""The test bucket as a laptop reaches it: with the real SDK, through the gate that records requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def laptop_client(aws: Aws) -> S3Client:
-    """Make a client that gives up at once."""
+    """Make a client that doesn't retry."""
     return boto3.client(
         "s3",
         endpoint_url=aws.gate.url,
@@ -30,7 +30,7 @@ def laptop_client(aws: Aws) -> S3Client:
 def bucket_of(
     client: S3Client, name: str, prefix: str = "runs", *, owner: str = "", is_shared: bool = False
 ) -> S3Bucket:
-    """Name a bucket of AWS that a client opens."""
+    """Return a bucket at AWS that this client opens."""
     settings = S3Settings(
         bucket=name,
         region=client.meta.region_name,
@@ -43,5 +43,5 @@ def bucket_of(
 
 
 def asked(aws: Aws, *, since: int = 0) -> list[str]:
-    """List what was asked of the bucket: the method, and the key or the query."""
+    """List the requests to the bucket: the method, and the key or the query."""
     return [f"{method} {path.removeprefix(f'/{aws.bucket}')}" for method, path, _ in aws.gate.asked[since:]]

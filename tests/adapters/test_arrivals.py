@@ -1,4 +1,4 @@
-"""What lies at home after a fetch, whoever brought it there."""
+"""Results on the laptop after a fetch: renamed repositories, links, and the comparison with the machine's list."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def link(path: str, target: str) -> ResultFile:
     return ResultFile(path=path, bytes=0, sha256="", link=target)
 
 
-def test_a_repository_that_an_earlier_fetch_has_left_is_disarmed(tmp_path: Path) -> None:
-    """Or one of a machine whose rsync doesn't heed what it is asked for; the second time there is nothing to do."""
+def test_a_repository_from_an_earlier_fetch_is_disarmed(tmp_path: Path) -> None:
+    """Also one that came because a machine's rsync ignored its options. The second call has nothing to do."""
     subprocess.run(["git", "init", "-q", tmp_path / "repo"], check=True)
     (tmp_path / "worktree").mkdir()
     (tmp_path / "worktree/.git").write_text("gitdir: ../repo/.git\n")
@@ -42,8 +42,8 @@ def test_a_repository_that_an_earlier_fetch_has_left_is_disarmed(tmp_path: Path)
         assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
 
 
-def test_results_that_are_nested_as_deeply_as_can_be_are_looked_through(tmp_path: Path) -> None:
-    """A machine may nest them so that whoever recurses dies of it."""
+def test_very_deeply_nested_results_are_searched(tmp_path: Path) -> None:
+    """A machine may nest folders so deeply that a recursive function crashes."""
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(1500):
         os.mkdir("d", dir_fd=here)
@@ -54,8 +54,8 @@ def test_results_that_are_nested_as_deeply_as_can_be_are_looked_through(tmp_path
     subprocess.run(["rm", "-r", tmp_path / "d"], check=True)
 
 
-def test_a_link_to_what_was_renamed_leads_to_its_new_name(tmp_path: Path) -> None:
-    """And a link that is renamed itself is no repository either."""
+def test_a_link_to_a_renamed_file_leads_to_its_new_name(tmp_path: Path) -> None:
+    """A link that is called `.git` is renamed too, so that it doesn't become a repository."""
     (tmp_path / "HEAD").write_text("x")
     head = ResultFile(path="HEAD", bytes=1, sha256="")
     arrival = ResultsPlacer(tmp_path, [head, link("latest", "HEAD"), link("sub/.git", "../x")]).finish()
@@ -64,16 +64,19 @@ def test_a_link_to_what_was_renamed_leads_to_its_new_name(tmp_path: Path) -> Non
     assert arrival.left_out == {}
 
 
-def test_a_name_that_is_taken_already_costs_the_file_that_would_be_renamed(tmp_path: Path) -> None:
-    """It is named; the one whose own name it is stays as it is in every fetch."""
+def test_a_file_is_left_out_if_its_new_name_is_taken(tmp_path: Path) -> None:
+    """It is reported. The file that has this name already keeps it in every fetch."""
     files = [ResultFile(path=name, bytes=1, sha256="") for name in ("HEAD", "HEAD.kedge-renamed")]
     placer = ResultsPlacer(tmp_path, files)
     assert placer.to_copy() == []
     assert placer.finish().left_out.keys() == {"HEAD"}
 
 
-def test_what_was_a_link_may_be_a_folder_now_and_the_other_way_round(tmp_path: Path) -> None:
-    """Between two fetches; a folder isn't removed for a link, and a link of the user's own isn't removed at all."""
+def test_only_kedges_own_links_are_replaced(tmp_path: Path) -> None:
+    """Between two fetches a link may become a folder.
+
+    Neither a folder nor a link of the user's is removed for a link.
+    """
     place_link(tmp_path, "latest", "runs/1")
     assert place_file(tmp_path, "latest/a") == tmp_path / "latest/a"
     assert (tmp_path / "latest").is_dir()
@@ -87,7 +90,7 @@ def test_what_was_a_link_may_be_a_folder_now_and_the_other_way_round(tmp_path: P
 
 
 def test_a_copy_is_compared_with_what_the_machine_listed(tmp_path: Path) -> None:
-    """Missing, cut and changed files differ; a log that has grown since, and a link, don't."""
+    """Missing, truncated and changed files differ; a log that has grown since doesn't, nor does an intact link."""
 
     def listed(path: str) -> ResultFile:
         return ResultFile(path=path, bytes=7, sha256=hashlib.sha256(b"content").hexdigest())

@@ -1,4 +1,4 @@
-"""What root's script does for the job's user, and what it refuses whatever sudo has let through."""
+"""The script that runs as root for the job's user: what it does, and what it refuses even if sudo allows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[int]:
-    """A process of the job's."""
+    """The pid of a process of the job's user."""
     argv = ["setpriv", f"--reuid={JOB}", "--clear-groups", "sleep", "60"]
     with subprocess.Popen(argv, cwd=tmp_path) as process:
         yield process.pid
@@ -30,7 +30,7 @@ def job(tmp_path: Path) -> Iterator[int]:
 
 
 def ask(folder: Path, *words: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
-    """Call the script as sudo does; whatever it asks of systemd finds none that answers."""
+    """Call the script as sudo does, without a systemd that answers."""
     script = folder / "ask.sh"
     script.write_text(render("boot/ask.sh.j2", end_unit="no-such-end.service", run_unit="no-such.service", user=JOB))
     env = {"PATH": path, "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent"}
@@ -61,22 +61,22 @@ def ask(folder: Path, *words: str, path: str = "/usr/bin:/bin") -> subprocess.Co
         ("*",),
     ],
 )
-def test_what_is_no_request_of_the_jobs_is_refused(tmp_path: Path, job: int, words: tuple[str, ...]) -> None:
-    """Also another user's process, two of them, and what only looks like the number of one."""
+def test_anything_but_the_jobs_own_requests_is_refused(tmp_path: Path, job: int, words: tuple[str, ...]) -> None:
+    """Also another user's process, two processes at once, and words that only look like a pid."""
     given = [word.replace("JOB", str(job)).replace("ROOT", str(os.getpid())) for word in words]
     done = ask(tmp_path, *given)
     assert (done.returncode, "not allowed" in done.stderr) == (REFUSED, True), done
 
 
-def test_a_process_of_the_jobs_own_is_let_through(tmp_path: Path, job: int) -> None:
-    """As far as systemd, which isn't there; so are the other two requests."""
+def test_a_process_of_the_jobs_user_is_accepted(tmp_path: Path, job: int) -> None:
+    """The request gets as far as systemd, which isn't there. So do the other two requests."""
     for words in (("scope", str(job)), ("end",), ("start",)):
         done = ask(tmp_path, *words)
         assert (done.returncode != REFUSED, "not allowed" in done.stderr) == (True, False), done
 
 
-def test_programs_are_the_systems(tmp_path: Path, job: int) -> None:
-    """Where sudo keeps PATH, it is the job's."""
+def test_only_the_systems_programs_are_run(tmp_path: Path, job: int) -> None:
+    """If sudo keeps PATH, the job controls it."""
     for name in ("stat", "id", "busctl", "systemctl", "date"):
         program = tmp_path / "mine" / name
         program.parent.mkdir(exist_ok=True)

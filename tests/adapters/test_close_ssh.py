@@ -1,4 +1,4 @@
-"""A machine's own firewall, loaded into the kernel: two network namespaces with a cable between them."""
+"""A machine's own firewall, loaded into the kernel: two network namespaces connected by a virtual cable."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ for port in (22, 8888):
 socket.create_connection(("127.0.0.1", 8888), timeout=5).close()
 print("listening", flush=True)
 time.sleep(60)
-' >"$SAID" &
-until grep -q listening "$SAID"; do sleep 0.01; done
+' >"$OUTPUT" &
+until grep -q listening "$OUTPUT"; do sleep 0.01; done
 "$PYTHON" -c '
 import socket, subprocess, sys
 for host in ("192.0.2.9", "2001:db8::9"):
@@ -59,12 +59,12 @@ with socket.create_server(("192.0.2.1", 5000)):
 """
 
 
-def who_gets_in(tmp_path: Path, network: str, times: int = 1) -> set[str]:
-    """Load the firewall so many times, and return who reaches which port."""
-    script, said = tmp_path / "close.sh", tmp_path / "said"
+def list_reachable_ports(tmp_path: Path, network: str, times: int = 1) -> set[str]:
+    """Load the firewall this many times; return which address reaches which port."""
+    script, output = tmp_path / "close.sh", tmp_path / "output"
     script.write_text(render("boot/close-ssh.sh.j2", network=network))
-    said.touch()
-    env = {"SCRIPT": str(script), "TIMES": " ".join("x" * times), "SAID": str(said), "PYTHON": sys.executable}
+    output.touch()
+    env = {"SCRIPT": str(script), "TIMES": " ".join("x" * times), "OUTPUT": str(output), "PYTHON": sys.executable}
     done = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", WORLD],
         env={**os.environ, **env},
@@ -87,14 +87,15 @@ def who_gets_in(tmp_path: Path, network: str, times: int = 1) -> set[str]:
 def test_one_network_reaches_ssh_and_nobody_reaches_anything_else(
     tmp_path: Path, network: str, allowed: set[str]
 ) -> None:
-    """At a reboot it is loaded again, to the same effect; what the machine asks for is answered."""
-    assert who_gets_in(tmp_path, network, times=2) == {*allowed, "it reaches others"}
+    """A reboot loads it again, with the same result. Answers to the machine's own connections come through."""
+    assert list_reachable_ports(tmp_path, network, times=2) == {*allowed, "it reaches others"}
 
 
-def test_where_no_firewall_can_be_made_sshd_does_not_run(tmp_path: Path) -> None:
-    """Closed is the machine's first state, whatever its image lacks.
+def test_sshd_does_not_run_if_no_firewall_can_be_loaded(tmp_path: Path) -> None:
+    """A machine starts closed, whatever its image lacks.
 
-    What can be masked is; what runs is stopped even where something can't be masked, as an alias of Ubuntu 22.04's.
+    Units are masked where that works. Running units are stopped even if masking fails, as it does for an alias of
+    Ubuntu 22.04.
     """
     systemctl = f'echo "$@" >>{tmp_path}/asked; [ "$1" != mask ]'
     for name, text in {"nft": "exit 1", "systemctl": systemctl}.items():

@@ -22,14 +22,14 @@ from orchestrator.core.errors import BadRequestError
 
 @pytest.fixture
 def bashrc(tmp_path: Path) -> Path:
-    """A file of the user's that links lead to."""
+    """A file of the user's that the tests' links lead to."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "bashrc").write_text("mine")
     return tmp_path / "home" / "bashrc"
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Folders are made for the user alone, the mode is the one asked for, and nothing lies beside it afterwards."""
+    """Folders are private, the file has the requested mode, and no temporary file is left."""
     place = tmp_path / "a" / "b" / "file"
     write_atomically(place, b"one")
     write_atomically(place, b"two", mode=0o644, durable=True)
@@ -41,7 +41,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["home/bashrc", "home/new", "place"])
 def test_a_link_in_a_files_place_is_refused(tmp_path: Path, bashrc: Path, target: str) -> None:
-    """Whether it leads to a file, to nothing, or to itself: the error names it, and nothing is written."""
+    """A link to a file, to nothing, or to itself: the error names it, and nothing is written."""
     place = tmp_path / "place"
     place.symlink_to(target)
     for write in writers(place):
@@ -52,7 +52,7 @@ def test_a_link_in_a_files_place_is_refused(tmp_path: Path, bashrc: Path, target
 
 
 def test_a_link_in_the_folders_place_is_refused(tmp_path: Path, bashrc: Path) -> None:
-    """Nor does a file go into a folder that a link leads to."""
+    """No file is written into a folder that is reached through a link."""
     (tmp_path / "folder").symlink_to("home")
     place = tmp_path / "folder" / "bashrc"
     attempts: list[Callable[[], None]] = [*writers(place), lambda: make_folder(place.parent)]
@@ -63,7 +63,7 @@ def test_a_link_in_the_folders_place_is_refused(tmp_path: Path, bashrc: Path) ->
 
 
 def test_no_link_below_a_trusted_folder_is_followed(tmp_path: Path, bashrc: Path) -> None:
-    """The user's own folder may be reached through a link; at any depth below it none is."""
+    """The trusted folder itself may be reached through a link. Below it no link is followed, at any depth."""
     (tmp_path / "real").mkdir()
     (tmp_path / "project").symlink_to("real")
     (tmp_path / "real" / "results").symlink_to("../home")
@@ -79,12 +79,12 @@ def test_no_link_below_a_trusted_folder_is_followed(tmp_path: Path, bashrc: Path
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
-    """Nothing waits for a pipe's reader, and no folder goes away."""
+def test_a_pipe_or_a_folder_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """Nothing waits for a pipe's reader, and no folder is removed."""
     place = tmp_path / "place"
     os.mkfifo(place) if kind == "pipe" else place.mkdir()
     for write in writers(place):
-        with pytest.raises(BadRequestError, match="no plain file"):
+        with pytest.raises(BadRequestError, match="not a regular file"):
             write()
 
 
@@ -95,8 +95,8 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
         write_atomically(tmp_path / "place" / "file", b"x")
 
 
-def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
-    """A content that can't be written leaves the old file, and no other."""
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    """No temporary file is left either."""
     write_atomically(tmp_path / "f" / "file", b"old")
     with pytest.raises(TypeError):
         write_atomically(tmp_path / "f" / "file", "text")  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_descriptors_are_closed(tmp_path: Path) -> None:
-    """Also where a link is refused."""
+    """Also after a link was refused."""
     (tmp_path / "link").symlink_to("nowhere")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
@@ -116,8 +116,8 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_what_is_read_is_bounded(tmp_path: Path) -> None:
-    """A file may have the limit's size, and no more."""
+def test_reading_a_file_is_limited_in_size(tmp_path: Path) -> None:
+    """A file may be as large as the limit, and no larger."""
     (tmp_path / "file").write_bytes(b"x" * 10)
     assert read_small(tmp_path / "file", limit=10) == b"x" * 10
     with pytest.raises(BadRequestError, match="too large"):

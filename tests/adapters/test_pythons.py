@@ -1,4 +1,4 @@
-"""Which Python a job on this computer gets is found without running any but the shell's own."""
+"""How the Python of a job on this computer is chosen: kedge runs no Python but the shell's own to find it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def make_conda(folder: Path, version: str = "3.12.3") -> Path:
-    """Make what is looked at of a conda environment; its Python says who ran it."""
+    """Make the parts of a conda environment that kedge reads; its Python leaves a file if it is run."""
     (folder / "bin").mkdir(parents=True)
     (folder / "bin/python").write_text(f"#!/bin/sh\ntouch {folder}/ran\n")
     (folder / "bin/python").chmod(0o755)
@@ -51,8 +51,11 @@ def origin_of(job: Job, **environ: str | Path) -> PythonOrigin:
     return find_job_python(job, {name: str(value) for name, value in environ.items()}).origin
 
 
-def test_the_first_that_there_is_counts(job: Job, system: Path, tmp_path: Path) -> None:
-    """The active one, conda's, the job's own, conda's base, which is active in every shell, and the shell's."""
+def test_pythons_are_tried_in_a_fixed_order(job: Job, system: Path, tmp_path: Path) -> None:
+    """Active environment, active conda environment, the job's `.venv`, conda's base, the shell's Python.
+
+    conda's base comes late because it is active in every shell.
+    """
     path = {"PATH": system}
     conda = {"CONDA_PREFIX": make_conda(tmp_path / "conda")}
     assert origin_of(job, **path) is PythonOrigin.SHELL
@@ -64,8 +67,8 @@ def test_the_first_that_there_is_counts(job: Job, system: Path, tmp_path: Path) 
     assert origin_of(job, **path, **conda, **active) is PythonOrigin.ACTIVE
 
 
-def test_an_environment_says_its_version_without_being_run(job: Job, tmp_path: Path) -> None:
-    """`.venv` may come with a stranger's repository: nothing of it runs before somebody has said yes."""
+def test_an_environments_version_is_read_without_running_it(job: Job, tmp_path: Path) -> None:
+    """A `.venv` may come with a stranger's repository: nothing in it runs before the user has agreed."""
     folder = make_conda(tmp_path / ".venv", "3.10.14")
     assert find_job_python(job, {"PATH": ""}) == JobPython(
         path=f"{folder}/bin/python", version="3.10.14", origin=PythonOrigin.BESIDE, environment=str(folder)
@@ -78,8 +81,8 @@ def test_an_environment_says_its_version_without_being_run(job: Job, tmp_path: P
     assert not (folder / "ran").exists()
 
 
-def test_the_shells_own_python_is_asked(job: Job, system: Path, tmp_path: Path) -> None:
-    """Its path doesn't tell its version; one of an environment whose programs are first on PATH tells that, too."""
+def test_the_shells_own_python_is_run_for_its_version(job: Job, system: Path, tmp_path: Path) -> None:
+    """Its path doesn't show its version. If it belongs to an environment that is first on PATH, it reports that too."""
     found = find_job_python(job, {"PATH": str(system)})
     assert (found.version, found.environment) == (VERSION, "")
     assert f"{VERSION}, a new environment on top of {found.path}" == found.describe()
@@ -87,8 +90,8 @@ def test_the_shells_own_python_is_asked(job: Job, system: Path, tmp_path: Path) 
     assert find_job_python(job, {"PATH": f"{mine}/bin"}).environment == str(mine)
 
 
-def test_without_any_python_a_job_has_the_one_that_kedge_runs_on(job: Job, tmp_path: Path) -> None:
-    """A computer on which uv has installed kedge, and nothing else."""
+def test_without_any_other_python_a_job_uses_kedges(job: Job, tmp_path: Path) -> None:
+    """As on a computer where uv has installed kedge and nothing else."""
     (tmp_path / "bin").mkdir()
     assert find_job_python(job, {"PATH": str(tmp_path / "bin")}).path == sys.executable
     (tmp_path / "bin/python3").write_text("#!/bin/sh\necho what\n")
@@ -97,7 +100,7 @@ def test_without_any_python_a_job_has_the_one_that_kedge_runs_on(job: Job, tmp_p
 
 
 def test_the_trainers_python_is_the_first_with_torch(job: Job, tmp_path: Path) -> None:
-    """The user's own, if it has one; kedge's, on which the tests run, has one too."""
+    """The user's own Python if it has torch, otherwise kedge's, which has torch in these tests."""
     mine = make_environment(tmp_path / "mine")
     trainer = Job(name="digits", path=job.path, run="python -m trainer digits", bundled_trainer=True)
     environ = {"VIRTUAL_ENV": str(mine)}
@@ -115,8 +118,8 @@ def test_the_trainers_python_is_the_first_with_torch(job: Job, tmp_path: Path) -
     ("broken", "says"),
     [("gone", "has no Python that can be run"), ("dangling", "has no Python that can be run"), ("old", "3.7.9")],
 )
-def test_an_environment_that_no_job_can_have_is_refused(job: Job, tmp_path: Path, broken: str, says: str) -> None:
-    """A system's upgrade leaves links to a Python that is gone; another Python instead would be a surprise."""
+def test_an_unusable_environment_is_refused(job: Job, tmp_path: Path, broken: str, says: str) -> None:
+    """A system upgrade leaves links to a Python that is gone. To use another one silently would be a surprise."""
     folder = tmp_path / "mine"
     if broken == "dangling":
         (folder / "bin").mkdir(parents=True)
@@ -128,8 +131,8 @@ def test_an_environment_that_no_job_can_have_is_refused(job: Job, tmp_path: Path
     assert caught.value.fix
 
 
-def test_a_shells_python_has_no_more_of_the_shell_than_it_needs(job: Job, tmp_path: Path) -> None:
-    """It may be a wrapper of somebody's."""
+def test_the_shells_python_gets_no_secrets_from_the_environment(job: Job, tmp_path: Path) -> None:
+    """It may be a wrapper script that somebody else wrote."""
     (tmp_path / "bin").mkdir()
     script = f"#!/bin/sh\nenv >{tmp_path}/seen\necho '{json.dumps(['/usr/bin/python3', '3.12.3'])}'\n"
     (tmp_path / "bin/python3").write_text(script)

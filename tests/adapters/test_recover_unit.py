@@ -1,4 +1,4 @@
-"""What the installed unit of `kedge recover` runs: kedge, and nothing that lies in the folder it is started in."""
+"""The systemd unit of `kedge recover` runs kedge's own code, and no module from the folder it is started in."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EVIL = "import pathlib\npathlib.Path({ran!r}).touch()\n"
 
 
 @pytest.mark.parametrize("module", ["orchestrator/__init__.py", "json.py", "invoke.py", "msgspec/__init__.py"])
-def test_the_unit_takes_no_module_from_the_users_home(tmp_path: Path, module: str) -> None:
-    """Systemd starts it there every minute: whatever writes a file into a home would have kedge's tokens."""
+def test_the_unit_imports_no_module_from_the_users_home(tmp_path: Path, module: str) -> None:
+    """Systemd starts it there every minute: any program that can write to the home folder would get kedge's tokens."""
     home, ran = tmp_path / "home", tmp_path / "ran"
     (home / module).parent.mkdir(parents=True)
     (home / module).write_text(EVIL.format(ran=str(ran)))

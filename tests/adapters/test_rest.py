@@ -1,4 +1,4 @@
-"""What every HTTP API's answers say of a request."""
+"""How long an HTTP API asks its clients to wait."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
         ("", 0),
     ],
 )
-def test_a_pause_is_read_in_seconds_or_as_a_date_and_has_an_end(retry_after: str, seconds: int) -> None:
-    """Whatever a proxy writes there: an hour at most, and nothing where it is neither."""
+def test_a_pause_is_read_in_seconds_or_as_a_date_and_is_limited(retry_after: str, seconds: int) -> None:
+    """Whatever a proxy writes in Retry-After: an hour at most, and no pause if it is neither."""
     assert read_pause(retry_after, NOW) == timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Trying again: bounded in time, ever more rarely, and only what may pass."""
+"""Retries: limited in time, with growing pauses, and only for transient failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Flaky:
-    """Fails a number of times."""
+    """A call that fails a number of times, then succeeds."""
 
     failures: int
     error: type[Exception] = ConnectionError
@@ -30,84 +30,84 @@ class Flaky:
         return "made"
 
 
-def may_pass(err: BaseException) -> bool:
+def is_transient(err: BaseException) -> bool:
     return isinstance(err, ConnectionError)
 
 
-def test_a_failure_that_passes_is_tried_again_ever_more_rarely() -> None:
-    """The pauses double up to the longest, with up to the first one added at random."""
+def test_a_transient_failure_is_retried_with_growing_pauses() -> None:
+    """Pauses double up to the longest. Jitter adds at most the length of the first pause."""
     clock, call = FakeClock(), Flaky(6)
-    assert retry(call, on=may_pass, within=60 * SECOND, clock=clock, first=SECOND, longest=4 * SECOND) == "made"
+    assert retry(call, on=is_transient, within=60 * SECOND, clock=clock, first=SECOND, longest=4 * SECOND) == "made"
     assert call.calls == 7
     least = (1, 2, 4, 4, 4, 4)
     assert all(s <= pause.total_seconds() <= s + 1 for s, pause in zip(least, clock.pauses, strict=True))
 
 
-def test_another_failure_is_raised_at_once() -> None:
-    """Nobody waits for what doesn't pass."""
+def test_a_permanent_failure_is_raised_at_once() -> None:
+    """It isn't retried."""
     clock, call = FakeClock(), Flaky(1, ValueError)
     with pytest.raises(ValueError, match="attempt 1"):
-        retry(call, on=may_pass, within=60 * SECOND, clock=clock)
+        retry(call, on=is_transient, within=60 * SECOND, clock=clock)
     assert (call.calls, clock.pauses) == (1, [])
 
 
 def test_no_attempt_begins_after_the_time_is_up() -> None:
-    """The last error is raised as it is, and less than the given time has passed."""
+    """The last error is raised unchanged, within the time limit."""
     clock, call = FakeClock(), Flaky(1000)
     begun = clock.now()
     with pytest.raises(ConnectionError, match=r"attempt \d"):
-        retry(call, on=may_pass, within=60 * SECOND, clock=clock, longest=8 * SECOND)
+        retry(call, on=is_transient, within=60 * SECOND, clock=clock, longest=8 * SECOND)
     assert 50 * SECOND < clock.now() - begun <= 60 * SECOND
 
 
-def test_a_failure_may_say_how_long_it_is_to_be_left_alone() -> None:
-    """A rate limit's Retry-After is the shortest pause; one that is longer than the time left ends it at once."""
+def test_a_failure_may_set_the_shortest_pause() -> None:
+    """A rate limit's Retry-After is the shortest pause. If it is longer than the time left, there is no retry."""
     clock = FakeClock()
-    retry(Flaky(1), on=may_pass, within=60 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
+    retry(Flaky(1), on=is_transient, within=60 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
     assert clock.pauses == [20 * SECOND]
     call = Flaky(1)
     with pytest.raises(ConnectionError):
-        retry(call, on=may_pass, within=10 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
+        retry(call, on=is_transient, within=10 * SECOND, clock=clock, after=lambda _err: 20 * SECOND)
     assert call.calls == 1
 
 
-def test_each_failure_may_have_its_own_time() -> None:
-    """What is worth a minute at one kind of failure is worth nothing at another."""
+def test_each_failure_may_have_its_own_time_limit() -> None:
+    """One kind of failure may be worth a minute of retries, another none."""
     clock, call = FakeClock(), Flaky(3)
     with pytest.raises(ConnectionError, match="attempt 2"):
         retry(
             call,
-            on=may_pass,
+            on=is_transient,
             within=lambda err: 60 * SECOND if str(err) == "attempt 1" else timedelta(0),
             clock=clock,
         )
 
 
-def test_each_failure_is_told() -> None:
-    """Before each pause, by its number."""
-    told: list[int] = []
-    retry(Flaky(2), on=may_pass, within=60 * SECOND, clock=FakeClock(), note=told.append)
-    assert told == [1, 2]
+def test_each_failure_is_reported() -> None:
+    """Before each pause, with the number of the attempt."""
+    numbers: list[int] = []
+    retry(Flaky(2), on=is_transient, within=60 * SECOND, clock=FakeClock(), note=numbers.append)
+    assert numbers == [1, 2]
 
 
-def test_what_is_there_is_seen_at_once() -> None:
-    """An empty text is something; None and False are not."""
+def test_polling_returns_at_once_what_is_there() -> None:
+    """An empty text is a result; None and False are not."""
     clock = FakeClock()
     assert poll_until(lambda: "", 60 * SECOND, clock) == ""
     assert poll_until(lambda: True, 60 * SECOND, clock)
     assert clock.pauses == []
 
 
-def test_what_comes_later_is_seen_when_it_is_there() -> None:
-    """Each look counts once: the first one isn't repeated before a pause."""
+def test_polling_returns_a_later_result() -> None:
+    """The first call isn't repeated before the first pause."""
     clock = FakeClock()
     looks = iter([None, False, "", "never"])
     assert poll_until(lambda: next(looks), 60 * SECOND, clock, first=SECOND) == ""
     assert clock.pauses == [SECOND, 2 * SECOND]
 
 
-def test_the_last_look_is_at_the_end_of_the_time() -> None:
-    """Not a whole pause before it, and never after it."""
+def test_the_last_poll_is_at_the_time_limit() -> None:
+    """It is not a whole pause earlier, and never later."""
     clock, looks = FakeClock(), 0
 
     def look() -> None:
@@ -119,15 +119,15 @@ def test_the_last_look_is_at_the_end_of_the_time() -> None:
     assert looks == 5
 
 
-def test_no_time_is_one_look() -> None:
-    """As for a command that doesn't wait for another one."""
+def test_a_time_limit_of_zero_polls_once() -> None:
+    """For a command that doesn't wait for another one."""
     clock, looks = FakeClock(), iter([False])
     assert poll_until(lambda: next(looks), timedelta(0), clock) is None
     assert clock.pauses == []
 
 
-def test_what_goes_well_at_once_loads_no_library() -> None:
-    """Quick commands take locks with it."""
+def test_a_success_at_the_first_try_loads_no_library() -> None:
+    """Quick commands take locks with `poll_until`, and have to stay quick."""
     script = """
 import sys
 from datetime import timedelta

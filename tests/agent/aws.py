@@ -1,4 +1,4 @@
-"""AWS as a machine sees it: S3 is moto's server behind a gate that can fail, and a metadata service of our own."""
+"""AWS as a machine sees it: moto's S3 behind a gate that can inject faults, and a metadata service of our own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is none of the tests' business."""
+        """Ignore clients that disconnect early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -62,13 +62,13 @@ def _serving(handler: type[_Handler], state: Any) -> Iterator[str]:
 
 @dataclass
 class Imds:
-    """What the metadata service tells; IMDSv2 only.
+    """What the metadata service answers; IMDSv2 only.
 
     Attributes:
         has_role: the instance profile has arrived.
-        issued: how many times credentials were given.
+        issued: how many times credentials were issued.
         lasts: seconds until they expire.
-        tokens: those that are valid.
+        tokens: the valid ones.
     """
 
     url: str = ""
@@ -79,13 +79,13 @@ class Imds:
     facts: dict[str, str] = field(default_factory=lambda: {"placement/region": REGION})
 
     def warn(self, *, seconds: float = 120) -> float:
-        """Tell that the machine will be taken away, and return when."""
+        """Announce the machine's interruption, and return when it comes."""
         at = float(int(time.time() + seconds))
         self.facts["spot/instance-action"] = json.dumps({"action": "terminate", "time": _stamp(at)})
         return at
 
     def recommend(self, at: float) -> None:
-        """Recommend to rebalance."""
+        """Recommend a rebalance."""
         self.facts["events/recommendations/rebalance"] = json.dumps({"noticeTime": _stamp(at)})
 
     def find(self, path: str) -> str | None:
@@ -117,14 +117,14 @@ class _ImdsHandler(_Handler):
 
 @dataclass
 class Fault:
-    """What happens to one request.
+    """A fault that is injected into one request.
 
     Attributes:
-        method: it must have.
-        contains: its path and query must hold this.
-        status: answered instead of asking S3, with `code` in the body.
+        method: the request's method.
+        contains: a text in the request's path and query.
+        status: the answer instead of S3's, with `code` in the body.
         cut_after: bytes of the answer's body after which the connection breaks.
-        lost: S3 does it, and the answer never comes.
+        lost: S3 carries the request out, but the answer never arrives.
     """
 
     method: str
@@ -137,11 +137,11 @@ class Fault:
 
 @dataclass
 class Gate:
-    """In front of S3: faults to come, in order, and what was asked.
+    """A proxy in front of S3: the faults to come, in order, and the requests so far.
 
     Attributes:
-        refuses: an error code with which everything is answered, as long as it is set.
-        rules: whose buckets are.
+        refuses: the error code of every answer, as long as it is set.
+        rules: which account owns which bucket.
     """
 
     target: str
@@ -226,7 +226,7 @@ class Aws:
         return f"s3://{self.bucket}/runs?region={REGION}&endpoint={self.gate.url}&owner={ACCOUNT}"
 
     def publish(self, bucket: str, *, region: str, files: dict[str, bytes]) -> None:
-        """Make a stranger's bucket that everybody may read."""
+        """Make another account's bucket that everybody may read."""
         s3 = self._client(region)
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
         arn = f"arn:aws:s3:::{bucket}"
@@ -234,7 +234,7 @@ class Aws:
         policy = {"Version": "2012-10-17", "Statement": [{**reading, "Resource": [arn, f"{arn}/*"]}]}
         s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
         for name, content in files.items():
-            # Besides the policy, which moto doesn't read for a HEAD.
+            # In addition to the policy, which moto doesn't check for a HEAD.
             s3.put_object(Bucket=bucket, Key=name, Body=content, ACL="public-read")
         s3.close()
         self.gate.rules.give_away(bucket)
@@ -258,7 +258,7 @@ class Aws:
         )
 
     def unfinished(self) -> int:
-        """Uploads that were begun and neither completed nor aborted."""
+        """List multipart uploads that were neither completed nor aborted."""
         return len(self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
 
 

@@ -1,4 +1,4 @@
-"""A machine for the agent: its own root, installed the way a machine does it, with real processes."""
+"""A machine for the agent: its own root, installed as on a real machine, with real processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = 60.0
 
 
 def wait_for(condition: Callable[[], Any], *, timeout: float = LONG) -> Any:
-    """Wait until a condition is true, and return what it returned. A slow look is followed by a longer pause."""
+    """Wait until a condition is true, and return its value. After a slow check the pause is longer."""
     looked_at = time.monotonic()
     give_up = looked_at + timeout
     while not (found := condition()):
@@ -63,7 +63,7 @@ class Box:
             **machine,
         }
         self.prefix: list[str] = []
-        """What each verb is started by, such as a program that takes rights away."""
+        """The command that starts each verb, such as a program that drops rights."""
         self._begun: list[subprocess.Popen[bytes]] = []
         self._install()
 
@@ -74,7 +74,7 @@ class Box:
             copy_installed(self.root)
         else:
             install(self.root)
-        # As the boot of a cloud's machine does, and the watch of one at home.
+        # The boot of a cloud's machine does this, and the watch of a local one.
         Layout(self.root).prepare()
 
     @property
@@ -129,7 +129,7 @@ class Box:
         return dict(self.ask("report")["command"])
 
     def await_state(self, *states: str, timeout: float = LONG) -> dict[str, Any]:
-        """Wait for one of these states, and return the command's."""
+        """Wait for one of these states, and return the command's state."""
         found: dict[str, Any] = wait_for(
             lambda: command if (command := self.command())["state"] in states else None, timeout=timeout
         )
@@ -144,7 +144,7 @@ class Box:
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def processes(self) -> list[int]:
-        """Every process that this machine has started, wherever it went."""
+        """List every process that this machine has started, whatever its parent is now."""
         wanted = f"KEDGE_TEST_MARK={self.mark}".encode()
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if wanted in _environ(path)]
 
@@ -153,7 +153,7 @@ class Box:
         return self.call("receive-code", "--codec", codec, *more, stdin=stream)
 
     def close(self) -> None:
-        """End everything that this machine has started."""
+        """End every process that this machine has started."""
         give_up = time.monotonic() + LONG
         while pids := self.processes():
             for pid in pids:
@@ -161,7 +161,7 @@ class Box:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-            assert time.monotonic() < give_up, "something would not die"
+            assert time.monotonic() < give_up, "a process did not die"
             time.sleep(0.02)
         for process in self._begun:
             process.communicate(timeout=LONG)
@@ -181,7 +181,7 @@ def install(root: Path) -> None:
 
 
 def copy_installed(root: Path) -> None:
-    """Put there what `install` would: to compile the agent for each test is a third of what its machine costs."""
+    """Copy what `install` would write: compiling the agent for each test would be a third of a machine's cost."""
     source = _installed()
     shutil.copytree(source / "agent", root / "agent")
     (root / "bin").mkdir()

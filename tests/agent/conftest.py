@@ -1,4 +1,4 @@
-"""Machines for the agent's tests; whatever a test leaves behind on one is ended."""
+"""Machines for the agent's tests; all processes that a test leaves on one are ended."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    """Packages that can be had without a network."""
+    """Packages that can be installed without a network."""
     return make_wheels(tmp_path / "wheels", "toy", "another")
 
 
 @pytest.fixture
 def make_machine(make_box: Callable[..., Box], tmp_path: Path) -> Callable[..., Box]:
-    """Make a rented machine with its own PATH, whose torch was found at boot if it has GPUs."""
+    """Make a rented machine with its own PATH; if it has GPUs, torch was found at boot."""
 
     def make(programs: Path, *, image: Path | None = None, archs: tuple[str, ...] = (), **torch: Any) -> Box:
         box = make_box(provider="do", path=[str(image)] if image else [])

@@ -1,4 +1,4 @@
-"""Pythons as images have them: of root's, managed by the system, without pip or venv. Real ones, on this computer."""
+"""Pythons as images have them: owned by root, managed by the system, without pip or venv. All are real ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STANDARD = "import sysconfig; print(sysconfig.get_paths()['stdlib'])"
 
 
 def own_pip(programs: Path) -> None:
-    """Put the pip of the tests' own Python into a virtual environment."""
+    """Install the pip of the tests' own Python in a virtual environment."""
     source = Path(pip.__path__[0])
     site = next(programs.parent.glob("lib/python*/site-packages"))
     for folder in (source, *source.parent.glob("pip-*.dist-info")):
@@ -33,11 +33,11 @@ def make_image(folder: Path, *, pip: bool = True, **machine: Any) -> Path:
 
 
 def make_system_python(folder: Path, *, managed: bool = False, hides: tuple[str, ...] = ()) -> Path:
-    """Make an interpreter of its own: not a virtual environment, so that installers treat it as the system's.
+    """Make a separate interpreter that isn't a virtual environment, so that installers treat it as the system's.
 
     Args:
         folder: where it is made.
-        managed: the system says that its packages are its own business (PEP 668).
+        managed: marked as externally managed (PEP 668).
         hides: modules of the standard library that it lacks, as Debian's lacks ensurepip.
     """
     base = Path(sys.base_prefix)
@@ -63,7 +63,7 @@ def make_system_python(folder: Path, *, managed: bool = False, hides: tuple[str,
 
 
 def make_wheels(folder: Path, *names: str, **requires: str) -> Path:
-    """Make a folder of wheels of packages that only say their version; `requires` says what one needs."""
+    """Make a folder of wheels whose packages only have a version; `requires` is a dependency of one of them."""
     for name in names:
         wheel = write_wheel(folder / "index", name, "1.0", requires=requires.get(name, ""))
         shutil.copy(wheel, folder)
@@ -71,7 +71,7 @@ def make_wheels(folder: Path, *names: str, **requires: str) -> Path:
 
 
 def lock(folder: Path) -> None:
-    """Give a tree to root, readable for everybody and writable for nobody."""
+    """Make root own a tree: everybody can read it, nobody can write to it."""
     for place, _, names in os.walk(folder):
         for name in ("", *names):
             path = Path(place, name)

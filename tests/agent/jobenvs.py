@@ -1,4 +1,4 @@
-"""Machines whose images have a Python of their own, and what a command says of it."""
+"""Machines whose images have their own Python, and what a command reports about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.agent.box import Box
 from tests.agent.images import make_image
 
-# Root without the right to write everywhere is as any other user.
+# A root user without the capability to write everywhere behaves like any other user.
 NOT_ROOT = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
 SEES = 'python3 -c "import sys, torch, toy; print(sys.prefix, torch.__version__, toy.__version__)"'
 

@@ -1,4 +1,4 @@
-"""What machines ship to, seen from outside: a folder, or a prefix of a bucket."""
+"""Where machines upload results, seen from outside: a folder, or a prefix of a bucket."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.agent.box import RUN
 
 
 class Place(Protocol):
-    """One store, at the place of the tests' run."""
+    """One store, at the prefix of the tests' run."""
 
     @property
     def url(self) -> str:
-        """What machines are told."""
+        """The URL that machines are given."""
 
     @property
     def env(self) -> dict[str, str]:
-        """What they need to reach it."""
+        """The environment that they need to reach it."""
 
     def read(self, key: str) -> bytes | None:
-        """Read an object; None for none."""
+        """Read an object; None if there is none."""
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object."""
@@ -67,11 +67,11 @@ class S3Place:
 
 
 def manifest_of(store: Place) -> dict[str, Any]:
-    """What was shipped; empty for nothing."""
+    """Return the uploaded manifest; empty if nothing was uploaded."""
     return dict(json.loads(store.read("manifest.json") or b"{}"))
 
 
 def uploaded(store: Place) -> dict[str, bytes]:
-    """What the manifest names, with the contents of the blobs; those that were replaced meanwhile are left out."""
+    """Map the manifest's files to the contents of their blobs, without those that were replaced meanwhile."""
     found = {file["path"]: store.read(f"blobs/{file['sha256']}") for file in manifest_of(store).get("files", ())}
     return {path: content for path, content in found.items() if content is not None}

@@ -1,4 +1,4 @@
-"""Which GPUs a machine has, which wheel of torch suits them, and what a command's environment says of them."""
+"""Which GPUs a machine has, which wheel of torch suits them, and which GPU variables a command gets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_node(root: Path, number: int, version: int, units: int) -> None:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Make programs that print something, and nothing else on the PATH but the system's."""
+    """Make programs that print a text; the PATH has only these and the system's."""
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -56,12 +56,12 @@ def environment_of(archs: tuple[str, ...], env: dict[str, str] | None = None, **
     ids=str,
 )
 def test_architectures_are_named_as_compilers_name_them(version: int, name: str) -> None:
-    """Minor and stepping are hexadecimal digits."""
+    """Minor version and stepping are hexadecimal digits."""
     assert name_architecture(version) == name
 
 
 def test_the_biggest_gpu_comes_first(tmp_path: Path) -> None:
-    """A desktop's processor has graphics of its own, which may come first in the kernel's list."""
+    """A desktop's processor has graphics, too, which may come first in the kernel's list."""
     add_node(tmp_path, 0, 0, 0)
     add_node(tmp_path, 1, 100306, 4)
     add_node(tmp_path, 2, 110001, 120)
@@ -69,8 +69,8 @@ def test_the_biggest_gpu_comes_first(tmp_path: Path) -> None:
     assert find_architectures(tmp_path / "nothing") == ()
 
 
-def test_rocms_version_is_read_from_its_file_or_asked_for(tmp_path: Path, tools: Callable[[str, str], None]) -> None:
-    """The file first; where it is somewhere else, amd-smi tells."""
+def test_rocms_version_is_read_from_its_file_or_from_amd_smi(tmp_path: Path, tools: Callable[[str, str], None]) -> None:
+    """From the file first; if it is elsewhere, from amd-smi."""
     add_node(tmp_path, 1, 90402, 1216)
     assert find_accelerators(tmp_path) == Accelerators(archs=("gfx942",))
     tools("amd-smi", "AMDSMI Tool: 25.3.0+ede62f2 | AMDSMI Library version: 25.3.0 | ROCm version: 6.4.0 | amdgpu: 6.1")
@@ -81,7 +81,7 @@ def test_rocms_version_is_read_from_its_file_or_asked_for(tmp_path: Path, tools:
 
 
 def test_of_several_rocms_the_newest_counts(tmp_path: Path) -> None:
-    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
+    """Version numbers are compared, not texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
     add_node(tmp_path, 1, 90402, 1216)
     for version in ("7.9.0", "7.12.0", "7.11.0"):
         folder = tmp_path / f"opt/rocm/core-{version[:-2]}/.info"
@@ -90,8 +90,8 @@ def test_of_several_rocms_the_newest_counts(tmp_path: Path) -> None:
     assert find_accelerators(tmp_path) == Accelerators(archs=("gfx942",), rocm="7.12.0")
 
 
-def test_what_nvidias_driver_runs_is_read_from_its_table(tmp_path: Path, tools: Callable[[str, str], None]) -> None:
-    """Not what is installed: a wheel brings its own."""
+def test_the_cuda_of_nvidias_driver_is_read_from_its_table(tmp_path: Path, tools: Callable[[str, str], None]) -> None:
+    """The installed CUDA doesn't count: a wheel brings its own."""
     tools("nvidia-smi", "| NVIDIA-SMI 570.195.03    Driver Version: 570.195.03    CUDA Version: 12.8     |")
     assert find_accelerators(tmp_path) == Accelerators(cuda="12.8")
 
@@ -115,13 +115,13 @@ def test_what_nvidias_driver_runs_is_read_from_its_table(tmp_path: Path, tools: 
     ids=lambda value: value if isinstance(value, str) else f"{value.rocm or value.cuda or 'unknown'}",
 )
 def test_the_wheel_suits_the_driver(found: Accelerators, tag: str) -> None:
-    """The newest that isn't newer, within the major version if there is one; the newest where nothing is known."""
+    """The newest that isn't newer than the driver's, of the same major version if possible; else the newest of all."""
     assert choose_tag(found) == tag
     assert choose_index(found) == f"https://download.pytorch.org/whl/{tag}"
 
 
 def test_the_job_may_choose_its_wheel() -> None:
-    """By its tag, or by an index of its own; anything else is refused, since it would be part of an address."""
+    """By its tag, or by the URL of an index; anything else is refused, because it would become part of a URL."""
     found = Accelerators(archs=MI300X, rocm="6.4.1")
     assert choose_index(found, "rocm7.2") == "https://download.pytorch.org/whl/rocm7.2"
     assert choose_index(found, "https://repo.radeon.com/rocm/manylinux/") == "https://repo.radeon.com/rocm/manylinux/"
@@ -131,7 +131,7 @@ def test_the_job_may_choose_its_wheel() -> None:
 
 @pytest.mark.parametrize("is_local", [True, False], ids=["local", "rented"])
 def test_an_mi300x_never_gets_the_override(is_local: bool) -> None:
-    """Whoever has set it: its kernels would be another GPU's. The log says what was removed."""
+    """Whoever set it: the kernels would be those of another GPU. The log says what was removed."""
     own = {OVERRIDE: "11.0.0"}
     env, remarks = render_gpu_environment(own, MI300X, own=own, cache=CACHE, is_local=is_local)
     assert OVERRIDE not in env
@@ -145,7 +145,7 @@ def test_an_mi300x_never_gets_the_override(is_local: bool) -> None:
     ids=["RX 7800 XT", "RX 7900 XTX", "RX 6700 XT", "RX 9070 XT", "no GPU"],
 )
 def test_a_consumer_card_at_home_gets_the_override_that_it_needs(archs: tuple[str, ...], version: str | None) -> None:
-    """By the biggest GPU, as W0's RX 7800 XT needs it; what is set already stays."""
+    """For the biggest GPU, as W0's RX 7800 XT needs it; a value that is already set stays."""
     assert environment_of(archs, is_local=True).get(OVERRIDE) == version
     assert environment_of(archs, {OVERRIDE: "9.0.0"}, is_local=True)[OVERRIDE] == "9.0.0"
     assert OVERRIDE not in environment_of(archs)
@@ -168,7 +168,7 @@ def test_a_consumer_card_at_home_gets_the_override_that_it_needs(archs: tuple[st
 def test_exactly_one_variable_says_which_gpus_are_visible(
     env: dict[str, str], own: dict[str, str], kept: dict[str, str]
 ) -> None:
-    """Two would each hide some of what the other shows. The job's own goes before what is inherited."""
+    """Two variables would each hide GPUs that the other shows. The job's own value wins over the inherited one."""
     made, remarks = render_gpu_environment(env, MI300X, own=own, cache=CACHE)
     assert {name: text for name, text in made.items() if "VISIBLE" in name} == kept
     assert len(remarks) == len(env) - len(kept)
@@ -176,8 +176,8 @@ def test_exactly_one_variable_says_which_gpus_are_visible(
     assert both.items() <= environment_of((), both).items()
 
 
-def test_caches_lie_where_they_are_kept_from() -> None:
-    """Below the machine's folder, unless somebody has chosen another; at home they stay where they are.
+def test_caches_are_in_the_folder_that_is_copied() -> None:
+    """In the machine's folder, unless somebody has chosen another one; at home they stay where they are.
 
     fact: comgr-cache, fact: tunableop-file
     """
@@ -196,7 +196,7 @@ def test_caches_lie_where_they_are_kept_from() -> None:
 
 
 def test_comgr_keeps_no_more_than_can_be_copied() -> None:
-    """Its own limit of 30 GiB would keep all caches on the machine; whether it caches at all stays ROCm's choice."""
+    """Comgr's own limit of 30 GiB would be too large to copy; whether it caches at all is still ROCm's choice."""
     env = environment_of(MI300X)
     assert ":cache_size_bytes=128m:" in env["AMD_COMGR_CACHE_POLICY"]
     assert LIMIT_BYTES > 128 << 20
@@ -205,7 +205,7 @@ def test_comgr_keeps_no_more_than_can_be_copied() -> None:
 
 
 def test_a_trial_does_not_search_for_the_fastest_kernels() -> None:
-    """Only in modes that are short; a job that has chosen is left its choice, and what it allows TF32 with."""
+    """Only in short modes; a job's own choice stays, and so does the TF32 that it allows."""
     assert environment_of(MI300X, mode="validate")["MIOPEN_FIND_MODE"] == "FAST"
     assert environment_of(MI300X, {"MIOPEN_FIND_MODE": "NORMAL"}, mode="validate")["MIOPEN_FIND_MODE"] == "NORMAL"
     assert "MIOPEN_FIND_MODE" not in environment_of(MI300X, mode="full")
@@ -213,7 +213,7 @@ def test_a_trial_does_not_search_for_the_fastest_kernels() -> None:
 
 
 def test_a_command_on_an_mi300x_finds_what_it_needs(make_box: MakeBox) -> None:
-    """Its folders are there, the override is gone although the job sets it, and the log says so once."""
+    """Its cache folders exist, the override is gone although the job sets it, and the log says so once."""
     box = make_box(provider="do")
     (box.root / "torch.json").write_text(
         '{"python": "/opt/bin/python3", "torch": "2.9.1+rocm6.4", "archs": ["gfx942"]}'

@@ -28,7 +28,7 @@ from tests.agent.box import RUN
 
 
 def boot_archive() -> bytes:
-    """Pack what user-data carries."""
+    """Pack the modules that user-data carries."""
     packed = io.BytesIO()
     folder = Path(bootstrap.__file__).parent
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
@@ -41,7 +41,7 @@ def boot_archive() -> bytes:
 
 
 class Bare:
-    """A machine that has nothing but Python and what user-data brought."""
+    """A machine that has only Python and what user-data brought."""
 
     def __init__(self, root: Path, aws: Aws) -> None:
         self.root = root
@@ -76,7 +76,7 @@ def put_agent(aws: Aws, content: bytes | None = None) -> str:
 
 
 def test_a_bare_machine_fetches_its_agent(aws: Aws, bare: Bare) -> None:
-    """From the named modules alone, with its role; then it boots, and what came before is in the timeline."""
+    """It needs only the named modules and its role; then it boots, and the timeline has the steps before."""
     (bare.root / "boot.jsonl").write_text('{"phase": "units", "began": 1, "ended": 2.5, "ok": true, "error": ""}\n')
     sha256 = put_agent(aws)
     done = bare.bootstrap(sha256)
@@ -87,13 +87,13 @@ def test_a_bare_machine_fetches_its_agent(aws: Aws, bare: Bare) -> None:
 
 
 def test_what_fetches_the_agent_fits_into_user_data() -> None:
-    """Base64 of the packed modules; user-data has 16 KiB, and much else to say."""
+    """User-data holds 16 KiB, of which the base64 of the packed modules is a part."""
     packed = base64.b64encode(boot_archive())
     print(f"{len(packed)} bytes")
     assert len(packed) <= 10.5 * 1024
 
 
-def test_an_agent_that_is_there_is_not_fetched_again(aws: Aws, bare: Bare) -> None:
+def test_an_installed_agent_is_not_fetched_again(aws: Aws, bare: Bare) -> None:
     """A reboot needs no network for it."""
     sha256 = put_agent(aws)
     assert bare.bootstrap(sha256).returncode == 0
@@ -103,8 +103,8 @@ def test_an_agent_that_is_there_is_not_fetched_again(aws: Aws, bare: Bare) -> No
     assert bare.agent("code-hash").returncode == 0
 
 
-def test_another_agent_takes_the_place_of_the_first(aws: Aws, bare: Bare) -> None:
-    """Nothing of the old one is left beside it."""
+def test_another_agent_replaces_the_first(aws: Aws, bare: Bare) -> None:
+    """No file of the old agent is left beside it."""
     assert bare.bootstrap(put_agent(aws)).returncode == 0
     (bare.root / "agent/kedge_agent/stale.py").touch()
     (bare.root / "agent/sha256").write_text("another")
@@ -112,8 +112,8 @@ def test_another_agent_takes_the_place_of_the_first(aws: Aws, bare: Bare) -> Non
     assert not (bare.root / "agent/kedge_agent/stale.py").exists()
 
 
-def test_a_newer_agent_is_unpacked_where_the_job_has_nothing_to_say(aws: Aws, bare: Bare, tmp_path: Path) -> None:
-    """An image may be made of a machine, with a link that its job has put where root was to unpack."""
+def test_a_newer_agent_is_unpacked_where_the_job_can_not_write(aws: Aws, bare: Bare, tmp_path: Path) -> None:
+    """An image may be made from a machine on which a job has put a link where root was going to unpack."""
     assert bare.bootstrap(put_agent(aws)).returncode == 0
     (bare.root / "agent/sha256").write_text("another")
     mine = tmp_path / "mine"
@@ -126,9 +126,7 @@ def test_a_newer_agent_is_unpacked_where_the_job_has_nothing_to_say(aws: Aws, ba
 
 
 @pytest.mark.parametrize(("content", "told"), [(b"tampered", "isn't"), (None, "NoSuchKey")], ids=["wrong", "missing"])
-def test_an_agent_that_is_not_what_was_asked_for_is_not_installed(
-    aws: Aws, bare: Bare, content: bytes | None, told: str
-) -> None:
+def test_an_agent_with_another_hash_is_not_installed(aws: Aws, bare: Bare, content: bytes | None, told: str) -> None:
     """The sentinel says so at once: nobody waits for a machine that can't come up."""
     sha256 = put_agent(aws, content) if content else "0" * 64
     assert bare.bootstrap(sha256).returncode == 1
@@ -141,7 +139,7 @@ def test_an_agent_that_is_not_what_was_asked_for_is_not_installed(
 def test_an_agents_archive_writes_nothing_outside_its_folder(
     aws: Aws, bare: Bare, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Although it is what was asked for: root unpacks it."""
+    """Root unpacks it, and does so safely although the archive has the right hash."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo(name))
@@ -152,7 +150,7 @@ def test_an_agents_archive_writes_nothing_outside_its_folder(
 
 @pytest.mark.parametrize("missing", ["role", "rights"])
 def test_a_role_that_arrives_late_is_waited_for(aws: Aws, bare: Bare, missing: str) -> None:
-    """IAM takes its time: for the instance profile to arrive, and for S3 to know the role."""
+    """IAM needs a while, both to attach the instance profile and to make S3 accept the role."""
     sha256 = put_agent(aws)
     aws.imds.has_role = missing != "role"
     aws.gate.refuses = "InvalidAccessKeyId" if missing == "rights" else ""

@@ -1,4 +1,4 @@
-"""A machine sets itself up: code and command from the bucket, and a sentinel that tells how it went."""
+"""A machine sets itself up: code and command from the bucket, and a sentinel that reports the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put_start(store: Place, config: dict[str, Any]) -> str:
 
 
 def test_code_is_pulled_from_the_store(make_box: MakeBox, store: Place) -> None:
-    """It is in place as if it had been sent; the second time nothing is fetched, and no SHA-256 is needed."""
+    """The result is the same as if it had been sent; a second pull downloads nothing, and needs no SHA-256."""
     sha256 = put_code(store)
     box = make_box(store_url=store.url, env=store.env)
     assert box.call("pull-code", "hash0001").returncode == 2
@@ -45,10 +45,10 @@ def test_code_is_pulled_from_the_store(make_box: MakeBox, store: Place) -> None:
     ],
     ids=["missing", "empty", "cut", "another"],
 )
-def test_code_that_is_not_what_was_asked_for_changes_nothing(
+def test_code_with_another_hash_changes_nothing(
     make_box: MakeBox, store: Place, content: bytes | None, told: bytes
 ) -> None:
-    """The old tree stays, and the reason is told."""
+    """The old tree stays, and the reason is reported."""
     box = make_box(store_url=store.url, env=store.env)
     box.call("pull-code", "--sha256", put_code(store), "hash0001")
     sha256 = sha256_of(content or b"")
@@ -61,13 +61,13 @@ def test_code_that_is_not_what_was_asked_for_changes_nothing(
 
 
 def test_a_machine_without_a_store_pulls_nothing(box: Box) -> None:
-    """Exit code 2, as for everything that can't be carried out; so for what is no hash."""
+    """Exit code 2, as for every request that can't be carried out; the same for an invalid hash."""
     assert box.call("pull-code", "hash0001").returncode == 2
     assert box.call("pull-code", "../../hash").returncode == 2
 
 
 def test_a_machine_boots_pulls_and_starts(make_box: MakeBox, store: Place) -> None:
-    """The phases are told as they end; the command runs in its code, with what was stored of the run."""
+    """Each phase is reported when it ends; the command runs in its code, with the run's restored files."""
     box = make_box(store_url=store.url, env=store.env)
     start = put_start(store, box.config("cat a.py; echo ran"))
     order(box, code="hash0001", code_sha256=put_code(store), start_sha256=start)
@@ -81,7 +81,7 @@ def test_a_machine_boots_pulls_and_starts(make_box: MakeBox, store: Place) -> No
 
 
 def test_a_command_that_has_ended_is_not_started_by_the_next_boot(make_box: MakeBox, store: Place) -> None:
-    """`boot` may run as often as the machine boots."""
+    """`boot` runs at every boot of the machine."""
     box = make_box(store_url=store.url, env=store.env)
     order(box, start_sha256=put_start(store, box.config('echo x >> "$KEDGE_OUTPUT_DIR/runs"')))
     assert box.call("boot").returncode == 0
@@ -93,7 +93,7 @@ def test_a_command_that_has_ended_is_not_started_by_the_next_boot(make_box: Make
 
 
 def test_code_that_was_sent_since_is_not_replaced_by_the_next_boot(make_box: MakeBox, store: Place) -> None:
-    """What the launch ordered is for a machine that has no code yet: `sync-code` has the last word."""
+    """The boot order is for a machine that has no code yet: later code from `sync-code` wins."""
     box = make_box(store_url=store.url, env=store.env)
     order(box, code="hash0001", code_sha256=put_code(store))
     assert box.call("boot").returncode == 0
@@ -119,7 +119,7 @@ def test_code_that_was_sent_since_is_not_replaced_by_the_next_boot(make_box: Mak
 def test_a_boot_that_fails_says_so_in_the_sentinel(
     make_box: MakeBox, store: Place, fields: dict[str, Any], failed: str, told: str
 ) -> None:
-    """What comes after the phase that failed isn't tried."""
+    """The phases after the failed one are skipped."""
     box = make_box(store_url=store.url, env=store.env)
     order(box, **fields)
     assert box.call("boot").returncode == 1
@@ -130,7 +130,7 @@ def test_a_boot_that_fails_says_so_in_the_sentinel(
 
 
 def test_a_machine_without_orders_is_ready_and_waits(box: Box) -> None:
-    """The laptop tells it what to do."""
+    """The laptop sends them."""
     assert box.call("boot").returncode == 0
     assert readiness(box.root)["ok"]
     assert box.command()["state"] == "idle"

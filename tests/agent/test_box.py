@@ -1,4 +1,4 @@
-"""A test's machine is like one that has installed its agent."""
+"""A test's machine equals one that has installed its agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.agent.box import copy_installed, install
 
 
 def test_a_copied_agent_is_an_installed_one(tmp_path: Path) -> None:
-    """The same files with the same rights, compiled, and launchers bound to its own root."""
+    """The same files with the same modes, compiled, and launchers with the path of their own root."""
     root = tmp_path / "a 'machine' 1"
     install(root)
     installed = _content(root)
@@ -21,7 +21,7 @@ def test_a_copied_agent_is_an_installed_one(tmp_path: Path) -> None:
 
 
 def _content(root: Path) -> dict[str, tuple[int, bytes]]:
-    # A compiled file begins with the time of its source, and holds the path that it was compiled at.
+    # A compiled file starts with its source's modification time, and contains the path where it was compiled.
     return {
         str(path.relative_to(root)): (path.stat().st_mode, path.read_bytes()[: 16 if path.suffix == ".pyc" else None])
         for path in root.rglob("*")

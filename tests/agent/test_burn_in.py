@@ -1,4 +1,4 @@
-"""A machine with GPUs finds the torch that drives them, or makes one, and passes its burn-in before anything else."""
+"""A machine with GPUs finds a torch that drives them, or installs one, and runs its burn-in before anything else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ esac"""
 
 @pytest.fixture
 def bare(tmp_path: Path) -> dict[str, str]:
-    """An environment of a machine that has a GPU with its driver, and whose own Python has pip and no torch."""
+    """The environment of a machine with a GPU and its driver, whose own Python has pip but no torch."""
     programs = make_bare(tmp_path / "system")
     own_pip(programs)
     return {"PATH": f"{programs}:/usr/bin:/bin"}
@@ -57,7 +57,7 @@ def failure(box: Box) -> str:
 
 
 def test_the_torch_of_the_images_environment_is_used(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
-    """It sees the GPUs: nothing is installed, all of them are checked, and the boot goes on."""
+    """It sees the GPUs: nothing is installed, all GPUs are checked, and the boot continues."""
     programs = make_environment(tmp_path / "opt/pytorch", gpus=8)
     box = make_box(path=[str(programs)])
     assert phases_of(box, bare, gpus=8) == [(name, True) for name in ("agent", "torch", "burn-in", "code", "start")]
@@ -76,7 +76,7 @@ def test_the_torch_of_the_images_environment_is_used(make_box: MakeBox, tmp_path
 
 
 def test_the_torch_of_the_systems_python_is_used(make_box: MakeBox, tmp_path: Path) -> None:
-    """Where the image has no environment of its own."""
+    """If the image has no environment of its own."""
     programs = make_environment(tmp_path / "system")
     box = make_box()
     assert phases_of(box, {"PATH": f"{programs}:/usr/bin:/bin"}, gpus=1)[1:3] == [("torch", True), ("burn-in", True)]
@@ -84,7 +84,7 @@ def test_the_torch_of_the_systems_python_is_used(make_box: MakeBox, tmp_path: Pa
 
 
 def test_an_environment_is_made_where_there_is_neither_torch_nor_pip(make_box: MakeBox, tmp_path: Path) -> None:
-    """From the index that was named; the command finds it first, and the next boot doesn't make it again."""
+    """From the named index; the command finds it first, and the next boot doesn't make it again."""
     bare = {"PATH": f"{make_bare(tmp_path / 'system')}:/usr/bin:/bin"}
     index = make_index(tmp_path / "index")
     box = make_box(provider="do")
@@ -103,8 +103,8 @@ def versions_in(folder: Path) -> dict[str, str]:
     return {found.name: found.version for found in importlib.metadata.distributions(path=[str(packages)])}
 
 
-def test_torch_comes_with_what_is_built_for_it(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
-    """From the one index: the torchvision and the torchaudio of this torch, although there are newer ones.
+def test_torch_comes_with_the_packages_built_for_it(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
+    """From the same index: torchvision and torchaudio for this torch, although newer ones exist.
 
     fact: torch-index-of-a-version
     """
@@ -119,7 +119,7 @@ def test_torch_comes_with_what_is_built_for_it(make_box: MakeBox, tmp_path: Path
 def test_an_index_without_torchvision_gives_torch_alone(
     make_box: MakeBox, tmp_path: Path, bare: dict[str, str]
 ) -> None:
-    """It is no reason to give the machine up; the boot's log says what is missing."""
+    """That is no reason to give the machine up; the boot's log says what is missing."""
     box = make_box()
     order(box, gpus=1, torch_wheel=make_index(tmp_path / "index", ("torchaudio",)))
     booted = box.call("boot", PATH=bare["PATH"])
@@ -131,7 +131,7 @@ def test_an_index_without_torchvision_gives_torch_alone(
 def test_nothing_is_installed_on_a_machine_without_gpus(
     make_box: MakeBox, tmp_path: Path, bare: dict[str, str]
 ) -> None:
-    """Beside a torch for CPUs the mere presence of torchvision breaks other imports."""
+    """Next to a torch for CPUs, the mere presence of torchvision breaks other imports."""
     box = make_box(provider="do")
     phases = phases_of(box, bare, gpus=0, torch_wheel=make_index(tmp_path / "index"))
     assert phases == [("agent", True), ("code", True), ("start", True)]
@@ -142,8 +142,8 @@ def test_nothing_is_installed_on_a_machine_without_gpus(
     assert not {"torch", "torchvision"} & versions_in(box.root / "env").keys()
 
 
-def test_a_torch_that_is_of_no_use_is_left_alone(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
-    """A build for CPUs stays as it was, one in a container is told of: commands run on the machine itself."""
+def test_an_unusable_torch_is_left_alone(make_box: MakeBox, tmp_path: Path, bare: dict[str, str]) -> None:
+    """A build for CPUs stays; one in a container is reported, because commands run on the machine itself."""
     programs = make_environment(tmp_path / "opt/pytorch", version="2.9.1+cpu", gpus=0)
     before = sorted(tmp_path.glob("opt/**/*"))
     make_program(tmp_path / "docker", "echo rocm/pytorch:rocm7.0_ubuntu24.04; echo nginx:latest")
@@ -170,7 +170,7 @@ def test_a_torch_that_is_of_no_use_is_left_alone(make_box: MakeBox, tmp_path: Pa
 def test_a_machine_without_a_torch_for_its_gpus_is_not_ready(
     make_box: MakeBox, tmp_path: Path, bare: dict[str, str], wheel: str, told: str
 ) -> None:
-    """The sentinel says which phase failed and what to do, and nothing is started."""
+    """The sentinel names the failed phase and what to do, and nothing is started."""
     box = make_box()
     wheel = wheel or make_index(tmp_path / "index", gpus=0)
     assert phases_of(box, bare, gpus=1, torch_wheel=wheel) == [("agent", True), ("torch", False)]
@@ -179,7 +179,7 @@ def test_a_machine_without_a_torch_for_its_gpus_is_not_ready(
 
 
 def test_a_machine_whose_driver_shows_no_gpu_fails_its_burn_in(make_box: MakeBox, tmp_path: Path) -> None:
-    """Whatever torch the image has: no other one is fetched, which would take minutes for nothing."""
+    """Whatever torch the image has, no other one is downloaded: that would take minutes and change nothing."""
     programs = make_environment(tmp_path / "opt", gpus=0)
     box = make_box(path=[str(programs)])
     env = {"PATH": "/usr/bin:/bin"}
@@ -201,7 +201,7 @@ def test_a_machine_whose_driver_shows_no_gpu_fails_its_burn_in(make_box: MakeBox
 def test_a_gpu_that_fails_its_burn_in_fails_the_boot(
     make_box: MakeBox, tmp_path: Path, bare: dict[str, str], machine: dict[str, Any], gpus: int, told: str
 ) -> None:
-    """In the phase `burn-in`, before any code is fetched; the verdict names the GPU."""
+    """The phase `burn-in` fails, before any code is fetched; the verdict names the GPU."""
     box = make_box(path=[str(make_environment(tmp_path / "opt", **machine))])
     assert phases_of(box, bare, gpus=gpus, start_sha256="0" * 64) == [
         ("agent", True),
@@ -214,7 +214,7 @@ def test_a_gpu_that_fails_its_burn_in_fails_the_boot(
 
 
 def test_a_check_that_hangs_is_ended(box: Box, tmp_path: Path) -> None:
-    """A GPU that never answers is a failure like any other."""
+    """A GPU that never answers fails the check."""
     python = str(make_environment(tmp_path / "opt", fault="hang") / "python3")
     done = box.call("burn-in", "--gpus", "1", "--python", python, "--limit", "3")
     assert done.returncode == 1
@@ -222,7 +222,7 @@ def test_a_check_that_hangs_is_ended(box: Box, tmp_path: Path) -> None:
 
 
 def test_a_machine_without_gpus_has_no_burn_in(box: Box, bare: dict[str, str]) -> None:
-    """None is expected, so that none is looked for; asked by hand, the verdict says that it was skipped."""
+    """None is expected, so none is looked for; the verb by hand reports that the check was skipped."""
     assert phases_of(box, bare) == [("agent", True), ("code", True), ("start", True)]
     done = box.call("burn-in")
     assert done.returncode == 0
@@ -230,12 +230,12 @@ def test_a_machine_without_gpus_has_no_burn_in(box: Box, bare: dict[str, str]) -
 
 
 def test_a_job_that_needs_no_torch_gets_none(box: Box, bare: dict[str, str]) -> None:
-    """`none` instead of a wheel's tag: nothing is downloaded for it."""
+    """With `none` as the wheel's tag, nothing is downloaded."""
     assert phases_of(box, bare, gpus=1, torch_wheel="none") == [("agent", True), ("code", True), ("start", True)]
 
 
-def test_gpus_that_are_at_work_are_not_checked(make_box: MakeBox, bare: dict[str, str]) -> None:
-    """After a reboot the command may be back already, and its memory is not there to be written to."""
+def test_gpus_in_use_are_not_checked(make_box: MakeBox, bare: dict[str, str]) -> None:
+    """After a reboot the command may already run again; its memory must not be overwritten."""
     box = make_box()
     box.start("true")
     box.await_state("succeeded")
@@ -244,7 +244,7 @@ def test_gpus_that_are_at_work_are_not_checked(make_box: MakeBox, bare: dict[str
 
 
 def test_the_check_itself_runs_on_a_real_torch(box: Box) -> None:
-    """On the CPU: the product is within the tolerance, memory holds what was written, and the verdict is one line."""
+    """On the CPU: the product is within the tolerance, memory keeps its content, and the verdict is one line."""
     done = box.call("burn-in", "--device", "cpu", "--python", sys.executable, PATH=os.environ["PATH"])
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What compilers have made on one of a run's machines is there on the next one."""
+"""Kernels that were compiled on one of a run's machines are restored on the next one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def names_in(packed: bytes | None) -> list[str]:
 
 
 def seal(content: bytes, secret: str = "", key: str = KEY) -> bytes:
-    """Write an object as one of the run's machines does; without a secret, as those that have a role of the run's."""
+    """Write an object as one of the run's machines does; without a secret, as machines with a role of their own do."""
     return hmac.digest(secret.encode(), key.encode() + b"\0" + content, "sha256") + content
 
 
@@ -59,7 +59,7 @@ def run(box: Box, command: str) -> None:
 
 
 def test_compiled_kernels_go_from_machine_to_machine(make_machine: Callable[..., Box], store: Place) -> None:
-    """They are shipped while the command is at work, and are in place before it starts on the next machine."""
+    """They are uploaded while the command runs, and restored before it starts on the next machine."""
     first = make_machine()
     first.begin("watch")
     first.start(f"{COMPILE} sleep 1000")
@@ -75,8 +75,8 @@ def test_compiled_kernels_go_from_machine_to_machine(make_machine: Callable[...,
     assert " k.lock\n" not in second.log()
 
 
-def test_kernels_of_another_architecture_are_of_no_use(make_machine: Callable[..., Box], store: Place) -> None:
-    """They are left where they are; so is everything where nobody knows which torch there is."""
+def test_kernels_of_another_architecture_are_not_restored(make_machine: Callable[..., Box], store: Place) -> None:
+    """They are not restored; neither are any if the torch is unknown."""
     store.write(KEY, b"not fetched")
     for box in (make_machine(("gfx950",)), make_machine(())):
         run(box, "true")
@@ -84,10 +84,10 @@ def test_kernels_of_another_architecture_are_of_no_use(make_machine: Callable[..
 
 
 @pytest.mark.parametrize("member", ["../../escaped", "/escaped", "link", "bomb"])
-def test_a_damaged_or_hostile_copy_is_told_and_stops_nothing(
+def test_a_damaged_or_hostile_copy_is_reported_and_stops_nothing(
     make_machine: Callable[..., Box], store: Place, member: str
 ) -> None:
-    """Nothing is written outside, no half of it stays, and the run begins."""
+    """Nothing is written elsewhere, no partial copy stays, and the run starts."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         if member == "link":
@@ -114,7 +114,7 @@ EVIL = "echo hostile code runs"
 
 
 def kernels(command: str) -> bytes:
-    """Pack what Triton would load."""
+    """Pack files that Triton would load."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         member = tarfile.TarInfo("triton/launcher.so")
@@ -125,7 +125,7 @@ def kernels(command: str) -> bytes:
 
 @pytest.fixture
 def make_keyed(make_box: MakeBox, aws: Aws, tmp_path: Path) -> Callable[[str, str], Box]:
-    """Make machines that were brought the bucket's keys, as every machine of the account is."""
+    """Make machines that were given the bucket's keys, as every machine of the account is."""
 
     def make(secret: str, more: str) -> Box:
         keys = tmp_path / f"keys-{secret}.json"
@@ -149,9 +149,7 @@ def make_keyed(make_box: MakeBox, aws: Aws, tmp_path: Path) -> Callable[[str, st
     ],
     ids=["bare", "no secret", "another run's", "another object's", "another content's", "empty"],
 )
-def test_kernels_that_another_run_has_left_are_never_run(
-    make_keyed: Callable[[str, str], Box], aws: Aws, left: bytes
-) -> None:
+def test_kernels_from_another_run_are_never_run(make_keyed: Callable[[str, str], Box], aws: Aws, left: bytes) -> None:
     """Machines of other runs have the bucket's keys, but not this run's secret; compiled kernels are code."""
     S3Place(aws).write(KEY, left)
     box = make_keyed(SECRET, "")
@@ -160,7 +158,7 @@ def test_kernels_that_another_run_has_left_are_never_run(
     assert "compiled kernels can't be restored: " in box.log()
 
 
-def test_kernels_of_the_run_come_back_where_others_have_the_buckets_keys(
+def test_kernels_of_the_run_are_restored_although_others_have_the_buckets_keys(
     make_keyed: Callable[[str, str], Box], aws: Aws
 ) -> None:
     """They carry the run's seal."""
@@ -171,7 +169,7 @@ def test_kernels_of_the_run_come_back_where_others_have_the_buckets_keys(
     second = make_keyed(SECRET, "")
     run(second, 'sh "$TRITON_CACHE_DIR/launcher.so"')
     assert " mine\n" in second.log()
-    # Those of one torch can't be passed off for another's.
+    # Kernels for one torch aren't accepted for another.
     S3Place(aws).write("cache/gfx942-2.8.0.sealed", S3Place(aws).read(KEY) or b"")
     third = make_keyed(SECRET, "")
     (third.root / "torch.json").write_text(json.dumps({**TORCH, "torch": "2.8.0"}))
@@ -184,7 +182,7 @@ def test_kernels_of_the_run_come_back_where_others_have_the_buckets_keys(
 def test_without_a_secret_of_the_run_kernels_stay_on_the_machine(
     make_keyed: Callable[[str, str], Box], aws: Aws, secret: str, more: str
 ) -> None:
-    """Neither is anything taken, nor anything left."""
+    """None are restored, and none are uploaded."""
     S3Place(aws).write(KEY, seal(kernels(EVIL), secret))
     box = make_keyed(secret, more)
     box.begin("watch")

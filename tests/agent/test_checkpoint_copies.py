@@ -1,4 +1,4 @@
-"""The last checkpoint is copied whole before an attempt begins anew, whatever a command does to it."""
+"""The last checkpoint is copied whole before an attempt starts from scratch, whatever a command does to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MakeBox = Callable[..., Box]
 
 
 def stored(store: Place) -> dict[str, bytes]:
-    """Read what the store's manifest names: all of it is there."""
+    """Read the files that the store's manifest names; all of them are there."""
     manifest = json.loads(store.read("manifest.json") or b"{}")
     return {row["path"]: store.read(f"blobs/{row['sha256']}") or b"" for row in manifest.get("files", ())}
 
@@ -74,10 +74,10 @@ def is_whole_text(content: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("writer", "is_whole"), [("in_place", is_whole_zip), ("renamed", is_whole_text)])
-def test_a_checkpoint_that_never_stands_still_is_copied_whole(
+def test_a_checkpoint_that_is_always_being_written_is_copied_whole(
     make_box: MakeBox, tmp_path: Path, writer: str, is_whole: Callable[[bytes], bool]
 ) -> None:
-    """It is written every 0.3 s, and looked at every 0.5 s: whatever the store has of it at any time loads."""
+    """It is written every 0.3 s and checked every 0.5 s: every version in the store loads."""
     store = FolderPlace(tmp_path / "store")
     box = make_box(store_url=store.url, sample_every=0.5, ship_every=1.0)
     box.begin("watch")
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_never_stands_still_is_copied_whole(
     checkpoint = "checkpoints/last.ckpt"
 
     def has_new() -> bool:
-        # Between the two reads of the manifest and of the content the next copy may have taken its place.
+        # The next copy may have replaced it between the reads of the manifest and of the content.
         content = stored(store).get(checkpoint)
         if content and content not in seen:
             assert is_whole(content)
@@ -118,8 +118,8 @@ python3 train.py
 """
 
 
-def test_a_checkpoint_that_a_kill_has_cut_off_replaces_none_that_is_whole(make_box: MakeBox, store: Place) -> None:
-    """The store keeps the one before, and the next attempt finds that one in its place."""
+def test_a_truncated_checkpoint_never_replaces_a_whole_one(make_box: MakeBox, store: Place) -> None:
+    """The store keeps the version before it, and the next attempt finds that version in its place."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start(KILLED, restarts=1, restart_after=3.0, checkpoints="out")
@@ -131,7 +131,7 @@ def test_a_checkpoint_that_a_kill_has_cut_off_replaces_none_that_is_whole(make_b
 
 
 def test_a_killed_command_leaves_the_stored_checkpoint_at_its_end(make_box: MakeBox, store: Place) -> None:
-    """Also when nothing starts it again: the last copy of all doesn't take what was cut off."""
+    """Also if nothing starts it again: the last upload doesn't take the truncated file."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start(KILLED, checkpoints="out")
@@ -142,8 +142,8 @@ def test_a_killed_command_leaves_the_stored_checkpoint_at_its_end(make_box: Make
     assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
 
 
-def test_a_disk_without_room_for_a_copy_is_told(box: Box) -> None:
-    """The attempt begins all the same; what was kept before stays."""
+def test_a_disk_without_room_for_a_copy_is_reported(box: Box) -> None:
+    """The attempt starts anyway; the copy from before stays."""
     grow = "[ $KEDGE_RESUME ] && truncate -s 4T out/last-20.bin || echo x > out/last-10.bin; echo began; false"
     box.start(grow, restarts=2, checkpoints="out")
     box.await_state("failed")
@@ -153,14 +153,14 @@ def test_a_disk_without_room_for_a_copy_is_told(box: Box) -> None:
 
 
 def test_a_command_may_remove_its_checkpoint_folder(box: Box) -> None:
-    """The next attempt begins as if there had been no checkpoint."""
+    """The next attempt starts as if there had been no checkpoint."""
     box.start('rm -rf "$KEDGE_CHECKPOINT_DIR"; echo began; false', restarts=1)
     box.await_state("failed")
     assert box.log().count(" began\n") == 2
 
 
-def test_what_the_store_has_is_no_help_where_that_is_cut_off_too(tmp_path: Path) -> None:
-    """It was copied when there was no other: then the one that was kept apart is put back."""
+def test_a_truncated_copy_in_the_store_is_not_restored(tmp_path: Path) -> None:
+    """The store has only the truncated checkpoint, too: the whole one that was kept apart is put back."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
     layout.kept.mkdir()
@@ -184,10 +184,10 @@ def make_machine(layout: Layout, store: Path) -> MachineConfig:
     return MachineConfig(*names, 1.0, 2.0, "0", store_url=store.as_uri())
 
 
-def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
+def test_the_copy_kept_apart_and_the_attempts_start_survive_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that starts then writes over the only other copy."""
+    """The command that starts next overwrites the only other copy."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
     (layout.checkpoints / "ckpt.pt").write_bytes(pickle.dumps({"step": 400}))
@@ -207,8 +207,8 @@ def test_what_is_kept_apart_and_that_an_attempt_began_outlive_a_power_cut(
     assert {kept.stat().st_ino, layout.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
 
 
-def test_what_nobody_could_judge_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint may take seconds to read, and the watch looks at all of them every few seconds."""
+def test_a_checkpoint_that_could_not_be_judged_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a checkpoint may take seconds, and the watch checks all of them every few seconds."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
     had = {"name": "ckpt.h5", "bytes": 100, "written": 1.0, "step": None, "kind": ""}
@@ -226,4 +226,4 @@ def test_what_nobody_could_judge_is_read_once(tmp_path: Path, monkeypatch: pytes
         for _ in range(3):
             beginnings.look(scan(layout.results), frozenset({"ckpt.h5"}))
     assert read == ["ckpt.h5"] * 3
-    assert layout.log_file.read_text().count("it seems to have begun anew") == 1
+    assert layout.log_file.read_text().count("it seems to have started over") == 1

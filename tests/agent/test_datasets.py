@@ -1,4 +1,4 @@
-"""The machine mirrors a data set from what the store holds, and trusts nothing that it reads there."""
+"""The machine mirrors a data set from its store, and trusts nothing that it reads there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MTIME_NS = 1_700_000_000_123_456_789
 
 
 class Counting(FolderStore):
-    """A store that notes what is fetched."""
+    """A store that records which objects are fetched."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -48,7 +48,7 @@ class Shelf:
         self.store = Counting(self.place)
 
     def lay(self, files: dict[str, bytes], **more: Any) -> None:
-        """Write an index of one shard for each file, as the laptop does."""
+        """Write an index with one shard for each file, as the laptop does."""
         rows = [
             {"path": path, "mode": 0o644, "mtime_ns": MTIME_NS, "pieces": [self.shard(content)] if content else []}
             for path, content in files.items()
@@ -65,7 +65,7 @@ class Shelf:
         mirror_data_set(self.store, self.target, pin=self.digest())
 
     def digest(self) -> str:
-        """Return what the laptop says of the index."""
+        """Return the laptop's pin of the index."""
         return hashlib.sha256((self.place / "index.json.gz").read_bytes()).hexdigest()
 
     def files(self) -> dict[str, bytes]:
@@ -79,7 +79,7 @@ def shelf(tmp_path: Path) -> Shelf:
 
 
 def test_files_arrive_with_their_times_and_are_not_fetched_again(shelf: Shelf) -> None:
-    """Neither by the next pull nor by the first one of a new machine that has the volume."""
+    """Neither the next pull nor the first one of a new machine with the same volume downloads them."""
     shelf.lay({"a/b.png": b"content", "empty": b""})
     shelf.pull()
     assert shelf.files() == {"a/b.png": b"content", "empty": b""}
@@ -89,8 +89,8 @@ def test_files_arrive_with_their_times_and_are_not_fetched_again(shelf: Shelf) -
     assert shelf.store.fetched == []
 
 
-def test_an_index_that_is_here_and_pinned_is_not_asked_for(shelf: Shelf) -> None:
-    """What it names is looked after all the same; another one is asked for."""
+def test_a_local_index_with_the_right_pin_is_not_fetched(shelf: Shelf) -> None:
+    """The files that it names are checked all the same; an index with another pin is fetched."""
     shelf.lay({"a.png": b"content"})
     shelf.pull()
     shelf.store.asked = 0
@@ -105,7 +105,7 @@ def test_an_index_that_is_here_and_pinned_is_not_asked_for(shelf: Shelf) -> None
 
 
 def test_a_file_that_a_run_has_changed_is_brought_back(shelf: Shelf) -> None:
-    """A mirror is what the data set is; a file of the run's own stays."""
+    """A mirror equals the data set; a file that the run has added stays."""
     shelf.lay({"a.png": b"content", "b.png": b"other"})
     shelf.pull()
     (shelf.target / "a.png").write_bytes(b"changed")
@@ -116,8 +116,8 @@ def test_a_file_that_a_run_has_changed_is_brought_back(shelf: Shelf) -> None:
     assert len(shelf.store.fetched) == 1
 
 
-def test_what_the_data_set_has_no_more_is_removed(shelf: Shelf) -> None:
-    """And folders that are empty then; one in which a run has put something stays."""
+def test_files_that_the_data_set_no_longer_has_are_removed(shelf: Shelf) -> None:
+    """Then-empty folders are removed too; a folder in which a run has put a file stays."""
     shelf.lay({"gone/a": b"a", "mixed/b": b"b", "kept": b"c"}, folders=["empty"])
     shelf.pull()
     (shelf.target / "mixed/mine").write_bytes(b"mine")
@@ -130,7 +130,7 @@ def test_what_the_data_set_has_no_more_is_removed(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("path", ["../out", "/tmp/kedge-out", "a/../../out", "", ".", "a//b", "a\0b", ".kedge/x"])
 def test_a_path_that_leads_elsewhere_is_refused(shelf: Shelf, path: str) -> None:
-    """Nothing at all of such an index is carried out."""
+    """Nothing of such an index is carried out."""
     shelf.lay({"good": b"fine", path: b"evil"})
     with pytest.raises(AgentError, match="index"):
         shelf.pull()
@@ -139,7 +139,7 @@ def test_a_path_that_leads_elsewhere_is_refused(shelf: Shelf, path: str) -> None
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../out", "a/../../out", ""])
 def test_a_link_that_leaves_the_data_set_is_refused(shelf: Shelf, target: str) -> None:
-    """The laptop sends what it leads to instead."""
+    """The laptop sends the link's target instead."""
     shelf.lay({}, links={"link": target})
     with pytest.raises(AgentError, match="index"):
         shelf.pull()
@@ -153,8 +153,8 @@ def test_a_link_that_leaves_the_data_set_is_refused(shelf: Shelf, target: str) -
     ],
     ids=["two steps", "below a link"],
 )
-def test_no_link_leaves_the_data_set_by_way_of_another(shelf: Shelf, more: dict[str, Any]) -> None:
-    """Each by itself seems to stay inside."""
+def test_no_link_leaves_the_data_set_through_another_link(shelf: Shelf, more: dict[str, Any]) -> None:
+    """Each link by itself seems to stay inside."""
     shelf.lay({"good": b"fine"}, **more)
     with pytest.raises(AgentError, match="index"):
         shelf.pull()
@@ -172,7 +172,7 @@ def test_an_index_that_unpacks_to_more_than_any_index_is_refused(shelf: Shelf) -
 
 
 def test_nothing_is_written_through_a_link(shelf: Shelf, tmp_path: Path) -> None:
-    """A link where the data set has a folder gives way; what it led to stays as it was."""
+    """A link where the data set has a folder is replaced; the link's target stays as it was."""
     (tmp_path / "elsewhere").mkdir()
     shelf.target.mkdir(parents=True)
     (shelf.target / "sub").symlink_to(tmp_path / "elsewhere")
@@ -183,8 +183,8 @@ def test_nothing_is_written_through_a_link(shelf: Shelf, tmp_path: Path) -> None
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_folder_of_the_runs_own_in_the_way_is_told(shelf: Shelf) -> None:
-    """What it holds isn't removed."""
+def test_a_run_s_own_folder_in_the_way_is_reported(shelf: Shelf) -> None:
+    """Its content isn't removed."""
     (shelf.target / "a").mkdir(parents=True)
     (shelf.target / "a" / "mine").write_bytes(b"mine")
     shelf.lay({"a": b"a file"})
@@ -194,7 +194,7 @@ def test_a_folder_of_the_runs_own_in_the_way_is_told(shelf: Shelf) -> None:
 
 
 def test_a_mirror_on_a_volume_is_reached_through_the_folders_own_link(shelf: Shelf, tmp_path: Path) -> None:
-    """`data/<target>` may be a link to where a volume is mounted."""
+    """`data/<target>` may be a link to a mounted volume."""
     (tmp_path / "volume").mkdir()
     shelf.target.parent.mkdir(parents=True)
     shelf.target.symlink_to(tmp_path / "volume")
@@ -213,7 +213,7 @@ def test_a_mirror_on_a_volume_is_reached_through_the_folders_own_link(shelf: She
         pytest.param(gzip.compress(b'{"format": 2}'), id="another format"),
     ],
 )
-def test_an_index_that_is_none_is_told(shelf: Shelf, raw: bytes) -> None:
+def test_an_invalid_index_is_reported(shelf: Shelf, raw: bytes) -> None:
     """It isn't taken for an empty data set, which would remove everything."""
     shelf.lay({"a": b"a"})
     shelf.pull()
@@ -223,7 +223,7 @@ def test_an_index_that_is_none_is_told(shelf: Shelf, raw: bytes) -> None:
     assert shelf.files() == {"a": b"a"}
 
 
-def test_a_shard_that_is_gone_for_good_is_told(shelf: Shelf) -> None:
+def test_a_shard_that_is_gone_for_good_is_reported(shelf: Shelf) -> None:
     """The index hasn't changed meanwhile: waiting for another one would never end."""
     shelf.lay({"a": b"a"})
     next((shelf.place / "shards").iterdir()).unlink()
@@ -232,8 +232,8 @@ def test_a_shard_that_is_gone_for_good_is_told(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("content", [b"EVIL", b"", b"tr", b"EVILtrue"], ids=["other", "empty", "cut", "shifted"])
-def test_a_shard_that_somebody_has_replaced_is_not_taken(shelf: Shelf, content: bytes) -> None:
-    """It lies under the hash of another content, which the pinned index names; nothing of it is seen."""
+def test_a_replaced_shard_is_refused(shelf: Shelf, content: bytes) -> None:
+    """It has the name of another content's hash, which the pinned index lists; nothing of it is visible."""
     shelf.lay({"code.py": b"true"})
     next((shelf.place / "shards").iterdir()).write_bytes(content)
     with pytest.raises(AgentError, match="damaged"):
@@ -241,8 +241,8 @@ def test_a_shard_that_somebody_has_replaced_is_not_taken(shelf: Shelf, content: 
     assert shelf.files() == {}
 
 
-def test_the_verb_pulls_from_beside_the_runs(shelf: Shelf, tmp_path: Path) -> None:
-    """`data/<name>/` lies at the top of the machine's store; a name or a target that is a path elsewhere is refused."""
+def test_the_verb_pulls_from_the_top_of_the_store(shelf: Shelf, tmp_path: Path) -> None:
+    """`data/<name>/` is at the top of the machine's store; a name or target that is a path elsewhere is refused."""
     root = tmp_path / "machine"
     root.mkdir()
     config = {"machine": "m1", "run": "r", "provider": "t", "created": 0, "deadline": 0, "usd_per_hour": "0"}
@@ -259,7 +259,7 @@ def test_the_verb_pulls_from_beside_the_runs(shelf: Shelf, tmp_path: Path) -> No
 
 
 def test_a_machine_without_a_store_says_so() -> None:
-    """With what to do instead."""
+    """The error says what to do instead."""
     machine = MachineConfig("m1", "r", "t", "/", 0, 0, "0")
     with pytest.raises(RequestError, match="no store"):
         open_data(machine, "digits")

@@ -1,4 +1,4 @@
-"""What the command finds: the run contract, the job's variables, secrets that lie nowhere else, and its links."""
+"""The command's environment: the run contract, the job's variables, secrets that are stored nowhere else, and links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECRET = "s3cr3t-t0ken"
 
 
 def environment_of(box: Box, **config: Any) -> dict[str, str]:
-    """Run a command that writes its environment down."""
+    """Run a command that writes its environment to a file, and return it."""
     box.start(DUMP, **config)
     over = box.await_state("succeeded", "failed")
     assert over["state"] == "succeeded", box.log()
@@ -37,7 +37,7 @@ def test_the_contract_is_in_the_environment(box: Box) -> None:
     assert env["EPOCHS"] == "3"
 
 
-def test_paths_are_put_before_what_is_there(make_box: Any) -> None:
+def test_paths_are_put_first_on_the_existing_path(make_box: Any) -> None:
     """The machine's own programs and the job's Python folders come first, and the rest stays."""
     box = make_box(path=["/opt/some/bin"])
     env = environment_of(box, envs={"PYTHONPATH": "/elsewhere"}, python_path=["src", "lib"])
@@ -54,8 +54,8 @@ def test_the_supervisors_own_variables_stay_outside(box: Box) -> None:
     assert not {"TMUX", "TMUX_PANE"} & env.keys()
 
 
-def test_secrets_reach_the_command_and_lie_nowhere_else(box: Box) -> None:
-    """Only secrets.json holds them, only the user can read it, and no process has them in its arguments."""
+def test_secrets_reach_the_command_and_are_stored_nowhere_else(box: Box) -> None:
+    """Only secrets.json contains them, only the user can read it, and no process has them in its arguments."""
     box.start('echo "${#TOKEN}"; sleep 1000', secrets={"TOKEN": SECRET})
     wait_for(lambda: f" {len(SECRET)}\n" in box.log())
     holders = [path for path in box.root.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")]
@@ -66,7 +66,7 @@ def test_secrets_reach_the_command_and_lie_nowhere_else(box: Box) -> None:
 
 
 def test_a_bad_request_starts_nothing(box: Box) -> None:
-    """Each is refused with exit code 2 and names what is wrong, without its value."""
+    """Each is refused with exit code 2; the error names what is wrong, without its value."""
     good = box.config("true")
     cases: list[tuple[dict[str, Any], bytes]] = [
         ({**good, "restarts": "three"}, b"restarts"),
@@ -88,7 +88,7 @@ def test_a_bad_request_starts_nothing(box: Box) -> None:
 
 
 def test_a_missing_supervisor_names_its_package(box: Box, tmp_path: Path) -> None:
-    """Where tmux isn't installed, that is said, and what to install."""
+    """If tmux isn't installed, the error says so, and what to install."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("sh", "bash", "env"):
@@ -99,7 +99,7 @@ def test_a_missing_supervisor_names_its_package(box: Box, tmp_path: Path) -> Non
 
 
 def test_systemd_gets_the_unit_and_is_told_to_run_it(box: Box, tmp_path: Path) -> None:
-    """The unit's text is installed for the user, enabled at boot and started; here a stand-in starts it."""
+    """The unit is installed for the user, enabled at boot and started; a stand-in starts it here."""
     programs = tmp_path / "programs"
     programs.mkdir()
     calls = tmp_path / "calls"
@@ -129,7 +129,7 @@ def test_systemd_gets_the_unit_and_is_told_to_run_it(box: Box, tmp_path: Path) -
 
 
 def test_outputs_checkpoints_and_data_are_links_in_the_code_folder(box: Box) -> None:
-    """What a command writes there is a result, and data that was sent is found."""
+    """What a command writes there is a result, and the command finds the data that was sent."""
     (box.root / "data/digits/raw").mkdir(parents=True)
     (box.root / "data/digits/raw/x").write_text("data")
     box.start(

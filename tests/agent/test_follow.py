@@ -1,4 +1,4 @@
-"""The stream of log and reports: nothing lost, nothing repeated, whenever the reader reconnects."""
+"""The stream of log and reports: no line is lost or repeated, whenever the reader reconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def follow(box: Box, *argv: str) -> list[FollowEvent]:
 
 
 def test_the_whole_log_is_followed_to_the_end(box: Box) -> None:
-    """Every line comes as it is written, bytes that are no text are replaced, and the last event is a report."""
+    """Each line arrives when it is written, invalid UTF-8 is replaced, and the last event is a report."""
     box.start(r"for i in 1 2 3; do echo line $i; sleep 0.1; done; printf 'caf\xe9\n'; exit 3")
     events = follow(box, "--offset", "0", "--until-over")
     lines = [event.line.split(" ", 1)[1] for event in events if event.line is not None]
@@ -28,7 +28,7 @@ def test_the_whole_log_is_followed_to_the_end(box: Box) -> None:
 
 
 def test_a_reader_that_reconnects_loses_and_repeats_nothing(box: Box) -> None:
-    """From any offset that was seen, the rest of the log follows exactly."""
+    """From any offset, the rest of the log follows exactly."""
     box.start("for i in $(seq 40); do echo line $i ünï; done")
     box.await_state("succeeded")
     every = [event for event in follow(box, "--until-over") if event.line is not None]
@@ -39,7 +39,7 @@ def test_a_reader_that_reconnects_loses_and_repeats_nothing(box: Box) -> None:
 
 
 def test_lines_come_while_the_command_runs(box: Box) -> None:
-    """A reader waits for less than a second for a line, and sees a report although nothing happens."""
+    """A reader gets a line within a second, and reports even if nothing happens."""
     box.start('while [ ! -e "$KEDGE_NOTICE_FILE" ]; do sleep 0.02; done; echo noticed; sleep 1000')
     box.await_state("running")
     reader = box.begin("follow")
@@ -51,7 +51,7 @@ def test_lines_come_while_the_command_runs(box: Box) -> None:
     wait_for(lambda: json.loads(reader.stdout.readline())["report"])  # type: ignore[union-attr]
 
 
-def test_a_reader_that_left_ends_the_stream(box: Box) -> None:
+def test_the_stream_ends_when_its_reader_leaves(box: Box) -> None:
     """No follower stays behind when its connection is gone."""
     box.start("while true; do echo tick; sleep 0.05; done")
     reader = box.begin("follow")
@@ -63,7 +63,7 @@ def test_a_reader_that_left_ends_the_stream(box: Box) -> None:
 
 
 def test_an_offset_beyond_the_log_begins_at_its_end(box: Box) -> None:
-    """A new machine may have less of the log than was seen of the lost one's."""
+    """A new machine's log may be shorter than the lost machine's."""
     box.start("echo seen")
     box.await_state("succeeded")
     events = follow(box, "--offset", "1000000", "--until-over")
@@ -71,8 +71,8 @@ def test_an_offset_beyond_the_log_begins_at_its_end(box: Box) -> None:
     assert events[0].offset == (box.root / "results/run.log").stat().st_size
 
 
-def test_a_line_longer_than_any_buffer_stops_nobody(box: Box) -> None:
-    """A command may write to the log's file itself: a line of megabytes comes in pieces while it runs, in order."""
+def test_a_line_longer_than_any_buffer_is_followed(box: Box) -> None:
+    """A command may write to the log file itself: a line of megabytes arrives in pieces while it runs, in order."""
     box.start('head -c 3000000 /dev/zero | tr "\\0" x >> "$KEDGE_OUTPUT_DIR/../run.log"; exec sleep 30')
     log = box.root / "results/run.log"
     wait_for(lambda: log.exists() and log.stat().st_size > 3_000_000)
@@ -86,8 +86,8 @@ def test_a_line_longer_than_any_buffer_stops_nobody(box: Box) -> None:
     box.call("kill")
 
 
-def test_a_status_that_nests_without_end_keeps_no_report_from_being_made(box: Box) -> None:
-    """What the laptop would refuse of a user's status.json is left out, and the rest arrives."""
+def test_a_deeply_nested_status_does_not_prevent_reports(box: Box) -> None:
+    """The parts of a user's status.json that the laptop would refuse are left out; the rest arrives."""
     odd = f'{{"step": 7, "deep": {"[" * 700}{"]" * 700}, "far": 1e999, "huge": {"9" * 400}}}'
     box.start(
         f"""echo '{odd}' > "$KEDGE_OUTPUT_DIR/status.json"; touch -d @99999999999 "$KEDGE_OUTPUT_DIR/status.json" """

@@ -1,4 +1,4 @@
-"""What vendors' tools print is read in every shape that they have, and nothing that they print breaks the sampler."""
+"""The output of vendors' tools is read in all of its forms, and no output breaks the sampler."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROCM = {
     "system": {"Driver version": "6.8.5"},
 }
 
-# Objects like the real ones, with anything at all for leaves.
+# The same structure as real ones, with arbitrary values as leaves.
 _LEAF = st.one_of(st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=5), st.just("N/A"))
 _VALUE = st.one_of(
     _LEAF, st.fixed_dictionaries({}, optional={"value": _LEAF, "unit": _LEAF}), st.lists(_LEAF, max_size=2)
@@ -98,10 +98,10 @@ _ANSWER = st.one_of(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_real_machines_have_printed_is_read(
+def test_recorded_output_of_real_machines_is_read(
     sample: str, parse: Callable[[str], tuple[Gpu, ...]], expected: tuple[Gpu, ...]
 ) -> None:
-    """Both of amd-smi's shapes, a GPU that tells nothing of itself, and a tool that warns before it answers."""
+    """Both of amd-smi's forms, a GPU without figures, and a tool that prints a warning first."""
     assert parse((SAMPLES / sample).read_text()) == expected
 
 
@@ -117,7 +117,7 @@ def test_amd_smi_is_read_in_both_shapes(shape: str) -> None:
 
 
 def test_rocm_smi_is_read() -> None:
-    """Text in bytes becomes MiB; what isn't a card is left out."""
+    """Text in bytes becomes MiB; entries that aren't cards are left out."""
     first, second = parse_rocm_smi(json.dumps(ROCM))
     assert (first.index, first.use_percent) == (0, 42)
     assert (first.memory_used_mib, first.memory_total_mib) == (298049536 / (1 << 20), 206141652992 / (1 << 20))
@@ -125,8 +125,8 @@ def test_rocm_smi_is_read() -> None:
 
 
 @given(_ANSWER)
-def test_an_answer_of_any_form_is_read_without_an_error(answer: Any) -> None:
-    """Every GPU that is made of it has numbers that JSON can carry."""
+def test_output_of_any_form_is_read_without_an_error(answer: Any) -> None:
+    """Every GPU in the result has numbers that JSON can hold."""
     for parse in (parse_amd_smi, parse_rocm_smi):
         for gpu in parse(json.dumps(answer)):
             numbers = (gpu.use_percent, gpu.memory_used_mib, gpu.memory_total_mib, gpu.temperature_c, gpu.power_w)
@@ -149,8 +149,8 @@ def test_an_answer_of_any_form_is_read_without_an_error(answer: Any) -> None:
     ],
     ids=lambda text: text[:20].strip() or "nothing",
 )
-def test_garbage_is_no_gpu(garbage: str) -> None:
-    """Whatever tool it comes from."""
+def test_garbage_shows_no_gpu(garbage: str) -> None:
+    """Whichever tool prints it."""
     assert [parse(garbage) for parse in PARSERS] == [(), (), ()]
 
 
@@ -162,8 +162,10 @@ def make_tools(folder: Path, **scripts: str) -> None:
         path.chmod(0o755)
 
 
-def test_a_use_that_amd_smi_does_not_know_is_asked_of_rocm_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a virtual machine it knows the memory and not the use: each figure comes from the tool that has it.
+def test_gpu_use_that_amd_smi_does_not_know_comes_from_rocm_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a virtual machine amd-smi knows the memory, not the use: each figure comes from the tool that has it.
 
     fact: amd-smi-use-unknown-in-vm
     """
@@ -176,8 +178,8 @@ def test_a_use_that_amd_smi_does_not_know_is_asked_of_rocm_smi(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("older", ["exit 1", 'echo \'{"card0": {"GPU use (%)": "N/A"}}\''], ids=["fails", "N/A"])
-def test_a_use_that_no_tool_knows_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: str) -> None:
-    """Not 0 %, which would be an idle GPU; the status shows a question mark."""
+def test_a_gpu_use_that_no_tool_knows_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: str) -> None:
+    """It isn't 0 %, which would be an idle GPU; the status shows a question mark."""
     row = {**AMD_ROW, "usage": "N/A"}
     make_tools(tmp_path, amd_smi=f"echo '{json.dumps([row])}'", rocm_smi=older)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -191,7 +193,7 @@ def test_a_use_that_no_tool_knows_is_unknown(tmp_path: Path, monkeypatch: pytest
     "place", ["opt/rocm/bin", "opt/rocm/core-7.14/bin", "opt/rocm/core-10.0/bin", "opt/rocm-6.4.1/bin"]
 )
 def test_a_vendors_tool_is_found_where_rocm_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """On no PATH: ROCm 7.12 and newer are installed in a folder of their own below /opt/rocm.
+    """It is not on PATH: ROCm 7.12 and newer are in their own folder below /opt/rocm.
 
     fact: rocm-core-folder
     """
@@ -203,7 +205,7 @@ def test_a_vendors_tool_is_found_where_rocm_is(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_newest_rocms_tool_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the version's numbers, not as texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
+    """Version numbers are compared, not texts: 7.12 is newer than 7.9. fact: rocm-core-folder."""
     for version in ("7.9", "7.12", "7.11"):
         make_tools(tmp_path / f"opt/rocm/core-{version}/bin", amd_smi="true")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -211,7 +213,7 @@ def test_the_newest_rocms_tool_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_older_tool_is_asked_where_the_newer_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An amd-smi that ends with an error, as on a machine without its driver, is as good as none."""
+    """An amd-smi that exits with an error, as on a machine without its driver, is ignored."""
     make_tools(tmp_path, amd_smi="exit 1", rocm_smi=f"cat '{SAMPLES}/rocm-smi.json'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert read_gpus() == (CARD,)

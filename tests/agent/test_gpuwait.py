@@ -1,4 +1,4 @@
-"""GPUs that were ordered are waited for: their driver's nodes, then a CUDA that answers 802."""
+"""The boot waits for all ordered GPUs: for their driver's device nodes, then for a CUDA that no longer answers 802."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MakeBox = Callable[..., Box]
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for programs of a machine that has no others than the system's."""
+    """A folder of programs for a machine that otherwise has only the system's."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -37,11 +37,11 @@ def later(seconds: float, act: Callable[[], Any]) -> None:
 
 
 def test_the_waits_have_their_real_lengths() -> None:
-    """Two minutes each for nodes of GPUs and for the fabric manager, three for an import from a cold volume."""
+    """Two minutes each for device nodes and for the fabric manager, three for an import from a cold volume."""
     assert (WAIT_SECONDS, FABRIC_SECONDS, IMPORT_SECONDS) == (120.0, 120.0, 180.0)
 
 
-def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Path, programs: Path) -> None:
+def test_the_boot_waits_for_amd_gpus_that_appear_one_after_the_other(tmp_path: Path, programs: Path) -> None:
     """The kernel's topology shows a CPU first, then one GPU, then the other. fact: gpu-nodes-come-late."""
     add_node(tmp_path, 0, 0, 0)
     add_node(tmp_path, 1, 90402, 1216)
@@ -49,8 +49,8 @@ def test_amd_gpus_that_come_one_after_the_other_are_all_waited_for(tmp_path: Pat
     assert await_gpus(2, root=tmp_path, seconds=60) == 2
 
 
-def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, programs: Path) -> None:
-    """They are of no use without /dev/kfd. fact: amd-kfd-after-reboot."""
+def test_render_nodes_are_counted_if_the_topology_is_hidden(tmp_path: Path, programs: Path) -> None:
+    """They don't count without /dev/kfd. fact: amd-kfd-after-reboot."""
     (tmp_path / "dev/dri").mkdir(parents=True)
     (tmp_path / "dev/dri/card0").touch()
     (tmp_path / "dev/dri/renderD128").touch()
@@ -59,20 +59,20 @@ def test_where_the_topology_is_hidden_render_nodes_are_counted(tmp_path: Path, p
     assert count_gpus(tmp_path) == 1
 
 
-def test_gpus_that_never_come_are_not_waited_for_without_end(tmp_path: Path, programs: Path) -> None:
-    """What is there is told; the burn-in says the rest."""
+def test_the_wait_for_gpus_that_never_appear_ends(tmp_path: Path, programs: Path) -> None:
+    """The GPUs that are there are reported; the burn-in reports the rest."""
     add_node(tmp_path, 1, 90402, 1216)
     assert await_gpus(8, root=tmp_path, seconds=0.1) == 1
 
 
-def test_nothing_is_waited_for_without_a_driver(tmp_path: Path, programs: Path) -> None:
-    """It would be in vain: neither ROCm nor nvidia-smi is there."""
+def test_there_is_no_wait_without_a_driver(tmp_path: Path, programs: Path) -> None:
+    """Neither ROCm nor nvidia-smi is there, so waiting would be useless."""
     began = time.monotonic()
     assert await_gpus(8, root=tmp_path) == 0
     assert time.monotonic() - began < 10
 
 
-def test_nvidia_gpus_are_waited_for_until_nvidia_smi_shows_them(tmp_path: Path, programs: Path) -> None:
+def test_the_boot_waits_until_nvidia_smi_shows_the_gpus(tmp_path: Path, programs: Path) -> None:
     """It fails until the driver has loaded."""
     make_program(programs / "nvidia-smi", f"[ -e {tmp_path}/up ] || exit 9\n{NVIDIA_SMI}")
     later(1.0, (tmp_path / "up").touch)
@@ -102,7 +102,7 @@ def test_a_torch_that_sees_no_gpu_yet_is_asked_again_before_anything_is_installe
 ) -> None:
     """CUDA answers 802 until the fabric manager is up. fact: fabric-manager-802."""
     fabric = tmp_path / "fabric"
-    # Which CUDA there is, is asked once torch has seen no GPU.
+    # CUDA's version is asked for only after torch has seen no GPU.
     make_program(programs / "nvidia-smi", f'case "$*" in *query*) ;; *) touch {fabric} ;; esac\n{NVIDIA_SMI}')
     image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=[str(fabric)])
     box = make_box(path=[str(image)])
@@ -120,17 +120,17 @@ def test_a_first_import_that_takes_long_is_no_reason_to_install_another_torch(
     image = make_environment(tmp_path / "opt/pytorch", import_seconds=2)
     box = make_box(path=[str(image)])
     order(box, gpus=1, torch_wheel="file:///nowhere")
-    # Where the stand-in notes that it was imported.
+    # The stand-in records its imports there.
     box.call("boot", PATH=f"{programs}:/usr/bin:/bin", TMPDIR=str(tmp_path))
     assert (tmp_path / "torch-stand-in-was-imported").exists()
     assert outcomes(box.root)[:3] == [("agent", True), ("torch", True), ("burn-in", True)]
     assert box.note("torch")["python"] == str(image / "python3")
 
 
-def test_when_the_fabric_manager_never_comes_a_torch_is_made_as_before(
+def test_torch_is_installed_if_the_fabric_manager_never_comes(
     make_box: MakeBox, tmp_path: Path, programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It may be that the image's torch is too old for these GPUs; the log says for how long it was asked."""
+    """The image's torch may be too old for these GPUs; the log says how long the boot waited."""
     make_program(programs / "nvidia-smi", NVIDIA_SMI)
     image = make_environment(tmp_path / "opt/pytorch", **H100, gpus=8, needs=["/never"])
     (programs / "python3").symlink_to(make_environment(tmp_path / "system", gpus=0) / "python3")

@@ -1,4 +1,4 @@
-"""`pip install` in `setup` works on every image: into an environment that sees the image's packages."""
+"""`pip install` in `setup` works on every image: it installs into an environment that sees the image's packages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.agent.standin import write_wheel
 MakeBox = Callable[..., Box]
 
 
-def test_an_environment_of_roots_stays_as_it_is(make_machine: Callable[..., Box], tmp_path: Path, wheels: Path) -> None:
+def test_root_s_environment_stays_as_it_is(make_machine: Callable[..., Box], tmp_path: Path, wheels: Path) -> None:
     """A Deep Learning AMI's /opt/pytorch: what `setup` installs is in `run`, beside the image's torch.
 
-    A `venv --system-site-packages` of that would see the system's packages only. fact: dlami-pytorch-is-roots,
+    A `venv --system-site-packages` made from it would see only the system's packages. fact: dlami-pytorch-is-roots,
     fact: venv-on-venv
     """
     image = make_image(tmp_path / "opt/pytorch")
@@ -42,7 +42,7 @@ def test_an_environment_of_roots_stays_as_it_is(make_machine: Callable[..., Box]
 def test_programs_of_the_images_packages_see_what_setup_installs(
     make_machine: Callable[..., Box], tmp_path: Path
 ) -> None:
-    """The image's own torchrun would be started by the image's own Python, which doesn't."""
+    """The image's torchrun would be started by the image's own Python, which doesn't see them."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     assert outcome(box, "torchrun") == "succeeded", box.log()
     assert f" torchrun of {box.root}/env\n" in box.log()
@@ -57,7 +57,7 @@ def main():
 
 
 def test_programs_of_the_images_packages_may_start_pools(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """A child of multiprocessing's `spawn` imports the program that started it, and must not become another one."""
+    """A `spawn` child of multiprocessing imports the program that started it, and must not start it again."""
     image = make_image(tmp_path / "opt/pytorch")
     packages = next(image.parent.glob("lib/python*/site-packages"))
     (packages / "pool-1.0.dist-info").mkdir()
@@ -77,7 +77,7 @@ def test_programs_of_the_images_packages_may_start_pools(make_machine: Callable[
 def test_a_systems_python_that_refuses_packages_gets_an_environment(
     make_machine: Callable[..., Box], tmp_path: Path, wheels: Path, managed: bool, hides: tuple[str, ...]
 ) -> None:
-    """On a machine without GPUs, too: Debian's pip refuses to install, its Python has no ensurepip, or no venv.
+    """Also without GPUs: Debian's pip refuses to install, and its Python has no ensurepip or no venv.
 
     fact: externally-managed, fact: host-python-without-venv
     """
@@ -92,7 +92,7 @@ def test_a_systems_python_that_refuses_packages_gets_an_environment(
     assert f" {box.root}/env\n" in box.log()
 
 
-def test_an_image_without_pip_gets_the_one_that_its_python_carries(
+def test_an_image_without_pip_gets_the_one_bundled_with_its_python(
     make_machine: Callable[..., Box], tmp_path: Path, wheels: Path
 ) -> None:
     """For `pip` and for `python -m pip`."""
@@ -101,20 +101,20 @@ def test_an_image_without_pip_gets_the_one_that_its_python_carries(
     assert outcome(box, SEES, setup=setup) == "succeeded", box.log()
 
 
-def test_a_machine_where_pip_cannot_be_had_says_so_and_runs(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """A job that installs nothing must not fail for it."""
+def test_a_machine_that_can_not_get_pip_says_so_and_runs(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """A job that installs nothing must not fail because of it."""
     programs = make_system_python(tmp_path / "usr", hides=("venv", "ensurepip"))
     box = make_machine(programs)
-    # Whatever is asked for over the network is refused at once.
+    # All network requests are refused at once.
     box.env |= {"https_proxy": "http://127.0.0.1:1"}
     assert outcome(box, "python3 --version", setup="true") == "succeeded", box.log()
     assert "setup can't install Python packages: pip can't be downloaded" in box.log()
     assert outcome(box, "python3 --version") == "succeeded", box.log()
-    assert box.log().count("pip can't be downloaded") == 1, "where nothing is set up, nobody waits for a network"
+    assert box.log().count("pip can't be downloaded") == 1, "without a `setup`, nothing waits for a network"
 
 
-def test_pip_is_fetched_where_no_python_has_one(tmp_path: Path) -> None:
-    """Its wheel, as it was locked; another file under that name isn't even kept."""
+def test_pip_is_downloaded_if_no_python_has_one(tmp_path: Path) -> None:
+    """The locked wheel is downloaded; another file of that name isn't even kept."""
     programs = make_system_python(tmp_path / "usr", hides=("venv", "ensurepip"))
     source = Path(pip.__file__).parent
     files = {f"pip/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*") if path.is_file()}
@@ -132,7 +132,7 @@ def test_pip_is_fetched_where_no_python_has_one(tmp_path: Path) -> None:
 
 
 def test_the_environment_is_made_once(make_machine: Callable[..., Box], tmp_path: Path, wheels: Path) -> None:
-    """What was installed stays for the next start; on another Python another one is made, and `setup` run anew."""
+    """Packages stay for the next start; with another Python a new environment is made, and `setup` runs again."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     setup = f"echo x >> \"$KEDGE_OUTPUT_DIR/setups\"; pip install --find-links '{wheels}' toy"
     for _ in range(2):
@@ -148,8 +148,8 @@ def test_the_environment_is_made_once(make_machine: Callable[..., Box], tmp_path
     assert (box.root / "results/output/setups").read_text() == "x\nx\n"
 
 
-def test_a_machine_at_home_has_the_python_that_the_laptop_names(make_box: MakeBox, tmp_path: Path) -> None:
-    """The user's own environment can be imported, and installers write elsewhere; no GPU's torch is watched."""
+def test_a_local_machine_uses_the_python_that_the_laptop_names(make_box: MakeBox, tmp_path: Path) -> None:
+    """It can import from the user's own environment, and installers write elsewhere; no GPU's torch is protected."""
     mine = make_image(tmp_path / "my env", pip=False)
     before = sorted(mine.parent.rglob("*"))
     box = make_box()
@@ -161,8 +161,8 @@ def test_a_machine_at_home_has_the_python_that_the_laptop_names(make_box: MakeBo
     assert not (box.root / "trace.sh").exists()
 
 
-def test_a_machine_at_home_never_falls_back_to_another_python(make_box: MakeBox, tmp_path: Path) -> None:
-    """What PATH would find next is the user's own environment, or kedge's: nothing may be installed there."""
+def test_a_local_machine_never_falls_back_to_another_python(make_box: MakeBox, tmp_path: Path) -> None:
+    """The next one on PATH is the user's own environment, or kedge's: nothing may be installed there."""
     box = make_box()
     assert outcome(box, "echo started", setup="echo set up", python=str(tmp_path / "gone/bin/python")) == "failed"
     assert " set up\n" not in box.log()
@@ -170,7 +170,7 @@ def test_a_machine_at_home_never_falls_back_to_another_python(make_box: MakeBox,
 
 
 def test_a_pip_that_is_missing_is_not_taken_from_elsewhere(make_box: MakeBox, tmp_path: Path) -> None:
-    """An environment that uv made has none, and the next one on PATH installs into its own."""
+    """An environment made by uv has no pip, and the next pip on PATH would install into another environment."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/pip").write_text("#!/bin/sh\necho the wrong one\n")
     (tmp_path / "bin/pip").chmod(0o755)
@@ -181,8 +181,8 @@ def test_a_pip_that_is_missing_is_not_taken_from_elsewhere(make_box: MakeBox, tm
     assert "No module named pip" in box.log()
 
 
-def test_a_shell_on_the_machine_finds_what_the_run_does(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """`kedge ssh` and `kedge exec` read the same changes from a file; what the user has set stays, as it does there."""
+def test_a_shell_on_the_machine_finds_the_programs_of_the_run(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """`kedge ssh` and `kedge exec` read the same changes from a file; the user's own settings win, as in a run."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"), archs=("gfx942",))
     box.env |= {"UV_CONSTRAINT": "mine"}
     show = "for name in python pip uv; do command -v $name; done; env | grep -E '^(PATH|VIRTUAL_ENV|PIP_|UV_)' | sort"

@@ -21,7 +21,7 @@ VERSION = 'python3 -c "import torch; print(torch.__version__)"'
 def test_requirements_do_not_replace_the_torch_that_drives_the_gpus(
     make_machine: Callable[..., Box], tmp_path: Path
 ) -> None:
-    """The version that is there is kept by pip, and uv is told the same; what is missing suits it.
+    """Pip and uv are told to keep the installed version; packages that are missing are chosen to match it.
 
     A newer torch and a torchvision for it are in the index that `setup` uses. fact: torch-index-of-a-version
     """
@@ -52,7 +52,7 @@ def test_requirements_do_not_replace_the_torch_that_drives_the_gpus(
 def test_the_index_is_that_of_the_images_torch(
     make_machine: Callable[..., Box], tmp_path: Path, version: str, index: str
 ) -> None:
-    """By the tag in its version; a build of AMD's own is in none. The job's own choice stays."""
+    """By the tag in its version; a build of AMD's own has no index. The job's own choice wins."""
     box = make_gpu_machine(make_machine, tmp_path)
     note = json.loads((box.root / "torch.json").read_text())
     (box.root / "torch.json").write_text(json.dumps({**note, "torch": version}))
@@ -62,8 +62,8 @@ def test_the_index_is_that_of_the_images_torch(
     assert box.note("env")["index"] == index
 
 
-def test_a_machine_without_gpus_keeps_no_torch(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """Whichever `setup` installs is right: nothing depends on the image's."""
+def test_a_machine_without_gpus_does_not_pin_torch(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """Any torch from `setup` is right: no GPU depends on the image's."""
     write_wheel(tmp_path / "pypi", "torch", "99.0", {"torch/__init__.py": b"__version__ = '99.0'\n"})
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch", version="2.9.1+cpu", gpus=0))
     setup = f"pip install --no-index --find-links '{tmp_path}/pypi/torch' torch==99.0"
@@ -80,10 +80,10 @@ def test_a_machine_without_gpus_keeps_no_torch(make_machine: Callable[..., Box],
     ],
     ids=["sees none", "sees fewer", "can't be imported"],
 )
-def test_a_setup_that_takes_torch_from_the_gpus_fails_with_its_line(
+def test_a_setup_that_breaks_torch_for_the_gpus_fails_with_its_line(
     make_machine: Callable[..., Box], tmp_path: Path, wheel: dict[str, Any], told: str
 ) -> None:
-    """Training on the CPU would cost the same and come to nothing. The next start finds the image's torch again."""
+    """Training on the CPU would cost the same for nothing. The next start finds the image's torch again."""
     if wheel:
         make_index(tmp_path / "index", (), **wheel)
     else:
@@ -99,8 +99,8 @@ def test_a_setup_that_takes_torch_from_the_gpus_fails_with_its_line(
     assert " 2.9.1+rocm6.4\n" in box.log()
 
 
-def test_a_setup_is_watched_without_a_difference_to_it(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """Status, pipe, last argument and a trap of its own are as they are without it; secrets are in no trace."""
+def test_watching_a_setup_changes_nothing_in_it(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """Its status, pipes, last argument and own trap are as without the watch; no trace has secrets."""
     box = make_gpu_machine(make_machine, tmp_path)
     setup = """set -u
 false
@@ -121,19 +121,19 @@ echo own
     assert "s3cr3t" not in trace
 
 
-def test_what_a_setup_traces_of_itself_is_its_own(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """`set -x` shows the lines of `setup` alone, and a failing one ends it as ever."""
+def test_a_setup_s_own_trace_shows_only_its_lines(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """`set -x` shows only the lines of `setup`, and a failing line ends it as usual."""
     box = make_gpu_machine(make_machine, tmp_path)
     setup = "set -euxo pipefail\ntrue a b\n: ${#_}\nfalse | true || : ${PIPESTATUS[*]}\nfalse | true\necho never"
     assert outcome(box, "true", setup=setup) == "failed"
     plain = subprocess.run(["bash", "-c", setup], capture_output=True, text=True, check=False)
     shown = [line[line.index(" +") + 1 :] for line in box.log().splitlines() if " +" in line]
-    # The two sides of a pipe are shown as they come.
+    # The order of a pipe's two sides varies.
     assert sorted(shown) == sorted(plain.stderr.splitlines())
 
 
-def test_loops_of_a_setup_fill_no_disk(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """Of each line the first hundred times are written down; a line that comes later is found all the same."""
+def test_loops_in_a_setup_do_not_fill_the_disk(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """Each line is recorded its first hundred times; a line that comes later is still found."""
     box = make_gpu_machine(make_machine, tmp_path)
     setup = "for number in {1..500}; do\n  :\n  true\ndone\nfor number in {1..500}; do :; done\necho last"
     assert outcome(box, "true", setup=setup) == "succeeded", box.log()

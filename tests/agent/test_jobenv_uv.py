@@ -1,4 +1,4 @@
-"""uv in `setup`: it comes with its first use, locked, and installs beside the image's torch."""
+"""uv in `setup`: its first use installs the locked version, and uv installs packages beside the image's torch."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ UV = b'#!/bin/sh\necho uv of $VIRTUAL_ENV: "$@"\n'
 
 
 def uv_wheel(folder: Path, script: bytes = UV) -> Path:
-    """Make a package as uv's is: nothing but a program."""
+    """Make a package like uv's, which has only a program."""
     return write_wheel(folder, "uv", "1.0", {"uv-1.0.data/scripts/uv": script}).parent
 
 
 def offer(box: Box, wheels: Path) -> None:
-    """Let the machine's index have this uv, and its agent have locked it."""
+    """Put this uv into the machine's index, and into its agent's lock."""
     box.env["PIP_FIND_LINKS"] = str(wheels)
     (wheel,) = wheels.glob("*.whl")
     (box.root / "agent/kedge_agent/python/locked.py").write_text(f"PIP = ''\nUV = {lock_of(wheel)!r}\n")
 
 
 def test_a_uv_that_was_not_locked_is_not_installed(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """An index that somebody else has filled, with the version that was asked for."""
+    """Somebody else has put it into the index, with the requested version."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     offer(box, uv_wheel(tmp_path / "index"))
     uv_wheel(tmp_path / "index", b"#!/bin/sh\necho evil\n")
@@ -40,7 +40,7 @@ def test_a_uv_that_was_not_locked_is_not_installed(make_machine: Callable[..., B
 
 
 def test_uv_comes_with_its_first_use(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """No launch waits for it, and nobody needs root for it."""
+    """No launch waits for it, and it needs no root."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     offer(box, uv_wheel(tmp_path / "index"))
     assert outcome(box, "uv pip list; uv version") == "succeeded", box.log()
@@ -49,7 +49,7 @@ def test_uv_comes_with_its_first_use(make_machine: Callable[..., Box], tmp_path:
 
 
 def test_the_real_uv_installs_beside_the_images_torch(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """Pip brings it at its first use. It takes a package that needs torch, keeps the torch, and refuses another one."""
+    """Pip installs uv on first use. uv installs a package that needs torch, keeps the torch, and refuses another."""
     write_wheel(tmp_path / "pypi", "torch", "99.0", {"torch/__init__.py": b"__version__ = '99.0'\n"})
     write_wheel(tmp_path / "pypi", "toy", "1.0", requires="torch>=2")
     box = make_gpu_machine(make_machine, tmp_path, index=make_index(tmp_path / "rocm"))
@@ -63,15 +63,15 @@ def test_the_real_uv_installs_beside_the_images_torch(make_machine: Callable[...
     assert re.search(r" torch +2\.9\.1\+rocm6\.4\n", box.log())
 
 
-def test_a_network_without_uv_is_said(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """The line of `setup` fails, with what to do instead."""
+def test_an_index_without_uv_is_reported(make_machine: Callable[..., Box], tmp_path: Path) -> None:
+    """The line of `setup` fails, and the error says what to do instead."""
     box = make_machine(tmp_path, image=make_image(tmp_path / "opt/pytorch"))
     assert outcome(box, "true", setup="uv pip install toy") == "failed"
     assert "uv can't be installed on this machine; use pip instead\n" in box.log()
 
 
 def test_uv_finds_torch_in_the_environment(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """It looks at the environment's own packages alone: what is recorded there it doesn't fetch again.
+    """It sees only the environment's own packages: it doesn't download again what is recorded there.
 
     Without what torch needs, which the image has as well. fact: uv-sees-its-environment-only
     """
@@ -83,7 +83,7 @@ def test_uv_finds_torch_in_the_environment(make_machine: Callable[..., Box], tmp
 
 
 def test_an_images_uv_is_used(make_machine: Callable[..., Box], tmp_path: Path) -> None:
-    """No other one is put before it."""
+    """No other one is put before it on PATH."""
     image = make_image(tmp_path / "opt/pytorch")
     (tmp_path / "uv").write_text("#!/bin/sh\necho the image\\'s\n")
     (tmp_path / "uv").chmod(0o755)

@@ -1,4 +1,4 @@
-"""What a command wrote into its working folder: which files are kept, and what is said of the others."""
+"""What a command wrote into its working folder: which files are kept, and what is reported about the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.agent.working_folders import Machine, run_config
 
 @pytest.mark.parametrize(("end", "state"), [("exit 3", "failed"), ("sleep 600", "stopped")])
 def test_a_command_that_fails_or_is_stopped_loses_nothing_either(box: Box, end: str, state: str) -> None:
-    """Whoever sees that it is over finds the file, and the log says so before the end."""
+    """When the run is over, the file is there, and the log has reported it before the end."""
     box.start(f"echo weights > model.pt; touch ready; {end}", grace=1.0)
     if state == "stopped":
         wait_for((box.root / "code" / "ready").exists)
@@ -36,8 +36,8 @@ def test_a_command_that_fails_or_is_stopped_loses_nothing_either(box: Box, end: 
     assert log.index("2 files were written outside `outputs`: kept in left-behind/") < log.index(f"] {state}")
 
 
-def test_what_an_attempt_left_is_kept_before_the_next_one_runs_on_other_code(box: Box) -> None:
-    """`sync-code` while a command fails: its folder goes when the next code comes."""
+def test_an_attempts_files_are_kept_before_the_next_one_runs_on_other_code(box: Box) -> None:
+    """`sync-code` while a command fails: its folder is deleted when the next code arrives."""
     receive(box, "hash0001", {"run.sh": b"echo first > first.pt; touch ready; sleep 1; exit 1"})
     box.start("bash run.sh", restarts=1, restart_after=0.5)
     wait_for((box.root / "code" / "ready").exists)
@@ -48,10 +48,10 @@ def test_what_an_attempt_left_is_kept_before_the_next_one_runs_on_other_code(box
 
 
 def test_a_command_that_has_succeeded_is_not_started_again_while_files_are_kept(box: Box) -> None:
-    """The runner may be killed, or the machine lose its power, in these seconds: training anew would cost hours."""
+    """The runner may be killed, or the power fail, in these seconds: training again would cost hours."""
     file = box.root / "state.json"
     box.start("echo ran; for i in $(seq 900); do echo weights > $i.pt; done", restarts=1)
-    # Copying takes long enough for this to be seen.
+    # Copying takes long enough for the test to see it.
     written = wait_for(lambda: found if (found := json.loads(file.read_text()))["command"]["exit_code"] == 0 else None)
     assert written["command"]["state"] == "running"
     box.await_state("succeeded")
@@ -63,7 +63,7 @@ def test_a_command_that_has_succeeded_is_not_started_again_while_files_are_kept(
 
 
 class CutStore(FolderStore):
-    """A store whose machine ends when it comes to one of the contents."""
+    """A store whose machine dies when it uploads one of the contents."""
 
     def __init__(self, folder: Path, *, at: str) -> None:
         super().__init__(folder)
@@ -80,7 +80,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "machine")
 
 
-def test_new_files_and_changed_code_are_kept_and_what_was_sent_is_not(machine: Machine) -> None:
+def test_new_files_and_changed_code_are_kept_but_unchanged_code_is_not(machine: Machine) -> None:
     """A script that edits its own configuration has made a result, too."""
     machine.write("out/model.pt", "weights")
     machine.write("lib/model.py", "layers = 12")
@@ -91,7 +91,7 @@ def test_new_files_and_changed_code_are_kept_and_what_was_sent_is_not(machine: M
 
 
 def test_a_command_that_leaves_nothing_behind_makes_no_file(machine: Machine) -> None:
-    """Results of a job that writes where it should look as ever."""
+    """The results of a job that writes only where it should are unchanged."""
     machine.write("__pycache__/train.cpython-313.pyc", "bytecode")
     assert machine.end() == {}
     assert sorted(path.name for path in machine.layout.results.iterdir()) == ["checkpoints", "output"]
@@ -113,14 +113,14 @@ def test_a_command_that_leaves_nothing_behind_makes_no_file(machine: Machine) ->
     ],
 )
 def test_environments_caches_and_repositories_are_left_out(machine: Machine, path: str) -> None:
-    """Wherever they lie; an environment is known by what is in it, whatever it is called."""
+    """Wherever they are; an environment is recognised by its content, whatever its name."""
     machine.write(path, "litter")
     machine.write(f"{Path(path).parent}/deeper/file", "litter")
     assert machine.end() == {}
 
 
 def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_named(machine: Machine) -> None:
-    """They are links in the working folder; an output that holds empty folders only is empty, too."""
+    """They are links in the working folder; an output with only empty folders counts as empty, too."""
     config: dict[str, Any] = {"outputs": ("results", "figures/"), "checkpoints": "ckpt", "data": ("data/digits",)}
     apply_links(machine.layout, run_config(**config), machine.release)
     (machine.layout.data / "data/digits").mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_
 
 
 def test_the_newest_are_kept_up_to_the_limit_and_the_rest_is_listed(machine: Machine) -> None:
-    """A model is written last; the downloads before it are what is left out."""
+    """A model is written last; the downloads before it are left out."""
     machine.write("download.bin", "d" * 600, age=3000)
     machine.write("model.pt", "m" * 500)
     machine.write("metrics.csv", "c" * 100, age=10)
@@ -148,7 +148,7 @@ def test_the_newest_are_kept_up_to_the_limit_and_the_rest_is_listed(machine: Mac
 
 
 def test_without_a_store_less_is_kept(tmp_path: Path) -> None:
-    """100 MB come home over SSH, a gigabyte over the store: a sparse file of 200 MB is kept in the one case only."""
+    """The limit is 100 MB over SSH, a gigabyte over the store: a sparse file of 200 MB is kept only over the store."""
     kept = []
     for name, url in (("with", (tmp_path / "store").as_uri()), ("without", "")):
         machine = Machine(tmp_path / name, store_url=url)
@@ -159,7 +159,7 @@ def test_without_a_store_less_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_older_attempts_file_stays_beside_a_newer_one(machine: Machine) -> None:
-    """Neither in place, as a restarted script writes it, nor by name: what was kept once is never overwritten."""
+    """A restarted script writes the same names again; a file that was kept is never overwritten."""
     machine.write("model.pt", "first")
     machine.write("same.txt", "same")
     machine.end()
@@ -176,8 +176,8 @@ def test_an_older_attempts_file_stays_beside_a_newer_one(machine: Machine) -> No
     }
 
 
-def test_the_limit_is_for_what_all_attempts_left(machine: Machine) -> None:
-    """Who edits and starts again twenty times has not twenty gigabytes to fetch: the oldest go first."""
+def test_all_attempts_share_one_limit(machine: Machine) -> None:
+    """Whoever edits and restarts twenty times doesn't get twenty gigabytes: the oldest files go first."""
     for number in range(4):
         machine.write("model.pt", f"{number}" * 300, age=100 - number)
         machine.write(f"log-{number}.txt", "n" * 50, age=90 - number)
@@ -190,7 +190,7 @@ def test_the_limit_is_for_what_all_attempts_left(machine: Machine) -> None:
 
 
 def test_a_file_with_one_of_the_runs_secrets_is_not_kept(machine: Machine) -> None:
-    """`setup` may write a `.env`: what kedge never writes to the bucket doesn't get there like this."""
+    """`setup` may write a `.env`: kedge never writes secrets to the bucket, so it doesn't this way either."""
     machine.write(".env", "HF_TOKEN=hf_0123456789\n")
     machine.write("short.txt", "yes, this holds a word that is a setting")
     said = machine.end(secrets={"HF_TOKEN": "hf_0123456789", "FLAG": "yes"})
@@ -201,10 +201,10 @@ def test_a_file_with_one_of_the_runs_secrets_is_not_kept(machine: Machine) -> No
     }
 
 
-def test_names_of_a_hostile_job_are_bounded_and_led_nowhere(
+def test_a_hostile_job_s_names_are_bounded_and_its_links_lead_nowhere(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Links that leave, pipes, sockets, names that no terminal may see, and a folder where results are written."""
+    """Links that leave the folder, pipes, sockets, names with control characters, a folder at the results' path."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -227,8 +227,8 @@ def test_names_of_a_hostile_job_are_bounded_and_led_nowhere(
     assert set(machine.kept) == {"\x1b[2Jcleared\n"}
 
 
-def test_a_link_to_what_is_kept_is_kept(machine: Machine) -> None:
-    """`latest.pt` leads to the newest checkpoint, at home as well."""
+def test_a_link_to_a_kept_file_is_kept(machine: Machine) -> None:
+    """`latest.pt` points to the newest checkpoint, at home as well."""
     machine.write("out/step-2.pt", "two")
     (machine.release / "out" / "latest.pt").symlink_to("step-2.pt")
     (machine.release / "out" / "code").symlink_to("../train.py")
@@ -237,8 +237,8 @@ def test_a_link_to_what_is_kept_is_kept(machine: Machine) -> None:
     assert not os.path.lexists(machine.layout.left_behind / "out" / "code")
 
 
-def test_no_copy_is_made_after_its_time_and_what_is_lost_is_named(machine: Machine) -> None:
-    """At the deadline the last upload has what time there is."""
+def test_no_copy_is_made_after_its_time_limit_and_lost_files_are_named(machine: Machine) -> None:
+    """At the deadline, the last upload needs the remaining time."""
     machine.write("model.pt", "weights")
     said = machine.end(seconds=-1)
     assert machine.kept == {}
@@ -246,14 +246,14 @@ def test_no_copy_is_made_after_its_time_and_what_is_lost_is_named(machine: Machi
 
 
 def test_the_time_for_copies_ends_before_the_last_upload(tmp_path: Path) -> None:
-    """The deadline itself is the machine's end, whatever is being copied."""
+    """The machine ends at the deadline, whatever is being copied."""
     now = time.time()
     near = Machine(tmp_path, created=now - 3600, deadline_at=now + 5)
     assert time_to_keep(near.layout, near.machine, 5.0, is_stopped=True) < now
 
 
 def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) -> None:
-    """A machine that ends in the middle of a gigabyte loses only what is worth less."""
+    """A machine that dies in the middle of a gigabyte loses only the less valuable files."""
     machine = Machine(tmp_path / "machine", store_url=(tmp_path / "store").as_uri())
     (machine.layout.checkpoints / "10.pt").write_text("ten")
     machine.write("model.pt", "weights")

@@ -19,7 +19,7 @@ from orchestrator.agent.watch.sampling import append_bounded
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
 def test_lines_don_t_depend_on_how_the_stream_is_cut(parts: list[bytes], limit: int) -> None:
-    """The same bytes give the same lines, whether they come at once or in pieces, and none is too long."""
+    """The same bytes give the same lines, whether they arrive at once or in pieces; no line is too long."""
     whole, piecewise = LineSplitter(), LineSplitter()
     stream = b"".join(parts)
     expected = whole.feed(stream) + whole.finish()
@@ -32,7 +32,7 @@ def test_lines_don_t_depend_on_how_the_stream_is_cut(parts: list[bytes], limit: 
 
 
 def test_a_line_that_a_kill_has_torn_does_not_swallow_the_next(tmp_path: Path) -> None:
-    """Whoever opens the log after a kill begins a line of its own."""
+    """After a kill, the next writer of the log starts on a new line."""
     (tmp_path / "run.log").write_bytes(b"2026-11-21T11:48:05Z torn in the mid")
     RunLog(tmp_path / "run.log").remark("started, attempt 2 of 4")
     first, second = (tmp_path / "run.log").read_text().splitlines()
@@ -40,8 +40,8 @@ def test_a_line_that_a_kill_has_torn_does_not_swallow_the_next(tmp_path: Path) -
     assert second.endswith("Z [kedge] started, attempt 2 of 4")
 
 
-def test_lines_that_were_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
-    """When the log can be written again, it says how many are missing."""
+def test_log_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
+    """When the log can be written again, it reports how many are missing."""
     path = tmp_path / "run.log"
     path.mkdir()
     log = RunLog(path)
@@ -56,7 +56,7 @@ def test_lines_that_were_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None
 
 
 def test_samples_never_fill_the_disk(tmp_path: Path) -> None:
-    """A full file becomes the one before, and there is never a third."""
+    """A full file is rotated once; there is never a third file."""
     for number in range(100):
         append_bounded(tmp_path / "samples.jsonl", b"%04d\n" % number, 50)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["samples.1.jsonl", "samples.jsonl"]
@@ -74,7 +74,7 @@ def test_samples_never_fill_the_disk(tmp_path: Path) -> None:
     ],
 )
 def test_the_cost_is_exact(seconds: float, usd_per_hour: str, said: str) -> None:
-    """Halves are rounded up, in hours and in cents."""
+    """Hours and cents are rounded half up."""
     assert render_cost(seconds, Decimal(usd_per_hour)) == said
 
 
@@ -82,10 +82,10 @@ def test_the_cost_is_exact(seconds: float, usd_per_hour: str, said: str) -> None
     ("lifetime", "grace", "stop", "last_upload"),
     [(7200, 60, 7080, 7140), (3600, 60, 3480, 3540), (600, 60, 510, 570), (60, 60, 30, 57), (4, 60, 2, 3)],
 )
-def test_the_way_to_the_deadline_leaves_time_to_save_and_to_ship(
+def test_the_command_is_stopped_early_enough_to_save_and_upload(
     lifetime: float, grace: float, stop: float, last_upload: float
 ) -> None:
-    """Grace and shipping come off the end, but never more than half of a short life."""
+    """Time for grace and for the upload is reserved before the deadline, but never more than half of a short life."""
     planned = plan_timetable(1000.0, 1000.0 + lifetime, grace)
     assert (planned.stop, planned.last_upload, planned.end) == (1000 + stop, 1000 + last_upload, 1000 + lifetime)
 
@@ -94,7 +94,7 @@ def test_the_way_to_the_deadline_leaves_time_to_save_and_to_ship(
     "append", [lambda path: append_bounded(path, b"x\n", 50), lambda path: RunLog(path).remark("x")]
 )
 def test_a_log_is_not_written_through_a_link(tmp_path: Path, append: Callable[[Path], None]) -> None:
-    """The job may put a link in the log's place: what it leads to stays as it is, and the log takes its place back."""
+    """The job may replace the log by a link: the link's target stays as it is, and the log takes its place back."""
     (tmp_path / "other").write_text("another's\n")
     (tmp_path / "log").symlink_to("other")
     append(tmp_path / "log")

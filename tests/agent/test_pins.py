@@ -1,4 +1,4 @@
-"""Somebody who can write to the bucket can't make a machine run, or take, anything but what the laptop pinned."""
+"""Write access to the bucket can't make a machine run or accept anything but what the laptop pinned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sha256(content: bytes) -> str:
 
 
 class Staged:
-    """What a laptop has left in the store for one boot, and the order that pins it."""
+    """What a laptop has staged in the store for one boot, and the order that pins it."""
 
     def __init__(self, store: Place, box: Box, command: str, **config: Any) -> None:
         self.box = box
@@ -54,7 +54,7 @@ class Staged:
 
 
 def data_index(store_url: str, name: str, files: dict[str, bytes]) -> bytes:
-    """Lay a data set beside the runs of a store that is a folder, and return its index."""
+    """Write a data set next to the runs in a folder store, and return its index."""
     place = Path(store_url.removeprefix("file://")) / "data" / name
     (place / "shards").mkdir(parents=True, exist_ok=True)
     rows = []
@@ -68,8 +68,8 @@ def data_index(store_url: str, name: str, files: dict[str, bytes]) -> bytes:
     return raw
 
 
-def test_what_is_pinned_boots(make_box: MakeBox, store: Place) -> None:
-    """The pins of the order are those of what was staged: code is in place, and the command runs."""
+def test_a_boot_with_matching_pins_succeeds(make_box: MakeBox, store: Place) -> None:
+    """The order's pins match what was staged: code is in place, and the command runs."""
     box = make_box(store_url=store.url, env=store.env)
     Staged(store, box, "python3 train.py")
     assert box.call("boot").returncode == 0, readiness(box.root)
@@ -86,7 +86,7 @@ def test_what_is_pinned_boots(make_box: MakeBox, store: Place) -> None:
     ],
 )
 def test_code_replaced_in_the_bucket_never_runs(make_box: MakeBox, store: Place, content: bytes) -> None:
-    """An archive names its own content hash, so the hash proves nothing; the SHA-256 in the boot order does."""
+    """An archive names its own content hash, so that hash proves nothing; the boot order's SHA-256 does."""
     box = make_box(store_url=store.url, env=store.env)
     staged = Staged(store, box, "python3 train.py")
     staged.replace_code(content)
@@ -97,7 +97,7 @@ def test_code_replaced_in_the_bucket_never_runs(make_box: MakeBox, store: Place,
 
 
 def test_a_configuration_replaced_in_the_bucket_never_starts(make_box: MakeBox, store: Place, tmp_path: Path) -> None:
-    """`start.json` is a shell script in other words: who can write it runs what he likes."""
+    """`start.json` is as good as a shell script: whoever can write it decides what runs."""
     box = make_box(store_url=store.url, env=store.env)
     staged = Staged(store, box, "python3 train.py")
     staged.replace_start(f"touch {tmp_path}/evil")
@@ -107,7 +107,7 @@ def test_a_configuration_replaced_in_the_bucket_never_starts(make_box: MakeBox, 
 
 
 def test_an_order_without_pins_fetches_nothing(make_box: MakeBox, store: Place) -> None:
-    """An older order, or one that was cut: there is no way around the pins."""
+    """An older order, or one that was cut off: the pins can't be bypassed."""
     box = make_box(store_url=store.url, env=store.env)
     Staged(store, box, "python3 train.py")
     order(box, code=HASH, start=True)
@@ -116,8 +116,8 @@ def test_an_order_without_pins_fetches_nothing(make_box: MakeBox, store: Place) 
     assert tree_of(box) == {}
 
 
-def test_data_whose_index_was_replaced_is_not_taken(make_box: MakeBox, tmp_path: Path) -> None:
-    """A data set's index says which files there are: a hostile one lays programs among them."""
+def test_data_with_a_replaced_index_is_refused(make_box: MakeBox, tmp_path: Path) -> None:
+    """A data set's index lists its files: a hostile index adds programs."""
     url = (tmp_path / "bucket").as_uri()
     box = make_box(store_url=url)
     pin = sha256(data_index(url, "set-1", {"a.bin": b"mine"}))
@@ -129,8 +129,8 @@ def test_data_whose_index_was_replaced_is_not_taken(make_box: MakeBox, tmp_path:
     assert not (box.root / "data/set/sitecustomize.py").exists()
 
 
-def test_data_that_the_laptop_has_synced_since_is_taken(make_box: MakeBox, tmp_path: Path) -> None:
-    """`sync-data` tells the machine the new index over SSH, and the next attempt goes by that."""
+def test_data_that_the_laptop_has_synced_since_is_accepted(make_box: MakeBox, tmp_path: Path) -> None:
+    """`sync-data` tells the machine the new index over SSH, and the next attempt uses it."""
     url = (tmp_path / "bucket").as_uri()
     box = make_box(store_url=url)
     old = sha256(data_index(url, "set-1", {"a.bin": b"old"}))

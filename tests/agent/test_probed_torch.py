@@ -1,4 +1,4 @@
-"""What answers kedge's probe on machines in the place of the real torch says what that one says."""
+"""The stand-in that answers kedge's probe of torch on machines answers like the real torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def probe(environ: dict[str, str]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_probe_is_answered_as_by_the_real_torch(tmp_path: Path) -> None:
-    """Version, build and GPUs: the file stands where a machine has it, in the folder of the real torch."""
+def test_the_stand_in_answers_a_probe_like_the_real_torch(tmp_path: Path) -> None:
+    """Version, build and GPUs: the stand-in is where a machine's image has torch, in the real torch's folder."""
     spec = find_spec("torch")
     assert spec
     assert spec.origin
@@ -29,6 +29,6 @@ def test_a_probe_is_answered_as_by_the_real_torch(tmp_path: Path) -> None:
     for file in Path(spec.origin).parent.iterdir():
         source = Path(probed_torch.__file__) if file.name == "__init__.py" else file
         (package / file.name).symlink_to(source)
-    # A computer may have GPUs; the machines of the box have none.
+    # This computer may have GPUs; the box's machines have none.
     alone = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     assert probe({**alone, "PYTHONPATH": str(tmp_path)}) == probe(alone)

@@ -1,4 +1,4 @@
-"""Code arrives whole or not at all, whatever it is called, and whatever a stream tries."""
+"""Code arrives whole or not at all, whatever its names are, and whatever a hostile stream contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.agent.trees import FIRST, Content, litter, pack, receive, tree_of, un
     ],
 )
 def test_a_tree_arrives_as_it_was(box: Box, codec: str, encode: Callable[[bytes], bytes]) -> None:
-    """Names of every kind, links and exec bits survive; the hash can be asked for."""
+    """Names of every kind, links and exec bits survive; the hash can be read back."""
     done = box.send_code(encode(pack("hash0001", FIRST)), codec=codec)
     assert done.returncode == 0, done.stderr.decode()
     assert tree_of(box) == FIRST
@@ -36,7 +36,7 @@ def test_a_tree_arrives_as_it_was(box: Box, codec: str, encode: Callable[[bytes]
 
 
 def test_a_difference_builds_on_the_tree_that_is_there(box: Box) -> None:
-    """What is unchanged is taken from the base, what changed is replaced, what was deleted is gone."""
+    """Unchanged files come from the base, changed ones are replaced, deleted ones are gone."""
     receive(box, "hash0001", FIRST)
     changed: dict[str, Content] = {**FIRST, "a.py": b"print(2)\n", "new/b.py": b"", "link": "new/b.py"}
     del changed["odd/with space"]
@@ -46,8 +46,8 @@ def test_a_difference_builds_on_the_tree_that_is_there(box: Box) -> None:
     assert tree_of(box) == changed
 
 
-def test_a_base_that_is_not_there_is_told(box: Box) -> None:
-    """Exit code 3 asks for the whole tree; so does a base that the run has changed since it came."""
+def test_a_missing_base_is_reported(box: Box) -> None:
+    """Exit code 3 asks for the whole tree; so does a base that the run has changed since it arrived."""
     assert box.send_code(b"", base="hash0001").returncode == 3
     receive(box, "hash0001", FIRST)
     (box.root / "code/a.py").write_text("print(9)\n")
@@ -55,8 +55,8 @@ def test_a_base_that_is_not_there_is_told(box: Box) -> None:
     assert (refused.returncode, b"no base" in refused.stderr) == (3, True)
 
 
-def test_word_that_nothing_has_changed_is_checked(box: Box) -> None:
-    """A manifest without entries asks whether that tree is in place; a run's own changes to it don't matter."""
+def test_a_claim_that_nothing_has_changed_is_checked(box: Box) -> None:
+    """A manifest without entries asks whether that tree is in place; the run's own changes to it don't matter."""
     receive(box, "hash0001", FIRST)
     (box.root / "code/a.py").write_text("print(9)\n")
     assert box.send_code(unchanged("hash0001"), base="hash0001").returncode == 0
@@ -66,7 +66,7 @@ def test_word_that_nothing_has_changed_is_checked(box: Box) -> None:
 
 
 def test_a_command_never_runs_on_code_that_the_one_before_has_changed(box: Box) -> None:
-    """A difference shares files with its base: a write in place on one side is never taken for code of the other."""
+    """A difference shares files with its base: an in-place write to one is never taken for code of the other."""
     receive(box, "hash0001", FIRST)
     changed: dict[str, Content] = {**FIRST, "new.py": b""}
     assert box.send_code(pack("hash0002", changed, {"new.py": b""}), base="hash0001").returncode == 0
@@ -93,7 +93,7 @@ def test_a_command_that_writes_to_its_code_leaves_the_release_before_alone(box: 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
 def test_a_cut_stream_leaves_the_old_tree_and_no_litter(box: Box, codec: str) -> None:
-    """Wherever it is cut: at nothing, in a header, in a file, before or in the manifest."""
+    """Wherever it is cut: before the first byte, in a header, in a file, before or in the manifest."""
     receive(box, "hash0001", FIRST)
     second = {**FIRST, "big.bin": os.urandom(200_000), "a.py": b"print(2)\n"}
     raw = pack("hash0002", second)
@@ -101,7 +101,7 @@ def test_a_cut_stream_leaves_the_old_tree_and_no_litter(box: Box, codec: str) ->
         raw = gzip.compress(raw)
     elif codec == "zstd":
         raw = subprocess.run(["zstd", "-c"], input=raw, capture_output=True, check=True).stdout
-    # What follows the manifest in a plain tar is padding: cut there, all has arrived.
+    # In a plain tar, only padding follows the manifest: cut there, everything has arrived.
     whole = len(raw.rstrip(b"\0"))
     for length in (0, 100, 700, 5_000, whole // 2, whole - 1_500, whole - 9):
         done = box.send_code(raw[:length], codec=codec)
@@ -113,7 +113,7 @@ def test_a_cut_stream_leaves_the_old_tree_and_no_litter(box: Box, codec: str) ->
 
 
 def test_a_receiver_that_was_killed_leaves_nothing_for_the_next(box: Box) -> None:
-    """Killed in the middle of a file, the old tree is in place; the next receiver clears up and succeeds."""
+    """Killed in the middle of a file, the old tree is in place; the next receiver cleans up and succeeds."""
     receive(box, "hash0001", FIRST)
     raw = pack("hash0002", {**FIRST, "big.bin": os.urandom(1_000_000)})
     receiver = subprocess.Popen([box.launcher, "receive-code"], stdin=subprocess.PIPE, env=box.env)
@@ -131,7 +131,7 @@ def test_a_receiver_that_was_killed_leaves_nothing_for_the_next(box: Box) -> Non
 
 
 def test_two_receivers_take_turns(box: Box) -> None:
-    """The second waits for the first; both succeed and the tree is one of the two, whole."""
+    """The second waits for the first; both succeed, and the tree is one of the two, whole."""
     trees = {f"hash000{number}": {"a.py": f"print({number})\n".encode() * 1000} for number in (1, 2, 3)}
     receivers = {}
     for content_hash in trees:
@@ -179,7 +179,7 @@ def hard_link() -> tarfile.TarInfo:
 def test_hostile_members_are_refused(
     box: Box, tmp_path: Path, tree: dict[str, Content], extra: tuple[tarfile.TarInfo, ...]
 ) -> None:
-    """Exit code 2, the old tree stays, and nothing was written anywhere else."""
+    """Exit code 2, the old tree stays, and nothing was written elsewhere."""
     receive(box, "hash0001", FIRST)
     before = sorted(path for path in tmp_path.rglob("*") if "releases" not in path.parts)
     refused = box.send_code(pack("hash0002", tree, extra=extra))
@@ -201,15 +201,15 @@ def test_a_tree_that_is_not_what_its_manifest_says_is_refused(box: Box) -> None:
     assert box.call("code-hash").stdout == b"\n"
 
 
-def test_what_was_sent_and_is_not_in_the_manifest_is_dropped(box: Box) -> None:
-    """The manifest is the tree."""
+def test_sent_files_that_are_not_in_the_manifest_are_dropped(box: Box) -> None:
+    """Only files in the manifest are part of the tree."""
     tree: dict[str, Content] = {"a": b"abc"}
     assert box.send_code(pack("hash0001", tree, {**tree, "stray": b"x", "link": "a"})).returncode == 0
     assert tree_of(box) == tree
 
 
 def test_releases_that_nobody_uses_are_removed(box: Box) -> None:
-    """The current one, the one before and the one that the run is using are kept."""
+    """The current one, the previous one and the one that the run uses are kept."""
     receive(box, "hash0001", {"v": b"1"})
     box.start("echo up; cat v; sleep 1000")
     wait_for(lambda: " up\n" in box.log())
@@ -227,7 +227,7 @@ def test_releases_that_nobody_uses_are_removed(box: Box) -> None:
 
 
 def test_results_survive_a_change_of_the_code(box: Box) -> None:
-    """Output folders of the tree become links; what the code brings there is copied, never over a result."""
+    """Output folders of the tree become links; files in them are copied to the results, never over a result."""
     tree: dict[str, Content] = {"train.sh": b"", "runs/keep.txt": b"from the code\n", "data/raw/x": b"tracked"}
     receive(box, "hash0001", tree)
     (box.root / "data/data").mkdir(parents=True)

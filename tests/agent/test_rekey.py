@@ -1,4 +1,4 @@
-"""The host key that came with user-data is joined, then replaced, by one that nobody else has seen."""
+"""The host key from user-data gets a second one beside it, then is replaced by it; nobody else has seen the second."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def printed(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def test_sshd_shows_both_keys_until_the_old_one_is_retired(box: Box, sshd: NewbornSshd) -> None:
-    """Whoever has pinned either of them gets in meanwhile; afterwards only the new one is left."""
+    """Clients that have pinned either key can connect meanwhile; afterwards only the new one is left."""
     own = printed(rekey(box, sshd))
     assert own.startswith("ssh-ed25519 ")
     wait_until(lambda: sshd.shown("ed25519") == own)
@@ -52,7 +52,7 @@ def test_sshd_shows_both_keys_until_the_old_one_is_retired(box: Box, sshd: Newbo
     assert {path.name for path in sshd.keys.iterdir()} == {key.name, f"{key.name}.pub"}
 
 
-def test_a_caller_who_was_cut_off_asks_again_and_is_told_the_same(box: Box, sshd: NewbornSshd) -> None:
+def test_a_caller_who_lost_the_connection_asks_again_and_gets_the_same_key(box: Box, sshd: NewbornSshd) -> None:
     """Before the old key is retired, and after; retiring it twice is no error."""
     own = printed(rekey(box, sshd))
     assert printed(rekey(box, sshd)) == own
@@ -60,8 +60,8 @@ def test_a_caller_who_was_cut_off_asks_again_and_is_told_the_same(box: Box, sshd
     assert printed(rekey(box, sshd)) == own
 
 
-def test_a_reload_that_fails_is_told_and_the_key_is_made_only_once(box: Box, sshd: NewbornSshd) -> None:
-    """Nobody is told of a key that sshd may not show yet."""
+def test_a_failed_reload_is_reported_and_the_key_is_made_only_once(box: Box, sshd: NewbornSshd) -> None:
+    """No client learns of a key that sshd may not show yet."""
     done = rekey(box, sshd, reload="false")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"false ... failed" in done.stderr
@@ -70,7 +70,7 @@ def test_a_reload_that_fails_is_told_and_the_key_is_made_only_once(box: Box, ssh
     assert (sshd.keys / "ssh_host_ed25519_key").read_bytes() == made
 
 
-def test_a_public_half_whose_private_half_never_came_is_made_anew(box: Box, sshd: NewbornSshd) -> None:
+def test_a_public_key_without_its_private_key_is_made_again(box: Box, sshd: NewbornSshd) -> None:
     """A machine that was killed in between has no key yet."""
     (sshd.keys / "ssh_host_ed25519_key.pub").write_text("ssh-ed25519 HALF\n")
     own = printed(rekey(box, sshd))
@@ -79,14 +79,14 @@ def test_a_public_half_whose_private_half_never_came_is_made_anew(box: Box, sshd
 
 
 def test_the_only_key_is_not_retired(box: Box, sshd: NewbornSshd) -> None:
-    """Nobody would get in any more."""
+    """Otherwise nobody could connect any more."""
     done = rekey(box, sshd, "--retire")
     assert done.returncode == 2
     assert sshd.shown("ecdsa") == sshd.host_key
 
 
 def test_a_key_that_cannot_be_put_in_place_leaves_the_old_one(box: Box, sshd: NewbornSshd) -> None:
-    """And no private key lies about."""
+    """No private key is left behind."""
     done = rekey(box, sshd, folder=str(sshd.folder / "nowhere"))
     assert (done.returncode, done.stdout) == (1, b"")
     assert sshd.shown("ecdsa") == sshd.host_key

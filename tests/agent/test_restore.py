@@ -1,4 +1,4 @@
-"""A machine restores what a store holds that others may have written to, and trusts nothing that it reads there."""
+"""A machine restores from a store that others may have written to, and trusts nothing that it reads there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Machine:
         return self.file(path, b"", link=target)
 
     def restore(self) -> str:
-        """Restore; return what the run's log says of it."""
+        """Restore; return what the run's log reports about it."""
         restore(self.layout, self.config, RunLog(self.layout.log_file))
         return self.layout.log_file.read_text() if self.layout.log_file.exists() else ""
 
@@ -90,8 +90,8 @@ def test_no_restored_link_leaves_the_results(machine: Machine, links: dict[str, 
     assert "not restored" in log
 
 
-def test_a_restore_that_was_cut_writes_nothing_through_the_links_that_it_has_made(machine: Machine) -> None:
-    """The manifest has changed since: what was a link's name is a folder's now."""
+def test_an_interrupted_restore_writes_nothing_through_the_links_that_it_made(machine: Machine) -> None:
+    """The manifest has changed since: a name that was a link is now a folder."""
     elsewhere = machine.layout.root / "elsewhere"
     elsewhere.mkdir()
     (machine.layout.note("restored")).write_text('{"state": "begun"}')
@@ -102,8 +102,8 @@ def test_a_restore_that_was_cut_writes_nothing_through_the_links_that_it_has_mad
     assert machine.results()["output/good"] == b"fine"
 
 
-def test_nothing_lies_below_a_link(machine: Machine) -> None:
-    """A link whose own folder is a link would go up from somewhere else than it says."""
+def test_no_file_is_restored_below_a_link(machine: Machine) -> None:
+    """A link below another link would be resolved from a different folder than it says."""
     elsewhere = machine.layout.root / "elsewhere"
     elsewhere.mkdir()
     machine.ship([machine.link("output/b/c/x", "../.."), machine.link("output/b/c/x/l", "../../elsewhere")])
@@ -112,8 +112,8 @@ def test_nothing_lies_below_a_link(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("path", ["../out", "/tmp/kedge-test-out", "a/../../out", "", ".", "a\0b"])
-def test_a_path_that_leads_elsewhere_costs_that_file_alone(machine: Machine, path: str, tmp_path: Path) -> None:
-    """It is named in the log; the checkpoints are restored all the same."""
+def test_only_the_file_with_a_path_that_leads_elsewhere_is_lost(machine: Machine, path: str, tmp_path: Path) -> None:
+    """The log names it; the checkpoints are restored anyway."""
     machine.ship([machine.file(path), machine.file("checkpoints/last.pt", b"weights")])
     assert "not restored" in machine.restore()
     assert machine.results() == {"checkpoints/last.pt": b"weights"}
@@ -136,8 +136,8 @@ def test_a_path_that_leads_elsewhere_costs_that_file_alone(machine: Machine, pat
     ],
     ids=str,
 )
-def test_an_entry_that_cannot_be_costs_that_file_alone(machine: Machine, damage: dict[str, Any]) -> None:
-    """Whatever is wrong with it, the run goes on from what is whole."""
+def test_only_the_file_of_an_invalid_entry_is_lost(machine: Machine, damage: dict[str, Any]) -> None:
+    """Whatever is wrong with it, the run continues from the intact files."""
     machine.ship([{**machine.file("output/bad"), **damage}, machine.file("checkpoints/last.pt", b"weights")])
     assert "not restored" in machine.restore()
     assert machine.results()["checkpoints/last.pt"] == b"weights"
@@ -145,15 +145,15 @@ def test_an_entry_that_cannot_be_costs_that_file_alone(machine: Machine, damage:
 
 
 @pytest.mark.parametrize("raw", [b"[]", b'{"files": 7}', b'{"files": [7]}', b"[" * 100_000], ids=repr)
-def test_a_manifest_that_is_none_is_told(machine: Machine, raw: bytes) -> None:
-    """Nobody starts anew from nothing because of it."""
+def test_an_invalid_manifest_is_reported(machine: Machine, raw: bytes) -> None:
+    """The run must not start from scratch because of it."""
     machine.store.write("manifest.json", raw[:200_000])
     with pytest.raises(AgentError, match="manifest"):
         machine.restore()
 
 
-def test_an_object_larger_than_it_says_is_cut_off(machine: Machine) -> None:
-    """It can't fill the disk: no more is written than the manifest has promised."""
+def test_an_object_larger_than_announced_is_cut_off(machine: Machine) -> None:
+    """It can't fill the disk: no more is written than the manifest announced."""
     row = machine.file("output/bomb", b"")
     sha256 = hashlib.sha256(b"small").hexdigest()
     blob = Path(machine.store._folder) / "blobs" / sha256
@@ -168,15 +168,15 @@ def test_an_object_larger_than_it_says_is_cut_off(machine: Machine) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_more_than_the_disk_holds_is_refused_before_anything_is_written(machine: Machine) -> None:
-    """A manifest that promises more than there is room for."""
+def test_results_larger_than_the_disk_are_refused_before_anything_is_written(machine: Machine) -> None:
+    """A manifest that announces more than there is room for."""
     machine.ship([machine.file("output/good", b"fine"), {**machine.file("output/bomb"), "bytes": 1 << 60}])
     assert "not restored" in machine.restore()
     assert machine.results() == {"output/good": b"fine"}
 
 
-def test_what_is_kept_apart_is_fetched_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is as large as a checkpoint, and as a rule the same: a new machine doesn't wait for it twice."""
+def test_the_checkpoint_kept_apart_is_fetched_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as large as a checkpoint, and usually the same: a new machine doesn't download it twice."""
     paths = ("checkpoints/ckpt.pt", "checkpoints.kept/ckpt.pt")
     machine.ship([machine.file(path, b"weights") for path in paths])
     fetched: list[str] = []
@@ -201,10 +201,10 @@ def test_what_is_kept_apart_is_fetched_once(machine: Machine, monkeypatch: pytes
         ({"checkpoint": "ckpt.pt", "command": "nonsense"}, 0.0),
     ],
 )
-def test_a_checkpoint_of_an_earlier_agent_is_gone_on_from(
+def test_a_run_resumes_from_a_checkpoint_of_an_earlier_agent(
     machine: Machine, manifest: dict[str, Any], began: float
 ) -> None:
-    """Its manifest says nothing of attempts: without one the next command would be told that it is the first."""
+    """Its manifest records no attempts; still the next command is not told that it is the first."""
     content = {"machine": f"{RUN}-m1", "files": [machine.file("checkpoints/ckpt.pt")], **manifest}
     machine.store.write("manifest.json", json.dumps(content).encode())
     machine.restore()

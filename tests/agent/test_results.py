@@ -1,4 +1,4 @@
-"""`manifest`: what a fetch is told of a machine's results."""
+"""`manifest`: the list of a machine's results that a fetch gets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pruning(folder: Path) -> Iterator[None]:
 
 
 def test_a_checkpoint_that_is_pruned_meanwhile_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A fetch beside a training that keeps only its newest checkpoints lists what is there."""
+    """A fetch during a training that keeps only its newest checkpoints lists those that exist."""
     layout = Layout(tmp_path)
     layout.prepare()
     (layout.output / "model.pt").write_bytes(b"best")

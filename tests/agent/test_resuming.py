@@ -1,4 +1,4 @@
-"""What a later attempt of a command finds: the checkpoints of the one before, on this machine and on a new one."""
+"""What a later attempt finds: the checkpoints of the attempt before, on this machine and on a new one."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def step_of(content: bytes) -> int:
 
 
 def stored(store: Place) -> dict[str, bytes]:
-    """Read what the store's manifest names: all of it is there."""
+    """Read the files that the store's manifest names; all of them are there."""
     manifest = json.loads(store.read("manifest.json") or b"{}")
     return {row["path"]: store.read(f"blobs/{row['sha256']}") or b"" for row in manifest.get("files", ())}
 
 
-def test_the_last_checkpoint_outlives_a_command_that_begins_anew(make_box: MakeBox, store: Place) -> None:
-    """It writes over its one checkpoint of step 650; that one is kept here and in the store, and it is said."""
+def test_the_last_checkpoint_survives_a_command_that_starts_from_scratch(make_box: MakeBox, store: Place) -> None:
+    """It overwrites its only checkpoint, of step 650; that one is kept here and in the store, and reported."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start(RUN, restarts=1, checkpoints="out")
@@ -54,18 +54,18 @@ def test_the_last_checkpoint_outlives_a_command_that_begins_anew(make_box: MakeB
     assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
     anew = wait_for(lambda: box.ask("report")["anew"])
     assert (anew["name"], anew["step"], anew["had_step"], anew["kept"]) == ("ckpt.pt", 50, 650, "ckpt.pt")
-    assert "it seems to have begun anew: its first checkpoint, ckpt.pt, is of step 50" in box.log()
+    assert "it seems to have started over: its first checkpoint, ckpt.pt, is of step 50" in box.log()
     wait_for(lambda: step_of(stored(store).get("checkpoints/ckpt.pt", pickle.dumps({"iter_num": 0}))) == 50)
     assert step_of(stored(store)["checkpoints.kept/ckpt.pt"]) == 650
     box.ask("stop")
-    # Another anew one doesn't push it out either.
+    # Another fresh start doesn't replace it either.
     box.start(RUN, checkpoints="out")
     wait_for(lambda: box.log().count(" saved 50\n") == 2)
     assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
 
 
-def test_the_other_command_goes_on_from_the_checkpoint(make_box: MakeBox) -> None:
-    """`resume` is started once there is a checkpoint, and nothing is said of a new beginning."""
+def test_the_resume_command_continues_from_the_checkpoint(make_box: MakeBox) -> None:
+    """`resume` is started once there is a checkpoint, and no fresh start is reported."""
     box = make_box()
     box.begin("watch")
     box.start(RUN, resume=RESUME, restarts=1, checkpoints="out")
@@ -75,12 +75,12 @@ def test_the_other_command_goes_on_from_the_checkpoint(make_box: MakeBox) -> Non
     assert f" from 650 resume '1' {checkpoint}\n" in box.log()
     assert "resuming from checkpoint ckpt.pt (step 650): starting `resume`" in box.log()
     wait_for(lambda: box.note("checkpoint").get("name") == "ckpt.pt")
-    assert "begun anew" not in box.log()
+    assert "started over" not in box.log()
     assert box.ask("report")["anew"] is None
 
 
-def test_a_new_machine_goes_on_from_what_was_restored(make_box: MakeBox, store: Place) -> None:
-    """It knows from the store that there was an attempt, and keeps the restored checkpoint apart in its turn."""
+def test_a_new_machine_continues_from_the_restored_checkpoint(make_box: MakeBox, store: Place) -> None:
+    """The store says that there was an attempt; the new machine keeps the restored checkpoint apart, too."""
     first = make_box(store_url=store.url, env=store.env)
     first.begin("watch")
     first.start(RUN, checkpoints="out")
@@ -96,7 +96,7 @@ def test_a_new_machine_goes_on_from_what_was_restored(make_box: MakeBox, store: 
 
 @pytest.mark.parametrize(("checkpoints", "found"), [("out", "''"), ("", "'1'")])
 def test_an_attempt_that_left_no_checkpoint(box: Box, checkpoints: str, found: str) -> None:
-    """Where the job says that it has checkpoints it starts as before; of any other job nobody knows."""
+    """A job with `checkpoints` starts `run` again; another job starts `resume`, as its checkpoints are unknown."""
     box.start(
         """python3 -c 'import os; print("resume", repr(os.environ["KEDGE_RESUME"]))'; false""",
         resume="""python3 -c 'import os; print("other", repr(os.environ["KEDGE_RESUME"]))'; false""",
@@ -133,8 +133,8 @@ python3 train.py
 """
 
 
-def test_of_folders_the_newest_complete_one_is_named(box: Box) -> None:
-    """Not one that was cut off in the middle, nor the logs beside them."""
+def test_the_newest_complete_checkpoint_folder_is_named(box: Box) -> None:
+    """Neither a truncated one, nor the logs beside them."""
     box.start(HUGGING_FACE, restarts=1, checkpoints="out")
     wait_for(lambda: box.log().count("Z from ") == 2)
     assert f" from {box.root}/results/checkpoints/checkpoint-150\n" in box.log()
@@ -142,7 +142,7 @@ def test_of_folders_the_newest_complete_one_is_named(box: Box) -> None:
     assert sorted(path.name for path in kept.iterdir()) == ["model.bin", "trainer_state.json"]
 
 
-def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
+def test_the_variables_work_in_shells_that_refuse_unset_ones(box: Box) -> None:
     """They are empty rather than missing, in each form that the documentation shows."""
     shown = (
         'set -u; [ "$KEDGE_RESUME" = 1 ] && echo one; echo "args:" ${KEDGE_CHECKPOINT:+--resume "$KEDGE_CHECKPOINT"}'
@@ -156,8 +156,8 @@ def test_the_variables_suit_shells_that_refuse_unset_ones(box: Box) -> None:
 
 
 @pytest.mark.parametrize("path", ["out/runs/events.out.tfevents.1700000000", "out/log.txt", "out/args.json"])
-def test_logs_alone_are_nothing_to_go_on_from(box: Box, path: str) -> None:
-    """Trainers write them before their first checkpoint: a command that is given one as its checkpoint fails."""
+def test_logs_alone_are_no_checkpoint(box: Box, path: str) -> None:
+    """Trainers write logs before their first checkpoint: a command that gets one as its checkpoint fails."""
     shown = f'echo "resume <$KEDGE_RESUME> <$KEDGE_CHECKPOINT>"; mkdir -p out/runs; echo "{{}}" > {path}; false'
     box.start(shown, restarts=1, checkpoints="out")
     box.await_state("failed")

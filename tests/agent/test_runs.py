@@ -36,7 +36,7 @@ echo "never reached"
 
 @pytest.mark.parametrize("supervisor", SUPERVISORS)
 def test_a_command_runs_and_its_exit_code_is_kept(box: Box, supervisor: str) -> None:
-    """Its output is in the log, and the run has failed with its code, because no restart was allowed."""
+    """Its output is in the log; the run has failed with its exit code, because no restart was allowed."""
     started = box.start("echo hello; echo trouble >&2; exit 7", supervisor=supervisor)
     assert started["attempt"] in (0, 1)
     over = box.await_state("failed")
@@ -61,7 +61,7 @@ def test_stop_waits_for_the_checkpoint_of_a_child_behind_the_shell(box: Box, sup
 
 @pytest.mark.parametrize("supervisor", SUPERVISORS)
 def test_kill_ends_the_command_and_all_that_it_started_at_once(box: Box, supervisor: str) -> None:
-    """A child that ignores SIGTERM and a daemon in a session of its own die too."""
+    """A child that ignores SIGTERM and a daemon in its own session die too."""
     box.start("trap '' TERM; setsid sleep 1000 & sleep 1000 & echo up; wait", supervisor=supervisor)
     wait_for(lambda: " up\n" in box.log())
     killed = box.ask("kill")
@@ -71,7 +71,7 @@ def test_kill_ends_the_command_and_all_that_it_started_at_once(box: Box, supervi
 
 @pytest.mark.parametrize("supervisor", SUPERVISORS)
 def test_a_second_start_changes_nothing(box: Box, supervisor: str) -> None:
-    """It says that the command is running, prints its state, and succeeds."""
+    """It reports that the command is running, prints its state, and succeeds."""
     box.start("echo first; sleep 1000", supervisor=supervisor)
     first = box.await_state("running")
     again = box.call("start", stdin=json.dumps(box.config("echo second", supervisor=supervisor)).encode())
@@ -98,8 +98,8 @@ def test_a_terminal_shows_what_the_command_prints(box: Box, supervisor: str, pro
     os.close(terminal)
 
 
-def test_without_a_terminal_attach_says_what_to_use_instead(box: Box) -> None:
-    """Under nohup there is nothing to attach to: exit code 2, and the way to the log."""
+def test_attach_without_a_terminal_says_what_to_use_instead(box: Box) -> None:
+    """Under nohup there is nothing to attach to: exit code 2, and the error names the log command."""
     box.start("sleep 1000")
     refused = box.call("attach")
     assert refused.returncode == 2
@@ -107,7 +107,7 @@ def test_without_a_terminal_attach_says_what_to_use_instead(box: Box) -> None:
 
 
 def test_a_failed_command_is_started_again_and_resumes(box: Box) -> None:
-    """The third attempt of four succeeds; every attempt found what the one before had left."""
+    """The third attempt of four succeeds; each attempt found the files of the one before."""
     box.start(
         "cd $KEDGE_OUTPUT_DIR; echo x >> starts; echo start $(wc -l < starts); [ $(wc -l < starts) -ge 3 ]",
         restarts=3,
@@ -119,7 +119,7 @@ def test_a_failed_command_is_started_again_and_resumes(box: Box) -> None:
 
 
 def test_exhausted_restarts_are_a_failure(box: Box) -> None:
-    """Two restarts make three attempts, and no more; the last exit code is kept."""
+    """Two restarts make three attempts; the last exit code is kept."""
     box.start('echo x >> "$KEDGE_OUTPUT_DIR/starts"; exit 5', restarts=2)
     over = box.await_state("failed")
     assert (over["attempt"], over["exit_code"]) == (3, 5)
@@ -133,8 +133,8 @@ def test_a_success_after_a_requested_stop_is_stopped(box: Box) -> None:
     assert box.ask("stop")["state"] == "stopped"
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace(box: Box) -> None:
-    """A stop never waits for longer than the grace, and a daemon that left the session goes with it."""
+def test_processes_that_ignore_sigterm_are_killed_after_the_grace(box: Box) -> None:
+    """A stop never waits longer than the grace; a daemon that left the session is killed, too."""
     box.start("trap '' TERM; setsid sleep 1000 & echo up; while true; do sleep 0.05; done", grace=0.5)
     wait_for(lambda: " up\n" in box.log())
     began = time.monotonic()
@@ -143,8 +143,8 @@ def test_what_ignores_sigterm_is_killed_after_the_grace(box: Box) -> None:
     wait_for(lambda: not box.processes())
 
 
-def test_what_a_command_leaves_running_ends_with_it(box: Box) -> None:
-    """A background helper doesn't keep a run alive, and isn't there twice after a restart."""
+def test_background_processes_end_with_their_command(box: Box) -> None:
+    """A background process doesn't keep a run alive, and doesn't run twice after a restart."""
     box.start("sleep 1000 & setsid sleep 1000 & exit 0")
     assert box.await_state("succeeded")["exit_code"] == 0
     wait_for(lambda: not box.processes())
@@ -152,7 +152,7 @@ def test_what_a_command_leaves_running_ends_with_it(box: Box) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_the_runner_is_a_stop(box: Box, number: signal.Signals) -> None:
-    """The supervisor's own end, a Ctrl-C in its terminal and a lost terminal all let the command checkpoint."""
+    """SIGTERM from the supervisor, Ctrl-C in its terminal and SIGHUP all let the command checkpoint."""
     box.start(CHECKPOINTING, supervisor="tmux")
     wait_for(lambda: " training\n" in box.log())
     os.kill(box.note("state")["runner"], number)
@@ -171,7 +171,7 @@ def test_a_stop_during_the_setup_works_at_once(box: Box) -> None:
 
 
 def test_a_stop_during_the_pause_before_a_restart_works_at_once(box: Box) -> None:
-    """Nobody waits for the end of the pause."""
+    """The stop doesn't wait for the end of the pause."""
     box.start("exit 3", restarts=5, restart_after=1000.0)
     box.await_state("restarting")
     began = time.monotonic()
@@ -180,7 +180,7 @@ def test_a_stop_during_the_pause_before_a_restart_works_at_once(box: Box) -> Non
     assert time.monotonic() - began < 60
 
 
-def test_stopping_what_does_not_run_is_no_error(box: Box) -> None:
+def test_stopping_a_command_that_does_not_run_is_no_error(box: Box) -> None:
     """It prints the state, idle or over."""
     assert box.ask("stop")["state"] == "idle"
     box.start("true")
@@ -199,7 +199,7 @@ def test_setup_runs_once_for_each_content_of_the_code(box: Box) -> None:
 
 
 def test_a_failed_setup_is_retried_like_a_failed_command(box: Box) -> None:
-    """The state says that it was the setup."""
+    """The state names the setup as the cause."""
     box.start("true", setup="exit 9", restarts=1)
     over = box.await_state("failed")
     assert (over["attempt"], over["exit_code"]) == (2, 9)
@@ -207,7 +207,7 @@ def test_a_failed_setup_is_retried_like_a_failed_command(box: Box) -> None:
 
 
 def test_every_line_of_the_log_has_its_time(box: Box) -> None:
-    """Carriage returns end lines too, and bytes that are no text survive."""
+    """Carriage returns end lines too, and invalid UTF-8 survives."""
     box.start(r"printf '10%%\r20%%\rdone\r\n\n'; printf 'caf\xe9 \xff\n'; printf 'no end'")
     box.await_state("succeeded")
     raw = (box.root / "results/run.log").read_bytes()
@@ -230,7 +230,7 @@ def test_a_pipeline_fails_with_its_first_failing_part(box: Box) -> None:
     assert box.await_state("failed")["exit_code"] == 4
 
 
-def test_an_over_run_is_not_begun_again_by_a_reboot(box: Box) -> None:
+def test_a_finished_run_is_not_started_again_by_a_reboot(box: Box) -> None:
     """`run`, as a unit enabled at boot calls it, does nothing once the command is over."""
     box.start('echo x >> "$KEDGE_OUTPUT_DIR/starts"')
     box.await_state("succeeded")
@@ -248,7 +248,7 @@ def test_a_notice_reaches_the_command(box: Box) -> None:
 
 
 def test_a_full_disk_does_not_end_the_command(box: Box) -> None:
-    """Where the log can't be written at all, the command still runs to its end."""
+    """Even if the log can't be written at all, the command runs to its end."""
     Path(box.root / "results").mkdir(exist_ok=True)
     (box.root / "results/run.log").unlink(missing_ok=True)
     (box.root / "results/run.log").symlink_to("/dev/full")

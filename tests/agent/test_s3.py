@@ -1,4 +1,4 @@
-"""S3 as the object store: what breaks off is gone on with, what fails for a moment is tried again, for a while."""
+"""S3 as the object store: interrupted transfers are resumed, transient errors are retried for a while."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chunks(content: bytes, size: int = 1 << 20) -> Iterator[bytes]:
 
 
 def test_what_is_written_is_read_and_listed_and_deleted(aws: Aws, store: S3Store) -> None:
-    """Small objects, whatever their names; what isn't there is None, an OSError, and no error."""
+    """Small objects with any name; a missing one is None or an OSError, and deleting it is no error."""
     names = ["blobs/a", "blobs/b c+d&é=?%2F.txt", "manifest.json", "blobs/bell\x07"]
     for name in names:
         store.write(name, name.encode())
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_and_listed_and_deleted(aws: Aws, store: S3Store
 
 
 def test_a_listing_of_many_pages_is_complete_and_one_level_deep(aws: Aws, store: S3Store) -> None:
-    """More keys than one page holds are all there, and what lies deeper isn't."""
+    """More keys than fit on one page are all there, and deeper keys aren't."""
     for number in range(8):
         aws.write(f"{PREFIX}/blobs/{number}", b"")
     aws.write(f"{PREFIX}/blobs/deeper/x", b"")
@@ -64,7 +64,7 @@ def test_a_listing_of_many_pages_is_complete_and_one_level_deep(aws: Aws, store:
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, LARGE])
 def test_an_object_of_any_size_arrives_whole(aws: Aws, store: S3Store, size: int) -> None:
-    """In one piece or in parts; it is read back piece by piece."""
+    """It is uploaded in one piece or in parts, and read back piece by piece."""
     content = os.urandom(size)
     store.put("blobs/x", chunks(content))
     assert aws.read(f"{PREFIX}/blobs/x") == content
@@ -72,8 +72,8 @@ def test_an_object_of_any_size_arrives_whole(aws: Aws, store: S3Store, size: int
     assert aws.unfinished() == 0
 
 
-def test_an_upload_whose_source_breaks_off_leaves_nothing(aws: Aws, store: S3Store) -> None:
-    """Neither the object nor the parts that were there already."""
+def test_an_upload_whose_source_fails_leaves_nothing(aws: Aws, store: S3Store) -> None:
+    """Neither the object nor the parts that were uploaded before."""
 
     def breaks_off() -> Iterator[bytes]:
         yield from chunks(os.urandom(LARGE))
@@ -86,7 +86,7 @@ def test_an_upload_whose_source_breaks_off_leaves_nothing(aws: Aws, store: S3Sto
 
 
 def test_a_part_that_is_refused_ends_the_whole_upload(aws: Aws, store: S3Store) -> None:
-    """An error that doesn't pass is told, and the upload thrown away."""
+    """A permanent error is reported, and the upload is aborted."""
     aws.gate.faults.append(Fault("PUT", "partNumber=2", status=403, code="AccessDenied"))
     with pytest.raises(S3Error, match="AccessDenied"):
         store.put("blobs/x", chunks(os.urandom(LARGE)))
@@ -104,8 +104,8 @@ def test_a_part_that_is_refused_ends_the_whole_upload(aws: Aws, store: S3Store) 
     ],
     ids=["busy", "part lost", "completion lost", "error with status 200", "too slow"],
 )
-def test_an_upload_survives_what_passes(aws: Aws, store: S3Store, faults: list[Fault]) -> None:
-    """S3 is busy, answers get lost, or it changes its mind after it has said 200."""
+def test_an_upload_survives_transient_errors(aws: Aws, store: S3Store, faults: list[Fault]) -> None:
+    """S3 is busy, answers get lost, or an error follows a status of 200."""
     aws.gate.faults += faults
     content = os.urandom(LARGE)
     store.put("blobs/x", chunks(content))
@@ -113,8 +113,8 @@ def test_an_upload_survives_what_passes(aws: Aws, store: S3Store, faults: list[F
     assert (aws.gate.faults, aws.unfinished()) == ([], 0)
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_did(aws: Aws, store: S3Store) -> None:
-    """With a range, and only of the object that was begun."""
+def test_an_interrupted_download_is_resumed(aws: Aws, store: S3Store) -> None:
+    """With a range request, and only for the same object."""
     content = os.urandom(LARGE)
     aws.write(f"{PREFIX}/x", content)
     aws.gate.faults += [Fault("GET", "/x", cut_after=3_000_000), Fault("GET", "/x", cut_after=1_500_000)]
@@ -124,8 +124,8 @@ def test_a_download_that_breaks_off_goes_on_where_it_did(aws: Aws, store: S3Stor
     assert 0 < int(ranges[1][6:-1]) <= 3_000_000 < int(ranges[2][6:-1])
 
 
-def test_an_object_that_was_replaced_in_between_is_not_patched_together(aws: Aws, store: S3Store) -> None:
-    """Half of the old and half of the new would be neither."""
+def test_a_resumed_download_does_not_mix_two_objects(aws: Aws, store: S3Store) -> None:
+    """A mixture of the old and the new object would be neither."""
     aws.write(f"{PREFIX}/x", os.urandom(LARGE))
     aws.gate.faults.append(Fault("GET", "/x", cut_after=3_000_000))
     pieces = store.get("x")
@@ -135,8 +135,8 @@ def test_an_object_that_was_replaced_in_between_is_not_patched_together(aws: Aws
         list(pieces)
 
 
-def test_patience_has_an_end(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that keeps failing is an OSError, after growing pauses and within the time given."""
+def test_retries_have_an_end(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that keeps failing is an OSError, after growing pauses and within the given time."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
     client = Client(parse_s3_url(aws.store_url), retry_seconds=1.5)
     aws.gate.faults += [Fault("PUT", status=500)] * 100
@@ -148,8 +148,8 @@ def test_patience_has_an_end(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     client.close()
 
 
-def test_what_is_forbidden_is_told_at_once(aws: Aws, store: S3Store) -> None:
-    """No patience changes a policy."""
+def test_a_denied_request_fails_at_once(aws: Aws, store: S3Store) -> None:
+    """Waiting wouldn't change a policy."""
     aws.gate.refuses = "AccessDenied"
     began = time.monotonic()
     with pytest.raises(S3Error, match="403 AccessDenied"):
@@ -158,7 +158,7 @@ def test_what_is_forbidden_is_told_at_once(aws: Aws, store: S3Store) -> None:
 
 
 def test_a_bucket_that_is_gone_is_an_error_and_not_an_empty_store(client: Client, aws: Aws) -> None:
-    """Taken for emptiness, a run would begin from nothing."""
+    """Taken for an empty store, a run would start from scratch."""
     place = parse_s3_url(aws.store_url)._replace(bucket="kedge-no-such-bucket")
     elsewhere = Client(place, retry_seconds=0)
     with pytest.raises(S3Error, match="NoSuchBucket"):
@@ -166,8 +166,8 @@ def test_a_bucket_that_is_gone_is_an_error_and_not_an_empty_store(client: Client
     elsewhere.close()
 
 
-def test_credentials_that_have_expired_are_asked_for_anew(aws: Aws, store: S3Store) -> None:
-    """Before they expire, and where S3 says that they have."""
+def test_expired_credentials_are_renewed(aws: Aws, store: S3Store) -> None:
+    """Before they expire, and when S3 says that they have."""
     store.write("x", b"1")
     store.write("x", b"2")
     assert aws.imds.issued == 1
@@ -178,7 +178,7 @@ def test_credentials_that_have_expired_are_asked_for_anew(aws: Aws, store: S3Sto
 
 
 def test_connections_are_kept(aws: Aws, store: S3Store) -> None:
-    """A request costs one round trip: none is closed by who asked."""
+    """A request costs one round trip: the client closes no connection."""
     for _ in range(3):
         store.write("x", b"")
     assert {headers.get("connection", "") for _, _, headers in aws.gate.asked} == {""}
@@ -193,7 +193,7 @@ def test_no_object_is_too_large_for_the_number_of_parts() -> None:
     assert all(first <= second for first, second in pairwise(sizes))
 
 
-def test_parts_are_whole_but_for_the_last() -> None:
+def test_all_parts_but_the_last_have_the_full_size() -> None:
     """However the chunks are cut."""
     content = os.urandom(LARGE)
     for size in (1 << 16, PART_BYTES, 3 * PART_BYTES):
@@ -203,7 +203,7 @@ def test_parts_are_whole_but_for_the_last() -> None:
 
 
 def test_a_store_is_found_by_its_url() -> None:
-    """Bucket, prefix, region, and an endpoint where there is one."""
+    """Bucket, prefix, region, and an endpoint if there is one."""
     assert parse_s3_url("s3://b/runs?region=eu-west-3") == BucketPrefix("b", "runs", "eu-west-3", "")
     assert parse_s3_url("s3://b?region=r&endpoint=http://127.0.0.1:5000") == BucketPrefix(
         "b", "", "r", "http://127.0.0.1:5000"
@@ -213,7 +213,7 @@ def test_a_store_is_found_by_its_url() -> None:
 
 
 def test_the_region_is_the_machine_s_where_the_url_names_none(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata service tells it."""
+    """The metadata service returns it."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
     client = Client(parse_s3_url(aws.store_url)._replace(region=""))
     S3Store(client, PREFIX).write("x", b"")
@@ -221,8 +221,8 @@ def test_the_region_is_the_machine_s_where_the_url_names_none(aws: Aws, monkeypa
     client.close()
 
 
-def test_a_bucket_that_is_another_account_s_gets_nothing_and_feeds_nothing(aws: Aws, store: S3Store) -> None:
-    """Whoever takes the name over is refused by S3 itself: every request says whose bucket it must be."""
+def test_a_bucket_of_another_account_is_neither_written_nor_read(aws: Aws, store: S3Store) -> None:
+    """S3 itself refuses if somebody else takes the name over: every request has the expected owner."""
     aws.write(f"{PREFIX}/code", b"rm -rf /")
     aws.gate.rules.give_away(aws.bucket, is_trap=True)
     for ask in (

@@ -1,4 +1,4 @@
-"""What an S3 endpoint answers in XML: anybody may run one."""
+"""XML answers of an S3 endpoint, which may be hostile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><Error><Code>&b
     ],
 )
 def test_an_errors_code_is_found_in_any_namespace(answer: bytes) -> None:
-    """Also after the blanks that S3 sends while it works on a long request."""
+    """Also after the spaces that S3 sends while it works on a long request."""
     assert error_code(answer) == "NoSuchKey"
 
 
@@ -27,13 +27,13 @@ def test_an_errors_code_is_found_in_any_namespace(answer: bytes) -> None:
     [b"", b"<Error><Code>cut", b"<html>no", b"\xff", BOMB, BOMB.decode().encode("utf-16"), b"<a>" + b" " * (17 << 20)],
     ids=["nothing", "cut", "no XML", "no UTF-8", "entities", "entities in UTF-16", "too long"],
 )
-def test_what_is_no_answer_of_s3_is_refused_and_has_no_code(answer: bytes) -> None:
-    """Entities could grow without end."""
+def test_xml_that_is_no_answer_of_s3_is_refused_and_has_no_code(answer: bytes) -> None:
+    """XML entities could expand without end."""
     with pytest.raises(OSError, match="is invalid"):
         parse(answer)
     assert error_code(answer) == ""
 
 
 def test_an_answer_that_is_no_error_has_no_code() -> None:
-    """Such as that to the end of an upload in parts."""
+    """For example the answer that completes a multipart upload."""
     assert error_code(b"<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>") == ""

@@ -1,4 +1,4 @@
-"""A control group of its own for the command; tests/in_cloudbox/aws/test_restarts.py sees it on machines."""
+"""The command's own control group; tests/in_cloudbox/aws/test_restarts.py checks it on machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def machine(provider: str) -> MachineConfig:
 
 @pytest.fixture
 def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A systemd that refuses every scope; what it was asked is in `asked`."""
+    """A systemd that refuses every scope; the requests are in `asked`."""
     program = tmp_path / "sudo"
     program.write_text(f'#!/bin/sh\nprintf "%s " "$@" >>{tmp_path}/asked\nexit 1\n')
     program.chmod(0o755)
@@ -29,8 +29,8 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_command_whose_scope_is_refused_starts_all_the_same(refusing: Path) -> None:
-    """With its words as they are; it was asked for a scope around the very process that becomes it."""
+def test_a_command_starts_although_its_scope_is_refused(refusing: Path) -> None:
+    """Its arguments are unchanged; the requested scope contains the process that becomes the command."""
     argv = in_own_scope(machine("aws"), COMMAND, systemd=refusing)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.communicate(timeout=60)[0] == "a word\nit's\n"
@@ -39,8 +39,6 @@ def test_a_command_whose_scope_is_refused_starts_all_the_same(refusing: Path) ->
 
 
 @pytest.mark.parametrize(("provider", "folder"), [(LOCAL, "."), ("aws", "missing")])
-def test_where_there_is_no_systemd_to_ask_the_command_is_called_as_it_is(
-    refusing: Path, provider: str, folder: str
-) -> None:
-    """Nor on a local machine, whatever this computer has: its init finds its processes by their ancestors."""
+def test_without_systemd_the_command_is_started_directly(refusing: Path, provider: str, folder: str) -> None:
+    """Nor on a local machine, even if this computer has systemd: its init finds processes by their ancestors."""
     assert in_own_scope(machine(provider), COMMAND, systemd=refusing / folder) == COMMAND

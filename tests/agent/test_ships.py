@@ -1,4 +1,4 @@
-"""When results are copied to the store, and what a copy may claim."""
+"""When results are uploaded to the store, and which uploads count as complete."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.waiting import wait_until
 
 
 def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) -> None:
-    """A command ends in the middle of a copy, which is older than its end; the next one has what was saved last."""
+    """The command ends during an upload, which is older than its end; the next one has the last files."""
     layout = Layout(tmp_path / "machine")
     checkpoints = layout.results / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "10.pt").write_text("ten")
-    # Much to read: the copy is under way for a while.
+    # Many files to read: the upload takes a while.
     (layout.results / "output").mkdir()
     with (layout.results / "output" / "z").open("wb") as file:
         file.truncate(256 << 20)
@@ -74,7 +74,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
 
 
 class Results:
-    """A machine's checkpoints, and what its store has of them."""
+    """A machine's checkpoints, and their copies in its store."""
 
     def __init__(self, folder: Path) -> None:
         self.layout = Layout(folder / "machine")
@@ -89,14 +89,14 @@ class Results:
         file.write_bytes(content)
 
     def ship(self, *complete: str, final: bool = False) -> list[tuple[str, bytes | None]]:
-        """Ship, and return what the store has then."""
+        """Upload, and return the store's content."""
         self._uploader.upload(Command(), frozenset(complete), 1.0, final=final)
         rows = read_manifest(self._store)["files"]
         return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
 
 
 def test_an_emptied_checkpoint_is_never_copied_over_a_whole_one(tmp_path: Path) -> None:
-    """A command that is killed right after it has opened its file leaves nothing in it, which stands still."""
+    """A command that is killed right after it opened its file leaves it empty, and the empty file no longer changes."""
     results = Results(tmp_path)
     results.write("ckpt.h5", b"weights")
     whole = results.ship("ckpt.h5")
@@ -105,8 +105,8 @@ def test_an_emptied_checkpoint_is_never_copied_over_a_whole_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("left", [b"", b"\x80\x04half"])
-def test_a_folder_with_one_file_that_is_cut_off_is_kept_as_it_was(tmp_path: Path, left: bytes) -> None:
-    """Its other files are of another step: none of them is mixed into the copy in the store."""
+def test_a_folder_with_one_truncated_file_is_not_uploaded(tmp_path: Path, left: bytes) -> None:
+    """Its other files are of another step: none of them is mixed into the store's copy."""
     results = Results(tmp_path)
     results.write("last/model.bin", b"model 1")
     results.write("last/optimizer.pkl", pickle.dumps("optimizer 1"))
@@ -117,8 +117,8 @@ def test_a_folder_with_one_file_that_is_cut_off_is_kept_as_it_was(tmp_path: Path
     assert len(whole) == 2
 
 
-def test_whether_a_folder_is_cut_off_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some libraries write thousands of files into one: the last copy has to be done before the deadline."""
+def test_a_folder_is_checked_for_truncated_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some libraries write thousands of files into one folder: the last upload must end before the deadline."""
     results = Results(tmp_path)
     for number in range(30):
         results.write(f"last/{number}", b"shard")

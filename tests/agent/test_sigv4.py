@@ -1,4 +1,4 @@
-"""Signatures are those that AWS publishes, and those that botocore makes."""
+"""Signatures equal those that AWS publishes, and those of botocore."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1,
     st.binary(max_size=40),
     st.sampled_from(["", "a/session+token=="]),
 )
-def test_every_signature_is_what_botocore_makes_of_the_request(
+def test_every_signature_equals_botocores(
     method: str, key: str, query: dict[str, str], more: dict[str, str], body: bytes, token: str
 ) -> None:
     """Whatever the key, the query, the headers, the body and the token."""
@@ -123,7 +123,7 @@ def test_every_signature_is_what_botocore_makes_of_the_request(
 
 
 def test_a_payload_may_go_unsigned() -> None:
-    """The literal word takes the place of the hash."""
+    """The literal UNSIGNED-PAYLOAD takes the place of the hash."""
     theirs = AWSRequest("PUT", "https://b.s3.eu-west-3.amazonaws.com/key", headers={}, data=b"body")
     theirs.context["client_config"] = Config(s3={"payload_signing_enabled": False})
     S3SigV4Auth(BotoCredentials("AKID", "secret"), "s3", "eu-west-3").add_auth(theirs)

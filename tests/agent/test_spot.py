@@ -1,4 +1,4 @@
-"""A spot machine is warned: what the command has done is in the store before the machine is gone."""
+"""A spot machine gets an interruption notice: the command's work is in the store before the machine is gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(aws: Aws) -> S3Place:
 
 @pytest.fixture
 def spot(make_box: MakeBox, place: S3Place) -> Box:
-    """A spot machine at work, which would not ship again for an hour."""
+    """A spot machine that runs a command; its next regular upload would be in an hour."""
     box = make_box(store_url=place.url, env=place.env, metadata="aws", ship_every=3600.0)
     box.begin("watch")
     box.start(TRAIN, restarts=3)
@@ -44,8 +44,8 @@ def report(box: Box) -> dict[str, Any]:
     return dict(box.ask("report"))
 
 
-def test_a_notice_stops_the_command_and_ships_what_it_saves(aws: Aws, place: S3Place, spot: Box) -> None:
-    """Within seconds, whatever the interval; the reason tells it from a user's stop, the report says when it ends."""
+def test_a_notice_stops_the_command_and_uploads_what_it_saves(aws: Aws, place: S3Place, spot: Box) -> None:
+    """Within seconds, whatever the interval; the reason isn't a user's stop, and the report has the machine's end."""
     began = time.monotonic()
     at = aws.imds.warn()
     wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
@@ -61,7 +61,7 @@ def test_a_notice_stops_the_command_and_ships_what_it_saves(aws: Aws, place: S3P
 
 
 def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: S3Place, spot: Box) -> None:
-    """There is no next interval."""
+    """It doesn't wait for the next interval."""
     aws.gate.faults += [Fault("PUT", "manifest.json", status=403, code="AccessDenied")] * 2
     aws.imds.warn()
     wait_for(lambda: manifest_of(place).get("command", {}).get("state") == "stopped")
@@ -69,10 +69,10 @@ def test_a_copy_that_fails_under_notice_is_tried_again_at_once(aws: Aws, place: 
     assert uploaded(place)["checkpoints/last.pt"] == b"saved\n"
 
 
-def test_checkpoints_are_shipped_while_a_command_takes_its_time_to_stop(
+def test_checkpoints_are_uploaded_while_a_command_takes_long_to_stop(
     aws: Aws, place: S3Place, make_box: MakeBox
 ) -> None:
-    """What is complete is safe, even where the command never answers."""
+    """Complete checkpoints are uploaded even if the command never stops."""
     box = make_box(store_url=place.url, env=place.env, metadata="aws", ship_every=3600.0)
     box.begin("watch")
     box.start(
@@ -84,16 +84,16 @@ def test_checkpoints_are_shipped_while_a_command_takes_its_time_to_stop(
     assert box.command()["state"] == "stopping"
 
 
-def test_a_command_that_is_started_on_a_machine_about_to_go_is_stopped(aws: Aws, spot: Box) -> None:
-    """The notice holds: whoever starts it again, or whatever brings a runner back."""
+def test_a_command_started_on_a_machine_under_notice_is_stopped(aws: Aws, spot: Box) -> None:
+    """The notice holds for every new runner, whoever starts it."""
     aws.imds.warn()
     spot.await_state("stopped")
     spot.start(TRAIN)
     assert spot.await_state("stopped")["reason"] == SPOT_NOTICE
 
 
-def test_a_notice_that_is_withdrawn_holds_no_longer(aws: Aws, spot: Box) -> None:
-    """What is started after that goes on."""
+def test_a_withdrawn_notice_no_longer_counts(aws: Aws, spot: Box) -> None:
+    """A command that is started afterwards keeps running."""
     aws.imds.warn()
     spot.await_state("stopped")
     del aws.imds.facts["spot/instance-action"]
@@ -103,7 +103,7 @@ def test_a_notice_that_is_withdrawn_holds_no_longer(aws: Aws, spot: Box) -> None
 
 
 def test_a_user_s_stop_stays_a_user_s_stop(aws: Aws, make_box: MakeBox, place: S3Place) -> None:
-    """A notice that comes while the command is stopping doesn't make it go on elsewhere."""
+    """A notice during the stop doesn't make the run continue on another machine."""
     box = make_box(store_url=place.url, env=place.env, metadata="aws")
     box.begin("watch")
     box.start("trap 'sleep 1.5; exit 0' TERM; echo up; while true; do sleep 0.05; done")
@@ -116,8 +116,8 @@ def test_a_user_s_stop_stays_a_user_s_stop(aws: Aws, make_box: MakeBox, place: S
     assert box.command()["reason"] == "enough"
 
 
-def test_a_recommendation_means_checkpoint_and_go_on_once(aws: Aws, spot: Box) -> None:
-    """Once for each, also across a new watch; the command isn't stopped."""
+def test_a_recommendation_asks_for_one_checkpoint(aws: Aws, spot: Box) -> None:
+    """Once for each recommendation, also after the watch restarts; the command isn't stopped."""
     aws.imds.recommend(1_000_000)
     wait_for(lambda: "noticed rebalance recommendation" in spot.log())
     time.sleep(0.7)
@@ -130,7 +130,7 @@ def test_a_recommendation_means_checkpoint_and_go_on_once(aws: Aws, spot: Box) -
 
 
 def test_a_metadata_service_that_fails_disturbs_nothing(make_box: MakeBox) -> None:
-    """It is told once; heartbeat and deadline go on."""
+    """The failure is logged once; heartbeat and deadline continue."""
     env = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}
     box = make_box(metadata="aws", env=env)
     box.begin("watch")

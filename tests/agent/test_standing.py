@@ -1,4 +1,4 @@
-"""How far a checkpoint is, by its name and by what it holds, and which of two is further."""
+"""Which step a checkpoint is of, by its name and by its content, and which of two is further."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_step(path: Path) -> int | None:
 
 
 def save(path: Path, **content: Any) -> None:
-    """Save what a training script does, a model and its optimizer with it."""
+    """Save what a training script saves: a model and its optimizer."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 4)).sum().backward()
@@ -51,12 +51,12 @@ def save(path: Path, **content: Any) -> None:
     ],
 )
 def test_names_say_steps(tmp_path: Path, name: str, step: int | None) -> None:
-    """A word such as step or epoch counts most; decimals are none."""
+    """A word such as step or epoch counts most; decimal numbers don't count."""
     assert make(tmp_path / name).step == step
 
 
 def test_files_of_torch_say_steps(tmp_path: Path) -> None:
-    """The outermost dictionary's, not that of a configuration in it; nothing of the file is executed."""
+    """From the outermost dictionary, not from a configuration in it; no code in the file runs."""
     save(tmp_path / "nano.pt", iter_num=650, config={"step": 100_000, "epoch": 7})
     save(tmp_path / "imagenet.pth", epoch=12, only={"step": 5})
     save(tmp_path / "lightning.ckpt", epoch=3, global_step=70_000)
@@ -67,7 +67,7 @@ def test_files_of_torch_say_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_pickles_of_every_protocol_say_steps(tmp_path: Path, protocol: int) -> None:
-    """Whatever stands before."""
+    """Whatever comes before it in the pickle."""
     content = {"w": np.zeros(10), "x": {"step": 5}, "y": {"step": 5, "epoch": 6}, "epoch": 12}
     (tmp_path / "last.pkl").write_bytes(pickle.dumps(content, protocol))
     assert read_step(tmp_path / "last.pkl") == 12
@@ -75,13 +75,13 @@ def test_pickles_of_every_protocol_say_steps(tmp_path: Path, protocol: int) -> N
 
 @pytest.mark.parametrize(("objects", "step"), [(10, 12), (1_000_000, None)])
 def test_a_pickle_of_very_many_objects_is_not_read_to_its_end(tmp_path: Path, objects: int, step: int | None) -> None:
-    """A command waits for it before it starts: rather no step is known than one after a minute."""
+    """A command waits for the result before it starts: no step is better than a step after a minute."""
     (tmp_path / "last.pkl").write_bytes(b"\x80\x02" + b"N" * objects + pickle.dumps({"epoch": 12}, 2)[2:])
     assert read_step(tmp_path / "last.pkl") == step
 
 
-def test_what_is_cut_off_says_so(tmp_path: Path) -> None:
-    """Files of torch, of NumPy and of safetensors, pickles and JSON; of other formats nobody knows."""
+def test_truncated_files_are_recognised(tmp_path: Path) -> None:
+    """Files of torch, NumPy and safetensors, pickles and JSON; other formats can't be judged."""
     save(tmp_path / "a.pt", iter_num=650)
     np.savez(tmp_path / "a.npz", w=np.zeros(100))
     header = json.dumps({"w": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
@@ -110,14 +110,14 @@ def test_what_is_cut_off_says_so(tmp_path: Path) -> None:
         (b"", False),
     ],
 )
-def test_json_that_others_read_is_not_cut_off(tmp_path: Path, content: bytes, verdict: bool | None) -> None:
-    """One text per line grows, and comments stay: a checkpoint with such a file in it is copied like any other."""
+def test_valid_json_dialects_are_not_truncated(tmp_path: Path, content: bytes, verdict: bool | None) -> None:
+    """JSON Lines grow, and comments are allowed: a checkpoint with such a file is copied like any other."""
     (tmp_path / "metrics.json").write_bytes(content)
     assert is_whole(tmp_path / "metrics.json") is verdict
 
 
-def test_a_header_that_is_too_long_to_be_read_is_no_sign_of_a_cut(tmp_path: Path) -> None:
-    """Safetensors allows more than is read here; a length beyond the file's is one of what was cut off."""
+def test_a_header_that_is_too_long_to_read_is_not_truncated(tmp_path: Path) -> None:
+    """Safetensors allows longer headers than are read here; a header that is longer than its file is truncated."""
     length = (17 << 20).to_bytes(8, "little")
     file = tmp_path / "experts.safetensors"
     file.write_bytes(length + b" " * (17 << 20))
@@ -128,7 +128,7 @@ def test_a_header_that_is_too_long_to_be_read_is_no_sign_of_a_cut(tmp_path: Path
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
 def test_a_damaged_archive_raises_nothing(tmp_path: Path, method: int) -> None:
-    """Whoever asks is the watch, which would ship nothing more."""
+    """The watch calls this, and would upload nothing more after an exception."""
     file = tmp_path / "last.zip"
     with zipfile.ZipFile(file, "w", method) as archive:
         archive.writestr("data.pkl", pickle.dumps({"step": 3, "rest": list(range(500))}))
@@ -140,8 +140,8 @@ def test_a_damaged_archive_raises_nothing(tmp_path: Path, method: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x80\x04garbage.", b"PK\x03\x04" + bytes(50), b"\x80\x02]q", b'{"step": 1e999}'])
-def test_what_is_damaged_has_no_step(tmp_path: Path, content: bytes) -> None:
-    """Nothing is raised for it."""
+def test_damaged_files_have_no_step(tmp_path: Path, content: bytes) -> None:
+    """No exception is raised for it."""
     (tmp_path / "last.pt").write_bytes(content)
     assert read_step(tmp_path / "last.pt") is None
 
@@ -166,7 +166,7 @@ def test_epochs_are_found_beside_steps(tmp_path: Path) -> None:
         (standing("ckpt.pt", 700), standing("ckpt.pt", 650), False),
         (standing("ckpt.pt", 650), standing("ckpt.pt", 650), False),
         (standing("ckpt-50.bin", 50, kind="number"), standing("ckpt-650.bin", 650, kind="number"), True),
-        # One of three places that are used in turn.
+        # One of three files that are used in turn.
         (standing("ckpt-0.bin", 0, kind="number"), standing("ckpt-2.bin", 2, kind="number"), None),
         # Some count steps from the beginning of each epoch.
         (standing("ckpt.pt", 100, epoch=4), standing("ckpt.pt", 900, epoch=3), False),
@@ -174,25 +174,25 @@ def test_epochs_are_found_beside_steps(tmp_path: Path) -> None:
         (standing("ckpt.pt", 50, epoch=0), standing("ckpt.pt", 650, epoch=0), True),
         # Its name ends with a time of day, or with a score.
         (standing("ckpt-1122-0005.bin", 5, kind="number"), standing("ckpt-1121-1755.bin", 1755, kind="number"), None),
-        # The best weights are no later version of the whole state.
+        # The best weights are not a later version of the whole state.
         (standing("best.pt", 50), standing("ckpt.pt", 650), None),
         (standing("ckpt.bin", None, 400), standing("ckpt.bin", None, 1000), True),
         (standing("ckpt.bin", None, 900), standing("ckpt.bin", None, 1000), None),
     ],
 )
 def test_which_is_further(first: CheckpointProgress, before: CheckpointProgress, is_behind: bool | None) -> None:
-    """By steps, else by a much smaller file; where nobody can know, nothing is claimed."""
+    """By steps, else a much smaller file is behind; if nobody can know, there is no claim."""
     assert first.is_behind(before) is is_behind
 
 
 def test_the_furthest_of_each_series_counts(tmp_path: Path) -> None:
-    """A command that begins anew beside its old checkpoints is compared with those."""
+    """A command that starts from scratch beside its old checkpoints is compared with those."""
     made = [make(tmp_path / f"checkpoint-{step}.bin") for step in (650, 50)]
     assert [each.step for each in furthest([*made, make(tmp_path / "best.bin")])] == [650, None]
 
 
 def test_logs_beside_checkpoints_are_not_the_newest(tmp_path: Path) -> None:
-    """Nor is what is unfinished, empty or a link."""
+    """Neither are unfinished or empty files, or links."""
     made = make(tmp_path / "checkpoint-50/state.bin")
     for name in ("runs/events.out.tfevents.1700000000", "log.txt", "metrics.csv", "args.json", "logs-70/train.log"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -208,8 +208,8 @@ def test_logs_beside_checkpoints_are_not_the_newest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [{}, {"began": "now"}, {"began": -1}, {"began": 1e99}, {"began": float("nan")}])
-def test_what_another_machine_says_of_its_attempts_is_checked(raw: dict[str, Any]) -> None:
-    """What can't be counts as no attempt at all."""
+def test_another_machine_s_report_of_its_attempts_is_checked(raw: dict[str, Any]) -> None:
+    """Impossible values count as no attempt at all."""
     assert parse_attempt({"had": [], **raw}).began == 0
     row = {"name": "a", "bytes": 1, "written": 1.0, "step": 2, "kind": "step"}
     rows = [row, 7, {"name": 3}, {**row, "step": "x"}, *[row] * 100]

@@ -1,4 +1,4 @@
-"""Results in the object store: shipped whole, restored on the next machine, never half of anything."""
+"""Results in the object store: uploaded whole, restored whole on the next machine."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def run_to_end(box: Box, command: str, **config: Any) -> None:
     box.await_state("succeeded", "failed", "stopped")
 
 
-def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place) -> None:
-    """Checkpoints, outputs, links and the log are there before the command starts; the log goes on."""
+def test_a_new_machine_continues_the_lost_machine_s_run(make_box: MakeBox, store: Place) -> None:
+    """Checkpoints, outputs, links and the log are there before the command starts; the log continues."""
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     first.start(
@@ -44,8 +44,8 @@ def test_a_new_machine_goes_on_from_the_lost_one(make_box: MakeBox, store: Place
     assert "checkpoints/step 5/model.pt" in uploaded(store)
 
 
-def test_a_command_that_is_started_again_is_at_work_in_the_store_at_once(make_box: MakeBox, store: Place) -> None:
-    """Who finds its machine gone must not take it for stopped; the next copy would be ten minutes away."""
+def test_a_restarted_command_is_shown_as_running_in_the_store_at_once(make_box: MakeBox, store: Place) -> None:
+    """If the machine is lost, the store must not say that it was stopped; the next upload would be in ten minutes."""
     box = make_box(store_url=store.url, env=store.env, ship_every=600.0)
     box.begin("watch")
     box.start("sleep 1000")
@@ -56,7 +56,7 @@ def test_a_command_that_is_started_again_is_at_work_in_the_store_at_once(make_bo
     wait_for(lambda: manifest_of(store)["command"]["state"] in ("idle", "setting-up", "running"))
 
 
-def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: MakeBox, store: Place) -> None:
+def test_every_uploaded_file_matches_its_hash_and_nothing_else_is_kept(make_box: MakeBox, store: Place) -> None:
     """Blobs are named by their content, and those that the manifest no longer names are removed."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
@@ -77,8 +77,8 @@ def test_every_shipped_file_is_what_it_says_and_nothing_else_is_kept(make_box: M
         assert (hashlib.sha256(content).hexdigest(), len(content)) == (file["sha256"], file["bytes"])
 
 
-def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(make_box: MakeBox, store: Place) -> None:
-    """Only what stood still is shipped and reported; the rest waits."""
+def test_a_growing_or_temporary_checkpoint_does_not_count(make_box: MakeBox, store: Place) -> None:
+    """Only files that no longer change are uploaded and reported."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start(
@@ -94,8 +94,8 @@ def test_a_checkpoint_that_still_grows_or_is_named_unfinished_does_not_count(mak
     wait_for(lambda: "checkpoints/growing.pt" in uploaded(store))
 
 
-def test_an_output_that_never_stops_growing_is_shipped_as_far_as_it_was(make_box: MakeBox, store: Place) -> None:
-    """Rows come faster than a file can be copied: what is there is the file's beginning, and it follows."""
+def test_an_output_that_never_stops_growing_is_uploaded_as_far_as_it_was(make_box: MakeBox, store: Place) -> None:
+    """Rows come faster than the file can be copied: the upload is a prefix of the file."""
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
     box.start('i=0; while true; do i=$((i+1)); echo "$i" >> "$KEDGE_OUTPUT_DIR/rows.csv"; done')
@@ -109,8 +109,8 @@ def test_an_output_that_never_stops_growing_is_shipped_as_far_as_it_was(make_box
     box.ask("stop")
 
 
-def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) -> None:
-    """The file whose content isn't what it was is missing, never wrong; everything else is there."""
+def test_a_damaged_copy_is_left_out_and_reported(make_box: MakeBox, store: Place) -> None:
+    """A file with the wrong content is missing, never wrong; everything else is there."""
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
     run_to_end(first, 'cd "$KEDGE_CHECKPOINT_DIR"; echo good > a.pt; echo damaged-soon > b.pt')
@@ -125,8 +125,8 @@ def test_a_damaged_copy_is_left_out_and_told(make_box: MakeBox, store: Place) ->
     assert "the stored copy is damaged: checkpoints/b.pt" in second.log()
 
 
-def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_box: MakeBox, store: Place) -> None:
-    """Starting over would throw the lost machine's work away: the attempt fails, and nothing is overwritten."""
+def test_a_run_never_starts_from_scratch_because_its_store_cannot_be_read(make_box: MakeBox, store: Place) -> None:
+    """Starting over would destroy the lost machine's work: the attempt fails, and nothing is overwritten."""
     store.write("manifest.json", b"{damaged")
     box = make_box(store_url=store.url, env=store.env)
     box.begin("watch")
@@ -137,8 +137,8 @@ def test_a_store_that_cannot_be_read_never_lets_a_run_begin_from_nothing(make_bo
     assert store.read("manifest.json") == b"{damaged"
 
 
-def test_a_store_that_is_out_of_reach_costs_no_attempt(make_box: MakeBox, aws: Aws) -> None:
-    """The one attempt waits, says for what, and goes on from the checkpoint once S3 answers."""
+def test_an_unreachable_store_costs_no_attempt(make_box: MakeBox, aws: Aws) -> None:
+    """The only attempt waits, says for what, and resumes from the checkpoint once S3 answers."""
     store = S3Place(aws)
     first = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     first.begin("watch")
@@ -156,7 +156,7 @@ def test_a_store_that_is_out_of_reach_costs_no_attempt(make_box: MakeBox, aws: A
 
 
 def test_a_stop_ends_the_wait_for_the_store(make_box: MakeBox, aws: Aws) -> None:
-    """At once, and as every other stop."""
+    """At once, like any other stop."""
     aws.gate.refuses = "InvalidAccessKeyId"
     box = make_box(store_url=aws.store_url, env=S3Place(aws).env)
     box.start("echo began", restarts=3)
@@ -165,8 +165,8 @@ def test_a_stop_ends_the_wait_for_the_store(make_box: MakeBox, aws: Aws) -> None
     assert " began\n" not in box.log()
 
 
-def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Place) -> None:
-    """One that was thought lost and comes back must not overwrite what its successor has shipped."""
+def test_a_replaced_machine_uploads_nothing_more(make_box: MakeBox, store: Place) -> None:
+    """A machine that was thought lost and comes back must not overwrite its successor's uploads."""
     old = make_box(store_url=store.url, env=store.env, created=time.time() - 100)
     old.begin("watch")
     old.start("while true; do date; sleep 0.05; done")
@@ -181,7 +181,7 @@ def test_a_machine_that_was_replaced_ships_no_more(make_box: MakeBox, store: Pla
         time.sleep(0.05)
 
 
-def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Place) -> None:
+def test_nothing_is_uploaded_before_a_run_starts(make_box: MakeBox, store: Place) -> None:
     """A machine that has just booted doesn't know yet what it has to restore."""
     store.write("manifest.json", b'{"files": []}')
     box = make_box(store_url=store.url, env=store.env)
@@ -192,7 +192,7 @@ def test_nothing_is_shipped_before_a_run_began(make_box: MakeBox, store: Place) 
 
 
 def test_results_are_listed_with_their_checksums(box: Box) -> None:
-    """`manifest` names finished files with slashes; a link inside has its target's content, one outside is left out."""
+    """`manifest` names finished files with slashes; links inside have their target's content, others are left out."""
     output = box.root / "results/output"
     (output / "sub").mkdir()
     (output / "sub/ünï 'q' \n.txt").write_bytes(b"abc")

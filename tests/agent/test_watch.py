@@ -1,4 +1,4 @@
-"""The daemon: a deadline that always fires, and the end of a machine that is done."""
+"""The watch daemon: a deadline that always fires, and the end of a machine that is done."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TRAIN = """trap 'echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 1' TERM; ech
 
 
 def ends_by(path: Path) -> list[str]:
-    """An end command that leaves a trace: the time."""
+    """An end command that writes down the time."""
     return ["sh", "-c", f"date +%s.%N >> {shlex.quote(str(path))}"]
 
 
 def test_the_deadline_stops_the_command_and_then_ends_the_machine(make_box: MakeBox, tmp_path: Path) -> None:
-    """First SIGTERM and a checkpoint, with reason `deadline`; at the deadline, and not before, the end."""
+    """First SIGTERM and a checkpoint, with reason `deadline`; the machine ends at the deadline, not before."""
     now = time.time()
     box = make_box(created=now, deadline=now + 6, end_command=ends_by(tmp_path / "ended"))
     box.start(TRAIN, grace=1.0)
@@ -41,7 +41,7 @@ def test_the_deadline_stops_the_command_and_then_ends_the_machine(make_box: Make
 
 @pytest.mark.parametrize("trouble", ["store", "state", "tools", "disk"])
 def test_the_deadline_fires_whatever_else_fails(make_box: MakeBox, tmp_path: Path, trouble: str) -> None:
-    """A store that isn't one, a state that can't be read or tools that hang don't hold it up."""
+    """A broken store, an unreadable state or hanging tools don't delay it."""
     now = time.time()
     box = make_box(
         deadline=now + 3,
@@ -63,7 +63,7 @@ def test_the_deadline_fires_whatever_else_fails(make_box: MakeBox, tmp_path: Pat
 
 
 def test_a_failing_end_command_is_tried_again(make_box: MakeBox, tmp_path: Path) -> None:
-    """The machine has to end: the first failure is not the last word."""
+    """The machine has to end: after a failure the command is run again."""
     script = tmp_path / "end"
     script.write_text('#!/bin/sh\necho x >> "$0.tries"\n[ $(wc -l < "$0.tries") -ge 2 ]\n')
     script.chmod(0o755)
@@ -74,7 +74,7 @@ def test_a_failing_end_command_is_tried_again(make_box: MakeBox, tmp_path: Path)
 
 
 def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox, tmp_path: Path) -> None:
-    """With a store, success means: everything is shipped, a moment of lingering, the end."""
+    """With a store, success means: everything is uploaded, the linger is over, the machine ends."""
     store = tmp_path / "store"
     box = make_box(store_url=store.as_uri(), linger=0.3, end_command=ends_by(tmp_path / "ended"))
     box.begin("watch")
@@ -86,10 +86,10 @@ def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox
 
 
 @pytest.mark.parametrize("trouble", ["damaged", "out of reach"])
-def test_a_machine_ends_whose_command_failed_for_want_of_the_store(
+def test_a_machine_ends_if_its_command_failed_because_of_the_store(
     make_box: MakeBox, tmp_path: Path, trouble: str
 ) -> None:
-    """It has nothing to ship, and may not: it doesn't bill until its deadline for that, nor touch what is stored."""
+    """It has nothing to upload, and must not touch the store; it doesn't bill until its deadline because of that."""
     place = tmp_path / "store" / RUN
     place.mkdir(parents=True)
     if trouble == "damaged":
@@ -106,8 +106,8 @@ def test_a_machine_ends_whose_command_failed_for_want_of_the_store(
     assert [path.name for path in place.iterdir()] == ["manifest.json"]
 
 
-def test_a_machine_whose_boot_failed_ends_when_nobody_looks_after_it(make_box: MakeBox, tmp_path: Path) -> None:
-    """Not at once, and the log tells; five times the linger is ten minutes by default."""
+def test_a_machine_whose_boot_failed_ends_if_nobody_follows_it(make_box: MakeBox, tmp_path: Path) -> None:
+    """Not at once, and the log says when; by default, five times the linger is ten minutes."""
     box = make_box(linger=0.2, end_command=ends_by(tmp_path / "ended"))
     (box.root / "ready").write_text('{"ok": false, "phases": []}')
     began = time.time()
@@ -122,8 +122,8 @@ def unready(box: Box) -> BootWatchdog:
     return BootWatchdog(layout, read_machine_config(layout), RunLog(layout.log_file))
 
 
-def test_a_failed_boot_is_given_ten_minutes_from_the_last_look(box: Box) -> None:
-    """They count from when the watch has seen it, and anew from when somebody has followed, or booted again."""
+def test_a_failed_boot_is_kept_for_ten_minutes_after_the_last_follower(box: Box) -> None:
+    """They count from when the watch saw the failure, and again from the last follower or boot."""
     ready = box.root / "ready"
     ready.write_text('{"ok": false, "phases": []}')
     boot = unready(box)
@@ -137,8 +137,8 @@ def test_a_failed_boot_is_given_ten_minutes_from_the_last_look(box: Box) -> None
 
 
 @pytest.mark.parametrize("sentinel", ['{"ok": true, "phases": []}', '{"port": 22, "host_key": "x"}', "", None])
-def test_a_machine_that_is_ready_or_still_boots_waits_for_its_orders(box: Box, sentinel: str | None) -> None:
-    """Only a sentinel that says so is a failure: other providers write their own."""
+def test_a_ready_or_booting_machine_does_not_end(box: Box, sentinel: str | None) -> None:
+    """Only a sentinel that reports a failure is one: other providers write their own."""
     if sentinel is not None:
         (box.root / "ready").write_text(sentinel)
     boot = unready(box)
@@ -146,8 +146,8 @@ def test_a_machine_that_is_ready_or_still_boots_waits_for_its_orders(box: Box, s
 
 
 @pytest.mark.parametrize("saved", ["begun", "kept"])
-def test_a_failed_boot_that_somebody_has_seen_to_is_no_reason_to_end(box: Box, saved: str) -> None:
-    """A command that was started by hand counts for itself, and a run that keeps its machine keeps this one."""
+def test_a_failed_boot_does_not_end_a_machine_that_somebody_uses(box: Box, saved: str) -> None:
+    """A command started by hand has its own outcome, and a run that keeps its machine keeps this one."""
     (box.root / "ready").write_text('{"ok": false, "phases": []}')
     if saved == "begun":
         box.start("sleep 1000")
@@ -161,7 +161,7 @@ def test_a_failed_boot_that_somebody_has_seen_to_is_no_reason_to_end(box: Box, s
 def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
     make_box: MakeBox, tmp_path: Path, command: str, store: bool
 ) -> None:
-    """A stopped run may be started again, results that are nowhere else must be fetched, and a kept one stays."""
+    """A stopped run may be started again, results without a store must be fetched, and a kept machine stays."""
     url = (tmp_path / "store").as_uri() if store else ""
     box = make_box(store_url=url, linger=0.0, end_command=ends_by(tmp_path / "ended"))
     box.begin("watch")
@@ -179,15 +179,15 @@ def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
 
 
 def test_the_end_can_be_asked_for(make_box: MakeBox, tmp_path: Path) -> None:
-    """`end` runs the end command now; a machine without one says so."""
+    """`end` runs the end command now; a machine without one reports that."""
     assert make_box(end_command=ends_by(tmp_path / "ended")).call("end").returncode == 0
     assert (tmp_path / "ended").exists()
     refused = make_box().call("end")
     assert (refused.returncode, b"teardown" in refused.stderr) == (2, True)
 
 
-def test_a_power_off_takes_the_watch_along_and_is_not_cut_short_by_it(make_box: MakeBox, tmp_path: Path) -> None:
-    """Everything is asked to leave while the end command is still at work; the watch leaves, and leaves it be."""
+def test_a_power_off_ends_the_watch_and_is_not_interrupted_by_it(make_box: MakeBox, tmp_path: Path) -> None:
+    """Every process gets SIGTERM while the end command still runs; the watch exits without killing it."""
     ended = shlex.quote(str(tmp_path / "ended"))
     box = make_box(deadline=time.time() + 1, end_command=["sh", "-c", f"kill $PPID; sleep 0.5; echo x >> {ended}"])
     watch = box.begin("watch")

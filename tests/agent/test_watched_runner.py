@@ -1,4 +1,4 @@
-"""The daemon starts a runner that was killed again, and reports what it sees of the machine."""
+"""The watch restarts a runner that was killed, and reports the machine's state."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MakeBox = Callable[..., Box]
 
 
 @pytest.mark.parametrize("supervisor", ["tmux", "screen", "nohup"])
-def test_a_runner_that_was_killed_is_replaced(box: Box, supervisor: str) -> None:
-    """Nothing of the old attempt is left, the next attempt goes on, and the log tells."""
+def test_a_killed_runner_is_replaced(box: Box, supervisor: str) -> None:
+    """No process of the old attempt is left, the next attempt resumes, and the log reports it."""
     box.start(
         'echo x >> "$KEDGE_OUTPUT_DIR/starts"; echo up; [ $(wc -l < "$KEDGE_OUTPUT_DIR/starts") = 2 ] || sleep 1000',
         supervisor=supervisor,
@@ -37,7 +37,7 @@ def test_a_runner_that_was_killed_is_replaced(box: Box, supervisor: str) -> None
 
 
 def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
-    """The watch ends what is left of the command and says what happened."""
+    """The watch ends the command's remaining processes and reports what happened."""
     box.start("echo up; sleep 1000", restarts=0)
     watch = box.begin("watch")
     wait_for(lambda: " up\n" in box.log())
@@ -48,7 +48,7 @@ def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
 
 
 def test_a_stop_wins_over_a_recovery(box: Box) -> None:
-    """Asked for when the runner is dead and about to be replaced, it stays stopped, and nothing is left."""
+    """Requested when the runner is dead and about to be replaced: the run is stopped, and no process is left."""
     box.start("echo up; sleep 1000", restarts=3)
     watch = box.begin("watch")
     wait_for(lambda: " up\n" in box.log())
@@ -61,8 +61,8 @@ def test_a_stop_wins_over_a_recovery(box: Box) -> None:
         time.sleep(0.2)
 
 
-def test_a_stop_that_the_runner_did_not_live_to_answer_holds(box: Box) -> None:
-    """Killed between the request and the answer, the run is not started again."""
+def test_a_stop_holds_although_the_runner_died_before_answering(box: Box) -> None:
+    """The runner was killed between the request and its answer: the run is not started again."""
     box.start("trap '' TERM; echo up; while true; do sleep 0.05; done", restarts=3, grace=1000.0)
     box.begin("watch")
     wait_for(lambda: " up\n" in box.log())
@@ -75,7 +75,7 @@ def test_a_stop_that_the_runner_did_not_live_to_answer_holds(box: Box) -> None:
 
 
 def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
-    """`report` corrects a state that nobody keeps any more."""
+    """`report` corrects a state that no process updates any more."""
     box.start("sleep 1000", restarts=3)
     box.await_state("running")
     os.kill(box.note("state")["runner"], signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
 
 
 def test_there_is_one_watch_for_a_machine(box: Box) -> None:
-    """A second one leaves quietly; SIGTERM ends the first one cleanly."""
+    """A second one exits quietly; SIGTERM ends the first one cleanly."""
     first = box.begin("watch")
     wait_for(lambda: box.note("heartbeat"))
     second = box.call("watch")
@@ -93,7 +93,7 @@ def test_there_is_one_watch_for_a_machine(box: Box) -> None:
 
 
 def test_the_machine_is_sampled(box: Box) -> None:
-    """The newest sample is in the report, all of them are in the results as lines of JSON."""
+    """The newest sample is in the report, all of them are in the results as JSON Lines."""
     box.begin("watch")
     sample = wait_for(lambda: box.ask("report")["sample"])
     assert 0 <= sample["cpu_percent"] <= 100
@@ -104,7 +104,7 @@ def test_the_machine_is_sampled(box: Box) -> None:
 
 
 def test_the_cost_is_counted_from_creation(make_box: MakeBox) -> None:
-    """2.5 h at $1.99 are $4.98; kedge-cost says the same, and nothing in the environment can break it."""
+    """2.5 h at $1.99 are $4.98; kedge-cost prints the same, and no environment variable can break it."""
     box = make_box(created=time.time() - 2.5 * 3600)
     said = subprocess.run(
         [str(box.root / "bin/kedge-cost")],
@@ -116,8 +116,8 @@ def test_the_cost_is_counted_from_creation(make_box: MakeBox) -> None:
     assert box.call("cost").stdout == said.stdout
 
 
-def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:
-    """status.json is passed on, without what strict JSON can't say, and a broken one is left out."""
+def test_a_report_has_the_command_s_own_status(box: Box) -> None:
+    """status.json is passed on, without values that strict JSON doesn't have; a broken one is left out."""
     status = box.root / "results/output/status.json"
     status.write_text('{"step": 3, "loss": NaN, "name": "\\udcff", "best": [1e999, 0.5]}')
     report: dict[str, Any] = box.ask("report")
@@ -126,8 +126,8 @@ def test_a_report_says_what_the_command_says_of_itself(box: Box) -> None:
     assert box.ask("report")["progress"] is None
 
 
-def test_a_report_says_when_the_command_last_went_on(box: Box) -> None:
-    """By the newest of its log, its status.json and its checkpoint: a stall counts from there."""
+def test_a_report_says_when_the_command_last_made_progress(box: Box) -> None:
+    """The newest of its log, its status.json and its checkpoint: a stall counts from there."""
     box.root.mkdir(exist_ok=True)
     log, status = box.root / "results/run.log", box.root / "results/output/status.json"
     for step, file in enumerate((log, status), start=1):

@@ -65,7 +65,7 @@ def pack(
 
 
 def tree_of(box: Box) -> dict[str, Content]:
-    """Read back what lies in the code's folder."""
+    """Read the tree in the code's folder."""
     folder = str((box.root / "code").resolve())
     found: dict[str, Content] = {}
     for here, folders, files in os.walk(folder):
@@ -80,7 +80,7 @@ def litter(box: Box) -> list[str]:
 
 
 def unchanged(content_hash: str) -> bytes:
-    """Write the stream that brings nothing."""
+    """Write a stream that says that nothing has changed."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(*member(".kedge-manifest.json", json.dumps({"hash": content_hash}).encode()))

@@ -40,7 +40,7 @@ class Machine:
             os.utime(file, (time.time() - age, time.time() - age))
 
     def end(self, *, seconds: float = 60, **config: Any) -> dict[str, Any]:
-        """Do what the runner does when the command has ended; return what is written down."""
+        """Do what the runner does when the command has ended; return the files that it records."""
         keep_left_behind(self.layout, self.machine, run_config(**config), self.release, time.time() + seconds)
         return self.said
 
@@ -51,7 +51,7 @@ class Machine:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Paths and contents of what is kept."""
+        """Return the paths and contents of the kept files."""
         folder = self.layout.left_behind
         files = (path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.read_text() for path in files}

@@ -1,8 +1,8 @@
-"""Kills `kedge launch` and `kedge teardown` at DigitalOcean with SIGKILL at random points, reaps once, and looks.
+"""Kills `kedge launch` and `kedge teardown` at DigitalOcean with SIGKILL at random points, then runs `kedge reap` once.
 
-A blow is drawn from its number alone. Against the API it falls after so many calls, and a little later, so that it
-falls before a call is answered, before it has had an effect, and between two calls; with machines it falls after a
-time. Reap then looks at once, or, where machines train, an hour later, when they are past their deadline.
+The number of a kill is its random seed. Against the API alone a kill comes after a number of calls and a short delay:
+before a call is answered, before it has an effect, or between two calls. With machines it comes after a time. Reap then
+runs at once, or, with machines, one hour later, when they are past their deadline.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ JOB = """
     envs: {{STEPS: 30, PAUSE: 0.2}}
     deadline: 10m
     budget: 5
-    resources: {{infra: do, {wish}}}
+    resources: {{infra: do, {requirements}}}
     supervisor: {{kind: tmux, restarts: 0, grace: 5s}}
     volumes:
       data/scratch: {{name: scratch, size: 1, at_end: delete}}
       data/keep: {{name: keep, size: 1}}
 """
 GPU, BOOTED = "accelerators: H100", "instance_type: s-2vcpu-4gb"
-"""What is asked for: of the API, and where there is no such GPU, since it boots here."""
+"""The job's requirements: against the API alone, and with machines, which boot on this computer without a GPU."""
 KEPT = ["keep"]
 
 _MOST_CALLS = {"launch": 36, "teardown": 24}
-"""A little more than either command makes before it waits."""
+"""A few more calls than either command makes before it waits."""
 _CREATION = 0.6
-"""Where in a launch the calls lie that make something: as a part of its calls, most likely to be hit."""
+"""The share of a command's calls after which a kill is most likely: a launch creates its resources there."""
 _LATER_SECONDS = 0.02
 _SLOW_SECONDS = 2.0
-"""How long a droplet is unknown, unlisted and inactive when it is new, and still there when it is deleted."""
+"""How long a new droplet is unknown, unlisted and inactive, and how long a deleted one is still there."""
 _WHOLE_SECONDS = {"launch": 16.0, "teardown": 1.5}
-"""What either command takes with machines: a launch boots, sends, trains, fetches and ends."""
+"""How long either command takes with machines: a launch boots, sends, trains, fetches and ends."""
 HOUR = 3600.0
 _PATIENCE_SECONDS = 6
-"""For a command that makes fewer calls than the blow waits for, from its last one on."""
+"""How long to wait after the last call of a command that makes fewer calls than the kill expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blow:
-    """One SIGKILL: during which command, after how many calls of it, and how much later.
+class Kill:
+    """One SIGKILL: during which command, after how many of its calls, and how much later.
 
     Attributes:
-        machines: droplets boot, and train.
-        slow: DigitalOcean takes its time to know of new droplets, and to let old ones go.
+        machines: droplets boot and train.
+        slow: new droplets appear late, and deleted ones disappear late.
     """
 
     number: int
@@ -74,21 +74,21 @@ class Blow:
 
     @property
     def command(self) -> str:
-        """What is launched: with machines it is followed until it is over, and its results are fetched."""
+        """The launch command. With machines it follows the run to its end and fetches the results."""
         return "launch --yes" if self.machines else "launch --yes --detach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What a blow hit, and what was left when `kedge reap --yes` had been given once.
+class KillResult:
+    """What was going on at a kill, and what was left after one `kedge reap --yes`.
 
     Attributes:
-        where: the last call that had arrived when it fell; with machines the newest entry of the ledger.
-        there: what billed then.
-        left: what shouldn't be there any more; empty when all is well.
+        where: the last call before the kill; with machines the newest entry of the ledger.
+        there: what was billing then.
+        left: what should be gone by now; empty if all is well.
     """
 
-    blow: Blow
+    kill: Kill
     calls: int
     where: str
     there: str
@@ -96,11 +96,11 @@ class Story:
     left: tuple[str, ...]
 
 
-def draw(number: int) -> Blow:
-    """Draw a blow; the same number is the same blow, as far as a computer's speed allows."""
+def draw(number: int) -> Kill:
+    """Draw a kill; the same number gives the same kill, as far as the computer's speed allows."""
     random = Random(number)
     during = random.choice(("launch", "launch", "teardown"))
-    return Blow(
+    return Kill(
         number=number,
         during=during,
         after_calls=round(random.triangular(1, _MOST_CALLS[during], _CREATION * _MOST_CALLS[during])),
@@ -109,60 +109,60 @@ def draw(number: int) -> Blow:
     )
 
 
-def draw_with_machines(number: int) -> Blow:
-    """Draw a blow that falls at any time of a whole run."""
+def draw_with_machines(number: int) -> Kill:
+    """Draw a kill at any time of a whole run."""
     random = Random(number)
     during = random.choice(("launch", "launch", "teardown"))
     later = random.uniform(0, _WHOLE_SECONDS[during])
-    return Blow(number=number, during=during, after_calls=1, later_seconds=later, machines=True)
+    return Kill(number=number, during=during, after_calls=1, later_seconds=later, machines=True)
 
 
-def strike(do: DigitalOceanBox, laptop: Laptop, blow: Blow) -> Story:
-    """Give the command, kill it, reap once, and tell what there was and is."""
-    if blow.slow:
+def kill_and_reap(do: DigitalOceanBox, laptop: Laptop, kill: Kill) -> KillResult:
+    """Start the command, kill it, reap once, and return what was found."""
+    if kill.slow:
         slow_down(do)
-    write_job(laptop, BOOTED if blow.machines else GPU)
-    command = blow.command.split()
-    if blow.during == "teardown":
-        run = launch(laptop) if blow.machines else launch_and_die(laptop)
-        command = ["teardown", run, "--yes", *([] if blow.machines else ["--no-fetch"])]
+    write_job(laptop, BOOTED if kill.machines else GPU)
+    command = kill.command.split()
+    if kill.during == "teardown":
+        run = launch(laptop) if kill.machines else launch_and_die(laptop)
+        command = ["teardown", run, "--yes", *([] if kill.machines else ["--no-fetch"])]
     do.calls.reset()
-    kill_at(do.calls, laptop.start(*command), blow)
+    kill_at(do.calls, laptop.start(*command), kill)
     calls = list(do.calls)
-    where = _newest_entry(laptop) if blow.machines else " ".join((calls[-1].method, calls[-1].path) if calls else "-")
+    where = _newest_entry(laptop) if kill.machines else " ".join((calls[-1].method, calls[-1].path) if calls else "-")
     there = ", ".join(sorted(f"{bill.kind} {bill.what}" for bill in do.meter.billing()))
     began = time.monotonic()
-    done = reap_once(laptop, seconds_later=HOUR if blow.machines else 0)
+    done = reap_once(laptop, seconds_later=HOUR if kill.machines else 0)
     seconds = time.monotonic() - began
-    said = [f"reap exits {done.returncode}: {done.stderr.strip()}"] if done.returncode else []
-    return Story(
-        blow=blow,
+    failures = [f"reap exits {done.returncode}: {done.stderr.strip()}"] if done.returncode else []
+    return KillResult(
+        kill=kill,
         calls=len(calls),
         where=where,
         there=there,
         reap_seconds=seconds,
-        left=(*said, *leftovers(do, laptop)),
+        left=(*failures, *leftovers(do, laptop)),
     )
 
 
-def write_job(laptop: Laptop, wish: str = GPU) -> None:
+def write_job(laptop: Laptop, requirements: str = GPU) -> None:
     """Write the user's job."""
-    laptop.write_job(JOB.format(wish=wish))
+    laptop.write_job(JOB.format(requirements=requirements))
 
 
 def slow_down(do: DigitalOceanBox) -> None:
-    """Let droplets appear late and go late."""
+    """Let droplets appear late and disappear late."""
     do.settings.not_found_seconds = do.settings.unlisted_seconds = _SLOW_SECONDS
     do.settings.activation_seconds = do.settings.deletion_seconds = _SLOW_SECONDS
 
 
 def reap_once(laptop: Laptop, *words: str, seconds_later: float = 0) -> subprocess.CompletedProcess[str]:
-    """Give `kedge reap --provider do --yes`, so much later; its waits take a twentieth of their time."""
+    """Run `kedge reap --provider do --yes` as if it were later; its waits take a twentieth of their time."""
     return laptop.drive("reaping_later.py", str(seconds_later), "do", *words)
 
 
 def leftovers(do: DigitalOceanBox, laptop: Laptop) -> list[str]:
-    """Name what shouldn't be there: at DigitalOcean besides the volume that is kept, and in the ledger."""
+    """List what should be gone: at DigitalOcean all but the kept volume, and what the ledger has as unfinished."""
     client = do.client()
     volumes = [volume["name"] for volume in client.volumes.list()["volumes"]]
     return [
@@ -174,7 +174,7 @@ def leftovers(do: DigitalOceanBox, laptop: Laptop) -> list[str]:
 
 
 def unsettled(laptop: Laptop) -> list[str]:
-    """Name what the ledger holds to be alive or unclear."""
+    """List what the ledger has as live or unclear."""
     ledger = laptop.ledger()
     intents = [intent for run in ledger.runs() for intent in ledger.open_intents(run.run_id)]
     found = [
@@ -187,25 +187,25 @@ def unsettled(laptop: Laptop) -> list[str]:
 
 
 def launch(laptop: Laptop) -> str:
-    """Leave a run whose command was started, and return it."""
+    """Launch a run, and return it when its command was started."""
     run: str = laptop.json("launch", "--yes", "--detach")["run"]
     return run
 
 
 def launch_and_die(laptop: Laptop) -> str:
-    """Leave a run whose machine is there and boots, and return it."""
+    """Launch a run, kill the command while the machine boots, and return the run."""
     process = laptop.start("launch", "--yes", "--detach")
     try:
         wait_until(lambda: _awaited(laptop) != "" or process.poll() is not None, seconds=60)
     finally:
         process.kill()
-        _, said = process.communicate()
-    assert _awaited(laptop), said
+        _, errors = process.communicate()
+    assert _awaited(laptop), errors
     return _awaited(laptop)
 
 
 def _awaited(laptop: Laptop) -> str:
-    """Return the run whose machine is waited for."""
+    """Return the run that waits for its machine; empty for none."""
     ledger = laptop.ledger()
     runs = [run.run_id for run in ledger.runs(live_only=True)]
     found = [run for run in runs if any(i.kind == AwaitMachine.__name__ for i in ledger.open_intents(run))]
@@ -214,7 +214,7 @@ def _awaited(laptop: Laptop) -> str:
 
 
 def _newest_entry(laptop: Laptop) -> str:
-    """Say what the ledger's newest intent is, and what became of it."""
+    """Return the kind and the state of the ledger's newest intent."""
     ledger = laptop.ledger()
     intents = [intent for run in ledger.runs() for intent in ledger.intents(run.run_id)]
     ledger.close()
@@ -222,24 +222,24 @@ def _newest_entry(laptop: Laptop) -> str:
     return f"{newest.kind} {newest.state}" if newest else "-"
 
 
-def kill_at(arrived: CallBook, process: subprocess.Popen[str], blow: Blow) -> None:
-    """Kill a command when so many of its calls have arrived, and a little later."""
+def kill_at(arrived: CallBook, process: subprocess.Popen[str], kill: Kill) -> None:
+    """Kill a command when so many of its calls have arrived, after a short delay."""
     seen, changed = 0, time.monotonic()
-    while process.poll() is None and len(arrived) < blow.after_calls:
+    while process.poll() is None and len(arrived) < kill.after_calls:
         if len(arrived) > seen:
             seen, changed = len(arrived), time.monotonic()
         if seen and time.monotonic() - changed > _PATIENCE_SECONDS:
             break
         time.sleep(0.0005)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=blow.later_seconds)
+        process.communicate(timeout=kill.later_seconds)
     process.kill()
     process.communicate()
 
 
 @contextmanager
 def make_laptop(environ: Mapping[str, str]) -> Iterator[Laptop]:
-    """Make a laptop with an account at a box, by the box's variables, and clear it away."""
+    """Make a laptop with an account at a box, given by the box's variables, and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="kedge-chaos-"))
     (folder / "home").mkdir()
     shutil.copy(TRAIN, folder / "home" / "train.py")

@@ -1,7 +1,7 @@
 """Launches for real and kills itself with SIGKILL at one point: before or after the n-th write to the ledger.
 
-Every action stands between two writes, so these points lie after every single write and every single action.
-Run as `python crashing_launch.py before|after N`; exits 0 when the launch had fewer writes.
+Every action lies between two writes, so these points come after every single write and every single action. Run as
+`python crashing_launch.py before|after N`; exits with 0 if the launch has fewer writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITES = ("open_run", "end_run", "note_outcome", "intend", "close_intent", "put_
 
 
 class CrashingLedger:
-    """The real ledger, and a process that dies around one of its writes."""
+    """The real ledger, in a process that kills itself before or after one of its writes."""
 
     def __init__(self, ledger: Any, moment: str, number: int) -> None:
         self._ledger = ledger

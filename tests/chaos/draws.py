@@ -1,4 +1,4 @@
-"""Which commands are killed, and when."""
+"""Draws which commands are killed, and when."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _SEED = 9
 
 
 def draw_kills(kills: int, commands: tuple[Words, ...], *, first: float, last: float) -> list[tuple[float, Words]]:
-    """Draw instants between two, in seconds; each command comes as often as the others."""
+    """Draw times between `first` and `last`, in seconds; each command comes equally often."""
     rng = random.Random(_SEED)
     return [(round(rng.uniform(first, last), 3), commands[number % len(commands)]) for number in range(kills)]

@@ -10,50 +10,50 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.cloud_kills import Blow, Story, draw, draw_with_machines, make_laptop, strike
+from tests.chaos.cloud_kills import Kill, KillResult, draw, draw_with_machines, kill_and_reap, make_laptop
 from tests.cloudbox.digitalocean.box import start_box
 
 
-def main(blows: int, blows_with_machines: int) -> int:
-    """Strike so many times, print the tables, and return how often something was left."""
-    print(_HEAD.format(blows=blows, with_machines=blows_with_machines))
-    bad = _strike_all([draw(number) for number in range(blows)], "Against the API alone")
-    bad += _strike_all([draw_with_machines(number) for number in range(blows_with_machines)], "With machines")
+def main(kills: int, kills_with_machines: int) -> int:
+    """Kill so many commands, print the tables, and return after how many kills something was left."""
+    print(_HEAD.format(kills=kills, with_machines=kills_with_machines))
+    bad = _kill_all([draw(number) for number in range(kills)], "Against the API alone")
+    bad += _kill_all([draw_with_machines(number) for number in range(kills_with_machines)], "With machines")
     return bad
 
 
-def _strike_all(blows: Sequence[Blow], title: str) -> int:
-    stories = []
-    machines = any(blow.machines for blow in blows)
+def _kill_all(kills: Sequence[Kill], title: str) -> int:
+    results = []
+    machines = any(kill.machines for kill in kills)
     with (
         tempfile.TemporaryDirectory(prefix="kedge-chaos-do-") as folder,
         start_box(Path(folder), machines=machines) as do,
     ):
-        for blow in blows:
+        for kill in kills:
             do.reset()
             with make_laptop(do.environ) as laptop:
-                stories.append(strike(do, laptop, blow))
-            print(stories[-1], file=sys.stderr, flush=True)
+                results.append(kill_and_reap(do, laptop, kill))
+            print(results[-1], file=sys.stderr, flush=True)
         do.reset()
-    bad = sum(bool(story.left) for story in stories)
+    bad = sum(bool(result.left) for result in results)
     left = f"something was left after {bad}" if bad else "nothing was left after any"
-    print(f"\n## {title}: {len(stories)} kills, {left} of them\n")
+    print(f"\n## {title}: {len(results)} kills, {left} of them\n")
     print(_COLUMNS)
-    for story in stories:
-        print(f"| {' | '.join(_cells(story))} |")
+    for result in results:
+        print(f"| {' | '.join(_cells(result))} |")
     return bad
 
 
-def _cells(story: Story) -> tuple[str, ...]:
-    blow = story.blow
+def _cells(result: KillResult) -> tuple[str, ...]:
+    kill = result.kill
     return (
-        str(blow.number),
-        blow.during + (", slow" if blow.slow else ""),
-        f"{blow.later_seconds:.1f} s" if blow.machines else f"{story.calls} calls",
-        _without_ids(story.where),
-        story.there or "nothing",
-        f"{story.reap_seconds:.1f} s",
-        "; ".join(story.left) or "nothing",
+        str(kill.number),
+        kill.during + (", slow" if kill.slow else ""),
+        f"{kill.later_seconds:.1f} s" if kill.machines else f"{result.calls} calls",
+        _without_ids(result.where),
+        result.there or "nothing",
+        f"{result.reap_seconds:.1f} s",
+        "; ".join(result.left) or "nothing",
     )
 
 
@@ -64,7 +64,7 @@ random point, and then runs `kedge reap --yes` once. It looks for what is left: 
 not to be kept (each run has one that is kept and one that isn't), and in the ledger live runs, live machines and open
 intents.
 
-`python -m tests.chaos.kill_table {blows} {with_machines}` prints this page. Every test run repeats some of the same
+`python -m tests.chaos.kill_table {kills} {with_machines}` prints this page. Every test run repeats some of the same
 kills (`tests/chaos/test_cloud_kills.py`).
 
 - **Slow** means: for two seconds after a creation the API doesn't know the new droplet, and its listings lack it; for
@@ -77,7 +77,7 @@ _COLUMNS = """\
 
 
 def _without_ids(path: str) -> str:
-    """Name an endpoint, so that rows can be compared."""
+    """Replace ids by `ID`, so that rows can be compared."""
     return "/".join("ID" if any(letter.isdigit() for letter in part[2:]) else part for part in path.split("/"))
 
 

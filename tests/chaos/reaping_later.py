@@ -1,6 +1,6 @@
-"""Reaps for real on a clock that is ahead of the computer's, and on which waiting takes no time.
+"""Reaps for real on a clock that is ahead of the computer's, and that shortens waiting times.
 
-Run as `python reaping_later.py SECONDS [--all] [PROVIDER ...]`; prints and exits as `kedge reap --yes` does.
+Run as `python reaping_later.py SECONDS [--all] [PROVIDER ...]`; prints and exits like `kedge reap --yes`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from orchestrator.core.errors import KedgeError
 
 
 class ClockAhead(SystemClock):
-    """The computer's clock, some time later."""
+    """The computer's clock, set forward."""
 
     def __init__(self, ahead: timedelta) -> None:
         self._ahead = ahead
 
     def now(self) -> datetime:
-        """Return the instant."""
+        """Return the time of this clock."""
         return datetime.now(UTC) + self._ahead
 
     def sleep(self, duration: timedelta) -> None:
-        """Let a twentieth of the time pass, and count the whole."""
+        """Wait a twentieth of the time, and count all of it."""
         super().sleep(duration / 20)
         self._ahead += duration * 19 / 20
 

@@ -1,4 +1,4 @@
-"""Commands on a run that trains are killed at instants drawn from a seed; KEDGE_COMMAND_KILLS says how many."""
+"""Commands on a training run are killed at times drawn from a seed; KEDGE_COMMAND_KILLS says how many."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ COMMANDS = (("stop",), ("sync-code", "--restart"), ("resume", "--yes", "--detach
 
 
 @pytest.mark.parametrize(("seconds", "words"), draw_kills(KILLS, COMMANDS, first=0.1, last=LONGEST_S))
-def test_a_run_goes_on_whichever_command_was_killed_on_it(
-    laptop: Laptop, seconds: float, words: tuple[str, ...]
-) -> None:
-    """Resume goes on from its newest checkpoint at the least, and a teardown leaves nothing."""
+def test_a_run_continues_whichever_command_was_killed(laptop: Laptop, seconds: float, words: tuple[str, ...]) -> None:
+    """Resume continues at least from the newest checkpoint, and a teardown leaves nothing."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     results = laptop.state / "machines" / f"{run}-m1" / "results"
@@ -50,7 +48,7 @@ def test_a_run_goes_on_whichever_command_was_killed_on_it(
     steps = [int(line.split()[0]) for line in log.read_text().splitlines()]
     lost = [earlier - later for earlier, later in itertools.pairwise(steps) if later <= earlier]
     assert set(range(1, max(steps) + 1)) == set(steps), "no step is missing"
-    assert all(back < 2 * 5 for back in lost), "no more than what came after the newest checkpoint is done again"
+    assert all(back < 2 * 5 for back in lost), "only steps after the newest checkpoint are repeated"
     ledger = laptop.ledger()
     assert (ledger.machines(live_only=True), ledger.runs(live_only=True)) == ((), ())
     ledger.close()

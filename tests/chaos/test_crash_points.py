@@ -19,21 +19,21 @@ JOB = """
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
 WRITES = 21
-"""How many times the toy's launch writes to the ledger; the last test counts them."""
+"""How often the launch of the job writes to the ledger; the last test counts."""
 POINTS = [(moment, number) for moment in ("before", "after") for number in range(1, WRITES + 1)]
 SAMPLE = 14
-"""So many of the points are tried in each run, and all of them in `make nightly`."""
+"""How many of the points each run tries; `make nightly` tries all."""
 
 
 def crash(laptop: Laptop, moment: str, number: int) -> int:
-    """Launch, die at the point, and return the exit code."""
+    """Launch, kill the launch at this point, and return its exit code."""
     laptop.write_job(JOB)
     return laptop.drive(DRIVER, moment, str(number)).returncode
 
 
 @pytest.mark.parametrize(("moment", "number"), part_of(POINTS, SAMPLE))
-def test_a_launch_that_was_killed_is_seen_finished_and_cleaned_up(laptop: Laptop, moment: str, number: int) -> None:
-    """The status shows what there is, resume finishes the run, and teardown leaves nothing."""
+def test_a_killed_launch_is_listed_finished_and_cleaned_up(laptop: Laptop, moment: str, number: int) -> None:
+    """The status shows what exists, resume finishes the run, and teardown leaves nothing."""
     assert crash(laptop, moment, number) == -9
     there = {machine.id for machine in laptop.provider().machines()}
     statuses = laptop.json("status", "--all")
@@ -57,5 +57,5 @@ def test_a_launch_that_was_killed_is_seen_finished_and_cleaned_up(laptop: Laptop
 
 
 def test_every_write_of_a_launch_is_a_crash_point(laptop: Laptop) -> None:
-    """One more write, and the list above would miss it: a launch has just as many."""
+    """The test fails if a launch makes one more write, which the points above would miss."""
     assert crash(laptop, "after", WRITES + 1) == 0

@@ -1,7 +1,6 @@
-"""A launch that was killed while its machine boots: whichever command comes next waits for the machine, and goes on.
+"""A launch is killed while its machine boots: whichever command comes next waits for the machine and continues.
 
-The instants are drawn from a seed, and count from the moment at which there is anything of the machine;
-KEDGE_EARLY_KILLS says how many.
+The times are drawn from a seed, and count from the first trace of the machine; KEDGE_EARLY_KILLS says how many.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ COMMANDS = (
 def test_the_next_command_waits_for_a_machine_that_boots(
     laptop: Laptop, seconds: float, words: tuple[str, ...]
 ) -> None:
-    """It finds the machine, in the ledger or not yet in it, does what it is for, and a teardown leaves nothing.
+    """It finds the machine, even if the ledger doesn't have it yet, and does its work. A teardown leaves nothing.
 
-    One whose init was never started can't boot: the command says that `resume` makes another.
+    A machine whose init was never started can't boot: the command says that `resume` makes another.
     """
     laptop.write_job(JOB)
     launch = laptop.start("launch", "--yes", "--detach")
@@ -69,8 +68,8 @@ def test_the_next_command_waits_for_a_machine_that_boots(
     ledger.close()
 
 
-def test_each_command_waits_for_a_machine_that_was_written_down_before_it_had_booted(laptop: Laptop) -> None:
-    """As a launch leaves it that is killed between the creation and the end of the boot, whenever that is."""
+def test_each_command_waits_for_a_machine_that_is_recorded_as_booting(laptop: Laptop) -> None:
+    """A launch that is killed between the creation and the end of the boot leaves this record."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     for words in COMMANDS:
@@ -78,7 +77,7 @@ def test_each_command_waits_for_a_machine_that_was_written_down_before_it_had_bo
         (machine,) = ledger.machines(run, live_only=True)
         ledger.put_machine(replace(machine, state=MachineState.BOOTING, address=None))
         ledger.close()
-        told = laptop.kedge(*words) + laptop.errors
-        # The others ask the provider before they plan, or the machine once they act.
-        assert words[0] not in ("exec", "logs") or "is still booting: waiting for it" in told
+        output = laptop.kedge(*words) + laptop.errors
+        # The other commands ask the provider before they plan, or the machine when they act.
+        assert words[0] not in ("exec", "logs") or "is still booting: waiting for it" in output
     laptop.kedge("teardown", "--yes", "--no-fetch")

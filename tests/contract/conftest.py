@@ -1,4 +1,4 @@
-"""What the contract suite needs of each provider: a world of its own, and orders that it can fill.
+"""Each provider for the contract suite: an empty world with that provider, and orders that it can fill.
 
 A new provider is one function below, and its name in PROVIDERS_UNDER_TEST.
 """
@@ -34,13 +34,13 @@ class World:
     """One provider, empty at first.
 
     Attributes:
-        again: makes the provider anew over the same world, as the next command does.
-        order: writes an order for a machine's id that the provider can fill.
-        leftovers: names what is left in the world, beyond what `machines` says.
+        open_provider: opens the provider over the same world, as the next command does.
+        order: makes an order with this machine id that the provider can fill.
+        leftovers: lists everything that is left in the world, even if `machines` doesn't show it.
     """
 
     name: str
-    again: Callable[[], Provider]
+    open_provider: Callable[[], Provider]
     order: Callable[[str], MachineOrder]
     leftovers: Callable[[], list[str]]
 
@@ -48,11 +48,11 @@ class World:
 def local_world(request: pytest.FixtureRequest) -> World:
     tmp_path: Path = request.getfixturevalue("tmp_path")
     box = make_box(tmp_path / "local")
-    return World(name="local", again=box.provider, order=box.order, leftovers=box.leftovers)
+    return World(name="local", open_provider=box.provider, order=box.order, leftovers=box.leftovers)
 
 
 def aws_world(request: pytest.FixtureRequest) -> World:
-    """An account in the box's API, whose instances are nothing but entries in it."""
+    """An account in the box's API, whose instances are only entries and don't boot."""
     account: AwsWorld = request.getfixturevalue("aws")
 
     def order(machine_id: str) -> MachineOrder:
@@ -61,7 +61,7 @@ def aws_world(request: pytest.FixtureRequest) -> World:
     def leftovers() -> list[str]:
         return [*(instance["InstanceId"] for instance in account.instances()), *account.schedules()]
 
-    return World(name="aws", again=account.provider, order=order, leftovers=leftovers)
+    return World(name="aws", open_provider=account.provider, order=order, leftovers=leftovers)
 
 
 def digitalocean_world(request: pytest.FixtureRequest) -> World:
@@ -82,11 +82,11 @@ def digitalocean_world(request: pytest.FixtureRequest) -> World:
     def leftovers() -> list[str]:
         return [f"droplet {droplet.id}" for droplet in account.api.droplets()]
 
-    return World(name=name, again=account.provider, order=order, leftovers=leftovers)
+    return World(name=name, open_provider=account.provider, order=order, leftovers=leftovers)
 
 
 def fake_world(request: pytest.FixtureRequest) -> World:
-    """An account at a cloud in memory, which is one of two kinds."""
+    """An account at a cloud in memory, with one of the two idempotency strategies."""
     name, claims = request.node.callspec.params["world"], request.getfixturevalue("tmp_path")
     account = FakeCloud(CLOUDS[name], clock=SystemClock(), ending=timedelta(0))
     records: dict[str, bytes] = {}
@@ -98,11 +98,13 @@ def fake_world(request: pytest.FixtureRequest) -> World:
     def leftovers() -> list[str]:
         return [*(instance.id for instance in account.billing()), *account.guards]
 
-    return World(name=name, again=lambda: fake_provider(account, records, claims), order=order, leftovers=leftovers)
+    return World(
+        name=name, open_provider=lambda: fake_provider(account, records, claims), order=order, leftovers=leftovers
+    )
 
 
 def lambda_world(request: pytest.FixtureRequest) -> World:
-    """An account at Lambda, in the box's API; no instance boots, and nothing takes its time."""
+    """An account at Lambda, in the box's API; no instance boots, and the box doesn't delay anything."""
     account = LambdaWorld(
         lam=request.getfixturevalue("lambda_api"), folder=request.getfixturevalue("tmp_path"), clock=SystemClock()
     )
@@ -113,17 +115,17 @@ def lambda_world(request: pytest.FixtureRequest) -> World:
     def leftovers() -> list[str]:
         return [f"instance {instance.id}" for instance in account.lam.instances()]
 
-    return World(name="lambda", again=account.provider, order=order, leftovers=leftovers)
+    return World(name="lambda", open_provider=account.provider, order=order, leftovers=leftovers)
 
 
 def scripted_world(request: pytest.FixtureRequest) -> World:
-    """What the engine's tests take for a provider."""
+    """The fake provider that the engine's tests use."""
     provider = FakeProvider(boots=True)
 
     def order(machine_id: str) -> MachineOrder:
         return replace(make_order(TOKEN_CLOUD), id=machine_id, run_id=machine_id.rpartition("-m")[0])
 
-    return World(name="fake", again=lambda: provider, order=order, leftovers=list)
+    return World(name="fake", open_provider=lambda: provider, order=order, leftovers=list)
 
 
 PROVIDERS_UNDER_TEST = {
@@ -142,6 +144,6 @@ PROVIDERS_UNDER_TEST = {
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = PROVIDERS_UNDER_TEST[request.param](request)
     yield made
-    provider = made.again()
+    provider = made.open_provider()
     for machine in provider.machines():
         provider.destroy(machine.id)

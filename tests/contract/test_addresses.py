@@ -1,4 +1,4 @@
-"""Addresses under `data`: what the laptop takes, the machine takes apart as it was meant."""
+"""Addresses under `data`: the machine reads an address that the laptop accepts with the same meaning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "hf": parse_hub,
     "kaggle": parse_kaggle,
 }
-MEANT = {
+EXPECTED = {
     "s3://scans": BucketPrefix("scans", "", "", ""),
     "s3://scans/2024/": BucketPrefix("scans", "2024", "", ""),
     "s3://scans/a/b.tar?region=eu-west-1": BucketPrefix("scans", "a/b.tar", "eu-west-1", ""),
@@ -58,11 +58,11 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("address", MEANT)
+@pytest.mark.parametrize("address", EXPECTED)
 def test_an_address_means_the_same_on_the_machine(address: str) -> None:
-    """Each kind has one form, which the laptop checks and the agent reads."""
-    taken = parse_address(address)
-    assert PARSERS[parse_scheme(taken)](taken) == MEANT[address]
+    """Each kind has one form, which the laptop checks and the agent parses."""
+    accepted = parse_address(address)
+    assert PARSERS[parse_scheme(accepted)](accepted) == EXPECTED[address]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_address_means_the_same_on_the_machine(address: str) -> None:
         "kaggle://datasets/owner/name@latest",
     ],
 )
-def test_what_has_another_form_never_reaches_a_machine(address: str) -> None:
+def test_an_invalid_address_never_reaches_a_machine(address: str) -> None:
     """The laptop refuses it before anything is rented."""
     with pytest.raises(BadRequestError):
         parse_address(address)

@@ -1,4 +1,4 @@
-"""What every provider promises, run over all of them."""
+"""What every provider promises, tested with all of them."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def ids(provider: Provider) -> list[str]:
     return sorted(machine.id for machine in provider.machines())
 
 
-def test_nothing_is_there_at_first(world: World) -> None:
-    """A provider that was never used lists nothing, and knows no machine."""
-    assert ids(world.again()) == []
-    assert world.again().describe("run-1a2b-m1") is None
+def test_a_new_provider_has_no_machines(world: World) -> None:
+    """One that was never used lists nothing, and finds no machine by its id."""
+    assert ids(world.open_provider()) == []
+    assert world.open_provider().describe("run-1a2b-m1") is None
 
 
 def test_offers_are_priced_and_name_their_provider(world: World) -> None:
-    """Without wishes there is something for sale, at a price that isn't negative."""
-    offers = world.again().offers(Resources())
+    """Without requirements there is something for sale, at a price that isn't negative."""
+    offers = world.open_provider().offers(Resources())
     assert offers
     assert all(offer.provider == world.name and offer.usd_per_hour >= 0 for offer in offers)
 
 
-def test_a_wish_that_nobody_can_grant_leaves_no_offer(world: World) -> None:
-    """Nothing for sale is an empty list, or a refusal that says why; never another machine."""
+def test_an_unknown_accelerator_gets_no_offer(world: World) -> None:
+    """An empty list, or a refusal that says why; never another kind of machine."""
     refusal: KedgeError | None = None
     offers: Sequence[Offer] = ()
     try:
-        offers = world.again().offers(Resources(accelerators=Accelerators(name="abacus", count=8)))
+        offers = world.open_provider().offers(Resources(accelerators=Accelerators(name="abacus", count=8)))
     except (BadRequestError, NoCapacityError) as err:
         refusal = err
     assert list(offers) == []
@@ -62,69 +62,69 @@ def test_a_wish_that_nobody_can_grant_leaves_no_offer(world: World) -> None:
 
 
 def test_a_region_that_does_not_exist_is_refused(world: World) -> None:
-    """A wish that the provider doesn't know is a bad request, not an absence of capacity."""
+    """A region that the provider doesn't know is a bad request, not a lack of capacity."""
     with pytest.raises(BadRequestError, match="atlantis"):
-        world.again().offers(Resources(regions=("atlantis",)))
+        world.open_provider().offers(Resources(regions=("atlantis",)))
 
 
-def test_a_machine_is_made_as_ordered(world: World) -> None:
-    """It is ready in a while, has an address and a host key then, and its deadline counts from its creation."""
+def test_a_machine_is_created_as_ordered(world: World) -> None:
+    """It becomes ready with an address and a host key, and its deadline counts from its creation."""
     before = datetime.now(UTC)
     order = world.order("run-1a2b-m1")
-    machine = world.again().create(order)
+    machine = world.open_provider().create(order)
     assert (machine.id, machine.run_id, machine.provider) == ("run-1a2b-m1", "run-1a2b", world.name)
     assert machine.state in (MachineState.BOOTING, MachineState.READY)
     assert machine.usd_per_hour == order.usd_per_hour
-    # A box whose waiting takes no time is ahead of this computer's clock.
+    # A box that skips waiting times is ahead of this computer's clock.
     assert before - timedelta(seconds=5) <= machine.created_at <= datetime.now(UTC) + timedelta(minutes=10)
     assert machine.deadline_at - machine.created_at == timedelta(seconds=order.lifetime_seconds)
-    ready = wait_ready(world.again(), "run-1a2b-m1")
+    ready = wait_ready(world.open_provider(), "run-1a2b-m1")
     assert ready.address is not None
     assert ready.address.host_key.startswith(("ssh-ed25519 ", "ecdsa-sha2-nistp256 "))
 
 
 def test_a_machine_is_found_by_the_next_command(world: World) -> None:
-    """What was created is read from the provider, not remembered."""
-    made = world.again().create(world.order("run-1a2b-m1"))
-    found = wait_ready(world.again(), "run-1a2b-m1")
+    """The machine is read from the provider, not from memory."""
+    made = world.open_provider().create(world.order("run-1a2b-m1"))
+    found = wait_ready(world.open_provider(), "run-1a2b-m1")
     assert replace(found, state=made.state, address=made.address) == made
     assert made.address in (None, found.address)
-    assert list(world.again().machines()) == [found]
+    assert list(world.open_provider().machines()) == [found]
 
 
 def test_an_order_that_is_repeated_makes_one_machine(world: World) -> None:
-    """The order's id is the key: the second time returns what is there."""
+    """The order's id is the idempotency key: the second creation returns the existing machine."""
 
     def identity(machine: Machine) -> tuple[object, ...]:
         return machine.provider_id, machine.created_at, machine.deadline_at, machine.address
 
-    world.again().create(world.order("run-1a2b-m1"))
-    first = wait_ready(world.again(), "run-1a2b-m1")
-    second = world.again().create(world.order("run-1a2b-m1"))
+    world.open_provider().create(world.order("run-1a2b-m1"))
+    first = wait_ready(world.open_provider(), "run-1a2b-m1")
+    second = world.open_provider().create(world.order("run-1a2b-m1"))
     assert identity(first) == identity(second)
-    assert ids(world.again()) == ["run-1a2b-m1"]
+    assert ids(world.open_provider()) == ["run-1a2b-m1"]
 
 
 def test_a_destroyed_machine_is_gone_for_good(world: World) -> None:
-    """It is confirmed as gone, no longer listed, and nothing of it is left; destroying it again is no error."""
-    provider = world.again()
+    """It is no longer found or listed, and nothing of it is left. Destroying it again is no error."""
+    provider = world.open_provider()
     provider.create(world.order("run-1a2b-m1"))
     provider.destroy("run-1a2b-m1")
     wait_gone(provider, "run-1a2b-m1")
-    assert ids(world.again()) == []
+    assert ids(world.open_provider()) == []
     assert world.leftovers() == []
     provider.destroy("run-1a2b-m1")
 
 
-def test_destroying_what_never_was_is_no_error(world: World) -> None:
-    """A teardown after a crash doesn't know how far the creation came."""
-    world.again().destroy("run-1a2b-m7")
-    assert world.again().describe("run-1a2b-m7") is None
+def test_destroying_a_machine_that_never_existed_is_no_error(world: World) -> None:
+    """A teardown after a crash doesn't know how far the creation got."""
+    world.open_provider().destroy("run-1a2b-m7")
+    assert world.open_provider().describe("run-1a2b-m7") is None
 
 
 def test_destroying_one_machine_leaves_the_others(world: World) -> None:
-    """One whose id begins like another's included."""
-    provider = world.again()
+    """Even one whose id begins with the same text."""
+    provider = world.open_provider()
     for machine_id in ("run-1a2b-m1", "run-1a2b-m10", "run-1a2b-m2"):
         provider.create(world.order(machine_id))
     provider.destroy("run-1a2b-m1")
@@ -133,41 +133,41 @@ def test_destroying_one_machine_leaves_the_others(world: World) -> None:
     assert all(wait_ready(provider, name) for name in ids(provider))
 
 
-def test_guarding_a_machine_changes_nothing_of_it(world: World) -> None:
-    """What ends it from outside is in place since its creation; done again, or for none, it is no error."""
-    provider = world.again()
+def test_guarding_a_machine_again_changes_nothing(world: World) -> None:
+    """The external guard exists since its creation. Guarding a second time, or an unknown machine, is no error."""
+    provider = world.open_provider()
     provider.create(world.order("run-1a2b-m1"))
     before = wait_ready(provider, "run-1a2b-m1"), world.leftovers()
     for machine_id in ("run-1a2b-m1", "run-1a2b-m1", "run-1a2b-m7"):
-        world.again().guard(machine_id)
-    assert (world.again().describe("run-1a2b-m1"), world.leftovers()) == before
+        world.open_provider().guard(machine_id)
+    assert (world.open_provider().describe("run-1a2b-m1"), world.leftovers()) == before
 
 
-def test_a_machine_is_not_opened_again_to_the_address_that_it_is_open_to(world: World) -> None:
-    """Nothing changes for a computer that is where it was, nor for a machine that never was."""
-    provider = world.again()
+def test_reopening_to_the_same_address_changes_nothing(world: World) -> None:
+    """Neither for a computer whose address is the same, nor for a machine that never existed."""
+    provider = world.open_provider()
     order = world.order("run-1a2b-m1")
     provider.create(order)
-    assert not world.again().reopen("run-1a2b-m1", order.ssh_from)
-    assert not world.again().reopen("run-1a2b-m7", order.ssh_from)
+    assert not world.open_provider().reopen("run-1a2b-m1", order.ssh_from)
+    assert not world.open_provider().reopen("run-1a2b-m7", order.ssh_from)
 
 
 def test_a_sweep_finds_what_a_run_has_until_it_is_released(world: World) -> None:
-    """A command that never heard of the run finds its machine; once it is gone and released, nothing is found."""
-    world.again().create(world.order("run-1a2b-m1"))
-    found = world.again().sweep()
+    """A command that doesn't know the run finds its machine. After its end and the release nothing is found."""
+    world.open_provider().create(world.order("run-1a2b-m1"))
+    found = world.open_provider().sweep()
     assert [machine.id for machine in found.machines] == ["run-1a2b-m1"]
     assert {left.run_id for left in found.leftovers} <= {"run-1a2b"}
-    provider = world.again()
+    provider = world.open_provider()
     provider.destroy("run-1a2b-m1")
     wait_gone(provider, "run-1a2b-m1")
     provider.release("run-1a2b")
-    left = world.again().sweep()
+    left = world.open_provider().sweep()
     assert (left.machines, left.leftovers, left.unseen) == ((), (), ())
 
 
 @pytest.mark.parametrize("machine_id", ["", "..", "../state", "a/b", "a b", "-x"])
-def test_an_id_that_could_be_something_else_is_refused(world: World, machine_id: str) -> None:
-    """An id becomes a path or a tag: what isn't one is refused before anything is looked up."""
+def test_an_id_that_could_be_a_path_or_an_option_is_refused(world: World, machine_id: str) -> None:
+    """An id becomes part of a path or a tag, so it is checked before anything is looked up."""
     with pytest.raises(BadRequestError):
-        world.again().destroy(machine_id)
+        world.open_provider().destroy(machine_id)

@@ -1,4 +1,4 @@
-"""Providers are found by name, and a name that is wrong is answered with the nearest."""
+"""Providers are found by name, and an unknown name gets the nearest as a suggestion."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def context(tmp_path: Path) -> Context:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_a_provider_calls_itself_by_its_registered_name(context: Context, name: str) -> None:
-    """Machines and offers carry the name, by which the next command opens the provider."""
+def test_a_providers_name_is_its_registered_name(context: Context, name: str) -> None:
+    """Machines and offers carry the name, and the next command opens the provider by it."""
     assert open_backing(name, context).provider.name == name
 
 
-def test_an_unknown_provider_is_answered_with_the_nearest(context: Context) -> None:
-    """A slip of the finger is a bad request that says what was meant."""
+def test_an_unknown_provider_name_suggests_the_nearest(context: Context) -> None:
+    """A typing error is a bad request that names what was meant."""
     with pytest.raises(BadRequestError, match="did you mean 'local'"):
         open_backing("LOCAL1", context)
 
 
-def test_naming_the_providers_imports_none_of_them() -> None:
+def test_listing_the_providers_imports_none_of_them() -> None:
     """Commands that only list names stay quick."""
     code = "import sys, orchestrator.adapters.providers; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
@@ -39,8 +39,8 @@ def test_naming_the_providers_imports_none_of_them() -> None:
     assert not loaded & {*modules, "boto3", "psutil", "pydo", "jinja2", "msgspec", "pydantic"}
 
 
-def test_the_amd_developer_cloud_is_another_line_over_the_same_module() -> None:
-    """What tells it from DigitalOcean is where its API is, and the variables of its own."""
+def test_the_amd_developer_cloud_is_another_entry_for_the_same_module() -> None:
+    """It differs from DigitalOcean by the address of its API and by its variables."""
     do, amd = PROVIDERS["do"], PROVIDERS["amd"]
     assert do.module == amd.module
     assert do.options.keys() == amd.options.keys()

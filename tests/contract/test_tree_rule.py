@@ -1,4 +1,4 @@
-"""The one rule for trees, the same on laptop and machine, tried against a real file system."""
+"""The rule for paths and links in a tree: the same on laptop and machine, and tested on a real file system."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
 
 @settings(deadline=None)
 @given(links=st.dictionaries(PATHS, TARGETS, max_size=8), folders=st.sets(PATHS, max_size=6))
-def test_no_link_that_the_rule_lets_pass_leads_out_whatever_other_links_there_are(
+def test_no_link_that_the_rule_accepts_leads_out_whatever_other_links_exist(
     links: dict[str, str], folders: set[str]
 ) -> None:
-    """Made on a real file system, in any order, and read through the kernel: nobody gets out of the tree."""
+    """Links are made on a real file system in any order and resolved by the kernel: none leads out of the tree."""
     with tempfile.TemporaryDirectory() as above:
         root = Path(above) / "in" / "the" / "tree"
         for folder in ("", *folders):
@@ -42,7 +42,7 @@ def test_no_link_that_the_rule_lets_pass_leads_out_whatever_other_links_there_ar
 
 
 def _reached(link: Path) -> list[Path]:
-    """Ask the kernel what a link opens, and what is made by writing to it; nothing where it leads round in circles."""
+    """Ask the kernel which files are opened by reading a link and by writing to it; none if it leads in a circle."""
     reached = []
     for flags in (os.O_PATH, os.O_WRONLY | os.O_CREAT):
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def _make(root: Path, path: str, target: str) -> bool:
 
 @given(path=PATHS, target=TARGETS | st.text(max_size=8))
 def test_laptop_and_machine_keep_the_same_rule(path: str, target: str) -> None:
-    """Written twice, since the agent stands alone."""
+    """The rule is written twice, because the agent doesn't import kedge."""
     assert core.stays_inside(path, target) == agent.stays_inside(path, target)
     assert core.is_tree_path(target) == agent.is_tree_path(target)
     assert list(core.upper_folders(path)) == list(agent.upper_folders(path))
@@ -71,8 +71,8 @@ def test_laptop_and_machine_keep_the_same_rule(path: str, target: str) -> None:
 
 
 @given(path=PATHS, leads_to=PATHS | st.just("."))
-def test_a_plain_link_leads_where_it_should_and_passes(path: str, leads_to: str) -> None:
-    """What a scan makes of a roundabout link is what the rule lets pass."""
+def test_a_plain_link_has_the_right_target_and_is_accepted(path: str, leads_to: str) -> None:
+    """A scan turns an indirect link into one that the rule accepts."""
     link = core.plain_link(path, leads_to)
     assert core.stays_inside(path, link)
     assert os.path.normpath(f"{path}/../{link}") == leads_to
@@ -95,14 +95,14 @@ def test_a_plain_link_leads_where_it_should_and_passes(path: str, leads_to: str)
         ("repo/.git/HEAD.kedge-renamed", "repo/.git/HEAD.kedge-renamed"),
     ],
 )
-def test_what_makes_a_repository_has_another_name_at_home(path: str, home: str) -> None:
-    """Also on file systems that don't tell cases apart, or don't see some code points."""
+def test_files_that_would_make_a_repository_are_renamed_on_the_laptop(path: str, home: str) -> None:
+    """Also on file systems that ignore case or some code points."""
     assert core.home_path(path) == home
 
 
 @pytest.mark.parametrize("path", ["", ".", "..", "/a", "a/", "a//b", "a/./b", "a/../b", "a\0", "\ud800"])
-def test_what_names_nothing_in_a_tree_is_no_path_of_it(path: str) -> None:
-    """Nothing absolute, no empty parts, no way up, and nothing that a file system can't hold."""
+def test_an_invalid_path_is_no_path_in_a_tree(path: str) -> None:
+    """Absolute paths, empty parts, `..`, and characters that a file system can't store."""
     assert not core.is_tree_path(path)
     assert core.is_tree_path("a/..b/.c/\udc80"), "a name may hold any byte"
 
@@ -122,13 +122,13 @@ def test_what_names_nothing_in_a_tree_is_no_path_of_it(path: str) -> None:
         ("a", "b\0", False),
     ],
 )
-def test_a_link_passes_that_goes_up_first_and_stays_in_its_tree(path: str, target: str, passes: bool) -> None:
-    """The rule in examples."""
+def test_a_link_is_accepted_if_it_goes_up_first_and_stays_in_the_tree(path: str, target: str, passes: bool) -> None:
+    """Examples of the rule."""
     assert core.stays_inside(path, target) is passes
 
 
 def test_the_folders_of_a_path_come_innermost_first() -> None:
-    """And a link is written from where it lies."""
+    """And a link's target is relative to the link's folder."""
     assert list(core.upper_folders("a/b/c")) == ["a/b", "a"]
     assert core.plain_link("a/b/c", "a/d") == "../d"
     assert core.plain_link("c", "a") == "a"

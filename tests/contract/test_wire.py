@@ -1,4 +1,4 @@
-"""Laptop and agent agree on every name that passes between them, though neither imports the other."""
+"""Laptop and agent agree on the wire format, though neither imports the other."""
 
 from __future__ import annotations
 
@@ -110,17 +110,17 @@ REPORT = agent.MachineReport(
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=lambda kind: kind.__name__)
 def test_both_sides_have_the_same_fields_with_the_same_defaults(ours: Any, theirs: Any) -> None:
-    """Names and order are equal, and so is what a field is when it isn't sent."""
+    """Names, order and defaults are equal."""
     assert _fields(ours) == _fields(theirs)
 
 
-def test_trainer_and_laptop_agree_on_where_results_are_found() -> None:
-    """The trainer names the laptop's folder in its last words."""
+def test_trainer_and_laptop_agree_on_the_results_folder() -> None:
+    """The trainer's last output names the folder on the laptop."""
     assert LAPTOP_RESULTS == RESULTS
 
 
 def test_both_sides_have_the_same_states() -> None:
-    """And agree on which are live and which are over."""
+    """And agree on which states are live and which are over."""
     assert {state.value for state in RunState} == {agent.IDLE, *agent.LIVE, *agent.OVER}
     assert {state.value for state in RunState if state.is_live} == agent.LIVE
     assert {state.value for state in RunState if state.is_over} == agent.OVER
@@ -129,14 +129,14 @@ def test_both_sides_have_the_same_states() -> None:
     assert (decoding.LATEST, decoding.DEPTH) == (agent.LATEST, agent.DEPTH)
 
 
-def test_both_sides_call_the_burn_in_and_the_torch_for_it_the_same() -> None:
-    """The phase by whose name a machine is given up, and the variable in which a job says which torch it wants."""
+def test_both_sides_use_the_same_names_for_the_burn_in_and_its_torch() -> None:
+    """The boot phase that makes kedge give a machine up, and the variable with which a job chooses its torch."""
     assert readiness.BURN_IN == agent.BURN_IN
     assert wire.TORCH_WHEEL == agent.TORCH_WHEEL
 
 
-def test_a_plan_names_the_limits_that_the_agent_keeps_to() -> None:
-    """How much is kept of what a command writes beside its outputs, where its job doesn't say."""
+def test_a_plan_names_the_limits_of_the_agent() -> None:
+    """How much the agent keeps of files that a command writes outside its outputs, by default."""
     assert wire.LEFT_BEHIND_BYTES == agent.LEFT_BEHIND_BYTES
     assert wire.LEFT_BEHIND_OVER_SSH_BYTES == agent.LEFT_BEHIND_OVER_SSH_BYTES
 
@@ -144,8 +144,8 @@ def test_a_plan_names_the_limits_that_the_agent_keeps_to() -> None:
 @pytest.mark.parametrize(
     "wheel", ["rocm6.4", "cpu", "https://wheels.example/rocm", "", "rocm 6.4", "../x", "ROCM", "-e"]
 )
-def test_both_sides_take_the_same_wheels(wheel: str) -> None:
-    """What the agent would refuse on a machine that is paid for, the laptop refuses before."""
+def test_both_sides_accept_the_same_wheels(wheel: str) -> None:
+    """The laptop refuses what the agent would refuse later, on a machine that is paid for."""
 
     def takes(parse: Callable[[str], str], refusal: type[Exception]) -> bool:
         try:
@@ -158,8 +158,8 @@ def test_both_sides_take_the_same_wheels(wheel: str) -> None:
     assert ours == takes(partial(choose_index, Accelerators(cuda="12.8")), RequestError)
 
 
-def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
-    """Every field of a run's and a machine's configuration arrives."""
+def test_the_agent_reads_everything_that_the_laptop_sends() -> None:
+    """Every field of a run's and of a machine's configuration arrives."""
     read = agent_parse.parse_run_config(msgspec.json.encode(CONFIG))
     assert _plain(CONFIG) == _plain(read)
     machine = agent_parse.build(agent.MachineConfig, json.loads(msgspec.json.encode(MACHINE)))
@@ -170,7 +170,7 @@ def test_what_the_laptop_sends_is_what_the_agent_reads() -> None:
     assert _plain(order) == _plain(agent_parse.build(agent.BootOrder, json.loads(msgspec.json.encode(order))))
 
 
-def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
+def test_the_laptop_reads_everything_that_the_agent_prints() -> None:
     """Every field of a report arrives, alone and in a stream."""
     printed = json.dumps(agent.to_json(REPORT)).encode()
     read = report.parse_report(printed)
@@ -187,8 +187,8 @@ def test_what_the_agent_prints_is_what_the_laptop_reads() -> None:
     assert results.parse_results(files.encode()) == (results.ResultFile(path="a \n ü", bytes=1, sha256="ff"),)
 
 
-def test_a_newer_side_is_understood_by_an_older_one() -> None:
-    """Fields that one doesn't know are ignored, in both directions."""
+def test_an_older_side_understands_a_newer_one() -> None:
+    """Unknown fields are ignored, in both directions."""
     config = {**json.loads(msgspec.json.encode(CONFIG)), "new_in_2027": {"a": [1]}}
     assert agent_parse.parse_run_config(json.dumps(config).encode()).run == CONFIG.run
     printed = {**agent.to_json(REPORT), "new_in_2027": 1}
@@ -196,8 +196,8 @@ def test_a_newer_side_is_understood_by_an_older_one() -> None:
     assert report.parse_report(json.dumps(printed).encode()).machine == "m"
 
 
-def test_the_agent_needs_the_standard_library_alone() -> None:
-    """Whatever it imports is Python's own or its own, by relative imports that work under another name."""
+def test_the_agent_needs_only_the_standard_library() -> None:
+    """It imports only Python's modules and its own, with relative imports that work under another package name."""
     import sys
 
     folder = Path(agent.__file__).parent
@@ -210,7 +210,7 @@ def test_the_agent_needs_the_standard_library_alone() -> None:
 
 
 def _fields(kind: Any) -> list[tuple[str, Any]]:
-    """List what a record's fields are called on the wire, and their values where they aren't sent."""
+    """List the names of a record's fields on the wire, and their default values."""
     if issubclass(kind, msgspec.Struct):
         return [(field.encode_name, _default(field)) for field in msgspec.structs.fields(kind)]
     return [(agent.key_of(field.name), _default(field)) for field in dataclasses.fields(kind)]
@@ -222,7 +222,7 @@ def _default(field: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn either side's values into what JSON would make of them."""
+    """Convert either side's values to plain JSON values."""
     if value in (dataclasses.MISSING, msgspec.NODEFAULT):
         return "no default"
     is_agents = dataclasses.is_dataclass(value) and type(value).__module__ == agent.__name__

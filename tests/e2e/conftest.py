@@ -1,4 +1,4 @@
-"""A run that is there, and a kedge that is installed."""
+"""A run for commands to act on, and an environment with kedge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.laptop import Laptop
 
 @pytest.fixture
 def run(laptop: Laptop) -> str:
-    """A run that goes on and on."""
+    """A run that doesn't end by itself."""
     laptop.write_job(JOB % "nohup")
     return str(laptop.json("launch", "--yes", "--detach", "--price", "1.99")["run"])
 

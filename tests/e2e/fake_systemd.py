@@ -1,4 +1,4 @@
-"""A stand-in for the systemd of a user's: agrees to everything, and starts services as systemd would."""
+"""A stand-in for the user's systemd: agrees to everything, and starts services like systemd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 UNITS = Path(os.environ.get("XDG_CONFIG_HOME", "/nowhere")) / "systemd" / "user"
 FILE = "EnvironmentFile"
-# In sh: each command of kedge's asks several times.
+# In sh, because each kedge command calls it several times.
 SYSTEMCTL = """\
 #!/bin/sh
 shift
@@ -38,7 +38,7 @@ if [ -e {folder}/logs-out ]; then echo no; else echo yes; fi
 
 
 def install_systemd(folder: Path) -> None:
-    """Put `systemctl` and `loginctl` into a folder; the user lingers, unless there is a file `logs-out` in it."""
+    """Put `systemctl` and `loginctl` into a folder; the user lingers, unless the folder has a file `logs-out`."""
     folder.mkdir()
     words = {"folder": str(folder), "python": sys.executable, "here": str(Path(__file__))}
     for name, script in (("systemctl", SYSTEMCTL), ("loginctl", LOGINCTL)):

@@ -46,7 +46,7 @@ def folder(laptop: Laptop, run: str) -> Path:
 
 
 def put(laptop: Laptop, run: str, name: str, script: str) -> None:
-    """Put a program of that name before all others on the machine."""
+    """Put a program of that name first on the machine's PATH."""
     path = folder(laptop, run) / "bin" / name
     aside = path.with_suffix(".aside")
     aside.write_text(f"#!/bin/bash\n{script}\n")
@@ -54,8 +54,8 @@ def put(laptop: Laptop, run: str, name: str, script: str) -> None:
     aside.replace(path)
 
 
-def usurp(laptop: Laptop, run: str, verb: str, script: str) -> None:
-    """Have one verb of the agent carried out by a script; `*` is every verb."""
+def replace_verb(laptop: Laptop, run: str, verb: str, script: str) -> None:
+    """Replace one verb of the agent by a script; `*` is every verb."""
     agent = folder(laptop, run) / "bin" / "kedge-agent"
     honest = agent.with_name("honest-agent")
     if not honest.exists():
@@ -70,10 +70,10 @@ def usurp(laptop: Laptop, run: str, verb: str, script: str) -> None:
 
 
 def say(laptop: Laptop, run: str, verb: str, answer: bytes) -> None:
-    """Have one verb of the agent answer with these bytes."""
+    """Make one verb of the agent answer with these bytes."""
     path = folder(laptop, run) / "answer"
     path.write_bytes(answer)
-    usurp(laptop, run, verb, f"cat {shlex.quote(str(path))}")
+    replace_verb(laptop, run, verb, f"cat {shlex.quote(str(path))}")
 
 
 def nested(depth: int) -> str:
@@ -81,5 +81,5 @@ def nested(depth: int) -> str:
 
 
 def with_progress(report: dict[str, Any], text: str) -> bytes:
-    """Put text into a report that json.dumps wouldn't write."""
+    """Put text that json.dumps wouldn't write into a report."""
     return json.dumps({**report, "progress": {"step": "@@"}}).replace('"@@"', text).encode()

@@ -1,6 +1,6 @@
-"""A training script in the style of nanoGPT: it begins anew unless it is told to resume, and has one checkpoint.
+"""A training script in the style of nanoGPT: it starts from scratch unless told to resume, and has one checkpoint.
 
-That one is written in place. It imports nothing of kedge's, and knows nothing of its variables.
+The checkpoint is written in place. The script imports nothing of kedge's, and uses none of its variables.
 """
 
 import argparse
@@ -15,7 +15,7 @@ args = parser.parse_args()
 args.out_dir.mkdir(exist_ok=True)
 path = args.out_dir / "ckpt.pt"
 iter_num = pickle.loads(path.read_bytes())["iter_num"] if args.init_from == "resume" else 0
-# The first time it gets on quickly, so that nobody waits; later so slowly that it is seen at its beginning.
+# The first run is fast, so that the test needn't wait; later ones are so slow that the test sees their beginning.
 pause = 0.05 if path.exists() else 0.002
 print(f"training from iter {iter_num}", flush=True)
 while True:

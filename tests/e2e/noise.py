@@ -1,4 +1,4 @@
-"""A command that attacks whoever reads its log, and shows a progress bar as tqdm does."""
+"""A command whose output attacks the reader of its log, and that shows a progress bar as tqdm does."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A user's computer with an account at Lambda and a systemd of the user's, whose timer is `kedge reap --install`'s."""
+"""A user's computer with a Lambda account and a user systemd, whose timer `kedge reap --install` has installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = """
 
 
 def with_systemd(lambda_api: LambdaBox, laptop: Laptop, tmp_path: Path) -> Laptop:
-    """A user's computer with an account at Lambda, and a systemd of the user's."""
+    """A user's computer with a Lambda account and a user systemd."""
     programs, config = tmp_path / "bin", tmp_path / "config"
     install_systemd(programs)
     laptop.extra_env |= {
@@ -37,7 +37,7 @@ def with_systemd(lambda_api: LambdaBox, laptop: Laptop, tmp_path: Path) -> Lapto
 
 
 def write_key(laptop: Laptop, key: str, *more: str) -> None:
-    """Write the key, and what else the timer is to have, into the file that it takes secrets from."""
+    """Write the key, and the timer's other variables, into the file from which it takes secrets."""
     secrets = Path(laptop.extra_env["XDG_CONFIG_HOME"]) / "kedge" / "reap.env"
     secrets.parent.mkdir(parents=True, exist_ok=True)
     secrets.write_text("\n".join((f"LAMBDA_API_KEY={key}", *more, "")))
@@ -55,13 +55,13 @@ def run_a_round(laptop: Laptop) -> None:
 
 
 def change_stamp(laptop: Laptop, **changed: str) -> None:
-    """Change what the last round has noted."""
+    """Change what the last round has recorded."""
     stamp = laptop.state / "reaper" / "lambda.json"
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | changed))
 
 
 def refused(laptop: Laptop, *words: str) -> str:
-    """Give a command that is refused, and return what it says."""
+    """Run a command that is refused, and return its output."""
     laptop.kedge(*words, code=2)
     return " ".join(laptop.errors.split())
 
@@ -75,13 +75,13 @@ def write_settings(tmp_path: Path, text: str) -> Path:
     return settings
 
 
-def take_systemd(tmp_path: Path) -> None:
-    """Leave the user without a systemd that answers."""
+def break_systemd(tmp_path: Path) -> None:
+    """Replace the user's systemd by one that doesn't answer."""
     (tmp_path / "bin" / "systemctl").write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
 
 
 def launch_and_die(lambda_api: LambdaBox, laptop: Laptop, *words: str) -> str:
-    """Leave a machine whose launch died before it was of use, and return its run."""
+    """Leave a machine whose launch died before it started the command, and return its run."""
     launch = laptop.start("launch", "--yes", "--detach", *words)
     wait_until(lambda: lambda_api.calls.find(*LAUNCH), seconds=60)
     launch.kill()

@@ -1,4 +1,4 @@
-"""A run's job, its progress, and how its machine is lost."""
+"""A run's job, its progress, and ways to lose its machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SHOWS_ITS_ENVIRONMENT = """
 
 
 def step(laptop: Laptop) -> int:
-    """Read the step that the command has reached, from its machine."""
+    """Read the step that the command has reached from its machine."""
     lines = laptop.kedge("exec", "--", "cat", "results/steps.log", code=None).splitlines()
     return int(lines[-1].split()[0]) if lines else 0
 
 
 def kill_machine(laptop: Laptop, run: str) -> None:
-    """Lose a machine the hard way: every process at once, and its disk."""
+    """Lose a machine with all its processes and its disk."""
     for _ in range(5):
         for process in laptop.processes(f"{run}-m1"):
             kill_if_there(process)
@@ -55,6 +55,6 @@ def kill_if_there(process: psutil.Process) -> None:
 
 
 def shipped_step(laptop: Laptop, run: str) -> int:
-    """Read the newest step that is in the object store."""
+    """Read the newest step in the object store."""
     paths = [file.path for file in Results(FolderBucket(laptop.state / "store")).manifest(run)]
     return max((int(path[-12:-4]) for path in paths if path.startswith("checkpoints/")), default=0)

@@ -1,4 +1,4 @@
-"""A self-test in this process, on which one thing at a time is broken."""
+"""A self-test in this process, in which one thing at a time is broken."""
 
 from __future__ import annotations
 
@@ -36,50 +36,50 @@ def laptop(laptop: Laptop) -> Laptop:
 
 @dataclass
 class Stage:
-    """Where a self-test is being played: the bundled job's folder, and the app."""
+    """Where a self-test runs: the bundled job's folder, and the app."""
 
     home: Path
     app: App
 
     def files(self, pattern: str) -> list[Path]:
-        """Find files below the machines of this computer."""
+        """Find files below this computer's local machines."""
         found = list((self.app.settings.state_dir / "machines").glob(pattern))
         assert found, pattern
         return found
 
     def break_agent(self) -> None:
-        """The agent on the machine does nothing any more."""
+        """Replace the machine's agent by one that only fails."""
         for path in self.files("*/bin/kedge-agent"):
             path.write_text("#!/bin/sh\necho broken >&2\nexit 9\n")
 
     @contextlib.contextmanager
     def changed(self, path: Path, change: Callable[[str], str]) -> Iterator[None]:
-        """A file is another one for a while."""
+        """Change a file's content during the block."""
         before = path.read_text()
         path.write_text(change(before))
         yield
         path.write_text(before)
 
     def wrap_provider(self, wrapper: type[_Port]) -> None:
-        """Let something of the provider fail."""
+        """Make a method of the provider fail."""
         world = self.app.world("local")
         self.app._worlds["local"] = replace(world, provider=wrapper(world.provider))
 
     def lock_store(self) -> None:
-        """Nothing can be removed from the store any more."""
+        """Make every removal from the store fail."""
         world = self.app.world("local")
         self.app._worlds["local"] = replace(world, store=LockedStore(world.store))
 
 
 class EagerClock(SystemClock):
-    """Asks again ten times a second, whatever the interval is."""
+    """Polls ten times a second, whatever the interval is."""
 
     def sleep(self, duration: timedelta) -> None:
         super().sleep(min(duration, timedelta(seconds=0.1)))
 
 
 class _Port:
-    """A provider, or a store, but for what a subclass overrides."""
+    """A provider or a store, of which a subclass overrides parts."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -88,29 +88,29 @@ class _Port:
         return getattr(self._real, name)
 
 
-class Unwilling(_Port):
-    """Creates nothing."""
+class RefusesToCreate(_Port):
+    """Refuses to create machines."""
 
     def create(self, order: MachineOrder) -> Machine:
         raise KedgeError(f"machine {order.id} can't be created")
 
 
-class Undying(_Port):
-    """Ends nothing."""
+class RefusesToDestroy(_Port):
+    """Refuses to end machines."""
 
     def destroy(self, machine_id: str) -> None:
         raise KedgeError(f"machine {machine_id} can't be ended")
 
 
-class Blind(_Port):
-    """Can't be swept."""
+class RefusesToSweep(_Port):
+    """Refuses to be swept."""
 
     def sweep(self) -> Sweep:
         raise KedgeError("the provider doesn't answer")
 
 
 class LockedStore(_Port):
-    """Removes nothing."""
+    """Refuses to remove anything."""
 
     def remove(self, run_id: str) -> None:
         raise KedgeError(f"what the store has of {run_id} can't be removed")
@@ -122,19 +122,19 @@ def damage_data(stage: Stage) -> None:
 
 
 def damage_end(stage: Stage) -> None:
-    """Let the training fail once it has done everything."""
+    """Make the training fail after its last step."""
     (path,) = stage.files("*/code/train.py")
     path.write_text(path.read_text().replace("sys.exit(1 if stops else 0)", "sys.exit(1)"))
 
 
 def damage_start(stage: Stage) -> None:
-    """Let the training fail as soon as it begins again."""
+    """Make the training fail when it starts again."""
     (path,) = stage.files("*/code/train.py")
     path.write_text("raise SystemExit(9)\n")
 
 
 def lose_results(stage: Stage) -> None:
-    """Neither the machine nor the store has them to give."""
+    """Make both the machine and the store fail to return results."""
     stage.break_agent()
     for path in (stage.app.settings.state_dir / "store").glob("*/manifest.json"):
         path.unlink()
@@ -146,8 +146,8 @@ def lose_machine(stage: Stage) -> None:
         provider.destroy(machine.id)
 
 
-def put_off(machine: str) -> str:
-    """Change a machine's configuration to a later deadline."""
+def postpone_deadline(machine: str) -> str:
+    """Give a machine's configuration a later deadline."""
     config = json.loads(machine)
     return json.dumps({**config, "deadline": config["deadline"] + 3600})
 
@@ -157,7 +157,7 @@ def stop(app: App, record: RunRecord) -> None:
 
 
 def try_probes(stage: Stage) -> None:
-    """Let each probe of a machine that runs find its own fault; after that everything is as it was."""
+    """Break what each probe of a running machine checks, once; afterwards everything is as before."""
     (record,) = stage.app.ledger.runs()
     (agent,), (machine,), (init,) = (
         stage.files(f"*/{name}") for name in ("bin/kedge-agent", "machine.json", "init.json")
@@ -165,7 +165,7 @@ def try_probes(stage: Stage) -> None:
     dead = "#!/bin/sh\necho broken >&2\nexit 9\n"
     faults: tuple[tuple[Path, Callable[[str], str], Callable[[App, RunRecord], object], str], ...] = (
         (agent, lambda _text: dead, try_pins, "doesn't answer"),
-        (machine, put_off, read_guard, "later than its deadline"),
+        (machine, postpone_deadline, read_guard, "later than its deadline"),
         (init, lambda _text: '{"ident": [1, 0.0]}', read_guard, "init is dead"),
         (stage.home / "train.py", lambda text: f"{text}\n", compare_code, "the machine has code"),
         (agent, lambda _text: dead, give_notice, "doesn't take the notice"),
@@ -177,17 +177,17 @@ def try_probes(stage: Stage) -> None:
 
 
 def lose_hold(stage: Stage) -> None:
-    stage.wrap_provider(Undying)
+    stage.wrap_provider(RefusesToDestroy)
 
 
 def sell_nothing(stage: Stage) -> None:
-    stage.wrap_provider(Unwilling)
-    stage.wrap_provider(Blind)
+    stage.wrap_provider(RefusesToCreate)
+    stage.wrap_provider(RefusesToSweep)
     stage.lock_store()
 
 
 def play(laptop: Laptop, harms: Mapping[tuple[str, int], Callable[[Stage], object]]) -> Selftest:
-    """Run a self-test, and do harm when a check begins for the nth time."""
+    """Run a self-test, and do harm when a check starts for the nth time."""
     app = App(read_settings({**laptop.env, "PATH": os.environ["PATH"]}))
     app.clock = EagerClock()
     overrides = given(provider="local", env=("TRAINING_SECONDS=1",))

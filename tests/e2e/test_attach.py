@@ -1,4 +1,4 @@
-"""The command's own terminal, on a user's terminal of 80 columns."""
+"""The command's own terminal, shown on a user's terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Terminal:
         self._tmux = ["tmux", "-f", "/dev/null", "-L", f"kedge-test-{os.getpid()}-{name}"]
         shell = ["-x", "80", "-y", "24", "-c", str(laptop.home), shlex.join([*laptop.program, "attach"])]
         self._sent = laptop.home.parent / "sent"
-        # What the program leaves on the screen stays there.
+        # The text that the program leaves on the screen stays.
         keep = [";", "set-option", "-g", "remain-on-exit", "on", ";", "pipe-pane", f"cat >{self._sent}"]
         subprocess.run([*self._tmux, "new-session", "-d", *shell, *keep], check=True, env=laptop.env)
 
     def text(self) -> str:
-        """Return what is on the screen."""
+        """Return the text on the screen."""
         shown = subprocess.run([*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False).stdout
         return " ".join(shown.split())
 
     def wait_for(self, text: str) -> None:
-        """Wait until it is on the screen."""
+        """Wait until this text is on the screen."""
         wait_until(lambda: text in self.text())
 
     def sent(self) -> bytes:
-        """Return all that was sent to it."""
+        """Return everything that was sent to it."""
         return self._sent.read_bytes()
 
     def press(self, *keys: str) -> None:
@@ -64,13 +64,13 @@ def attached(laptop: Laptop, supervisor: str) -> Iterator[Terminal]:
 
 
 def state(laptop: Laptop) -> str:
-    """Return the state of the command."""
+    """Return the command's state."""
     return str(laptop.json("status")[0]["state"])
 
 
 @pytest.mark.parametrize(("key", "spoken"), [("C-c", "Ctrl-C"), ("C-z", "Ctrl-Z"), ("C-\\", "Ctrl-\\")])
 def test_a_key_that_would_end_the_run_asks_first_in_tmux(laptop: Laptop, key: str, spoken: str) -> None:
-    """The keys that leave are on the screen; a bare Ctrl-C is a question, and only a yes sends it."""
+    """The keys for leaving are on the screen; Ctrl-C asks first, and only a yes sends it."""
     with attached(laptop, "tmux") as terminal:
         wait_until(lambda: "Ctrl-b d leaves, the run goes on" in terminal.text())
         terminal.press(key)
@@ -91,7 +91,7 @@ def test_a_key_that_would_end_the_run_asks_first_in_tmux(laptop: Laptop, key: st
 
 
 def test_a_key_that_would_end_the_run_takes_a_second_one_in_screen(laptop: Laptop) -> None:
-    """Screen has no question: it says which keys send the one that was pressed."""
+    """Screen can't ask: it shows which keys send the one that was pressed."""
     with attached(laptop, "screen") as terminal:
         wait_until(lambda: "Ctrl-a d leaves, the run goes on" in terminal.text())
         for key, does in {"C-c": "stop", "C-z": "pause", "C-\\": "kill"}.items():

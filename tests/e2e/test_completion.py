@@ -1,4 +1,4 @@
-"""Tab in the real shells: commands, flags, runs, jobs and modes, and names that are meant to be evaluated."""
+"""Tab in real shells: commands, flags, runs, jobs and modes, and names that try to be evaluated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHELLS = {
     "zsh": (["zsh", "-f", "-i"], "bindkey -e; autoload -Uz compinit; compinit -u -D", "\x01"),
     "fish": (["fish", "--no-config", "-i"], "", "\x01"),
 }
-"""How each is started without the user's own configuration, made ready, and taken to the beginning of a line."""
+"""How to start each shell without the user's configuration, get it ready, and go to the beginning of a line."""
 ODD = "odd $(touch pwned) it's `touch pwned`; touch pwned & <x>"
 TYPED = {
     "kedge laun\t": ["launch"],
@@ -36,7 +36,7 @@ TYPED = {
     "kedge stop dig\t": ["stop", "digits-1121-0019"],
     "kedge exec -- ked\t": ["exec", "--", "kedge.yaml"],
 }
-"""What is typed, and the words that the shell then has; only the newest run is live."""
+"""What is typed, and the resulting words; only the newest run is live."""
 QUICK_S = 10.0
 
 
@@ -61,7 +61,7 @@ def shelled(laptop: Laptop) -> Laptop:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes_and_evaluates_nothing(shelled: Laptop, shell: str) -> None:
-    """The words that a command would get are the names as they are, whatever they hold."""
+    """The words that a command would get are the names as they are, whatever they contain."""
     argv, ready, start = SHELLS[shell]
     script = shelled.home.parent / f"kedge.{shell}"
     script.write_text(shelled.kedge("completion", shell))
@@ -74,8 +74,8 @@ def test_tab_completes_and_evaluates_nothing(shelled: Laptop, shell: str) -> Non
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_the_installation_page_says_sets_up_every_later_shell(shelled: Laptop, shell: str) -> None:
-    """In a home without a file of that shell's, and without a framework that has set completion up."""
+def test_the_installation_page_sets_up_every_later_shell(shelled: Laptop, shell: str) -> None:
+    """In a home without a configuration of that shell, and without a framework that has set up completion."""
     page = (CHECKOUT / "docs" / "install.md").read_text().partition("## Completion")[2]
     steps = [line for line in page.split("```")[1].splitlines()[1:] if shell in line]
     env = {**shelled.env, "XDG_CONFIG_HOME": str(shelled.home.parent / ".config")}
@@ -107,20 +107,20 @@ def test_what_the_installation_page_says_sets_up_every_later_shell(shelled: Lapt
     ],
 )
 def test_only_words_that_fit_the_place_are_offered(shelled: Laptop, words: list[str], offered: set[str]) -> None:
-    """Neither a file that is no job, nor an ended run where a machine is needed."""
+    """Neither a file that is no job, nor an ended run if the command needs a machine."""
     found = {name for name, _ in offers(shelled, *words)}
     assert offered <= found if not words else offered == found
 
 
-def test_runs_are_offered_with_how_they_stand_the_live_ones_first(shelled: Laptop) -> None:
-    """As people look for them."""
+def test_runs_are_offered_with_their_state_live_ones_first(shelled: Laptop) -> None:
+    """In the order in which people look for them."""
     found = offers(shelled, "logs", "")
     assert len(found) == 20
     assert found[0] == ("digits-1121-0019", "succeeded")
 
 
 def test_a_foreign_job_file_is_not_read(shelled: Laptop) -> None:
-    """Whoever may write it could have anything offered; and a name that can't be shown never is."""
+    """Its author could have anything offered; and a name with control characters is never offered."""
     (shelled.home / "kedge.yaml").chmod(0o666)
     (shelled.home / "\x1b[2Jevil.yaml").write_text("run: true\n")
     (shelled.home / "-n.yaml").write_text("run: true\n")
@@ -128,8 +128,8 @@ def test_a_foreign_job_file_is_not_read(shelled: Laptop) -> None:
     assert {name for name, _ in offers(shelled, "launch", "--job", "")} == {"digits", ODD}
 
 
-def test_without_state_or_with_a_broken_ledger_a_tab_does_nothing(laptop: Laptop) -> None:
-    """It makes no folder, and prints no error into the line."""
+def test_tab_does_nothing_without_state_or_with_a_broken_ledger(laptop: Laptop) -> None:
+    """It creates no folder, and prints no error into the line."""
     assert ("launch", "Rent a machine, run the job, fetch the results, end the machine.") in offers(laptop, "")
     assert offers(laptop, "logs", "") == []
     assert not laptop.state.exists()
@@ -140,8 +140,8 @@ def test_without_state_or_with_a_broken_ledger_a_tab_does_nothing(laptop: Laptop
     assert ("--raw", "print the command's raw bytes, for a pipe or a file") in offers(laptop, "logs", "--r")
 
 
-def test_a_tab_loads_no_program_and_is_answered_at_once(shelled: Laptop) -> None:
-    """Neither invoke nor anything heavier; the commands are kept until the program changes."""
+def test_tab_imports_nothing_heavy_and_answers_at_once(shelled: Laptop) -> None:
+    """Neither invoke nor anything heavier; the list of commands is cached until the program changes."""
     shelled.kedge("__complete", "")
     script = "import sys; from orchestrator.cli import __main__ as m; m.main(); print(*sys.modules)"
     argv = [sys.executable, "-c", script, "__complete", "stop", ""]
@@ -153,7 +153,7 @@ def test_a_tab_loads_no_program_and_is_answered_at_once(shelled: Laptop) -> None
 
 
 def test_an_unknown_shell_is_refused_with_the_known_ones(laptop: Laptop) -> None:
-    """A shell that kedge doesn't know is refused, with those that it knows."""
+    """The error lists the shells that kedge knows."""
     laptop.kedge("completion", "tcsh", code=2)
     assert "bash, zsh, fish" in laptop.errors
     laptop.kedge("completion", code=2)

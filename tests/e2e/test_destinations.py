@@ -1,4 +1,4 @@
-"""Where results go: a machine has named each of them, so that they never lie among the user's own files."""
+"""Where results are copied to: a machine chose their names, so they never go among the user's own files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.laptop import Laptop
 
 
 def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: Path) -> None:
-    """A machine ships `.git/config` and `kedge.yaml`: they replace nobody's, and the user's repository stays one."""
+    """A machine uploads `.git/config` and `kedge.yaml`: they replace nobody's, and the user's repository is safe."""
     run = launch_and_ship(laptop)
     ran, mine = tmp_path / "git ran", laptop.home / "mine"
     results = folder(laptop, run) / "results"
@@ -34,8 +34,8 @@ def test_results_are_not_copied_among_the_users_files(laptop: Laptop, tmp_path: 
     assert not ran.exists()
 
 
-def test_a_folder_that_results_came_to_takes_them_again(laptop: Laptop) -> None:
-    """A new folder or an empty one is marked as theirs."""
+def test_a_folder_that_received_results_receives_them_again(laptop: Laptop) -> None:
+    """A new or an empty folder is marked as a results folder."""
     run = launch_and_ship(laptop)
     (laptop.home / "empty").mkdir()
     for place in ("new", "empty", "new", "empty"):
@@ -44,8 +44,8 @@ def test_a_folder_that_results_came_to_takes_them_again(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--to", "best")], ids=["usual", "named"])
-def test_a_job_file_that_came_home_is_not_taken_without_being_named(laptop: Laptop, words: tuple[str, ...]) -> None:
-    """Who stands among results means no job of the machine's; by its path it can be named as any other."""
+def test_a_fetched_job_file_is_not_used_unless_it_is_named(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Among results, no job file of the machine's is found by itself; a path can name it like any other."""
     run = launch_and_ship(laptop)
     output = folder(laptop, run) / "results" / "output"
     (output / "kedge.yaml").write_text("{name: evil, run: evil}\n")
@@ -55,5 +55,5 @@ def test_a_job_file_that_came_home_is_not_taken_without_being_named(laptop: Lapt
     assert (laptop.home / "next.yaml").exists()
     for found in ((), ("--job", "next")):
         laptop.kedge("plan", *found, code=2)
-        assert "came home with results" in laptop.errors
+        assert "was fetched with results" in laptop.errors
     assert "Run evil" in laptop.kedge("plan", "--job", "./kedge.yaml")

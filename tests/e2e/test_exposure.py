@@ -1,4 +1,4 @@
-"""A job file names folders, and a stranger may have written it: the plan says which credentials lie there."""
+"""A job file names folders, and a stranger may have written it: the plan shows which credentials are in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = """
 
 @pytest.fixture
 def user(laptop: Laptop, tmp_path: Path) -> Path:
-    """The home folder of a user with credentials, and a project in it."""
+    """The home folder of a user with credentials, with a project in it."""
     home = tmp_path / "user"
     for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".cache/huggingface/token", "set/a.bin"):
         path = home / name
@@ -44,17 +44,17 @@ def notes(laptop: Laptop, source: str) -> list[str]:
         ("~/", ["AWS keys (~/.aws)", "passwords of servers (~/.netrc)", "SSH keys (~/.ssh)"]),
     ],
 )
-def test_data_that_hold_credentials_are_marked_in_the_plan(
+def test_data_with_credentials_are_marked_in_the_plan(
     laptop: Laptop, user: Path, source: str, places: list[str]
 ) -> None:
-    """A folder that holds them, one in them, and a single file."""
+    """A folder of credentials, one below the data folder, and a single file."""
     (line,) = notes(laptop, source)
     assert f"data in is sent from {Path(source.replace('~', str(user)))}: the machine is given " in line
     assert all(place in line for place in places)
 
 
 def test_data_without_credentials_are_not_marked(laptop: Laptop, user: Path) -> None:
-    """Nor is code."""
+    """Code without credentials isn't marked either."""
     assert notes(laptop, str(user / "set")) == []
 
 
@@ -69,8 +69,8 @@ def test_credentials_behind_links_are_marked(laptop: Laptop, user: Path) -> None
     assert "SSH keys (~/.ssh)" in notes(laptop, "{source: ~/set, follow_links: true}")[0]
 
 
-def test_code_that_is_sent_from_around_credentials_is_marked(laptop: Laptop, user: Path) -> None:
-    """A job file in the home folder, with kedge's own folder below it as well."""
+def test_code_from_a_folder_with_credentials_is_marked(laptop: Laptop, user: Path) -> None:
+    """A job file in the home folder, which also contains kedge's own folder."""
     laptop.home = user
     laptop.state = user / ".local" / "state" / "kedge"
     (user / "kedge.yaml").write_text("name: toy\nworkdir: .\nrun: sleep 1\n")
@@ -81,7 +81,7 @@ def test_code_that_is_sent_from_around_credentials_is_marked(laptop: Laptop, use
 
 
 def test_kedges_own_folder_is_not_sent(laptop: Laptop, user: Path) -> None:
-    """Itself, a part of it, what lies around it, or a link that is followed to it: it opens all machines."""
+    """The folder itself, a part of it, a parent of it, or a followed link to it: its keys open all machines."""
     laptop.kedge("status")
     (user / "set" / "more").symlink_to(laptop.state / "keys")
     around = [str(laptop.state / below) for below in ("", "keys", "..")]

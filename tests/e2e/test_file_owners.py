@@ -1,4 +1,4 @@
-"""Whose files kedge takes: its own are the user's alone, and no other user's settings or job files count."""
+"""File owners: only the user can read kedge's own files, and other users' settings and job files don't count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.e2e.runs import SHOWS_ITS_ENVIRONMENT as JOB
 from tests.support.laptop import Laptop
 
 
-def test_what_kedge_writes_is_the_users_alone(laptop: Laptop) -> None:
-    """Whatever the shell's umask; what the machine's own processes write lies within, with modes as on any machine."""
+def test_only_the_user_can_read_what_kedge_writes(laptop: Laptop) -> None:
+    """Whatever the shell's umask; files of the machine's own processes are below, with modes as on any machine."""
     laptop.write_job((JOB % "nohup").replace("exec sleep 1000", "true"))
     laptop.kedge("launch", "--yes", "--ttl", "5m")
     ours = [path for path in laptop.state.iterdir() if path.name != "store"]
@@ -28,8 +28,8 @@ def test_what_kedge_writes_is_the_users_alone(laptop: Laptop) -> None:
     assert (laptop.state / "ledger.db") in ours
 
 
-def test_a_state_folder_that_is_too_wide_is_mended(laptop: Laptop) -> None:
-    """Folders of an earlier kedge, or of a backup that was unpacked, are narrowed by the next command."""
+def test_the_modes_of_a_state_folder_are_narrowed(laptop: Laptop) -> None:
+    """The next command narrows the modes of folders from an earlier kedge, or from a restored backup."""
     laptop.kedge("status")
     ledger = laptop.state / "ledger.db"
     laptop.state.chmod(0o755)
@@ -40,8 +40,8 @@ def test_a_state_folder_that_is_too_wide_is_mended(laptop: Laptop) -> None:
     assert modes == [0o700, 0o600, 0o700]
 
 
-def test_a_runtime_folder_that_somebody_else_prepared_is_refused(laptop: Laptop, tmp_path: Path) -> None:
-    """`/tmp/kedge-UID` can be made by anybody before kedge comes: as a link, or as a folder of their own."""
+def test_a_runtime_folder_that_somebody_else_created_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    """Anybody can create `/tmp/kedge-UID` before kedge does: as a link, or as their own folder."""
     prepared = tmp_path / f"kedge-{os.getuid()}"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o755)
@@ -59,8 +59,8 @@ def test_a_runtime_folder_that_somebody_else_prepared_is_refused(laptop: Laptop,
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_a_runtime_folder_of_somebody_elses_is_refused(laptop: Laptop, tmp_path: Path) -> None:
-    """Its owner could put sockets of their own into it."""
+def test_a_runtime_folder_of_another_user_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    """Its owner could put their own sockets into it."""
     prepared = tmp_path / f"kedge-{os.getuid()}"
     prepared.mkdir()
     os.chown(prepared, 65534, 65534)
@@ -71,7 +71,7 @@ def test_a_runtime_folder_of_somebody_elses_is_refused(laptop: Laptop, tmp_path:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
 def test_a_runtime_folder_that_su_left_behind_is_not_used(laptop: Laptop, tmp_path: Path) -> None:
-    """After `su`, XDG_RUNTIME_DIR is the other user's, who could exchange what lies in it."""
+    """After `su`, XDG_RUNTIME_DIR is the other user's, who could replace files in it."""
     others = tmp_path / "others"
     others.mkdir()
     os.chown(others, 65534, 65534)
@@ -81,7 +81,7 @@ def test_a_runtime_folder_that_su_left_behind_is_not_used(laptop: Laptop, tmp_pa
 
 
 def test_a_job_file_that_others_may_write_is_not_found_from_below(laptop: Laptop) -> None:
-    """A `kedge.yaml` left in a parent folder, such as /tmp, says what runs with the user's secrets."""
+    """A `kedge.yaml` in a parent folder, such as /tmp, decides what runs with the user's secrets."""
     below = laptop.home / "project"
     below.mkdir()
     laptop.write_job(JOB % "nohup")
@@ -100,8 +100,8 @@ def test_a_job_file_that_others_may_write_is_not_found_from_below(laptop: Laptop
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_a_job_file_of_another_users_is_not_found_from_below(laptop: Laptop) -> None:
-    """As git does with repositories (safe.directory); naming the file says that it is meant."""
+def test_a_job_file_of_another_user_is_not_found_from_below(laptop: Laptop) -> None:
+    """Git does the same with repositories (safe.directory); a path to the file shows that the user means it."""
     laptop.write_job(JOB % "nohup")
     os.chown(laptop.home / "kedge.yaml", 65534, 65534)
     laptop.kedge("plan", code=2)
@@ -110,8 +110,8 @@ def test_a_job_file_of_another_users_is_not_found_from_below(laptop: Laptop) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link somebody else's")
-def test_a_link_of_another_users_to_a_job_file_of_ones_own_is_not_found(laptop: Laptop, tmp_path: Path) -> None:
-    """In a folder like /tmp it would have the user's own job run with whatever data lies beside the link."""
+def test_another_user_s_link_to_ones_own_job_file_is_not_found(laptop: Laptop, tmp_path: Path) -> None:
+    """In a folder like /tmp, the user's own job would run with whatever data is next to the link."""
     own = tmp_path / "own.yaml"
     own.write_text("name: own\nrun: python train.py\n")
     laptop.home.chmod(0o1777)
@@ -123,8 +123,8 @@ def test_a_link_of_another_users_to_a_job_file_of_ones_own_is_not_found(laptop: 
     assert "nobody" in laptop.errors
 
 
-def settings_of_the_users(laptop: Laptop) -> Path:
-    """Write settings that name what this computer runs to reach machines."""
+def user_settings(laptop: Laptop) -> Path:
+    """Write settings that name a program which this computer runs to reach machines."""
     folder = laptop.home / "config"
     folder.mkdir()
     path = folder / "config.yaml"
@@ -134,9 +134,9 @@ def settings_of_the_users(laptop: Laptop) -> Path:
 
 
 @pytest.mark.parametrize("what", ["config.yaml", "."], ids=["file", "folder"])
-def test_settings_that_others_may_write_are_not_taken(laptop: Laptop, what: str) -> None:
-    """They name what runs on this computer; once they are the user's alone, they are taken."""
-    path = settings_of_the_users(laptop)
+def test_settings_that_others_may_write_are_refused(laptop: Laptop, what: str) -> None:
+    """They name programs that run on this computer; once only the user can write them, they are used."""
+    path = user_settings(laptop)
     (path.parent / what).chmod(0o777)
     laptop.kedge("plan", code=2)
     assert f"others may write {path}" in laptop.errors
@@ -147,9 +147,9 @@ def test_settings_that_others_may_write_are_not_taken(laptop: Laptop, what: str)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a file somebody else's")
-def test_settings_of_another_users_are_not_taken(laptop: Laptop) -> None:
-    """Though KEDGE_CONFIG names them: what they say runs as this user."""
-    path = settings_of_the_users(laptop)
+def test_settings_of_another_user_are_refused(laptop: Laptop) -> None:
+    """Although KEDGE_CONFIG names them: the programs that they name run as this user."""
+    path = user_settings(laptop)
     os.chown(path, 65534, 65534)
     laptop.kedge("plan", code=2)
     assert f"{path} belongs to nobody" in laptop.errors

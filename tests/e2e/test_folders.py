@@ -1,4 +1,4 @@
-"""Folders that people have: without git, a linked worktree of git's, and deep ones with spaces in their names."""
+"""Folders as people have them: without git, a linked worktree of git's, and deep ones with spaces in their names."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ JOB = """
 
 
 def plain(home: Path) -> Path:
-    """A folder that git knows nothing of."""
+    """A folder outside of git."""
     folder = home / "plain"
     folder.mkdir()
     return folder
 
 
 def worktree(home: Path) -> Path:
-    """A worktree that is linked to a repository: its .git is a file."""
+    """A linked git worktree: its .git is a file."""
     repository, linked = home / "repository", home / "linked"
     repository.mkdir()
     author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -60,11 +60,11 @@ def deep(home: Path) -> Path:
 def test_a_run_lives_its_life_from_any_folder(
     laptop: Laptop, make: Callable[[Path], Path], supervisor: str, tmp_path: Path
 ) -> None:
-    """Launched, looked at, entered, given new code, fetched and ended; all of kedge's own folders are as deep."""
+    """Launch, status, ssh, new code, fetch and teardown; all of kedge's own folders are as deep."""
     laptop.home = make(tmp_path)
     if make is deep:
         laptop.state = laptop.home.parent / "state of kedge"
-        # The path of a socket has 107 bytes at most: a shorter folder is taken for them.
+        # The path of a socket has at most 107 bytes: kedge uses a shorter folder for them.
         laptop.runtime = laptop.home.parent / "runtime"
     shutil.copy(TRAIN, laptop.home)
     laptop.write_job(JOB % supervisor)

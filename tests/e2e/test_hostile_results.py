@@ -1,4 +1,4 @@
-"""A job that isn't to be trusted, from its launch to its results at home, with the real program."""
+"""An untrusted job, from its launch to its results at home, with the real program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB = """
 
 
 def test_a_hostile_jobs_results_lead_nowhere_and_the_user_is_told(laptop: Laptop, tmp_path: Path) -> None:
-    """No link out of them, no repository for git, from the machine and from the object store; both are said."""
+    """No link leaves the results, and git finds no repository, from the machine or the store; both are reported."""
     secret, marker = tmp_path / "id_rsa", tmp_path / "git ran"
     secret.write_text("the laptop's own key")
     laptop.write_job(JOB.format(secret=secret, marker=marker))

@@ -1,4 +1,4 @@
-"""`kedge doctor` finds what is broken of kedge itself, in an environment that kedge's wheel was installed into."""
+"""`kedge doctor` finds broken parts of kedge itself, in an environment with kedge's installed wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Damage = Callable[[Path], object]
 
 @pytest.fixture
 def environment(kedges: Path, tmp_path: Path) -> Path:
-    """One of the test's own: an installer replaces its files and leaves the others'."""
+    """The test's own environment: an installer replaces its files and leaves the others'."""
     folder = tmp_path / "venv"
     shutil.copytree(kedges, folder, symlinks=True, copy_function=os.link)
     return folder
@@ -29,7 +29,7 @@ def environment(kedges: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(laptop: Laptop, environment: Path) -> Laptop:
-    """A laptop that has it."""
+    """A laptop that uses it."""
     laptop.program = [f"{environment}/bin/python", "-m", "orchestrator.cli"]
     laptop.extra_env["PYTHONDONTWRITEBYTECODE"] = "1"
     return laptop
@@ -48,13 +48,13 @@ def remove(site: Path, *patterns: str) -> None:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write as an installer does: other environments have the same file."""
+    """Replace a file as installers do, because other environments share it."""
     file.unlink()
     file.write_bytes(content)
 
 
 def test_a_complete_installation_passes(installed: Laptop, environment: Path) -> None:
-    """Every package that kedge's own metadata asks for is looked at."""
+    """Every package that kedge's own metadata requires is checked."""
     found = checks(installed, 0)
     asked = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert found["packages"]["found"].startswith(f"{len(asked)}, ")
@@ -76,7 +76,7 @@ def test_a_complete_installation_passes(installed: Laptop, environment: Path) ->
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
     installed: Laptop, environment: Path, name: str, patterns: tuple[str, ...], says: str, mended_by: str
 ) -> None:
-    """Whatever it is, `doctor` itself starts."""
+    """Whichever it is, `doctor` itself starts."""
     (site,) = environment.glob("lib/python*/site-packages")
     remove(site, *patterns)
     broken = checks(installed, 1)[name]
@@ -90,7 +90,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 def test_a_package_that_is_too_old_is_named_with_its_version(
     installed: Laptop, environment: Path, tmp_path: Path
 ) -> None:
-    """A requirement of somebody else's in the same environment."""
+    """Another package in the same environment required it."""
     index = write_wheel(tmp_path / "index", "pydantic", "1.10.99").parent
     pip = [f"{environment}/bin/python", "-m", "pip", "install", "-q", "--no-index", "--find-links", str(index)]
     subprocess.run([*pip, "pydantic<2"], check=True, capture_output=True)
@@ -100,7 +100,7 @@ def test_a_package_that_is_too_old_is_named_with_its_version(
 
 
 def test_a_file_that_was_changed_is_a_warning(installed: Laptop, environment: Path) -> None:
-    """Somebody may have meant it."""
+    """The change may be deliberate."""
     (script,) = environment.glob("lib/python*/site-packages/orchestrator/_resources/templates/boot/ask.sh.j2")
     replace(script, b"#!/bin/sh\n")
     files = checks(installed, 0)["files"]
@@ -108,7 +108,7 @@ def test_a_file_that_was_changed_is_a_warning(installed: Laptop, environment: Pa
 
 
 def test_where_kedge_cannot_start_it_says_what_is_broken(installed: Laptop, environment: Path) -> None:
-    """Without the library that reads the command line there are no commands."""
+    """Without the library that parses the command line there are no commands."""
     (site,) = environment.glob("lib/python*/site-packages")
     remove(site, "invoke", "invoke-*")
     for command in ("status", "doctor"):
@@ -124,7 +124,7 @@ def test_where_kedge_cannot_start_it_says_what_is_broken(installed: Laptop, envi
         ("pipx/venvs/kedge-x", "pipx reinstall kedge-x"),
     ],
 )
-def test_uv_and_pipx_repair_what_they_installed(
+def test_uv_and_pipx_are_named_to_repair_their_installations(
     laptop: Laptop, kedges: Path, tmp_path: Path, place: str, fix: str
 ) -> None:
     """Their environments have no pip of their own, or none that should be used."""

@@ -1,4 +1,4 @@
-"""`--json` of every command: one document, as docs/json says, on output of real runs."""
+"""`--json` of every command on real runs: one document that matches its schema in docs/json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOB = """
     modes: {short: {envs: {STEPS: 2}}}
 """
 ELSEWHERE = {"bootstrap", "selftest"}
-"""They take an account, or a minute: tests/cloudbox and test_selftest.py hold what they print against their schemas."""
+"""They need an account, or a minute: tests/cloudbox and test_selftest.py compare their output with their schemas."""
 
 
 def commands_with_json() -> set[str]:
@@ -35,13 +35,13 @@ def commands_with_json() -> set[str]:
 
 
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
-    """A new command's output is promised before it is printed."""
+    """A new command's output is documented before it is printed."""
     assert documented_commands() == commands_with_json()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.json")))
-def test_a_schema_is_one_and_requires_something(name: str) -> None:
-    """One that takes everything would promise nothing."""
+def test_each_schema_is_valid_and_requires_something(name: str) -> None:
+    """A schema that accepts everything would promise nothing."""
     schema = read_schema(name)
     Draft202012Validator.check_schema(schema)
     if name != "common.json":
@@ -53,14 +53,14 @@ def test_a_schema_is_one_and_requires_something(name: str) -> None:
 
 @pytest.fixture
 def toy(laptop: Laptop) -> Iterator[Laptop]:
-    """A laptop with a job that goes on until it is stopped."""
+    """A laptop with a job that runs until it is stopped."""
     laptop.write_job(JOB)
     yield laptop
     laptop.kedge("teardown", "--yes", code=None)
 
 
 def test_each_command_prints_one_document_as_its_schema_says(toy: Laptop) -> None:
-    """A run's life, with --json all the way; `Laptop.json` compares."""
+    """All commands of a run's life, with --json; `Laptop.json` compares."""
     asked: set[str] = set()
 
     def ask(command: str, *words: str, code: int | None = 0) -> object:
@@ -104,7 +104,7 @@ def test_each_command_prints_one_document_as_its_schema_says(toy: Laptop) -> Non
 
 
 @pytest.mark.parametrize("words", [["recover", "--install"], ["offers", "--refresh"]])
-def test_what_has_nothing_for_scripts_refuses_json(laptop: Laptop, words: list[str]) -> None:
-    """A sentence where a script expects a document would break it later."""
+def test_commands_without_a_document_refuse_json(laptop: Laptop, words: list[str]) -> None:
+    """A text where a script expects a document would break the script later."""
     laptop.kedge(*words, "--json", code=2)
     assert "--json" in laptop.errors

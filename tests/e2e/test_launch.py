@@ -1,4 +1,4 @@
-"""Launches from a user's point of view: a folder with a script, a job file, and the program."""
+"""Launches as a user sees them: a folder with a script, a job file, and the program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOB = """
 
 
 def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) -> None:
-    """One command from a plain script to its results; no process, no machine, no open ledger entry after it."""
+    """One command from a plain script to its results; afterwards no process, machine or open ledger entry is left."""
     laptop.write_job(JOB)
     said = laptop.kedge("launch", "--yes", "--price", "1.99", "--budget", "5")
     assert "step 3 of 3" in said
@@ -37,7 +37,7 @@ def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) 
     assert "step 2 of 3" in (folder / "run.log").read_text()
     assert "(prices: yours (--price), a rehearsal; " in said
     assert re.search(r"Cost: <?\$0\.\d\d, rehearsed\n  log:       kedge logs toy-", said)
-    # Words of a cloud say nothing of this computer.
+    # Terms of clouds don't appear for this computer.
     assert not re.search("object store|boot", said)
     costs = laptop.kedge("cost")
     assert re.search(r"rehearsed\nTotal: \$0\.00\nRehearsed on this computer, and paid to nobody: <?\$0\.0\d\n", costs)
@@ -53,15 +53,15 @@ def test_a_launch_trains_brings_results_home_and_leaves_nothing(laptop: Laptop) 
 
 
 def nameless(value: Any) -> Any:
-    """Replace the run's name, which is new at each launch, and this computer's free disk, which others use up too."""
+    """Replace the run's name, which is new at each launch, and this computer's free disk space, which varies."""
     text = re.sub(r"toy-\d{4}-\w{4}", "RUN", json.dumps(value))
     return json.loads(re.sub(r'"disk_gib": \d+', '"disk_gib": 0', text))
 
 
-def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop) -> None:
-    """What you see is what happens: every field of every planned action is what the ledger says was done.
+def test_the_actions_of_a_dry_run_are_carried_out(laptop: Laptop) -> None:
+    """The dry run is what happens: every field of every planned action equals the ledger's record.
 
-    Closing the run at the end releases it, which is no step of a plan.
+    Closing the run at the end releases it, which isn't an action of the plan.
     """
     laptop.write_job(JOB)
     shown = [line[2:] for line in laptop.kedge("launch", "--dry-run").splitlines() if re.match(r"  [+~-] ", line)]
@@ -82,7 +82,7 @@ def test_the_actions_of_a_dry_run_are_those_that_are_carried_out(laptop: Laptop)
     assert nameless(acted) == [*nameless(planned), {"kind": "ReleaseRun", "run_id": "RUN"}]
 
 
-def test_a_command_that_fails_is_started_again_and_goes_on_from_its_checkpoint(laptop: Laptop) -> None:
+def test_a_failed_command_is_restarted_from_its_checkpoint(laptop: Laptop) -> None:
     """One failure, one restart that resumes, one success."""
     laptop.write_job(JOB.replace("restarts: 0", "restarts: 1"))
     said = laptop.kedge("launch", "--yes", "--env", "FAIL_AT=2")
@@ -91,8 +91,8 @@ def test_a_command_that_fails_is_started_again_and_goes_on_from_its_checkpoint(l
     assert "attempt 2 of 2" in said
 
 
-def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None:
-    """The exit code of the user's command is kept and shown; the machine doesn't stay to bill."""
+def test_a_failing_command_exits_1_and_says_what_to_do_next(laptop: Laptop) -> None:
+    """The exit code of the user's command is kept and shown; the machine is ended, so that it doesn't bill."""
     laptop.write_job("""
         name: broken
         run: "echo about to fail; exit 7"
@@ -122,7 +122,7 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
         (["teardown", "nobody"], 2, "nobody"),
         (["status", "nobody"], 2, "nobody"),
         (["exec"], 2, "--"),
-        (["launch", "--yes", "--", "train"], 2, "passes nothing on"),
+        (["launch", "--yes", "--", "train"], 2, "takes nothing after --"),
         (["ssh", "--", "ls"], 2, "kedge exec"),
         (["logs", "--lines", "abc"], 2, "abc"),
         (["job-schema", "--output", "/nonexistent/x"], 2, "/nonexistent/x"),
@@ -131,7 +131,7 @@ def test_a_failing_command_exits_1_and_says_how_to_go_on(laptop: Laptop) -> None
 def test_bad_requests_have_their_own_exit_codes_and_change_nothing(
     laptop: Laptop, words: list[str], code: int, says: str
 ) -> None:
-    """What, why and how to fix on standard error; no machine was made."""
+    """What, why and how to fix on standard error; no machine was created."""
     laptop.write_job(JOB + "    modes: {fast: {deadline: 5m}}\n")
     laptop.kedge(*words, code=code)
     assert laptop.errors.startswith("error: ")
@@ -158,7 +158,7 @@ def test_plain_invoke_has_the_same_exit_codes_and_passes_arguments_through(lapto
     refused = invoke("exec", "nobody", "--", "echo", "--flag")
     assert (refused.returncode, "nobody" in refused.stderr) == (2, True)
     refused = invoke("-R", "stop", "nobody", "--", "--complete")
-    assert (refused.returncode, "passes nothing on" in refused.stderr) == (2, True)
+    assert (refused.returncode, "takes nothing after --" in refused.stderr) == (2, True)
     assert "launch" in invoke("--complete", "--", "invoke lau").stdout
 
 
@@ -175,7 +175,7 @@ def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop)
 
 
 def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop: Laptop) -> None:
-    """Nobody is connected: the command is stopped, its results are shipped, and the machine is gone."""
+    """Nobody is connected: the command is stopped, its results are uploaded, and the machine is gone."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--env", "STEPS=100000")["run"]
     wait_until(lambda: not laptop.processes())
@@ -190,7 +190,7 @@ def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop
 
 
 def test_a_launch_that_follows_a_command_to_its_deadline_ends_the_machine(laptop: Laptop) -> None:
-    """Somebody is there to do it, and a machine that only powers off may bill on; the results are home before."""
+    """A machine that only powers off may go on billing; the launch fetches the results and ends it."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
     said = laptop.json("launch", "--yes", "--env", "STEPS=100000")
     assert (said["state"], said["finished"], said["machines"]) == ("stopped", True, [])
@@ -200,13 +200,13 @@ def test_a_launch_that_follows_a_command_to_its_deadline_ends_the_machine(laptop
 
 
 def test_help_explains_every_flag(laptop: Laptop) -> None:
-    """The flag, what it is for, and an example."""
+    """The flag, its purpose, and an example."""
     said = laptop.kedge("--help", "launch")
     assert "the machine is ended after this time" in " ".join(said.split())
     assert "kedge launch --job digits" in said
 
 
-def test_a_run_that_has_succeeded_is_never_rented_for_again(laptop: Laptop) -> None:
+def test_no_machine_is_rented_again_for_a_succeeded_run(laptop: Laptop) -> None:
     """Neither right after its launch nor from the store alone: resume only fetches."""
     laptop.write_job(JOB)
     laptop.kedge("launch", "--yes")
@@ -215,7 +215,7 @@ def test_a_run_that_has_succeeded_is_never_rented_for_again(laptop: Laptop) -> N
 
 
 def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop: Laptop) -> None:
-    """What the launch fetched is what the store has: the outcome, the last file, the last line of the log."""
+    """The launch's fetched results equal the store's: outcome, last file, last line of the log."""
     laptop.write_job(JOB)
     laptop.kedge("launch", "--yes")
     ledger = laptop.ledger()
@@ -229,8 +229,8 @@ def test_the_end_of_a_run_is_in_the_store_before_its_machine_is_destroyed(laptop
     assert b"[kedge] succeeded" in store.read_file(run, "run.log")
 
 
-def test_looking_at_an_ended_run_leaves_it_ended(laptop: Laptop) -> None:
-    """fetch, logs and status change nothing; a copy that is newer than the store's is kept."""
+def test_reading_commands_leave_an_ended_run_ended(laptop: Laptop) -> None:
+    """fetch, logs and status change nothing; a local copy that is newer than the store's is kept."""
     laptop.write_job(JOB)
     laptop.kedge("launch", "--yes")
     run = laptop.json("status", "--all")[0]["run"]
@@ -244,7 +244,7 @@ def test_looking_at_an_ended_run_leaves_it_ended(laptop: Laptop) -> None:
 
 
 def test_a_detached_run_that_ended_its_machine_is_shown_with_its_outcome(laptop: Laptop) -> None:
-    """Status learns the outcome from the store, closes the run, and counts no further cost."""
+    """Status reads the outcome from the store, closes the run, and counts no further cost."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--price", "3600")["run"]
     wait_until(lambda: not laptop.processes())
@@ -255,7 +255,7 @@ def test_a_detached_run_that_ended_its_machine_is_shown_with_its_outcome(laptop:
 
 
 def test_an_escape_sequence_in_the_log_does_not_reach_the_terminal(laptop: Laptop) -> None:
-    """A command's output can neither clear the screen nor rename the window of whoever follows it."""
+    """A command's output can neither clear the follower's screen nor rename the window."""
     laptop.write_job("""
         name: noisy
         run: printf 'a\\033[2Jb\\033]0;title\\007c\\n'

@@ -1,4 +1,4 @@
-"""A script that saves beside its outputs keeps what it has made, and is told so."""
+"""A script that saves files outside its outputs keeps them, and its user is told so."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pathlib.Path("mnist_cnn.pt").write_bytes(b"weights" * 1000)
 """
 
 
-def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop: Laptop) -> None:
-    """The MNIST example's way: no folder of its own, a file in the working folder, and a run that succeeds."""
+def test_a_model_saved_beside_the_script_is_fetched_and_reported(laptop: Laptop) -> None:
+    """As in the MNIST example: no output folder, a file in the working folder, and a run that succeeds."""
     laptop.write_job(MNIST)
     (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
     said = laptop.kedge("launch", "--yes")
@@ -32,7 +32,7 @@ def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop
     assert "1 file was written outside `outputs` (7.0 kB)." in said
     assert f"Kept in kedge-results/{results.name}/left-behind:\n    mnist_cnn.pt (7.0 kB)" in said
     # The advice is about the file that was left, not about the folder that stayed empty.
-    advice = "  Name a folder under `outputs` to have what is written there as results.\n"
+    advice = "  To get such files as results, list their folder under `outputs`.\n"
     assert f"(7.0 kB)\n{advice}Nothing was written to results, which `outputs` names.\n" in said
     # From the store, when the machine is gone.
     again = laptop.kedge("fetch", results.name, "--to", "again")
@@ -40,8 +40,8 @@ def test_a_model_that_was_saved_beside_the_script_comes_home_and_is_named(laptop
     assert (laptop.home / "again" / "left-behind" / "mnist_cnn.pt").read_bytes() == b"weights" * 1000
 
 
-def test_nothing_is_said_of_empty_outputs_while_the_command_is_at_work(laptop: Laptop) -> None:
-    """They were empty when it was stopped; it has been started again, and may write them yet."""
+def test_empty_outputs_are_not_reported_while_the_command_runs(laptop: Laptop) -> None:
+    """They were empty when it was stopped; it has been started again, and may still write them."""
     laptop.write_job(MNIST)
     (laptop.home / "main.py").write_text("import time\ntime.sleep(1000)\n")
     laptop.kedge("launch", "--detach", "--yes")
@@ -54,7 +54,7 @@ def test_nothing_is_said_of_empty_outputs_while_the_command_is_at_work(laptop: L
 
 
 def test_the_working_folder_stays_until_the_next_launch(laptop: Laptop) -> None:
-    """Nothing runs, and no command finds a machine; the folder is where the launch has said, and then it is gone."""
+    """No process runs, and no command finds a machine; the folder is where the launch said, and is then deleted."""
     laptop.write_job(MNIST)
     (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
     said = laptop.kedge("launch", "--yes")
@@ -70,7 +70,7 @@ def test_the_working_folder_stays_until_the_next_launch(laptop: Laptop) -> None:
     assert not stays.exists()
 
 
-def test_a_plan_says_where_files_go_that_no_output_names(laptop: Laptop) -> None:
+def test_a_plan_says_what_happens_to_files_outside_the_outputs(laptop: Laptop) -> None:
     """Before anything is paid for."""
     laptop.write_job(MNIST.replace("outputs: [results]", ""))
     (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
@@ -81,8 +81,8 @@ def test_a_plan_says_where_files_go_that_no_output_names(laptop: Laptop) -> None
     assert "are lost" in " ".join(laptop.kedge("plan").split())
 
 
-def test_with_left_behind_0_nothing_is_kept_or_said(laptop: Laptop, tmp_path: Path) -> None:
-    """A job that writes much beside its outputs, and means it."""
+def test_with_left_behind_0_nothing_is_kept_or_reported(laptop: Laptop, tmp_path: Path) -> None:
+    """For a job that deliberately writes much outside its outputs."""
     laptop.write_job(MNIST.replace("outputs: [results]", "left_behind: 0"))
     (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
     said = laptop.kedge("launch", "--yes")
@@ -91,7 +91,7 @@ def test_with_left_behind_0_nothing_is_kept_or_said(laptop: Laptop, tmp_path: Pa
 
 
 def test_a_plan_names_the_data_that_git_ignores(laptop: Laptop) -> None:
-    """NanoGPT's way: `data/train.bin` is there at home, ignored by git, and not on the machine."""
+    """As in nanoGPT: `data/train.bin` exists at home, git ignores it, and the machine doesn't get it."""
     laptop.write_job(MNIST)
     (laptop.home / "main.py").write_text(SAVES_BESIDE_ITSELF)
     (laptop.home / "data").mkdir()

@@ -1,4 +1,4 @@
-"""A cloned repository leads kedge to none of the user's files."""
+"""Links in a cloned repository never lead kedge to the user's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bashrc(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("place", ["kedge-results", "kedge-results/.gitignore"])
 def test_a_launch_writes_nothing_through_links_in_the_repository(laptop: Laptop, bashrc: Path, place: str) -> None:
-    """The folder of results, or the file in it that hides it from git, as a link: refused while planning, by name."""
+    """The results folder, or the file that hides it from git, is a link: the plan refuses it by name."""
     link = laptop.home / place
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(bashrc if link.name == ".gitignore" else bashrc.parent)
@@ -35,7 +35,7 @@ def test_a_launch_writes_nothing_through_links_in_the_repository(laptop: Laptop,
 
 
 def test_a_plan_names_the_link(laptop: Laptop, bashrc: Path) -> None:
-    """What a launch would refuse, its plan refuses."""
+    """A plan refuses what a launch would refuse."""
     (laptop.home / "kedge-results").symlink_to(bashrc.parent)
     laptop.write_job(JOB)
     laptop.kedge("plan", code=2)
@@ -51,7 +51,7 @@ def test_a_self_test_writes_no_report_through_a_link(laptop: Laptop, bashrc: Pat
 
 
 def test_a_schema_is_not_written_through_a_link(laptop: Laptop, bashrc: Path) -> None:
-    """Nor is a file that the user names, where a repository has put a link."""
+    """Nor is a file that the user names, if a repository has put a link there."""
     (laptop.home / "schema.json").symlink_to(bashrc)
     laptop.kedge("job-schema", "--output", "schema.json", code=2)
     assert "schema.json is a link" in laptop.errors
@@ -59,7 +59,7 @@ def test_a_schema_is_not_written_through_a_link(laptop: Laptop, bashrc: Path) ->
 
 
 def test_results_are_not_fetched_through_a_link(laptop: Laptop, bashrc: Path) -> None:
-    """A link that comes later, as with `git pull` between launch and fetch, is refused too."""
+    """A link that is added later, for example by `git pull` between launch and fetch, is refused too."""
     laptop.write_job(JOB)
     laptop.kedge("launch", "--yes", "--keep", "--detach")
     results = laptop.home / "kedge-results"
@@ -70,8 +70,8 @@ def test_results_are_not_fetched_through_a_link(laptop: Laptop, bashrc: Path) ->
     assert names(bashrc.parent) == [".bashrc"]
 
 
-def test_a_link_keeps_no_machine_from_its_end(laptop: Laptop, bashrc: Path) -> None:
-    """A teardown brings the results to kedge's own folder, says so in its plan, and ends the machine."""
+def test_a_link_does_not_prevent_a_teardown(laptop: Laptop, bashrc: Path) -> None:
+    """The teardown copies the results to kedge's own folder, says so in its plan, and ends the machine."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--yes", "--keep", "--detach")["run"]
     (laptop.home / "kedge-results").symlink_to(bashrc.parent)
@@ -83,7 +83,7 @@ def test_a_link_keeps_no_machine_from_its_end(laptop: Laptop, bashrc: Path) -> N
 
 
 def test_a_state_folder_of_the_users_may_be_reached_through_a_link(laptop: Laptop, tmp_path: Path) -> None:
-    """Somebody who keeps it on another disk has made that link himself."""
+    """A user who keeps it on another disk has made that link."""
     (tmp_path / "disk").mkdir(mode=0o700)
     laptop.state.symlink_to(tmp_path / "disk")
     assert laptop.json("status", "--all") == []

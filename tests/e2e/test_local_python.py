@@ -1,4 +1,4 @@
-"""Which Python a job on this computer gets: an environment of its own that sees the user's; kedge's stays untouched."""
+"""A job on this computer gets its own Python environment, which sees the user's; kedge's stays untouched."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEES = 'python -c "import sys, importlib.util as u; print(sys.prefix, *map(u.fin
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packages that can be had without a network; one of them would break kedge."""
+    """Packages that can be installed without a network; one of them would break kedge."""
     folder = tmp_path_factory.mktemp("wheels")
     for name, version in (("toy", "1.0"), ("another", "1.0"), ("pydantic", "1.10.99")):
         shutil.copy(write_wheel(folder / "index", name, version), folder)
@@ -46,7 +46,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
 
 @pytest.fixture
 def shell(laptop: Laptop, tmp_path: Path) -> Laptop:
-    """A laptop in whose shell no environment is active, and whose PATH has a Python without packages."""
+    """A laptop whose shell has no active environment, and whose PATH has a Python without packages."""
     programs = make_system_python(tmp_path / "usr")
     laptop.extra_env |= {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin"}
     return laptop
@@ -61,25 +61,25 @@ def make_environment(folder: Path, wheels: Path, *packages: str) -> Path:
 
 
 def activate(laptop: Laptop, environment: Path) -> None:
-    """As an environment's own `activate` does."""
+    """Do what an environment's own `activate` does."""
     path = laptop.extra_env["PATH"]
     laptop.extra_env |= {"VIRTUAL_ENV": str(environment), "PATH": f"{environment}/bin:{path}"}
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Return each file's digest; what Python compiles when it imports is no change."""
+    """Return each file's digest; bytecode that Python writes on import doesn't count."""
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def launch(laptop: Laptop, run: str, setup: str = "", code: int = 0) -> str:
-    """Run a job to its end, and return what it printed."""
+    """Run a job to its end, and return its output."""
     laptop.write_job(JOB.format(run=run, setup=setup or "# nothing"))
     return laptop.kedge("launch", "--yes", code=code)
 
 
 def test_a_script_sees_the_environment_that_is_active_in_the_shell(shell: Laptop, mine: Path) -> None:
-    """Through one of its own: `python` isn't the user's, which nothing can be installed into."""
+    """Through an environment of the job's own: nothing can be installed into the user's."""
     activate(shell, mine)
     said = launch(shell, SEES_TOY)
     assert f" 1.0 {mine}/lib/" in said
@@ -87,7 +87,7 @@ def test_a_script_sees_the_environment_that_is_active_in_the_shell(shell: Laptop
 
 
 def test_a_script_sees_the_environment_beside_its_job_file(shell: Laptop, wheels: Path) -> None:
-    """Where none is active."""
+    """If none is active."""
     make_environment(shell.home / ".venv", wheels, "toy")
     said = launch(shell, SEES_TOY)
     assert f" 1.0 {shell.home}/.venv/lib/" in said
@@ -96,7 +96,7 @@ def test_a_script_sees_the_environment_beside_its_job_file(shell: Laptop, wheels
 
 
 def test_without_an_environment_a_script_gets_a_new_one(shell: Laptop, kedges: Path) -> None:
-    """What kedge itself needs isn't in it, though kedge's programs are on PATH behind the shell's."""
+    """It has none of kedge's dependencies, although kedge's programs are last on PATH."""
     shell.program = [f"{kedges}/bin/kedge"]
     shell.extra_env["PATH"] += f":{kedges}/bin"
     said = launch(shell, f"{SEES} pydantic rich; command -v python python3 pip")
@@ -109,10 +109,10 @@ def test_without_an_environment_a_script_gets_a_new_one(shell: Laptop, kedges: P
 
 
 @pytest.mark.parametrize("installer", ["pip", "python -m pip", "uv pip"])
-def test_what_setup_installs_is_in_run_and_nowhere_else(
+def test_packages_from_setup_are_in_run_and_nowhere_else(
     shell: Laptop, mine: Path, kedges: Path, wheels: Path, tmp_path: Path, installer: str
 ) -> None:
-    """An older pydantic than kedge's own, among others: the user's environment and kedge's stay as they are."""
+    """One is an older pydantic than kedge's: the user's environment and kedge's stay as they are."""
     shell.program = [f"{kedges}/bin/kedge"]
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs/uv").symlink_to(find_uv_bin())
@@ -134,7 +134,7 @@ def test_what_setup_installs_is_in_run_and_nowhere_else(
 def test_where_kedges_own_environment_is_active_a_job_installs_beside_it(
     shell: Laptop, kedges: Path, wheels: Path
 ) -> None:
-    """The checkout's .venv, or `uv run`: what is there can be imported, and stays as it is."""
+    """The checkout's .venv, or `uv run`: its packages can be imported, and stay as they are."""
     shell.program = [f"{kedges}/bin/kedge"]
     activate(shell, kedges)
     before = tree(kedges)
@@ -146,7 +146,7 @@ def test_where_kedges_own_environment_is_active_a_job_installs_beside_it(
 
 
 def test_the_bundled_trainer_has_kedges_torch_where_the_active_environment_has_none(shell: Laptop, mine: Path) -> None:
-    """What its `setup` installs goes into the job's own environment all the same."""
+    """Packages from its `setup` go into the job's own environment anyway."""
     activate(shell, mine)
     said = launch(shell, f"python -m trainer --help >/dev/null\n      {SEES} torch toy", "command -v pip")
     assert "/env ModuleSpec(name='torch'" in said
@@ -157,7 +157,7 @@ def test_the_bundled_trainer_has_kedges_torch_where_the_active_environment_has_n
 
 
 def test_an_active_environment_that_is_gone_is_refused(shell: Laptop, tmp_path: Path) -> None:
-    """Before anything is made: another Python than the user's would be a surprise."""
+    """Before anything is created: another Python than the user's would be a surprise."""
     activate(shell, tmp_path / "gone")
     launch(shell, "true", code=2)
     assert f"the environment {tmp_path}/gone has no Python that can be run" in shell.errors

@@ -1,4 +1,4 @@
-"""A machine whose init died still trains and still answers: what it has made is saved before it is ended."""
+"""A machine whose init died still trains and answers: its work is saved before it is ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JOB = """
 
 
 def launch(laptop: Laptop) -> str:
-    """Start a command that goes on until there is a file, and that saves only when it is stopped or done."""
+    """Start a command that runs until a file exists, and that saves only when it is stopped or done."""
     (laptop.home / "train.py").write_text(TRAIN)
     laptop.write_job(JOB % (laptop.home / "enough"))
     run = str(laptop.json("launch", "--yes", "--detach")["run"])
@@ -55,7 +55,7 @@ def launch(laptop: Laptop) -> str:
 
 
 def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
-    """Kill the machine's init, and its agent's watch, which uploads, where that is wanted: as if it were a day ago."""
+    """Kill the machine's init, and optionally its agent's watch, which uploads; make it look like a day ago."""
     folder = laptop.state / "machines" / f"{run}-m1"
     init = MachineFolder(folder).init()
     assert init is not None
@@ -78,8 +78,8 @@ def home(laptop: Laptop, run: str) -> Path:
     return laptop.home / "kedge-results" / run / "output" / "results"
 
 
-def test_a_teardown_stops_the_command_and_brings_home_what_it_saves_then(laptop: Laptop) -> None:
-    """The copy is the machine's, not an older one of the object store's."""
+def test_a_teardown_stops_the_command_and_fetches_its_last_files(laptop: Laptop) -> None:
+    """The copy is from the machine, not an older one from the object store."""
     run = launch(laptop)
     lose_init(laptop, run)
     laptop.kedge("teardown", "--yes")
@@ -88,8 +88,8 @@ def test_a_teardown_stops_the_command_and_brings_home_what_it_saves_then(laptop:
     assert not list((laptop.state / "machines").iterdir())
 
 
-def test_a_replacement_goes_on_from_what_the_lost_machine_saved_at_the_end(laptop: Laptop) -> None:
-    """It has no other checkpoint: without the stop, the new machine would begin again."""
+def test_a_replacement_resumes_from_the_lost_machine_s_last_save(laptop: Laptop) -> None:
+    """There is no other checkpoint: without the stop, the new machine would start from scratch."""
     run = launch(laptop)
     lose_init(laptop, run)
     laptop.kedge("resume", run, "--yes", "--detach")
@@ -100,14 +100,14 @@ def test_a_replacement_goes_on_from_what_the_lost_machine_saved_at_the_end(lapto
 
 
 @pytest.mark.parametrize("words", [("teardown",), ("resume",)], ids=["teardown", "resume"])
-def test_finished_results_that_nothing_uploaded_come_home(laptop: Laptop, words: tuple[str, ...]) -> None:
-    """Its watch is dead as well: they are on its disk only. No other machine is made, and the run has succeeded."""
+def test_finished_results_that_were_not_uploaded_are_fetched(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Its watch is dead as well: they are only on its disk. No other machine is made, and the run has succeeded."""
     run = launch(laptop)
     lose_init(laptop, run, watch=True)
     finish(laptop, run)
     said = laptop.kedge(*words, run, "--yes")
     assert "no heartbeat for" in said
-    assert "a verified copy of the results is at home" in said
+    assert "a verified copy of the results is on this computer" in said
     assert (home(laptop, run) / "final.txt").read_text() == "trained"
     ledger = laptop.ledger()
     record = ledger.run(run)
@@ -118,8 +118,8 @@ def test_finished_results_that_nothing_uploaded_come_home(laptop: Laptop, words:
     assert laptop.processes() == []
 
 
-def test_a_lost_machine_that_does_not_answer_is_ended_all_the_same(laptop: Laptop) -> None:
-    """Its sshd is dead as well: nothing waits for it."""
+def test_a_lost_machine_that_does_not_answer_is_ended_anyway(laptop: Laptop) -> None:
+    """Its sshd is dead as well: no command waits for it."""
     run = launch(laptop)
     wait_until((laptop.state / "store" / run).exists)
     lose_init(laptop, run)

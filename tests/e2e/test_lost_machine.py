@@ -1,4 +1,4 @@
-"""A run that loses its machine goes on with another, where its user wants that."""
+"""A run that loses its machine goes on with another, if its user wants that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = timedelta(seconds=15)
 
 
 def test_a_run_survives_its_machine(laptop: Laptop) -> None:
-    """The machine and its disk are lost; resume makes another, and the run goes on from its last checkpoint."""
+    """The machine and its disk are lost; resume makes another, and the run continues from its last checkpoint."""
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
@@ -31,21 +31,19 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     shipped = shipped_step(laptop, run)
     status = laptop.json("status", run)[0]
     assert any("gone" in finding for finding in status["findings"])
-    # The machine's end was in the ledger already: whoever resumes reads of it all the same.
+    # The ledger already has the machine's end: resume shows it anyway.
     assert f"found: machine {run}-m1 is gone" in laptop.kedge("resume", run, "--yes", "--detach")
     assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
 
 
-def test_resuming_beside_a_lost_machine_that_is_seen_again_succeeds_and_keeps_the_run_at_work(
-    laptop: Laptop, run: str
-) -> None:
+def test_resume_succeeds_although_the_lost_machine_reappears(laptop: Laptop, run: str) -> None:
     """The provider shows the first machine again after the second was made: it is ended, and the run goes on."""
     kept = laptop.home.parent / "kept"
     (laptop.state / "machines" / f"{run}-m1").rename(kept)
     kill_machine(laptop, run)
-    # As if that was long ago: nobody waits for the last upload of an agent that has been silent for a minute.
+    # As if that was long ago: kedge doesn't wait for the last upload of an agent without a heartbeat for a minute.
     Layout(kept).note("heartbeat").write_text('{"time": 1}')
     laptop.kedge("resume", run, "--yes", "--detach")
     kept.rename(laptop.state / "machines" / f"{run}-m1")
@@ -60,7 +58,7 @@ def test_resuming_beside_a_lost_machine_that_is_seen_again_succeeds_and_keeps_th
 def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(
     laptop: Laptop, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settled with its machine, planned without it: the plan for a new one says why there is to be one."""
+    """The machine was there at the start of planning, then gone: the plan for a new one says why it is needed."""
     monkeypatch.chdir(laptop.home)
     app = App(read_settings(laptop.env))
     record = app.named_run(run)
@@ -72,7 +70,7 @@ def test_resume_says_what_it_found_when_the_machine_dies_while_it_plans(
 
 
 def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: Laptop) -> None:
-    """The machine still answers, but nothing would start its agent again: resume replaces it, and leaves no process."""
+    """The machine still answers, but nothing would restart its agent: resume replaces it, and leaves no process."""
     laptop.write_job((JOB % "tmux").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
@@ -82,7 +80,7 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     wait_until(lambda: not init.is_alive)
     old = laptop.processes()
     assert [machine["state"] for machine in laptop.json("status", run)[0]["machines"]] == ["unknown"]
-    assert f"machine {run}-m1 is unknown" in laptop.kedge("resume", run, "--yes", "--detach")
+    assert f"machine {run}-m1 is ended first" in laptop.kedge("resume", run, "--yes", "--detach")
     assert not [process for process in old if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     (status,) = laptop.json("status", run)
     assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
@@ -90,37 +88,37 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     wait_until(lambda: re.search(r"going on from step \d+", laptop.kedge("logs", "--lines", "100000")))
 
 
-def test_recover_gives_a_lost_run_another_machine_and_no_other(laptop: Laptop) -> None:
-    """Only a run that was launched with --recover, and only when it needs one; its deadline stays what it was."""
+def test_recover_replaces_only_lost_machines(laptop: Laptop) -> None:
+    """Only if the run was launched with --recover and needs one; its deadline stays the same."""
     laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 100000, SAVE_EVERY: 20, PAUSE: 0.1"))
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     wait_until(lambda: shipped_step(laptop, run) > 0, seconds=60)
-    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    assert f"{run} needs no new machine" in laptop.kedge("recover")
     (first,) = laptop.json("status", run)[0]["machines"]
     kill_machine(laptop, run)
     shipped = shipped_step(laptop, run)
     laptop.kedge("recover")
     (second,) = laptop.json("status", run)[0]["machines"]
     assert second["id"] == f"{run}-m2"
-    # Both have the run's deadline: a replaced machine buys no more time.
+    # Both have the run's deadline: a replacement machine gets no extra time.
     assert abs(datetime.fromisoformat(second["deadline_at"]) - datetime.fromisoformat(first["deadline_at"])) < SECONDS
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
 
 
 def test_recover_ignores_runs_that_somebody_stopped(laptop: Laptop) -> None:
-    """A run that an operator stopped, or tore down, is not lost; nor is one that was never to be recovered."""
+    """A run that an operator stopped or tore down isn't lost; a run launched without --recover is never replaced."""
     laptop.write_job(JOB % "nohup")
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     laptop.kedge("stop")
-    assert f"{run} needs no other machine" in laptop.kedge("recover")
+    assert f"{run} needs no new machine" in laptop.kedge("recover")
     laptop.kedge("teardown", "--yes", "--no-fetch")
     assert "No live run" in laptop.kedge("recover")
     assert laptop.json("status") == []
 
 
-def test_a_run_that_recovers_can_be_told_not_to(laptop: Laptop) -> None:
-    """While its command is at work, where nothing else is to be done; `status` shows it."""
+def test_recovery_can_be_switched_off_for_a_live_run(laptop: Laptop) -> None:
+    """While its command runs, when there is nothing else to change; `status` shows it."""
     laptop.write_job(JOB % "nohup")
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     assert laptop.json("status", run)[0]["recover"] is True
@@ -143,10 +141,10 @@ def test_a_run_that_recovers_can_be_told_not_to(laptop: Laptop) -> None:
 def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
     laptop: Laptop, words: tuple[str, ...], recovers: bool
 ) -> None:
-    """The plan's notes say which; so does the run, together with who may reach its machines."""
+    """The plan's notes say which; the run's record has it, together with who may reach its machines."""
     laptop.write_job(JOB % "nohup" + "    recover: true\n")
     notes = " ".join(laptop.json("plan", *words)["notes"])
-    assert ("a machine that is lost is replaced" in notes) is recovers
+    assert ("a lost machine is replaced" in notes) is recovers
     run = laptop.json("launch", "--yes", "--detach", "--ssh-from", "198.51.100.0/24", *words)["run"]
     record = laptop.ledger().run(run)
     assert record is not None
@@ -155,8 +153,8 @@ def test_a_job_says_whether_its_runs_recover_unless_a_flag_does(
 
 
 @pytest.mark.parametrize("words", [("stop",), ("teardown", "--yes", "--no-fetch")], ids=["stop", "teardown"])
-def test_only_who_follows_a_run_replaces_its_machine(laptop: Laptop, words: tuple[str, ...]) -> None:
-    """Another command that comes upon the loss rents nothing, though the run was launched with --recover."""
+def test_only_the_command_that_follows_a_run_replaces_its_machine(laptop: Laptop, words: tuple[str, ...]) -> None:
+    """Another command that finds the loss rents nothing, even if the run was launched with --recover."""
     laptop.write_job(JOB % "nohup")
     run = laptop.json("launch", "--yes", "--detach", "--recover")["run"]
     kill_machine(laptop, run)

@@ -1,4 +1,4 @@
-"""A hostile command, and the terminal of whoever looks at it: nothing but text gets there."""
+"""A hostile command's output: only text and colours reach the terminal."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def noisy(laptop: Laptop) -> Laptop:
 
 
 def test_a_log_does_nothing_to_a_terminal_but_colour_it(noisy: Laptop) -> None:
-    """While it is followed, and when it is read later; what the command printed is all there, and the bar as lines.
+    """While it is followed, and when it is read later; all of the output is there, and the progress bar as lines.
 
-    A sequence that is split over two lines, one that has no end, C1, another direction of writing, what has no width.
+    A sequence split over two lines, one without an end, C1, other text directions, zero-width characters.
     """
     code, followed = on_terminal(
         [*noisy.program, "launch", "--yes", "--keep"], cwd=noisy.home, env=noisy.env, kind="xterm"
@@ -52,7 +52,7 @@ def test_a_log_does_nothing_to_a_terminal_but_colour_it(noisy: Laptop) -> None:
 
 
 def test_the_bytes_of_a_log_are_for_pipes_and_files(noisy: Laptop) -> None:
-    """`--raw` gives the log as it is, and is refused where a terminal would obey it."""
+    """`--raw` prints the log unchanged, and is refused on a terminal, which would obey it."""
     noisy.kedge("launch", "--yes", "--keep")
     run = noisy.ledger().runs()[0].run_id
     (log,) = noisy.state.glob("machines/*/results/run.log")

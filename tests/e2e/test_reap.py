@@ -1,4 +1,4 @@
-"""`kedge reap` as a user has it: what is printed, what is asked, what is ended, and how it exits."""
+"""`kedge reap` as a user sees it: what it prints, asks and ends, and its exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB = """
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
 CREATED = 4
-"""By then a launch has written to the ledger that it has a machine; its next write is of another action."""
+"""By then a launch has recorded in the ledger that it has a machine; its next write is of another action."""
 
 
 def launch_and_die(laptop: Laptop) -> str:
@@ -27,7 +27,7 @@ def launch_and_die(laptop: Laptop) -> str:
 
 
 def test_a_dead_launch_is_shown_asked_about_and_ended(laptop: Laptop) -> None:
-    """The rehearsal changes nothing and exits 5; without a terminal a yes is needed; then nothing is left."""
+    """The dry run changes nothing and exits 5; without a terminal it needs --yes; then nothing is left."""
     run = launch_and_die(laptop)
     table = laptop.kedge("reap", "--dry-run", code=5)
     assert "something may still be billing" in laptop.errors
@@ -43,7 +43,7 @@ def test_a_dead_launch_is_shown_asked_about_and_ended(laptop: Laptop) -> None:
 
 
 def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: Laptop) -> None:
-    """Nothing of it is said while it trains; when it should be over, it ends with its machine."""
+    """It isn't listed while it trains; when its time is over, it ends with its machine."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--all")
@@ -55,8 +55,8 @@ def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: L
     assert laptop.json("status") == []
 
 
-def test_scripts_are_told_what_was_done(laptop: Laptop) -> None:
-    """One document on standard output; the table is beside it."""
+def test_scripts_get_what_was_done_as_json(laptop: Laptop) -> None:
+    """One JSON document on standard output; the table goes to standard error."""
     run = launch_and_die(laptop)
     seen = laptop.json("reap", "--dry-run", code=5)
     assert (seen["reaped"], seen["billing"]) == ([], [f"machine {run}-m1"])
@@ -66,17 +66,17 @@ def test_scripts_are_told_what_was_done(laptop: Laptop) -> None:
     assert f"machine {run}-m1" in laptop.errors
 
 
-def test_a_provider_that_can_not_be_looked_at_is_named(laptop: Laptop) -> None:
-    """Without credentials it counts only when it is asked for by name: then nothing is known, which is no all-clear."""
+def test_a_provider_that_can_not_be_queried_is_named(laptop: Laptop) -> None:
+    """Without credentials it counts only if it was named: then nothing is known, which is no all-clear."""
     nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     laptop.extra_env |= {**nothing, "AWS_EC2_METADATA_DISABLED": "true"}
     laptop.kedge("reap", "--yes")
-    assert "aws was not looked at" in laptop.errors
+    assert "aws was not queried" in laptop.errors
     laptop.kedge("reap", "--yes", "--provider", "aws", code=5)
-    assert "whatever there is at aws" in laptop.errors
+    assert "anything at aws" in laptop.errors
 
 
 def test_a_provider_that_does_not_exist_is_refused(laptop: Laptop) -> None:
-    """A mistyped name must not pass for a clean account."""
+    """A mistyped name must not pass for an empty account."""
     laptop.kedge("reap", "--yes", "--provider", "loca", code=2)
     assert "did you mean 'local'?" in laptop.errors

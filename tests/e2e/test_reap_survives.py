@@ -1,4 +1,4 @@
-"""A round of `kedge reap` in which one provider's answers are beyond kedge: the others' machines end all the same."""
+"""If kedge can't understand one provider's answers, a round of `kedge reap` still ends the others' machines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.laptop import Laptop
 
 
 class PuzzledApp(App):
-    """An App that meets what nobody has foreseen at one provider."""
+    """An App with an unforeseen error at one provider."""
 
     def world(self, provider: str) -> World:
-        """Fail at Lambda, as a tag of a form that nobody has written."""
+        """Fail at Lambda, as with a tag in an unknown form."""
         if provider == "lambda":
             raise ValueError("Invalid isoformat string: '1790000000'")
         return super().world(provider)
@@ -31,8 +31,8 @@ def app(laptop: Laptop) -> PuzzledApp:
     return PuzzledApp(replace(read_settings(laptop.env), cwd=laptop.home))
 
 
-def test_a_provider_that_puzzles_kedge_is_one_that_was_not_looked_at(app: PuzzledApp, laptop: Laptop) -> None:
-    """It counts as something that may bill, and says what was met; other providers are surveyed and reaped."""
+def test_a_provider_with_an_unexpected_error_counts_as_not_queried(app: PuzzledApp, laptop: Laptop) -> None:
+    """It counts as something that may bill, and the error is shown; other providers are surveyed and reaped."""
     found = look_everywhere(app, (), everyone=False)
     (unseen,) = [each for each in found.unseen if each.provider == "lambda"]
     assert unseen.matters
@@ -42,8 +42,8 @@ def test_a_provider_that_puzzles_kedge_is_one_that_was_not_looked_at(app: Puzzle
     assert laptop.provider().machines() == []
 
 
-def test_a_run_that_puzzles_kedge_does_not_keep_others_from_their_end(app: PuzzledApp, laptop: Laptop) -> None:
-    """Its failure is returned, and is what `kedge reap` exits 5 for."""
+def test_a_run_with_an_unexpected_error_does_not_prevent_the_end_of_others(app: PuzzledApp, laptop: Laptop) -> None:
+    """Its failure is returned, and makes `kedge reap` exit 5."""
     (reaping,) = look_everywhere(app, ("local",), everyone=False).acts
     puzzling = replace(reaping, seen=replace(reaping.seen, run_id="odd-1121-ab2c", provider="lambda"))
     (failure,) = reap_all(app, (puzzling, reaping), print)

@@ -1,4 +1,4 @@
-"""A timer that was a reaper once: what a later launch, `status` and another installation say of it."""
+"""A timer that no longer works as a reaper: what a later launch, `status` and another installation report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.e2e.reaper import (
+    break_systemd,
     change_stamp,
     install,
     launch_and_die,
     refused,
     run_a_round,
-    take_systemd,
     with_systemd,
     write_key,
 )
@@ -25,12 +25,12 @@ from tests.support.laptop import Laptop
 
 @pytest.fixture
 def laptop(lambda_api: LambdaBox, laptop: Laptop, tmp_path: Path) -> Laptop:
-    """A user's computer with an account at Lambda, and a systemd of the user's."""
+    """A user's computer with a Lambda account and a user systemd."""
     return with_systemd(lambda_api, laptop, tmp_path)
 
 
 def test_a_timer_that_the_next_start_of_the_computer_ends_is_no_reaper(laptop: Laptop) -> None:
-    """It is active, and disabled."""
+    """It is active, but disabled, so the next start of the computer ends it."""
     install(laptop)
     subprocess.run(["systemctl", "--user", "disable", "kedge-reap.timer"], env=laptop.env, check=True)
     assert "isn't enabled" in refused(laptop, "plan")
@@ -38,8 +38,8 @@ def test_a_timer_that_the_next_start_of_the_computer_ends_is_no_reaper(laptop: L
     laptop.kedge("plan")
 
 
-def test_a_key_that_is_revoked_later_is_noticed_by_the_next_round(lambda_api: LambdaBox, laptop: Laptop) -> None:
-    """The timer runs on, and its rounds see nothing."""
+def test_the_next_round_notices_a_revoked_key(lambda_api: LambdaBox, laptop: Laptop) -> None:
+    """The timer keeps running, but its rounds can't list any machine."""
     install(laptop)
     write_key(laptop, "secret_nobodys")
     run_a_round(laptop)
@@ -47,8 +47,8 @@ def test_a_key_that_is_revoked_later_is_noticed_by_the_next_round(lambda_api: La
     assert lambda_api.instances() == []
 
 
-def test_a_round_without_a_network_costs_no_launch_while_the_last_good_one_is_fresh(laptop: Laptop) -> None:
-    """A laptop has woken before its network. Later the next step is another round, not a key that is there."""
+def test_a_round_without_network_blocks_no_launch_soon_after_a_good_one(laptop: Laptop) -> None:
+    """A laptop wakes before its network does. Later, the fix is another round, not a new key."""
     install(laptop)
     write_key(laptop, laptop.extra_env["LAMBDA_API_KEY"], "KEDGE_LAMBDA_ENDPOINT=https://127.0.0.1:9")
     run_a_round(laptop)
@@ -65,7 +65,7 @@ def test_a_round_without_a_network_costs_no_launch_while_the_last_good_one_is_fr
 
 
 def test_a_timer_with_another_state_folder_is_no_reaper(laptop: Laptop, tmp_path: Path) -> None:
-    """To its ledger the machine is another computer's, which is only listed. It isn't moved without being asked to."""
+    """For its ledger the machine is another computer's, which is only listed. Only a request moves the timer."""
     install(laptop)
     first, laptop.state = laptop.state, tmp_path / "other %d $x"
     refusal = refused(laptop, "plan")
@@ -77,7 +77,7 @@ def test_a_timer_with_another_state_folder_is_no_reaper(laptop: Laptop, tmp_path
 
 
 def test_a_folder_that_has_lost_the_timer_has_no_reaper(laptop: Laptop, tmp_path: Path) -> None:
-    """However new its last stamp is: the next round works with another folder, whose name may need quotes."""
+    """However new its last stamp is: the next round uses another folder, whose name may need quotes."""
     install(laptop)
     first, laptop.state = laptop.state, tmp_path / "other %d $x"
     laptop.kedge("reap", "--uninstall")
@@ -88,7 +88,7 @@ def test_a_folder_that_has_lost_the_timer_has_no_reaper(laptop: Laptop, tmp_path
 
 
 def test_a_timer_whose_state_folder_is_gone_may_be_moved(laptop: Laptop, tmp_path: Path) -> None:
-    """Nothing is forgotten there."""
+    """It has no runs to forget."""
     install(laptop)
     shutil.rmtree(laptop.state)
     laptop.state = tmp_path / "other"
@@ -97,8 +97,8 @@ def test_a_timer_whose_state_folder_is_gone_may_be_moved(laptop: Laptop, tmp_pat
     laptop.kedge("plan")
 
 
-def test_a_timer_that_has_stopped_its_rounds_is_no_reaper(laptop: Laptop) -> None:
-    """Its interpreter went with an environment, for example."""
+def test_a_timer_without_rounds_is_no_reaper(laptop: Laptop) -> None:
+    """For example because its interpreter was deleted with an environment."""
     install(laptop)
     change_stamp(laptop, python="/gone/bin/python")
     assert "/gone/bin/python is gone" in refused(laptop, "plan")
@@ -110,11 +110,11 @@ def test_a_timer_that_has_stopped_its_rounds_is_no_reaper(laptop: Laptop) -> Non
     assert "has made no round" in refused(laptop, "plan")
 
 
-def test_an_installation_that_fails_leaves_the_last_stamp(laptop: Laptop, tmp_path: Path) -> None:
-    """It has changed nothing: the timer that was there goes on."""
+def test_a_failed_installation_keeps_the_last_stamp(laptop: Laptop, tmp_path: Path) -> None:
+    """It has changed nothing: the existing timer goes on."""
     install(laptop)
     systemctl = (tmp_path / "bin" / "systemctl").read_text()
-    take_systemd(tmp_path)
+    break_systemd(tmp_path)
     laptop.kedge("reap", "--install", code=1)
     (tmp_path / "bin" / "systemctl").write_text(systemctl)
     laptop.kedge("plan")
@@ -130,4 +130,4 @@ def test_a_reaper_that_is_lost_after_the_launch_is_reported(lambda_api: LambdaBo
     said = " ".join(laptop.kedge("status").split())
     assert "nothing would end this machine's bill if you forgot it: the last round of kedge-reap" in said
     assert "could not look at lambda" in said
-    assert f"Nobody but you ends the bill of {run} now" in " ".join(laptop.kedge("reap", "--uninstall").split())
+    assert f"Only you can end the bill of {run} now" in " ".join(laptop.kedge("reap", "--uninstall").split())

@@ -1,4 +1,4 @@
-"""What the timer of `kedge reap --install` does in its rounds, with what its unit gives it and nothing else."""
+"""What the timer of `kedge reap --install` does in its rounds, with only the environment that its unit gives it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ STORE_KEYS = {"KEDGE_STORE_ACCESS_KEY_ID": "id", "KEDGE_STORE_SECRET_ACCESS_KEY"
 
 @pytest.fixture
 def laptop(lambda_api: LambdaBox, laptop: Laptop, tmp_path: Path) -> Laptop:
-    """A user's computer with an account at Lambda, and a systemd of the user's."""
+    """A user's computer with a Lambda account and a user systemd."""
     with_systemd(lambda_api, laptop, tmp_path)
     write_key(laptop, lambda_api.environ["LAMBDA_API_KEY"])
     return laptop
 
 
 def forget_a_machine(lambda_api: LambdaBox, laptop: Laptop) -> None:
-    """Leave a machine whose launch died before it was of use."""
+    """Leave a machine whose launch died before it started the command."""
     launch_and_die(lambda_api, laptop, "--without-reaper")
     assert lambda_api.instances()
 
 
 def test_a_round_ends_machines_without_the_keys_of_the_bucket(lambda_api: LambdaBox, laptop: Laptop) -> None:
-    """The unit names the bucket of the shell, as docs/lambda.md sets it up, and never has its keys."""
+    """The unit names the shell's bucket, as docs/lambda.md sets it up, and never has its keys."""
     laptop.extra_env |= {**BUCKET, **STORE_KEYS}
     forget_a_machine(lambda_api, laptop)
     laptop.kedge("reap", "--install")
@@ -40,7 +40,7 @@ def test_a_round_ends_machines_without_the_keys_of_the_bucket(lambda_api: Lambda
     assert lambda_api.instances() == []
 
 
-def test_a_launch_with_a_bucket_and_no_keys_of_it_is_refused(lambda_api: LambdaBox, laptop: Laptop) -> None:
+def test_a_launch_with_a_bucket_but_without_its_keys_is_refused(lambda_api: LambdaBox, laptop: Laptop) -> None:
     """Before anything is rented: its results would be lost."""
     laptop.extra_env |= BUCKET
     laptop.kedge("plan", "--without-reaper", code=2)
@@ -48,8 +48,8 @@ def test_a_launch_with_a_bucket_and_no_keys_of_it_is_refused(lambda_api: LambdaB
     assert lambda_api.instances() == []
 
 
-def test_a_round_that_is_to_look_at_nobody_fails(laptop: Laptop) -> None:
-    """As where the variable of a schedule isn't set: it would be green for ever."""
+def test_a_round_without_providers_fails(laptop: Laptop) -> None:
+    """For example if the variable of a schedule isn't set: such rounds would always be green."""
     laptop.kedge("reap", "--yes", "--provider", "", code=2)
     assert "names no provider" in laptop.errors
 
@@ -57,7 +57,7 @@ def test_a_round_that_is_to_look_at_nobody_fails(laptop: Laptop) -> None:
 def test_a_round_whose_stamp_cannot_be_written_ends_machines(
     lambda_api: LambdaBox, laptop: Laptop, tmp_path: Path
 ) -> None:
-    """The disk is full, or something else is in its place: the round says so, and has ended all that it found."""
+    """The disk is full, or a link is in its place: the round reports it after ending all that it found."""
     forget_a_machine(lambda_api, laptop)
     (laptop.state / "reaper").symlink_to(tmp_path)
     laptop.kedge("reap", "--yes", env={"KEDGE_TIMER": "kedge-reap"})

@@ -1,4 +1,4 @@
-"""Scripts that begin anew unless told otherwise: what is kept and said, and how a run goes on with its checkpoint."""
+"""Scripts that start from scratch unless told otherwise: what is kept and reported, and how a run resumes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log(laptop: Laptop) -> str:
 
 
 def recorded(laptop: Laptop, run: str) -> Job:
-    """Read the run's job as the ledger has it."""
+    """Read the run's job from the ledger."""
     ledger = laptop.ledger()
     record = ledger.run(run)
     ledger.close()
@@ -48,15 +48,15 @@ def recorded(laptop: Laptop, run: str) -> Job:
 
 
 def saved(path: Path) -> int:
-    """Read how far a checkpoint is; 0 while it is being written, or where there is none."""
+    """Read a checkpoint's step; 0 while it is being written, or if there is none."""
     try:
         return int(pickle.loads(path.read_bytes())["iter_num"])
     except (FileNotFoundError, EOFError, pickle.UnpicklingError):
         return 0
 
 
-def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano: Laptop) -> None:
-    """Its 650 steps are kept, `status` says how to go on with them, and what it says works word by word."""
+def test_a_fresh_start_is_reported_with_the_way_back_to_the_checkpoint(nano: Laptop) -> None:
+    """Its 650 steps are kept, `status` says how to resume from them, and that command works as printed."""
     nano.write_job(JOB)
     run = nano.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "saved iter 650" in log(nano))
@@ -71,15 +71,15 @@ def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano:
         True,
         True,
     )
-    assert f"it seems to have begun anew: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
-    assert "it seems to have begun anew" in log(nano)
+    assert f"it seems to have started over: its first checkpoint, ckpt.pt, is of step {anew['step']}" in finding
+    assert "it seems to have started over" in log(nano)
     kept = nano.state / "machines" / f"{run}-m1" / "results" / "checkpoints.kept" / "ckpt.pt"
     assert saved(kept) == anew["had_step"]
 
     nano.write_job(RESUME)
     for words in re.findall(r"`kedge ([^`]*)`", finding):
         said = nano.kedge(*shlex.split(words))
-    assert "this is run: `python nano.py --out_dir=out --init_from=resume`" in said
+    assert "this runs instead: `python nano.py --out_dir=out --init_from=resume`" in said
     wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
     assert recorded(nano, run).resume_args == "--init_from=resume"
     nano.kedge("teardown", "--yes")
@@ -88,12 +88,12 @@ def test_a_command_that_begins_anew_is_told_and_led_back_to_its_checkpoint(nano:
     assert nano.json("status", run)[0]["findings"] == []
 
 
-def test_a_lost_machine_costs_a_script_that_is_told_to_resume_nothing_but_time(nano: Laptop) -> None:
-    """First its command is killed, then its machine: both times it goes on, and nothing warns."""
+def test_a_script_with_a_resume_command_loses_no_steps_with_its_machine(nano: Laptop) -> None:
+    """First its command is killed, then its machine: both times it resumes, and there is no warning."""
     nano.write_job(RESUME)
     shown = nano.kedge("plan")
     assert (
-        "where there is a checkpoint to go on from, this is run: `python nano.py --out_dir=out --init_from=resume`"
+        "if there is a checkpoint to resume from, this runs instead: `python nano.py --out_dir=out --init_from=resume`"
         in shown
     )
     run = nano.json("launch", "--yes", "--detach")["run"]
@@ -106,12 +106,12 @@ def test_a_lost_machine_costs_a_script_that_is_told_to_resume_nothing_but_time(n
     nano.kedge("resume", run, "--yes", "--detach")
     wait_until(lambda: len(re.findall(r"training from iter [6-9]\d\d", log(nano))) == 2)
     assert log(nano).count("training from iter 0") == 1
-    assert "begun anew" not in log(nano)
+    assert "started over" not in log(nano)
     assert nano.json("status", run)[0]["report"]["anew"] is None
 
 
-def test_a_run_is_given_another_command(nano: Laptop) -> None:
-    """The plan shows what is changed, the ledger keeps it, and a command without a job's right is refused."""
+def test_resume_can_change_a_run_s_command(nano: Laptop) -> None:
+    """The plan shows what changes, the ledger keeps it, and a command that needs sudo is refused: the job has none."""
     nano.write_job(JOB)
     run = nano.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "saved iter 650" in log(nano))
@@ -122,7 +122,7 @@ def test_a_run_is_given_another_command(nano: Laptop) -> None:
     assert "the command is changed from `echo new` to `sleep 1; echo quite another one`" in said
     wait_until(lambda: "quite another one" in log(nano))
     nano.kedge("start", "--command", "sudo reboot", code=2)
-    assert "names sudo" in nano.errors
+    assert "uses sudo" in nano.errors
     nano.kedge("start", "--command", "x", "--reread", code=2)
     nano.kedge("sync-code", "--reread", code=2)
     (nano.home / "kedge.yaml").unlink()

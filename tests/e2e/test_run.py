@@ -1,4 +1,4 @@
-"""Acting on a run that is there: look, sync, stop, start, fetch."""
+"""Commands on an existing run: status, exec, sync, stop, start, fetch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
 
-def test_status_tells_what_machine_and_ledger_know(laptop: Laptop, run: str) -> None:
+def test_status_shows_what_machine_and_ledger_know(laptop: Laptop, run: str) -> None:
     """State, cost, load and deadline, for people and for scripts."""
     status = laptop.json("status")[0]
     assert (status["run"], status["state"], status["findings"]) == (run, "running", [])
@@ -22,8 +22,8 @@ def test_status_tells_what_machine_and_ledger_know(laptop: Laptop, run: str) -> 
     assert re.search(rf"{run}.*running", laptop.kedge("cost"))
 
 
-def test_what_follows_two_dashes_reaches_the_machine_as_it_is(laptop: Laptop, run: str) -> None:
-    """Flags, spaces and quotes are the command's own, and so is its exit code."""
+def test_arguments_after_two_dashes_reach_the_machine_unchanged(laptop: Laptop, run: str) -> None:
+    """Flags, spaces and quotes belong to that command, and its exit code is kedge's."""
     assert (
         laptop.kedge("exec", run, "--", "printf", "%s|", "--json", "a b", "it's", "$HOME") == "--json|a b|it's|$HOME|"
     )
@@ -31,7 +31,7 @@ def test_what_follows_two_dashes_reaches_the_machine_as_it_is(laptop: Laptop, ru
 
 
 def test_shells_on_the_machine_find_the_python_of_the_run(laptop: Laptop) -> None:
-    """`exec` and `ssh` as `setup` and `run` do, though a login shell's own files set another PATH."""
+    """`exec` and `ssh` find the same as `setup` and `run`, though a login shell's own files set another PATH."""
     show = "command -v python && command -v kedge-cost"
     laptop.write_job((JOB % "nohup").replace("python train.py", f"{show} && exec python train.py"))
     laptop.kedge("launch", "--yes", "--detach")
@@ -53,7 +53,7 @@ def test_shells_on_the_machine_find_the_python_of_the_run(laptop: Laptop) -> Non
 
 
 def test_plain_ssh_reaches_a_run_by_its_name(laptop: Laptop, run: str) -> None:
-    """After `ssh-config --install`, the OpenSSH client needs nothing but the run's name."""
+    """After `ssh-config --install`, the OpenSSH client needs only the run's name."""
     laptop.kedge("ssh-config", "--install")
     done = subprocess.run(
         ["ssh", "-F", str(laptop.home / "ssh_config"), run, "echo", "there"],
@@ -66,12 +66,12 @@ def test_plain_ssh_reaches_a_run_by_its_name(laptop: Laptop, run: str) -> None:
 
 
 def test_kedge_cost_on_the_machine_counts_from_creation(laptop: Laptop, run: str) -> None:
-    """The session line is printed by the machine itself."""
+    """The machine itself prints the session line."""
     assert laptop.kedge("exec", "--", "kedge-cost").startswith("Session: 0.0h elapsed, ~$0.0")
 
 
 def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
-    """`logs` prints the newest lines, `logs -f` goes on."""
+    """`logs` prints the newest lines, `logs -f` follows."""
     wait_until(lambda: "step 2" in laptop.kedge("logs"))
     assert len(laptop.kedge("logs", run, "-n", "2").splitlines()) == 2
     follower = laptop.start("logs", "-f", "--lines", "1")
@@ -84,7 +84,7 @@ def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
 
 
 def test_new_code_restarts_the_command_from_its_checkpoint(laptop: Laptop, run: str) -> None:
-    """Deleted files vanish, changed files are there, the run goes on where it was; unchanged code isn't sent."""
+    """Deleted files vanish, changed ones arrive, the run resumes; unchanged code isn't sent."""
     (laptop.home / "extra.py").write_text("x = 1")
     laptop.kedge("sync-code")
     assert laptop.kedge("exec", "--", "ls", "extra.py")
@@ -119,7 +119,7 @@ def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: s
 
 
 def test_results_can_be_fetched_while_the_command_runs(laptop: Laptop, run: str) -> None:
-    """A live run's files change under the copy: what is fetched is whole all the same."""
+    """A live run's files change during the copy: every fetched file is complete anyway."""
     wait_until(lambda: step(laptop) > 3)
     laptop.kedge("fetch", "--to", "here")
     lines = (laptop.home / "here" / "output" / "results" / "steps.log").read_text().splitlines()
@@ -127,7 +127,7 @@ def test_results_can_be_fetched_while_the_command_runs(laptop: Laptop, run: str)
 
 
 def test_two_live_runs_must_be_named(laptop: Laptop, run: str) -> None:
-    """A command never guesses which run it acts on; the beginning of a name is enough."""
+    """A command never guesses which run it acts on; a unique prefix of the name is enough."""
     other = laptop.json("launch", "--yes", "--detach")["run"]
     laptop.kedge("stop", code=2)
     assert run in laptop.errors
@@ -137,7 +137,7 @@ def test_two_live_runs_must_be_named(laptop: Laptop, run: str) -> None:
 
 
 def test_data_goes_to_the_machine(laptop: Laptop) -> None:
-    """A data folder is where the command looks for it, and sync-data brings what was added."""
+    """A data folder is where the command expects it, and sync-data sends added files."""
     (laptop.home / "images").mkdir()
     (laptop.home / "images" / "one two.txt").write_text("1")
     laptop.write_job((JOB % "nohup") + "    data: [{source: images, target: input/images}]\n")
@@ -149,7 +149,7 @@ def test_data_goes_to_the_machine(laptop: Laptop) -> None:
 
 
 def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
-    """The value is in the command's environment, and in no file of the ledger's, plan's or log's."""
+    """The value is in the command's environment, and in no ledger, plan or log."""
     laptop.extra_env["TOKEN"] = "hunter2-very-secret"
     laptop.write_job("""
         name: secretive
@@ -165,7 +165,7 @@ def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
     assert Path(holding[0]).stat().st_mode & 0o077 == 0
 
 
-def test_a_changed_job_file_is_told(laptop: Laptop, run: str) -> None:
-    """A run keeps the job that it began with; whoever edits the file is not left to wonder."""
+def test_a_changed_job_file_is_reported(laptop: Laptop, run: str) -> None:
+    """A run keeps the job from its launch; whoever edits the file gets a note."""
     laptop.write_job((JOB % "nohup") + "    setup: echo new\n")
     assert "has changed since the launch" in laptop.kedge("start")

@@ -1,4 +1,4 @@
-"""A whole life on this computer, with a secret in every place for one: each is only where docs/security.md says."""
+"""A whole life on this computer, with secrets in all possible places: each is only where docs/security.md says."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.sweep.lives import living
 from tests.sweep.table import assert_allowed
 
 
-def test_no_secret_is_found_where_the_page_does_not_say_so(laptop: Laptop, tmp_path: Path) -> None:
-    """Planned, launched, looked at, changed, stopped, ended without its results, resumed from a checkpoint, ended."""
+def test_no_secret_is_found_in_a_place_that_the_page_does_not_list(laptop: Laptop, tmp_path: Path) -> None:
+    """Planned, launched, queried, changed, stopped, ended without its results, resumed from a checkpoint, ended."""
     with living(laptop, tmp_path, supervisor="tmux") as life:
         life.begin()
         life.kedge("doctor", code=None)

@@ -1,4 +1,4 @@
-"""`kedge selftest` on this computer: a run's whole life, interrupted anywhere, and nothing left."""
+"""`kedge selftest` on this computer: a run's whole life, interrupted at any point, leaves nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_report(laptop: Laptop) -> dict[str, Any]:
 
 
 def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop) -> None:
-    """Every check is ok; what it was is printed and written down; no process, no machine, no folder stays."""
+    """Every check is ok, printed and written to the report; no process, machine or folder stays."""
     laptop.extra_env["MY_API_TOKEN"] = "selftest-1122"
     laptop.kedge("selftest", code=2)
     assert "--yes" in laptop.errors
@@ -58,7 +58,7 @@ def test_a_selftest_goes_through_a_whole_life_and_leaves_nothing(laptop: Laptop)
 
 
 def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
-    """The machine is ended and the sweep made before the command leaves; the report says where it broke off."""
+    """The machine is ended and the account swept before the command exits; the report says where it stopped."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
@@ -71,8 +71,8 @@ def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     assert laptop.processes() == []
 
 
-def test_interrupting_the_end_as_well_says_what_may_bill(laptop: Laptop) -> None:
-    """Nobody is left in the belief that all is well: exit code 5, and the commands that end it."""
+def test_a_second_interrupt_reports_what_may_bill(laptop: Laptop) -> None:
+    """The user must not believe that all is well: exit code 5, and the commands that end the machine."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
@@ -86,8 +86,8 @@ def test_interrupting_the_end_as_well_says_what_may_bill(laptop: Laptop) -> None
     laptop.kedge("teardown", record.run_id, "--yes", "--no-fetch")
 
 
-def test_a_reader_who_leaves_does_not_keep_the_machine(laptop: Laptop) -> None:
-    """As in `kedge selftest | head`: the rest of what is printed goes nowhere, and everything is ended."""
+def test_a_closed_pipe_does_not_keep_the_machine(laptop: Laptop) -> None:
+    """As in `kedge selftest | head`: the remaining output is dropped, and everything is ended."""
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
@@ -97,16 +97,16 @@ def test_a_reader_who_leaves_does_not_keep_the_machine(laptop: Laptop) -> None:
     assert [record.stage for record in laptop.ledger().runs()] == [RunStage.ENDED]
 
 
-def test_a_report_that_can_t_be_written_is_told_before_anything_is_made(laptop: Laptop) -> None:
-    """A report that fails at the end would hide what the test has found."""
+def test_an_unwritable_report_is_refused_before_anything_is_created(laptop: Laptop) -> None:
+    """If writing failed at the end, the test's findings would be lost."""
     (laptop.home / "kedge-selftest.json").mkdir()
     laptop.kedge("selftest", "--yes", code=2)
     assert "can't be written" in laptop.errors
     assert list(laptop.ledger().runs()) == []
 
 
-def test_what_can_t_be_rented_is_told_by_the_exit_code(laptop: Laptop) -> None:
-    """As a launch does: no such provider, nothing for sale."""
+def test_the_exit_code_says_why_nothing_could_be_rented(laptop: Laptop) -> None:
+    """The same codes as a launch: no such provider, nothing for sale."""
     laptop.kedge("selftest", "--yes", "--provider", "gcp", code=2)
     said = laptop.kedge("selftest", "--yes", "--gpu", "mi300x:8", code=3)
     assert "!!  offer" in said
@@ -114,7 +114,7 @@ def test_what_can_t_be_rented_is_told_by_the_exit_code(laptop: Laptop) -> None:
     assert laptop.processes() == []
 
 
-def test_a_laptop_that_lacks_something_is_told_before_anything_is_made(laptop: Laptop) -> None:
+def test_a_laptop_s_problem_is_reported_before_anything_is_created(laptop: Laptop) -> None:
     """The checks of `kedge doctor` come first."""
     programs = laptop.home / "bin"
     programs.mkdir()
@@ -127,7 +127,7 @@ def test_a_laptop_that_lacks_something_is_told_before_anything_is_made(laptop: L
 
 
 def test_a_report_holds_nothing_secret() -> None:
-    """Values of variables that hold secrets, account numbers, users, addresses, and the user's own folder."""
+    """Values of secret variables, account numbers, users, addresses, and the user's own folder are masked."""
     environ = {"MY_API_TOKEN": "tok-123456", "AWS_SECRET_ACCESS_KEY": "s3cr3t/x", "HOME": "/home/ada", "LANG": "sweep"}
     text = "tok-123456 s3cr3t/x 123456789012 arn:aws:iam::123456789012:user/ada ada@example.org /home/ada/x"
     assert redact(text, environ) == "SECRET SECRET ACCOUNT ARN MAIL ~/x"

@@ -15,8 +15,8 @@ from orchestrator.core.checkup import Verdict
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.selftest import find_fault
 from tests.e2e.selftest_stage import (
+    RefusesToCreate,
     Stage,
-    Unwilling,
     damage_data,
     damage_end,
     damage_start,
@@ -40,7 +40,7 @@ def laptop(laptop: Laptop) -> Laptop:
 @pytest.mark.parametrize(
     ("moment", "harm", "failing"),
     [
-        (("offer", 1), lambda stage: stage.wrap_provider(Unwilling), "creation"),
+        (("offer", 1), lambda stage: stage.wrap_provider(RefusesToCreate), "creation"),
         (("boot", 1), lose_machine, "boot"),
         (("code", 1), Stage.break_agent, "code"),
         (("data", 1), lambda stage: shutil.rmtree(stage.home / "numbers"), "data"),
@@ -58,7 +58,7 @@ def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
     laptop: Laptop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is harmed fails, with a reason; what comes after it isn't tried; the machine is ended and looked for."""
+    """The broken check fails, with a reason; later checks are skipped; the machine is ended and the account swept."""
     monkeypatch.chdir(laptop.home)
     _assert_failed(play(laptop, {moment: harm}), failing, laptop)
 
@@ -66,7 +66,7 @@ def test_each_check_fails_for_its_own_reason_and_nothing_is_left(
 def test_each_probe_of_a_machine_finds_its_own_fault_and_a_training_that_fails_is_one(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys, deadline, code, notice and stop, on one machine that goes on; then its training fails at its end."""
+    """Keys, deadline, code, notice and stop, on one machine that goes on; then its training fails at the end."""
     monkeypatch.chdir(laptop.home)
     test = play(laptop, {("first steps", 1): try_probes, ("start", 2): damage_end})
     _assert_failed(test, "training", laptop)
@@ -91,14 +91,14 @@ def _assert_failed(test: Selftest, failing: str, laptop: Laptop) -> None:
     ],
     ids=["undying", "blind"],
 )
-def test_what_may_still_bill_is_said_with_exit_code_5(
+def test_what_may_still_bill_is_reported_with_exit_code_5(
     moment: str,
     harm: Callable[[Stage], object],
     failing: list[str],
     laptop: Laptop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A machine that can't be ended, an account that can't be swept: the last word is what to do about it."""
+    """A machine that can't be ended, an account that can't be swept: the last line says what to do about it."""
     monkeypatch.chdir(laptop.home)
     test = play(laptop, {(moment, 1): harm})
     assert [line.name for line in test.tried if line.verdict is Verdict.FAILED] == failing
@@ -107,7 +107,7 @@ def test_what_may_still_bill_is_said_with_exit_code_5(
 
 
 def test_results_are_right_only_if_each_step_was_done_once() -> None:
-    """None is missing, none was done twice, over exactly one stop; and the notice was seen."""
+    """No step is missing or repeated over exactly one stop; and the training saw the notice."""
     status = {"step": 12, "starts": 2, "noticed": True}
     steps = "".join(f"{step}\n" for step in range(1, 13))
     assert find_fault(steps, json.dumps(status)) == ""
@@ -118,7 +118,7 @@ def test_results_are_right_only_if_each_step_was_done_once() -> None:
 
 
 def test_results_that_are_missing_or_wrong_fail_their_check(tmp_path: Path) -> None:
-    """They are read from the folder that came home."""
+    """They are read from the fetched folder."""
     output = tmp_path / "output"
     output.mkdir()
     (output / "status.json").write_text(json.dumps({"step": 12, "starts": 2, "noticed": True}))

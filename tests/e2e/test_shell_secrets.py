@@ -1,4 +1,4 @@
-"""What the user's shell holds stays in it: neither processes that outlive a command nor kedge's files get it."""
+"""The shell's secrets stay in it: neither processes that outlive a command nor kedge's files get them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
 TOKEN = f"kedge-marker-cloud-token-{os.getpid()}"
-"""Of this worker alone: another one runs other tests of this module at the same time."""
+"""Different for each worker: other workers run this module's tests at the same time."""
 OTHER = "kedge-marker-inherited"
 SHELL = {
     "AWS_SECRET_ACCESS_KEY": TOKEN,
@@ -32,13 +32,13 @@ SHELL = {
 
 @pytest.fixture
 def shell(laptop: Laptop) -> Laptop:
-    """A laptop whose shell holds the tokens of several clouds."""
+    """A laptop whose shell has the tokens of several clouds."""
     laptop.extra_env.update(SHELL)
     return laptop
 
 
 def holders(text: str) -> list[str]:
-    """Name every process of this computer that has a text in its environment or its arguments."""
+    """List the processes of this computer that have a text in their environment or arguments."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -50,13 +50,13 @@ def holders(text: str) -> list[str]:
 
 
 def files_with(folder: Path, text: str) -> set[str]:
-    """Name the files below a folder that hold a text, by their own names."""
+    """List the files below a folder that contain a text, by name."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return {path.name for path in files if text.encode() in path.read_bytes()}
 
 
-def test_a_run_that_its_watch_starts_again_finds_no_token_of_the_shell(shell: Laptop) -> None:
-    """The runner is killed, as by the kernel's OOM killer: who starts the job again has nothing to give away."""
+def test_a_run_restarted_by_its_watch_has_no_token_of_the_shell(shell: Laptop) -> None:
+    """The runner is killed, as by the kernel's OOM killer: its replacement has no token to pass on."""
     shell.write_job(JOB % "nohup")
     run = str(shell.json("launch", "--yes", "--detach")["run"])
     results = shell.state / "machines" / f"{run}-m1" / "results" / "output"
@@ -72,7 +72,7 @@ def test_a_run_that_its_watch_starts_again_finds_no_token_of_the_shell(shell: La
 
 
 @pytest.mark.parametrize("supervisor", ["nohup", "tmux"])
-def test_what_outlives_a_command_has_no_token_of_the_shell(shell: Laptop, supervisor: str) -> None:
+def test_processes_that_outlive_a_command_have_no_token_of_the_shell(shell: Laptop, supervisor: str) -> None:
     """Init, sshd, watch, runner and job, read from the kernel while the SSH connection is kept open."""
     shell.write_job(JOB % supervisor)
     shell.kedge("launch", "--yes", "--detach")
@@ -82,7 +82,7 @@ def test_what_outlives_a_command_has_no_token_of_the_shell(shell: Laptop, superv
 
 
 def test_ssh_and_rsync_are_given_no_token_of_the_shell(shell: Laptop, tmp_path: Path) -> None:
-    """Each writes down what it was given when it starts: a kept connection overwrites what the kernel shows of it."""
+    """Each records its environment at its start: a kept connection overwrites what the kernel shows of it."""
     seen, programs = tmp_path / "seen", tmp_path / "bin"
     programs.mkdir()
     for name in ("ssh", "rsync"):
@@ -99,7 +99,7 @@ def test_ssh_and_rsync_are_given_no_token_of_the_shell(shell: Laptop, tmp_path: 
     assert TOKEN not in text
 
 
-def test_an_inherited_value_is_kept_where_secrets_are_and_nowhere_else(laptop: Laptop) -> None:
+def test_an_inherited_value_is_stored_like_a_secret(laptop: Laptop) -> None:
     """`null` takes the shell's value: the command gets it, and neither the ledger nor run.json has it."""
     laptop.extra_env["WANDB_API_KEY"] = OTHER
     laptop.write_job((JOB % "nohup") + "    envs: {WANDB_API_KEY: null, PLAIN: kedge-marker-literal}\n")
@@ -114,8 +114,8 @@ def test_an_inherited_value_is_kept_where_secrets_are_and_nowhere_else(laptop: L
     assert stat.S_IMODE((machine / "secrets.json").stat().st_mode) == 0o600
 
 
-def test_a_variable_given_by_name_is_kept_as_an_inherited_one(laptop: Laptop) -> None:
-    """`--env NAME` takes the shell's value too; `--env NAME=value` is in the shell's history already."""
+def test_a_variable_given_by_name_is_stored_like_an_inherited_one(laptop: Laptop) -> None:
+    """`--env NAME` takes the shell's value too; the value in `--env NAME=value` is in the shell's history anyway."""
     laptop.extra_env["WANDB_API_KEY"] = OTHER
     laptop.write_job(JOB % "nohup")
     laptop.kedge("launch", "--yes", "--detach", "--env", "WANDB_API_KEY", "--env", "A=kedge-marker-given")
@@ -123,8 +123,8 @@ def test_a_variable_given_by_name_is_kept_as_an_inherited_one(laptop: Laptop) ->
     assert "ledger.db-wal" in files_with(laptop.state, "kedge-marker-given")
 
 
-def test_a_restart_from_a_shell_without_the_variable_stops_nothing(laptop: Laptop) -> None:
-    """Its value isn't recorded: that it is missing is said before the command is asked to stop."""
+def test_a_restart_from_a_shell_without_the_variable_is_refused_before_the_stop(laptop: Laptop) -> None:
+    """Its value isn't recorded: the error comes before the command is asked to stop."""
     laptop.write_job((JOB % "nohup") + "    workdir: .\n    envs: {WANDB_API_KEY: null}\n")
     laptop.kedge("launch", "--yes", "--detach", env={"WANDB_API_KEY": OTHER})
     wait_until(lambda: laptop.json("status")[0]["state"] == "running")
@@ -136,8 +136,8 @@ def test_a_restart_from_a_shell_without_the_variable_stops_nothing(laptop: Lapto
     assert "WANDB_API_KEY" in laptop.errors
 
 
-def test_the_plan_names_all_that_a_job_takes(laptop: Laptop) -> None:
-    """Secrets and inherited variables by name, outputs, and what it takes for scripts."""
+def test_the_plan_names_everything_that_a_job_gets(laptop: Laptop) -> None:
+    """Secrets and inherited variables by name, outputs, and the same for scripts."""
     laptop.extra_env.update(HF_TOKEN=TOKEN, WANDB_API_KEY=OTHER)
     laptop.write_job(
         (JOB % "nohup") + "    envs: {WANDB_API_KEY: null}\n    secrets: [HF_TOKEN]\n"
@@ -163,7 +163,7 @@ def test_the_plan_names_all_that_a_job_takes(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("how", ["secrets: [%s]", "envs: {%s: null}"])
 def test_a_job_is_not_given_kedges_own_credentials(shell: Laptop, how: str) -> None:
-    """A repository that asks for the tokens with which machines are rented gets them by a flag of the user's only."""
+    """Tokens that rent machines are given to a job only by a flag of the user's, not by its repository."""
     name = "DIGITALOCEAN_ACCESS_TOKEN"
     shell.write_job((JOB % "nohup") + f"    {how % name}\n")
     shell.kedge("plan", code=2)
@@ -175,8 +175,8 @@ def test_a_job_is_not_given_kedges_own_credentials(shell: Laptop, how: str) -> N
     assert TOKEN not in shown
 
 
-def test_a_job_does_not_say_what_this_computer_runs(laptop: Laptop) -> None:
-    """A command that leads to the machine would run as the user: settings name one, or a flag allows it."""
+def test_a_job_does_not_choose_programs_that_run_on_this_computer(laptop: Laptop) -> None:
+    """A command that connects to the machine would run as the user: only settings, or a flag, may allow one."""
     block = "provider: {aws: {proxy_command: touch ran; nc %h %p}}"
     laptop.write_job((JOB % "nohup") + f"    {block}\n")
     for words in (("plan",), ("launch", "--yes", "--detach")):

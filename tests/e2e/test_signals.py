@@ -1,4 +1,4 @@
-"""A terminal that is closed, and SIGTERM, end a command as Ctrl-C does; a reader who leaves ends it quietly."""
+"""A closed terminal and SIGTERM end a command as Ctrl-C does; a closed pipe ends it quietly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB = UNTIL_STOPPED % "nohup"
 
 
 def _sit_at(terminal: int) -> None:
-    """Make this process a terminal's; one that runs the tests under nohup has left it a SIGHUP that is ignored."""
+    """Attach this process to a terminal; tests under nohup inherit an ignored SIGHUP, which this resets."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.login_tty(terminal)
 
@@ -40,13 +40,13 @@ class Terminal:
         os.close(ours)
 
     def read_to(self, words: str) -> None:
-        """Read what the command prints until it has printed this."""
+        """Read the command's output until this text appears."""
         said = ""
         while words not in said:
             said += os.read(self._master, 4096).decode(errors="replace")
 
     def await_question(self) -> None:
-        """Wait until the command reads its answer: `input()` doesn't see a signal just before."""
+        """Wait until the command reads its answer: `input()` misses a signal that comes just before."""
         now = Path(f"/proc/{self.process.pid}/syscall")
         wait_until(lambda: now.read_text().split()[:2] in (["0", "0x0"], ["63", "0x0"]))  # read, on x86 and ARM
 
@@ -65,7 +65,7 @@ class Terminal:
 
 
 def left_behind(laptop: Laptop) -> list[object]:
-    """List what is left of all runs: processes and folders of machines, runs that aren't over."""
+    """List the remains of all runs: processes and folders of machines, runs that aren't over."""
     return [
         *laptop.processes(),
         *(laptop.state / "machines").iterdir(),
@@ -74,7 +74,7 @@ def left_behind(laptop: Laptop) -> list[object]:
 
 
 def test_a_selftest_whose_terminal_is_closed_leaves_nothing(laptop: Laptop) -> None:
-    """The machine is ended and the sweep made, though nobody reads it; the report says where it broke off."""
+    """The machine is ended and the account swept, though nobody reads it; the report says where it stopped."""
     laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
     terminal = Terminal(laptop, "selftest", "--yes")
     terminal.read_to("ok  creation")
@@ -88,7 +88,7 @@ def test_a_selftest_whose_terminal_is_closed_leaves_nothing(laptop: Laptop) -> N
 
 
 def test_sigterm_ends_a_selftest_once(laptop: Laptop) -> None:
-    """Whoever sends it twice, as a logout does with SIGHUP, doesn't keep the machine."""
+    """A second one, such as a logout's SIGHUP, doesn't keep the machine."""
     laptop.extra_env["KEDGE_SELFTEST_SECONDS"] = "2"
     terminal = Terminal(laptop, "selftest", "--yes")
     terminal.read_to("ok  creation")
@@ -101,8 +101,8 @@ def test_sigterm_ends_a_selftest_once(laptop: Laptop) -> None:
 
 
 @pytest.mark.parametrize("after", ["-m1 (local)", "step 1 of"])
-def test_a_launch_whose_terminal_is_closed_leaves_what_the_next_command_finds(laptop: Laptop, after: str) -> None:
-    """Neither the run nor its machine is lost: `resume` goes on with them, `teardown` ends them."""
+def test_the_next_command_finds_a_launch_whose_terminal_was_closed(laptop: Laptop, after: str) -> None:
+    """Neither the run nor its machine is lost: `resume` continues them, `teardown` ends them."""
     laptop.write_job(JOB)
     terminal = Terminal(laptop, "launch", "--yes")
     terminal.read_to(after)
@@ -115,8 +115,8 @@ def test_a_launch_whose_terminal_is_closed_leaves_what_the_next_command_finds(la
     assert left_behind(laptop) == []
 
 
-def test_ctrl_c_at_a_question_begins_a_line_of_its_own(laptop: Laptop) -> None:
-    """What is said of the run next doesn't stand behind the question."""
+def test_ctrl_c_at_a_question_starts_a_new_line(laptop: Laptop) -> None:
+    """The next message doesn't start on the question's line."""
     laptop.write_job(JOB)
     terminal = Terminal(laptop, "launch")
     terminal.read_to("Go ahead? [y/N] ")
@@ -138,8 +138,8 @@ def test_a_launch_under_nohup_outlives_its_terminal(laptop: Laptop) -> None:
     assert left_behind(laptop) == []
 
 
-def test_a_reader_who_leaves_ends_a_command_quietly(laptop: Laptop) -> None:
-    """As in `kedge jobs | true`: what is still in a buffer when the command ends is nobody's loss."""
+def test_a_closed_pipe_ends_a_command_quietly(laptop: Laptop) -> None:
+    """As in `kedge jobs | true`: output that is still in a buffer is dropped."""
     laptop.extra_env["PYTHONUNBUFFERED"] = ""
     jobs = laptop.start("jobs")
     assert jobs.stdout is not None

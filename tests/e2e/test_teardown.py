@@ -1,4 +1,4 @@
-"""What teardown ends and what it leaves, and plans that the world has overtaken."""
+"""What teardown ends and what it leaves; plans that are out of date."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
 
-def test_a_torn_down_run_goes_on_from_the_checkpoint_of_its_stop(laptop: Laptop) -> None:
-    """What the command wrote on SIGTERM is in the store before the machine is destroyed, fetched or not."""
+def test_a_torn_down_run_resumes_from_the_checkpoint_of_its_stop(laptop: Laptop) -> None:
+    """The store has what the command wrote on SIGTERM before the machine is destroyed, fetched or not."""
     laptop.write_job("""
         name: saver
         run: |
@@ -34,7 +34,7 @@ def test_a_torn_down_run_goes_on_from_the_checkpoint_of_its_stop(laptop: Laptop)
     wait_until(lambda: "found final" in laptop.kedge("logs", run))
 
 
-def test_a_plan_that_was_overtaken_is_not_carried_out(laptop: Laptop, run: str) -> None:
+def test_an_outdated_plan_is_not_carried_out(laptop: Laptop, run: str) -> None:
     """Two resumes are planned for a lost machine; the second one to be confirmed rents nothing."""
     kill_machine(laptop, run)
     app = App(replace(read_settings(laptop.env), cwd=laptop.home))
@@ -48,8 +48,8 @@ def test_a_plan_that_was_overtaken_is_not_carried_out(laptop: Laptop, run: str) 
     assert len(laptop.provider().machines()) == 1
 
 
-def test_a_command_that_cannot_be_stopped_does_not_keep_its_machine(laptop: Laptop, run: str) -> None:
-    """The agent is broken: teardown says so, and ends the machine all the same."""
+def test_a_command_that_cannot_be_stopped_does_not_prevent_a_teardown(laptop: Laptop, run: str) -> None:
+    """The agent is broken: teardown reports it, and ends the machine anyway."""
     agent = laptop.state / "machines" / f"{run}-m1" / "agent" / "kedge_agent" / "run" / "control.py"
     agent.write_text("raise OSError(28, 'No space left on device')")
     said = laptop.kedge("teardown", "--yes")
@@ -58,8 +58,8 @@ def test_a_command_that_cannot_be_stopped_does_not_keep_its_machine(laptop: Lapt
     assert laptop.json("status", "--all")[0]["stage"] == "ended"
 
 
-def test_another_folder_s_run_is_never_taken(laptop: Laptop, run: str) -> None:
-    """A teardown in the wrong folder names what lives elsewhere, and ends nothing."""
+def test_another_folder_s_run_is_never_torn_down(laptop: Laptop, run: str) -> None:
+    """In the wrong folder, teardown names the other folder's runs, and ends nothing."""
     elsewhere = laptop.home.parent / "elsewhere"
     elsewhere.mkdir()
     done = subprocess.run(
@@ -89,5 +89,5 @@ def test_a_machine_that_the_ledger_has_lost_is_found_and_ended(laptop: Laptop, r
 def test_a_live_machine_keeps_its_deadline(laptop: Laptop, run: str) -> None:
     """A flag that can't be carried out is refused, not ignored; without it resume has nothing to do."""
     laptop.kedge("resume", run, "--yes", "--detach", "--ttl", "4h", code=2)
-    assert "deadline that it was born with" in laptop.errors
+    assert "whose deadline can't be changed" in laptop.errors
     assert laptop.json("resume", run, "--yes", "--detach")["state"] in ("setting-up", "running")

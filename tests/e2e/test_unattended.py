@@ -1,4 +1,4 @@
-"""Runs that nobody follows: what commands report when somebody comes back."""
+"""Runs that nobody follows: what commands report when the user comes back."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.waiting import wait_until
 ENDLESS = JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 100000}\n"
 
 
-def test_a_run_that_is_done_waits_for_its_results_to_be_fetched(laptop: Laptop) -> None:
-    """While its machine lingers, and after it has ended itself; `fetch` alone takes the newest that has some."""
+def test_the_results_of_a_finished_run_wait_for_a_fetch(laptop: Laptop) -> None:
+    """While its machine lingers, and after it has ended; `fetch` alone takes the newest run with results."""
     laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
     older, run = (laptop.json("launch", "--yes", "--detach")["run"] for _ in range(2))
     wait_until(lambda: [each["state"] for each in laptop.json("status")] == ["succeeded", "succeeded"])
@@ -39,8 +39,8 @@ def test_a_run_that_is_done_waits_for_its_results_to_be_fetched(laptop: Laptop) 
     assert all(len(line) <= 80 for line in said.splitlines())
 
 
-def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop: Laptop) -> None:
-    """What came home before the end leaves the end to be fetched; who ends a run without its results has given up."""
+def test_a_copy_made_while_the_command_runs_is_not_the_last_one(laptop: Laptop) -> None:
+    """A fetch during the run leaves the last files for another fetch; a teardown without results gives them up."""
     laptop.write_job(JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 40, PAUSE: 0.1}\n")
     laptop.json("launch", "--yes", "--detach")
     wait_until(lambda: "step 2" in laptop.kedge("logs"))
@@ -55,13 +55,13 @@ def test_a_copy_that_is_made_while_the_command_works_is_not_the_last_one(laptop:
     ("command", "missing"), [("stop", "live run"), ("fetch", "run"), ("logs", "run"), ("teardown", "run")]
 )
 def test_in_a_folder_without_runs_the_error_names_what_is_missing(laptop: Laptop, command: str, missing: str) -> None:
-    """A run that has ended would do for some commands; that none is live would send people the wrong way."""
+    """An ended run would do for some commands; "no live run" would then be the wrong advice."""
     laptop.kedge(command, code=2)
     assert f"error: there is no {missing} of this folder's job\n" in laptop.errors
 
 
 def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop) -> None:
-    """Whoever follows as it happens, and whoever comes later; what the store has is shown all the same."""
+    """Both `logs -f` during the loss and later; the log in the store is shown anyway."""
     laptop.write_job(ENDLESS.replace("100000", "100000, PAUSE: 0.2"))
     run = laptop.json("launch", "--yes", "--detach")["run"]
     store = Results(FolderBucket(laptop.state / "store"))
@@ -72,7 +72,7 @@ def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop)
     kill_machine(laptop, run)
     _, errors = follower.communicate(timeout=60)
     assert follower.returncode == 1
-    # Its disk may still be there when it is asked about: then it is lost, and gone a moment later.
+    # Its disk may still exist at the first query: then the machine is "lost", and a moment later "gone".
     assert re.search(rf"error: machine {run}-m1 is (gone|lost)\n.*\n.*`kedge resume {run}`", errors), errors
     assert f"machine {run}-m1 is gone; it ended without a kedge command" in laptop.kedge("status")
     assert "started, attempt 1" in laptop.kedge("logs", "-f", code=1)
@@ -81,13 +81,13 @@ def test_following_a_log_whose_machine_is_lost_says_so_and_fails(laptop: Laptop)
 
 
 def test_a_second_launch_in_a_folder_mentions_the_live_run_and_asks_on_a_terminal(laptop: Laptop) -> None:
-    """A script that says --yes launches several on purpose, and reads of it; a person is asked by its name."""
+    """A script with --yes launches several on purpose, and gets a note; a person is asked, with the run's name."""
     laptop.write_job(ENDLESS)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     argv = [sys.executable, "-m", "orchestrator.cli", "launch", "--detach"]
     code, shown = on_terminal(argv, cwd=laptop.home, env=laptop.env, answer=b"n\n")
     assert code == 2
-    # How its command stands is asked for by `status`: the ledger knows how it once stood.
+    # The command's current state comes from `status`: the ledger has only an earlier one.
     assert f"found: run {run} of this folder is live\n" in shown
     assert "Launch another run beside it? [y/N]" in shown
     laptop.kedge("launch", "--detach", code=2)

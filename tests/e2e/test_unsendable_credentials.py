@@ -1,4 +1,4 @@
-"""A credential with a line end in it: a library that can't send it shows it in its error, and kedge must not."""
+"""A library's error for a credential with a line break contains the credential; kedge must not show it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = """
     ],
 )
 def test_a_credential_that_cannot_be_sent_is_not_shown(laptop: Laptop, infra: str, name: str) -> None:
-    """It is refused by its name; nobody listens where it would be sent."""
+    """The error has its name; no server listens at the address."""
     laptop.extra_env |= {**NOBODY, name: f"{MARK}\n{MARK}"}
     laptop.write_job(JOB % infra)
     said = laptop.kedge("plan", code=2) + laptop.errors
@@ -41,15 +41,15 @@ def test_a_credential_that_cannot_be_sent_is_not_shown(laptop: Laptop, infra: st
     assert "can't be sent" in said
 
 
-def test_a_token_with_the_end_of_its_file_is_taken(laptop: Laptop) -> None:
-    """As other tools do: it is the connection that fails."""
+def test_a_token_with_a_trailing_newline_is_accepted(laptop: Laptop) -> None:
+    """Other tools do the same: only the connection fails."""
     laptop.extra_env |= {**NOBODY, "DIGITALOCEAN_ACCESS_TOKEN": f" {MARK}\r\n"}
     laptop.write_job(JOB % "do, instance_type: s-2vcpu-4gb")
     assert "Connection refused" in " ".join(laptop.kedge("plan").split())
 
 
 def test_a_key_of_spaces_that_cannot_be_sent_is_not_shown(laptop: Laptop) -> None:
-    """The variable is named instead."""
+    """The error names the variable instead."""
     keys = {"SPACES_ACCESS_KEY_ID": f"{MARK}\n{MARK}", "SPACES_SECRET_ACCESS_KEY": "secret"}
     bucket = {"KEDGE_SPACES_BUCKET": "mine", "KEDGE_SPACES_ENDPOINT": "http://127.0.0.1:9"}
     token = {"DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_x"}

@@ -1,4 +1,4 @@
-"""The wheel: what a user installs, in a folder outside of any checkout."""
+"""The wheel, as a user installs it, in a folder outside of any checkout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build(source: Path, dist: Path, *, umask: int = 0o022) -> Path:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the built wheel is installed."""
+    """The folder where the built wheel is installed."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheel = build(CHECKOUT, folder / "dist")
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(laptop: Laptop, site: Path) -> Laptop:
-    """A laptop on which the built wheel is installed, in front of everything else."""
+    """A laptop on which the built wheel is installed, first on the path."""
     laptop.extra_env["PYTHONPATH"] = str(site)
     laptop.program = [sys.executable, str(site / "bin" / "kedge")]
     return laptop
@@ -66,15 +66,15 @@ def test_an_installed_kedge_runs_a_plain_script_from_any_folder(installed: Lapto
 
 
 def test_an_installed_kedge_brings_its_jobs_templates_and_trainer(installed: Laptop) -> None:
-    """The packaged job is found, and the bundled trainer is what it would send."""
+    """The packaged job is found, and it would send the bundled trainer."""
     assert "digits" in installed.kedge("jobs")
     plan = installed.kedge("plan", "--job", "digits", "--mode", "validate")
     assert "the bundled trainer" in plan
     assert "copy: kedge-results/digits-" in plan
 
 
-def test_uv_installs_the_wheel_and_takes_it_away(laptop: Laptop, tmp_path: Path) -> None:
-    """With what it needs from the index, into an environment of its own, under the package's name."""
+def test_uv_installs_and_uninstalls_the_wheel(laptop: Laptop, tmp_path: Path) -> None:
+    """With its dependencies from the index, into its own environment, under the package's name."""
     name = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["name"]
     wheel = build(CHECKOUT, tmp_path / "dist")
     laptop.extra_env |= {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
@@ -88,7 +88,7 @@ def test_uv_installs_the_wheel_and_takes_it_away(laptop: Laptop, tmp_path: Path)
 
 
 def test_two_builds_of_the_same_source_are_the_same_bytes(tmp_path: Path) -> None:
-    """Whoever builds it, whenever, in whichever folder and with whichever umask: others can check a published one."""
+    """Independent of user, time, folder and umask: others can verify a published wheel."""
     first, second = (copy_tracked(tmp_path / name) for name in ("a", "another folder"))
     for path in second.rglob("*"):
         path.chmod(path.stat().st_mode | 0o020)
@@ -101,8 +101,8 @@ def test_two_builds_of_the_same_source_are_the_same_bytes(tmp_path: Path) -> Non
     assert "orchestrator/_resources/infra/jobs/digits.yaml" in names
 
 
-def test_a_wheel_takes_nothing_along_that_git_ignores(tmp_path: Path) -> None:
-    """A file of tokens beside the reaper's units, and what Python has compiled, stay at home."""
+def test_a_wheel_contains_nothing_that_git_ignores(tmp_path: Path) -> None:
+    """A token file beside the reaper's units, and Python's bytecode, aren't packed."""
     source = copy_tracked(tmp_path / "source")
     for litter in ("infra/reaper/reaper.env", "infra/.env", "infra/selftest/__pycache__/train.cpython-311.pyc"):
         (source / litter).parent.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
 """A user's own training script: it imports nothing of kedge's, and knows nothing of its variables.
 
-It counts steps, writes ckpt/step-N.txt now and then, keeps the newest five, and goes on from the newest.
+It counts steps, writes ckpt/step-N.txt at intervals, keeps the newest five, and resumes from the newest.
 """
 
 import os

@@ -19,14 +19,14 @@ from orchestrator.core.protocol.decoding import ANSWER_BYTES
 from orchestrator.core.protocol.report import MachineReport
 from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.world import World
-from tests.adapters.remote.sshd import Wire
+from tests.adapters.remote.sshd import CuttingProxy
 from tests.agent.box import RUN, Box
 from tests.support.fakes import FakeProvider, make_world
 from tests.support.newborn import NewbornSshd
 
 ID = f"{RUN}-m1"
 SECRET = b"only-the-machine-may-know"
-# What a machine does with its supplies, in small: whole or not at all, and then it goes on booting.
+# What a machine does with its supplies, simplified: it takes them whole or not at all, then continues booting.
 TAKE = """\
 cat >"$1/incoming" && [ "$(tail -c 3 "$1/incoming")" = end ] || { echo cut >&2; exit 1; }
 echo taken >>"$1/times" && mv "$1/incoming" "$1/brought"
@@ -36,7 +36,7 @@ echo supplied
 
 
 class LaptopDiedError(Exception):
-    """Nothing catches it, and nothing is done after it."""
+    """Nothing catches it, and nothing runs after it."""
 
 
 @dataclass
@@ -44,16 +44,16 @@ class BornProvider(FakeProvider):
     """Has one machine that waits for supplies, and remembers its pinned key as a record on the disk does.
 
     Attributes:
-        machine: as it was born.
-        brings: what it is brought; None for nothing.
-        through: a wire that may break.
-        on_look: told each time that somebody looks.
+        machine: the machine as it was created.
+        brings: the supplies for it; None for none.
+        through: a connection that may break.
+        on_look: called at each query.
     """
 
     machine: Machine = field(kw_only=True)
     brings: Supplies | None = None
     pinned: str = ""
-    through: Wire | None = None
+    through: CuttingProxy | None = None
     on_look: Callable[[], None] = lambda: None
 
     def describe(self, machine_id: str) -> Machine | None:
@@ -78,7 +78,7 @@ class BornProvider(FakeProvider):
 
 
 class Lifeline:
-    """Counts the steps that the laptop takes, and ends its life before one of them."""
+    """Counts the laptop's steps, and ends its life before one of them."""
 
     def __init__(self, *, dies_before: int) -> None:
         self.steps: list[str] = []
@@ -91,7 +91,7 @@ class Lifeline:
 
 
 class MortalRemote:
-    """A connection, each command of which may be the laptop's last."""
+    """A connection on which each command may be the laptop's last."""
 
     def __init__(self, remote: Remote, life: Lifeline) -> None:
         self._remote = remote
@@ -115,7 +115,7 @@ class MortalRemote:
 
 
 class MortalConnector:
-    """A connector likewise."""
+    """A connector of such connections."""
 
     def __init__(self, connector: Connector, life: Lifeline) -> None:
         self._connector = connector
@@ -137,7 +137,7 @@ class MortalConnector:
 
 @dataclass
 class Newborn:
-    """A machine of which only sshd and what user-data wrote is there; its agent is real."""
+    """A machine with only sshd and the files from user-data; its agent is real."""
 
     sshd: NewbornSshd
     root: Path
@@ -155,7 +155,7 @@ class Newborn:
         return await_boot(self.world(life), RUN, ID)
 
     def is_settled(self) -> bool:
-        """Only its own key is shown, and that is the one that the laptop has pinned."""
+        """Whether sshd shows only its own key, and the laptop has pinned that key."""
         shown = (self.sshd.shown("ed25519"), self.sshd.shown("ecdsa"))
         return shown == (self.provider.pinned, "") and shown[0] != ""
 
@@ -164,7 +164,7 @@ def make_newborn(folder: Path, short: Path, sshd: NewbornSshd, box: Box) -> Newb
     root = folder / "machine"
     (root / "bin").mkdir(parents=True)
     (root / "take.sh").write_text(TAKE)
-    # The agent's own, told where this sshd's keys are.
+    # The real agent's verb, told where this sshd's keys are.
     keys = f"--folder {shlex.quote(str(sshd.keys))} --reload {shlex.quote(sshd.reload)}"
     agent = shlex.quote(box.launcher)
     (root / "bin/kedge-agent").write_text(

@@ -16,7 +16,7 @@ from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import MachineState
 from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.steps.reaching import reach
-from tests.adapters.remote.sshd import Wire, short_folder, wait_until
+from tests.adapters.remote.sshd import CuttingProxy, short_folder, wait_until
 from tests.agent.box import RUN, Box
 from tests.engine.newborns import ID, LaptopDiedError, Lifeline, Newborn, make_newborn
 from tests.support.clocks import FakeClock
@@ -37,7 +37,7 @@ def newborn(tmp_path: Path) -> Iterator[Newborn]:
 
 
 def test_a_machine_is_brought_its_supplies_and_gets_a_key_of_its_own(newborn: Newborn) -> None:
-    """The content arrives whole, once; the laptop pins what it has been shown, and the first key is retired."""
+    """The supplies arrive whole, once; the laptop pins the new key that sshd shows, and the first key is retired."""
     machine, report = newborn.boot()
     assert newborn.provider.brings
     assert (newborn.root / "brought").read_bytes() == newborn.provider.brings.content
@@ -48,7 +48,7 @@ def test_a_machine_is_brought_its_supplies_and_gets_a_key_of_its_own(newborn: Ne
     wait_until(newborn.is_settled)
 
 
-def test_a_machine_that_fetches_all_by_itself_is_brought_nothing(newborn: Newborn) -> None:
+def test_a_machine_that_fetches_everything_itself_gets_no_supplies(newborn: Newborn) -> None:
     """The launch waits for its sentinel."""
     newborn.provider.brings = None
     (newborn.root / "ready").write_text('{"ok": true, "phases": []}')
@@ -58,40 +58,40 @@ def test_a_machine_that_fetches_all_by_itself_is_brought_nothing(newborn: Newbor
 
 
 def test_a_boot_that_failed_is_reported_with_its_reason(newborn: Newborn) -> None:
-    """At once, and its first key stays pinned: the next command looks again."""
+    """At once, and its first key stays pinned: the next command tries again."""
     phase = {"phase": "agent", "began": 1, "ended": 2, "ok": False, "error": "disk full"}
     (newborn.root / "ready").write_text(json.dumps({"ok": False, "phases": [phase]}))
-    with pytest.raises(KedgeError, match="went wrong") as caught:
+    with pytest.raises(KedgeError, match=r"the boot of machine .* failed") as caught:
         newborn.boot()
     assert caught.value.why == "agent: disk full"
     assert newborn.provider.pinned == ""
 
 
-def test_a_boot_that_systemd_has_given_up_is_not_waited_for(newborn: Newborn, tmp_path: Path) -> None:
-    """No sentinel will come, whatever killed it, and each minute is paid for."""
+def test_there_is_no_wait_for_a_boot_that_systemd_has_given_up(newborn: Newborn, tmp_path: Path) -> None:
+    """No sentinel will come, whatever killed it, and each minute costs money."""
     programs = tmp_path / "programs"
     programs.mkdir()
     asked = tmp_path / "asked"
-    # The first look finds a boot at work.
+    # The first query finds a boot that still runs.
     (programs / "systemctl").write_text(f'#!/bin/sh\n[ -e "{asked}" ] || {{ echo "$@" >"{asked}"; exit 1; }}\n')
     (programs / "systemctl").chmod(0o755)
     newborn.sshd.force(f'PATH="{programs}:$PATH"; export PATH; eval "$SSH_ORIGINAL_COMMAND"')
     newborn.provider.brings = None
-    with pytest.raises(KedgeError, match="went wrong") as caught:
+    with pytest.raises(KedgeError, match=r"the boot of machine .* failed") as caught:
         newborn.boot()
     assert "kedge-boot.service has failed" in caught.value.why
     assert asked.read_text() == "--quiet is-failed kedge-boot.service\n"
 
 
-def test_a_machine_that_is_lost_while_it_boots_is_waited_for_a_minute(newborn: Newborn) -> None:
-    """As a local one whose init was killed; one whose provider is only slow to say more is waited for."""
+def test_the_wait_for_a_machine_lost_while_booting_ends_after_a_minute(newborn: Newborn) -> None:
+    """Like a local one whose init was killed; if its provider is only slow to answer, the wait goes on."""
     ready, looks = newborn.provider.machine, itertools.count()
     lost = replace(ready, state=MachineState.UNKNOWN)
     clock = FakeClock()
     world = replace(newborn.world(), clock=clock)
     newborn.provider.machine = lost
     began = clock.now()
-    with pytest.raises(UnreachableError, match="nobody completes its boot"):
+    with pytest.raises(UnreachableError, match="nothing completes its boot"):
         await_boot(world, RUN, ID)
     assert timedelta(minutes=1) < clock.now() - began < timedelta(minutes=2)
 
@@ -108,7 +108,7 @@ STEPS = ("connect", "ready", "supply", "connect again", "ready again", "rekey", 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
 def test_a_laptop_that_dies_before_any_step_finds_its_machine_again(newborn: Newborn, step: int) -> None:
-    """That is after the step before, whose answer is lost: the next command goes on, and ends the same."""
+    """It died after a step whose answer is lost: the next command continues, with the same result."""
     with pytest.raises(LaptopDiedError):
         newborn.boot(Lifeline(dies_before=step))
     machine, _report = newborn.boot()
@@ -118,8 +118,8 @@ def test_a_laptop_that_dies_before_any_step_finds_its_machine_again(newborn: New
     assert (newborn.root / "brought").exists()
 
 
-def test_a_boot_has_no_steps_but_those(newborn: Newborn) -> None:
-    """One that learns another must learn to be cut there. A server that reloads may have to be asked again."""
+def test_a_boot_has_exactly_these_steps(newborn: Newborn) -> None:
+    """A new step must be added here, to be tested for deaths. A server that reloads may have to be asked again."""
     life = Lifeline(dies_before=1000)
     newborn.boot(life)
     assert len(life.steps) >= len(STEPS)
@@ -128,7 +128,7 @@ def test_a_boot_has_no_steps_but_those(newborn: Newborn) -> None:
 
 
 def test_an_image_that_answers_please_wait_is_not_ready_yet(newborn: Newborn) -> None:
-    """It answers every command so, with exit code 0, for as long as a connection lasts."""
+    """It answers every command with this text and exit code 0, for as long as a connection lasts."""
     newborn.sshd.force("echo Please wait while we get your droplet ready...")
     looks = itertools.count()
 
@@ -143,9 +143,9 @@ def test_an_image_that_answers_please_wait_is_not_ready_yet(newborn: Newborn) ->
 
 
 @pytest.mark.parametrize("bytes_through", [1_000, 6_000, 20_000, 100_000])
-def test_a_stream_that_is_cut_leaves_nothing_and_is_sent_again(newborn: Newborn, bytes_through: int) -> None:
-    """Within the handshake, or anywhere in what is brought."""
-    wire = Wire(newborn.sshd.port, bytes_through)
+def test_a_broken_stream_leaves_nothing_and_is_sent_again(newborn: Newborn, bytes_through: int) -> None:
+    """During the handshake, or anywhere in the stream."""
+    wire = CuttingProxy(newborn.sshd.port, bytes_through)
     newborn.provider.through = wire
     looks = itertools.count()
 
@@ -161,8 +161,8 @@ def test_a_stream_that_is_cut_leaves_nothing_and_is_sent_again(newborn: Newborn,
     wait_until(newborn.is_settled)
 
 
-def test_whoever_needs_a_machine_that_boots_waits_for_it_and_says_so(newborn: Newborn) -> None:
-    """Its launch has died: the ledger has no address of it, and gets the one with the machine's own key."""
+def test_a_command_that_needs_a_booting_machine_waits_and_says_so(newborn: Newborn) -> None:
+    """Its launch died: the ledger has no address of it, and gets the one with the machine's own key."""
     born = replace(newborn.provider.machine, state=MachineState.BOOTING, address=None)
     ready, looks = newborn.provider.machine, itertools.count()
     newborn.provider.machine = replace(ready, state=MachineState.BOOTING)

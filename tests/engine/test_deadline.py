@@ -1,4 +1,4 @@
-"""At its deadline a followed machine is ended, whether its results could still be fetched or not."""
+"""A followed machine is ended at its deadline, even if its results can't be fetched."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def fetch(ledger: SqliteLedger, reason: str) -> tuple[str, list[Event]]:
     return performer.perform(FETCH, ends=True), told
 
 
-def test_results_that_cannot_be_fetched_keep_no_machine_past_its_deadline(ledger: SqliteLedger) -> None:
-    """The failure is reported, and the plan goes on to the machine's end."""
+def test_unfetchable_results_keep_no_machine_past_its_deadline(ledger: SqliteLedger) -> None:
+    """The failure is reported, and the plan continues to the machine's end."""
     note, told = fetch(ledger, DEADLINE)
     assert note == "failed"
     (remark,) = told
     assert isinstance(remark, Remark)
-    assert "ended all the same" in remark.text
+    assert "ended anyway" in remark.text
 
 
 def test_before_the_deadline_a_machine_is_not_ended_without_its_results(ledger: SqliteLedger) -> None:
-    """Somebody else stopped the command: what can't be fetched now is fetched later."""
+    """Somebody else stopped the command: its results can be fetched later."""
     with pytest.raises(UnreachableError):
         fetch(ledger, "asked for")
 
 
 def test_a_machine_that_never_booted_is_ended_without_results(ledger: SqliteLedger) -> None:
-    """It has none: a teardown doesn't leave it billing for them."""
+    """It has none: a teardown doesn't keep it billing for them."""
     ledger.put_machine(MACHINE)
     note, (told,) = fetch(ledger, "asked for")
     assert note == "failed"
     assert isinstance(told, Remark)
-    assert "ended all the same" in told.text
+    assert "ended anyway" in told.text

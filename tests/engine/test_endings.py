@@ -1,4 +1,4 @@
-"""What becomes of a run whose machine was found to be gone, by who ended it."""
+"""What happens to a run whose machine is gone; it depends on who ended the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
-    """The ledger of a laptop with one run, whose machine is there."""
+    """The ledger of a laptop with one run and its machine."""
     opened = SqliteLedger(tmp_path, SystemClock())
     opened.open_run(SPEC, NOW)
     opened.put_machine(MACHINE)
@@ -31,12 +31,12 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def gone(by: EndedBy) -> FakeProvider:
-    """Make a provider that has no machine any more, and says who ended it."""
+    """Make a provider whose machine is gone, and which reports who ended it."""
     return FakeProvider(ends={M1: MachineEnd(by=by, says="in its own words")})
 
 
 def stage(ledger: SqliteLedger) -> RunStage:
-    """Return where the run is in its life."""
+    """Return the run's stage."""
     record = ledger.run(RUN)
     assert record is not None
     return record.stage
@@ -47,12 +47,12 @@ def stage(ledger: SqliteLedger) -> RunStage:
     [
         (EndedBy.PROVIDER, "fake took it away"),
         (EndedBy.ITSELF, "it ended by itself"),
-        (EndedBy.DEADLINE, "its deadline had come"),
+        (EndedBy.DEADLINE, "its deadline had passed"),
     ],
     ids=["the provider", "itself", "its deadline"],
 )
 def test_who_ended_a_machine_is_reported_and_recorded(ledger: SqliteLedger, by: EndedBy, says: str) -> None:
-    """The provider forgets it; the run can be resumed."""
+    """The provider's own record disappears; the run can be resumed."""
     (finding,) = reconcile(make_world(ledger, gone(by)), RUN)
     assert finding == f"machine {M1} is gone: {says} (in its own words)"
     (machine,) = ledger.machines(RUN)
@@ -72,7 +72,7 @@ def test_a_run_whose_machine_somebody_ended_is_closed(ledger: SqliteLedger) -> N
 
 
 def test_a_run_whose_volumes_would_be_deleted_is_not_closed_by_looking(ledger: SqliteLedger) -> None:
-    """Looking neither deletes nor copies data: a teardown does."""
+    """Reading commands neither delete nor copy data: a teardown does."""
     volume = VolumeSpec(name="numbers", target="keep", size_gib=1, at_end=AtEnd.DELETE)
     job = Job(name="digits", run="train", resources=Resources(volumes=(volume,)))
     ledger.open_run(LaunchSpec(run_id=RUN, provider="fake", job=job), NOW)
@@ -82,15 +82,15 @@ def test_a_run_whose_volumes_would_be_deleted_is_not_closed_by_looking(ledger: S
 
 
 def test_a_machine_that_an_interrupted_command_ended_counts_as_ended_by_kedge(ledger: SqliteLedger) -> None:
-    """At the provider, kedge's own call looks like anybody's."""
+    """To the provider, kedge's own call looks like anybody's."""
     ledger.intend(RUN, DestroyMachine(machine_id=M1), NOW)
     found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
-    assert found[-1] == f"machine {M1} is gone, as a command that was interrupted had asked"
+    assert found[-1] == f"machine {M1} is gone: an interrupted command had requested its end"
     assert stage(ledger) is RunStage.LIVE
 
 
 def test_a_lost_machine_is_settled_even_if_its_provider_gives_no_reason(ledger: SqliteLedger) -> None:
-    """Only that it is gone counts."""
+    """It only matters that it is gone."""
     provider = FakeProvider(unexplained=KedgeError("no answer"))
     assert reconcile(make_world(ledger, provider), RUN) == (f"machine {M1} is gone; it ended without a kedge command",)
     assert ledger.machines(RUN, live_only=True) == ()

@@ -1,4 +1,4 @@
-"""Which offers are tried when some can't be had, and what is recorded of each try."""
+"""Which offers are tried when some have no capacity, and what is recorded of each attempt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def create(ledger: SqliteLedger, provider: FakeProvider) -> list[str]:
-    """Carry out a plan that only creates, and return what was remarked."""
+    """Carry out a plan that only creates, and return the messages."""
     said: list[str] = []
 
     def listen(event: Event) -> None:
@@ -71,7 +71,7 @@ def create(ledger: SqliteLedger, provider: FakeProvider) -> list[str]:
 
 
 def places(provider: FakeProvider) -> list[tuple[str, str, bool]]:
-    """Say where machines were asked for."""
+    """Return where machines were requested."""
     return [(order.region, order.zone, order.spot) for order in provider.orders]
 
 
@@ -98,7 +98,7 @@ def test_a_quota_rules_out_its_region_and_market(ledger: SqliteLedger) -> None:
 
 
 def test_an_unclear_creation_is_never_followed_by_another(ledger: SqliteLedger) -> None:
-    """It could make a second machine: the intent stays open for whoever looks next."""
+    """It could create a second machine: the intent stays open for the next command."""
     provider = FakeProvider(lambda _order: StillBillingError("no answer"))
     with pytest.raises(StillBillingError):
         create(ledger, provider)

@@ -1,4 +1,4 @@
-"""Before a machine ends, its agent uploads the end of the run; nobody pays to wait for a dead agent."""
+"""Before a machine ends, its agent uploads the end of the run; there is no paid wait for a dead agent."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MINUTE = 60.0
 
 @dataclass
 class Agent:
-    """An agent whose command ended just now; it beats until `dies`, and has uploaded all at `uploads`, seconds later.
+    """An agent whose command has just ended; heartbeats stop after `dies`, the upload ends after `uploads` seconds.
 
-    Where it never `beats`, nobody has written down that the command's runner is dead: each report finds that anew.
+    If it never `beats`, nobody has recorded that the command's runner is dead: each report finds that out again.
     """
 
     clock: FakeClock
@@ -77,7 +77,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 def end(
     ledger: SqliteLedger, folder: Path, agent: Agent, *, fetched: bool = False, leaves_results: bool = False
 ) -> tuple[float, list[str]]:
-    """End the machine; return for how many seconds it was kept, and what was said."""
+    """End the machine; return for how many seconds it was kept, and the messages."""
     machine = replace(MACHINE, address=ADDRESS)
     ledger.put_machine(machine)
     provider = FakeProvider(there=(machine,))
@@ -99,30 +99,28 @@ def end(
     return sum(agent.clock.pauses, timedelta(0)).total_seconds(), said
 
 
-def test_an_agent_at_work_is_waited_for(ledger: SqliteLedger, tmp_path: Path) -> None:
-    """A `resume` goes on from what it uploads, even if that takes minutes."""
+def test_teardown_waits_for_a_live_agent(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """A `resume` continues from its upload, so kedge waits even for minutes."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), uploads=5 * MINUTE))
     assert 5 * MINUTE <= took < 5 * MINUTE + 1
     assert said == []
 
 
-def test_an_agent_whose_heartbeat_is_older_than_a_minute_is_not_waited_for(
-    ledger: SqliteLedger, tmp_path: Path
-) -> None:
-    """It said nothing for two minutes before the teardown: the machine ends at once, and why is said."""
+def test_there_is_no_wait_for_an_agent_without_a_heartbeat_for_a_minute(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Its last heartbeat was two minutes before the teardown: the machine ends at once, and the reason is shown."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), dies=-2 * MINUTE))
     assert took < 1
-    assert said == ["the end of the run was not copied off the machine: its agent has had no heartbeat for 2m"]
+    assert said == ["the last results were not uploaded: its agent has had no heartbeat for 2m"]
 
 
-def test_an_agent_that_never_had_a_heartbeat_is_not_waited_for(ledger: SqliteLedger, tmp_path: Path) -> None:
-    """Nor is one whose command died with it, whenever the machine says that this was."""
+def test_there_is_no_wait_for_an_agent_that_never_had_a_heartbeat(ledger: SqliteLedger, tmp_path: Path) -> None:
+    """Nor for one that died with its command, whenever the machine says that was."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), beats=False))
     assert took < 2
     assert "no heartbeat for 1m" in said[0]
 
 
-def test_an_agent_that_dies_meanwhile_is_waited_for_a_minute_more(ledger: SqliteLedger, tmp_path: Path) -> None:
+def test_the_wait_for_an_agent_that_dies_meanwhile_ends_after_a_minute(ledger: SqliteLedger, tmp_path: Path) -> None:
     """Its supervisor starts another within seconds; after a minute without one, none will come."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), dies=30))
     assert 30 + MINUTE <= took < 32 + MINUTE
@@ -130,20 +128,20 @@ def test_an_agent_that_dies_meanwhile_is_waited_for_a_minute_more(ledger: Sqlite
 
 
 @pytest.mark.parametrize(("dies", "most"), [(0.0, 17.0), (float("inf"), 47.0)], ids=["dead", "slow"])
-def test_after_a_fetch_the_upload_is_waited_for_only_briefly(
+def test_after_a_fetch_the_wait_for_the_upload_is_short(
     ledger: SqliteLedger, tmp_path: Path, dies: float, most: float
 ) -> None:
-    """Long enough for a live agent: a `resume` would go on from what it uploads."""
+    """Long enough for a live agent: a `resume` would continue from its upload."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW), dies=dies), fetched=True)
     assert most - 3 < took < most
-    assert said[0].endswith("; a verified copy of the results is at home")
+    assert said[0].endswith("; a verified copy of the results is on this computer")
 
 
 def test_a_machine_that_promises_an_upload_for_ever_is_ended(ledger: SqliteLedger, tmp_path: Path) -> None:
-    """A hostile one beats and never uploads: that is worth ten minutes, and a moment where nobody wants its results."""
+    """A hostile one has heartbeats and never uploads: ten minutes, or less where nobody wants its results."""
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW)))
     assert 10 * MINUTE <= took < 10 * MINUTE + 2
     assert "not within 10m" in said[0]
     took, said = end(ledger, tmp_path, Agent(FakeClock(NOW)), leaves_results=True)
     assert took < 47
-    assert said == ["the end of the run was not copied off the machine: not within 45s"]
+    assert said == ["the last results were not uploaded: not within 45s"]

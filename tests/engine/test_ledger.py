@@ -1,4 +1,4 @@
-"""The ledger: what is written is there after a crash, and two commands at once are safe."""
+"""The ledger: its writes survive a crash, and two commands at once are safe."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_a_machine_is_on_the_meter_until_its_end_is_recorded(ledger: SqliteLedge
     assert ledger.rentals("digits-1")[0].until == NOW + timedelta(minutes=30)
 
 
-def test_a_machine_that_is_found_again_is_on_the_meter_again(ledger: SqliteLedger) -> None:
-    """An end that was recorded by mistake, or a machine made anew under its name, must not hide what bills."""
+def test_a_machine_that_reappears_is_on_the_meter_again(ledger: SqliteLedger) -> None:
+    """A wrongly recorded end, or a new machine of the same name, must not hide a machine that bills."""
     ledger.open_run(SPEC, NOW)
     ledger.put_machine(MACHINE)
     ledger.record_machine_end(MACHINE.id, NOW)
@@ -100,8 +100,8 @@ def test_a_machine_that_is_found_again_is_on_the_meter_again(ledger: SqliteLedge
     assert ledger.rentals("digits-1")[0].until is None
 
 
-def test_what_volumes_cost_once_is_counted_for_each_attempt_at_a_machine(ledger: SqliteLedger) -> None:
-    """Also where the run got no machine in the end: the provider has charged for them all the same."""
+def test_one_time_volume_costs_count_for_each_attempt_at_a_machine(ledger: SqliteLedger) -> None:
+    """Also if the run got no machine in the end: the provider has charged for the volumes anyway."""
     ledger.open_run(SPEC, NOW)
     first = CreateMachine(machine_id=MACHINE.id, offers=(replace(OFFER, once_usd=Decimal("1.50")),), lifetime=HOUR)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_what_volumes_cost_once_is_counted_for_each_attempt_at_a_machine(ledger:
     assert ledger.rentals("other") == ()
 
 
-def test_the_mark_grows_when_somebody_acts_on_the_run(ledger: SqliteLedger) -> None:
+def test_the_mark_grows_with_each_action_on_the_run(ledger: SqliteLedger) -> None:
     """It shows whether a plan is out of date."""
     ledger.open_run(SPEC, NOW)
     before = ledger.revision("digits-1")
@@ -136,7 +136,7 @@ def test_an_intent_stays_open_until_it_is_settled_or_its_run_ends(ledger: Sqlite
 
 
 def test_a_run_that_is_opened_again_keeps_its_birth(ledger: SqliteLedger) -> None:
-    """Resuming changes the specification, not when the run began."""
+    """Resuming changes the specification, not the run's start time."""
     ledger.open_run(SPEC, NOW)
     ledger.end_run("digits-1", NOW)
     ledger.open_run(SPEC, NOW + timedelta(days=1))
@@ -155,7 +155,7 @@ def test_the_usual_duration_is_the_median_of_successes_of_the_same_mode(ledger: 
     assert ledger.usual_duration("digits", "full") is None
 
 
-def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
+def test_the_writes_of_a_killed_process_are_kept(tmp_path: Path) -> None:
     """SIGKILL between two writes: the first is there, and the run's lock is free again."""
     script = f"""
     import os, signal, datetime, pathlib
@@ -179,7 +179,7 @@ def test_a_killed_process_leaves_what_it_had_written(tmp_path: Path) -> None:
 
 
 def test_a_locked_run_is_refused_to_others_and_free_after(ledger: SqliteLedger, tmp_path: Path) -> None:
-    """A second command is told at once; another run isn't concerned."""
+    """A second command fails at once; other runs aren't locked."""
     other = SqliteLedger(tmp_path, SystemClock())
     with ledger.lock("a"), other.lock("b"), pytest.raises(ConflictError), other.lock("a"):
         pass
@@ -206,7 +206,7 @@ def test_many_commands_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_ledger_of_a_newer_kedge_is_refused(tmp_path: Path) -> None:
-    """An old kedge doesn't guess at a schema that it doesn't know."""
+    """An old kedge doesn't guess at an unknown schema."""
     import sqlite3
 
     SqliteLedger(tmp_path, SystemClock()).close()

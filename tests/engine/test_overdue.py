@@ -1,4 +1,4 @@
-"""Following ends soon after the deadline, though the machine reports that its command is still running."""
+"""Following ends soon after the deadline, even if the machine reports that its command is still running."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT = {"machine": M1, "run": RUN, "now": 1.0, "created": 0.0, "deadline": 2e9
 
 @dataclass
 class Forever:
-    """A machine whose command is at work, by its own word, whenever it is asked; in the end the test has enough."""
+    """A machine that reports a running command at each query; after too many queries the test fails."""
 
     reports: int = 50
 
@@ -63,20 +63,20 @@ def follow(ledger: SqliteLedger, late: timedelta) -> tuple[Performer, list[Event
 
 
 def test_a_machine_that_outlives_its_deadline_is_followed_no_longer(ledger: SqliteLedger) -> None:
-    """The plan goes on to its end as at any deadline, and says why."""
+    """The plan continues to its end as at any deadline, and says why."""
     performer, told = follow(ledger, timedelta(minutes=31))
     assert performer.progress.command.met_deadline
     assert [each.text for each in told if isinstance(each, Remark) and "not ended at its deadline" in each.text]
 
 
 def test_a_machine_that_booted_slowly_is_followed_to_its_own_deadline(ledger: SqliteLedger) -> None:
-    """Its own timer began with its boot."""
+    """Its own timer started with its boot."""
     with pytest.raises(AssertionError, match="for ever"):
         follow(ledger, timedelta(minutes=20))
 
 
 def test_a_copy_may_last_until_the_deadline() -> None:
-    """Results still come home from a machine past its deadline, if that is a matter of minutes."""
+    """Results still come home from a machine past its deadline, if the copy takes only minutes."""
     machine = replace(MACHINE, deadline_at=NOW + timedelta(hours=3))
     assert time_to_copy(machine, NOW) == timedelta(hours=3)
     assert time_to_copy(machine, NOW + timedelta(days=1)) == timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""How commands reach a machine that its launch left booting."""
+"""How commands reach a machine whose launch died while it booted."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def find(ledger: SqliteLedger, known: Machine, *there: Machine) -> tuple[Machine, list[str]]:
-    """Reach a machine as the ledger knows it; return what was said, too."""
+    """Reach a machine as the ledger knows it; return the messages, too."""
     said: list[str] = []
     return reach(make_world(ledger, FakeProvider(there=there)), known, said.append), said
 
 
 def test_a_machine_that_has_booted_is_reached_without_asking_its_provider(ledger: SqliteLedger) -> None:
-    """The provider may even have forgotten it."""
+    """Even if the provider no longer knows it."""
     booted = replace(MACHINE, address=ADDRESS)
     assert find(ledger, booted) == (booted, [])
 
 
 def test_a_machine_that_was_lost_before_it_booted_is_reported(ledger: SqliteLedger) -> None:
-    """Nobody waits for it."""
+    """The error comes at once."""
     with pytest.raises(UnreachableError, match="was gone before it had booted"):
         find(ledger, MACHINE)
 
 
 @pytest.mark.parametrize("state", [MachineState.ENDING, MachineState.UNKNOWN])
-def test_a_machine_that_will_never_boot_is_not_waited_for(ledger: SqliteLedger, state: MachineState) -> None:
-    """It is half made or already ending: the fix is another machine."""
+def test_there_is_no_wait_for_a_machine_that_will_never_boot(ledger: SqliteLedger, state: MachineState) -> None:
+    """It is half created or already ending: the fix is another machine."""
     with pytest.raises(UnreachableError) as caught:
         find(ledger, MACHINE, replace(MACHINE, state=state))
     assert M1 in caught.value.what
     assert "kedge resume" in caught.value.fix
 
 
-def test_a_machine_of_another_computer_is_not_waited_for(ledger: SqliteLedger) -> None:
-    """It is ready, and its keys are elsewhere."""
+def test_there_is_no_wait_for_another_computer_s_machine(ledger: SqliteLedger) -> None:
+    """It is ready, and its keys are on the other computer."""
     with pytest.raises(UnreachableError, match="can't be reached from this computer"):
         find(ledger, MACHINE, MACHINE)

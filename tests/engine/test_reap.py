@@ -1,4 +1,4 @@
-"""Reaping ends what it finds by the rules of a teardown, and another computer's run by its marks alone."""
+"""Reaping ends its findings by the rules of a teardown; it ends another computer's run by its marks alone."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def start_training(ledger: SqliteLedger) -> None:
-    """Leave what a launch leaves that has started the command."""
+    """Leave the state of a launch that has started the command."""
     ledger.put_machine(MACHINE)
     start = StartCommand(machine_id=M1, supervisor=SupervisorKind.TMUX, resumes=False)
     for intent in (ledger.open_intents(RUN)[0].id, ledger.intend(RUN, start, NOW)):
         ledger.close_intent(intent, IntentState.DONE, NOW)
 
 
-def nobody_hears(_event: Event) -> None:
-    """Take what is told."""
+def ignore_messages(_event: Event) -> None:
+    """Ignore messages."""
 
 
 def reap_all(world: World, *, everyone: bool = False) -> None:
-    """Reap what is found."""
+    """Reap all findings."""
     for reaping in survey_provider(world, everyone=everyone).reapings:
         if reaping.acts:
-            reap(world, reaping, nobody_hears)
+            reap(world, reaping, ignore_messages)
 
 
 def test_a_launch_that_died_leaves_nothing(ledger: SqliteLedger) -> None:
@@ -84,7 +84,7 @@ def test_a_launch_that_died_leaves_nothing(ledger: SqliteLedger) -> None:
     assert (after.reapings, after.kept) == ((), (kept,))
 
 
-def test_a_run_that_trains_is_no_finding(ledger: SqliteLedger) -> None:
+def test_a_training_run_is_no_finding(ledger: SqliteLedger) -> None:
     """Its machine is in the ledger, its command was started, its deadline is in the future."""
     start_training(ledger)
     assert (
@@ -93,7 +93,7 @@ def test_a_run_that_trains_is_no_finding(ledger: SqliteLedger) -> None:
     )
 
 
-def test_looking_changes_nothing(ledger: SqliteLedger) -> None:
+def test_a_survey_changes_nothing(ledger: SqliteLedger) -> None:
     """Neither at the provider nor in the ledger."""
     cloud = FakeProvider(there=(LATE,), leftovers=(VOLUME,))
     before = ledger.intents(RUN), ledger.machines(), ledger.runs()
@@ -110,8 +110,8 @@ def test_another_command_that_is_at_work_is_not_disturbed(ledger: SqliteLedger) 
         assert survey_provider(world, everyone=False).reapings == ()
 
 
-def test_a_command_that_its_machine_keeps_waiting_does_not_keep_the_machine(ledger: SqliteLedger) -> None:
-    """Such as a teardown to which results come a byte at a time: the run's lock is held until the machine is gone."""
+def test_a_command_that_waits_for_its_machine_does_not_protect_it(ledger: SqliteLedger) -> None:
+    """For example a teardown that gets results byte by byte: it holds the run's lock until the machine is gone."""
     start_training(ledger)
     cloud = FakeProvider(there=(LATE,), leftovers=(VOLUME,))
     world = make_world(ledger, cloud)
@@ -127,7 +127,7 @@ def test_a_run_that_changed_since_it_was_shown_is_left_alone(ledger: SqliteLedge
     (reaping,) = survey_provider(world, everyone=False).reapings
     start_training(ledger)
     with pytest.raises(ConflictError, match="since it was looked at"):
-        reap(world, reaping, nobody_hears)
+        reap(world, reaping, ignore_messages)
     assert cloud.there == (MACHINE,)
 
 
@@ -139,8 +139,8 @@ def test_the_ledger_entry_of_a_lost_machine_is_closed(ledger: SqliteLedger) -> N
     assert [run.run_id for run in ledger.runs(live_only=True)] == [RUN]
 
 
-def test_what_a_closed_run_still_has_is_released(ledger: SqliteLedger) -> None:
-    """A second look finds nothing more."""
+def test_the_remaining_resources_of_a_closed_run_are_released(ledger: SqliteLedger) -> None:
+    """A second survey finds nothing more."""
     ledger.end_run(RUN, NOW)
     cloud = FakeProvider(leftovers=(VOLUME,))
     world = make_world(ledger, cloud)
@@ -150,7 +150,7 @@ def test_what_a_closed_run_still_has_is_released(ledger: SqliteLedger) -> None:
 
 
 def test_another_computers_machine_is_ended_by_its_marks(tmp_path: Path) -> None:
-    """The ledger here knows nothing of it: marks say what is past its deadline, and what belongs to it."""
+    """This ledger has no record of it: its marks show its deadline and its resources."""
     ledger = SqliteLedger(tmp_path, SystemClock())
     living = replace(MACHINE, id="other-1-m1", run_id="other-1")
     cloud = FakeProvider(there=(LATE, living), leftovers=(VOLUME,))

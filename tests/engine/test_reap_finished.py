@@ -1,4 +1,4 @@
-"""Reaping ends the machine of a finished command, where no machine can end itself: the machine is asked over SSH."""
+"""If machines can't end themselves, reaping ends the machine of a finished command; it asks the machine over SSH."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Agent:
     """An agent whose command ended ten minutes ago, and whose results were uploaded then.
 
     Attributes:
-        broken: why nobody reaches it; None for a machine that answers.
-        asked: how often it was asked.
+        broken: why it can't be reached; None for a machine that answers.
+        asked: how many times it was asked.
     """
 
     state: str = "succeeded"
@@ -81,7 +81,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def reap_all(world: World) -> None:
-    """Reap what is found."""
+    """Reap all findings."""
     for reaping in survey_provider(world, everyone=False).reapings:
         if reaping.acts:
             reap(world, reaping, lambda _event: None)
@@ -102,15 +102,15 @@ def reap_once(
 
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED])
 def test_a_machine_that_cannot_end_itself_is_ended_after_its_command(ledger: SqliteLedger, state: RunState) -> None:
-    """Nobody has followed it, and its deadline is an hour away; nothing recovers a run that is over."""
+    """No command follows it, and its deadline is an hour away; the finished run isn't recovered."""
     assert reap_once(ledger, Agent(state)) == (False, RunStage.ENDED, state)
 
 
 @pytest.mark.parametrize(
     "agent", [Agent("running"), Agent("stopped"), Agent(broken=UnreachableError("nobody answers"))]
 )
-def test_a_machine_that_does_not_say_that_it_is_done_stays(ledger: SqliteLedger, agent: Agent) -> None:
-    """It is at work, may be started again, or is silent: its deadline ends it."""
+def test_a_machine_that_does_not_report_that_it_is_done_stays(ledger: SqliteLedger, agent: Agent) -> None:
+    """It is running, may be started again, or doesn't answer: its deadline ends it."""
     left, stage, _ = reap_once(ledger, agent)
     assert (left, stage) == (True, RunStage.LIVE)
     assert agent.asked
@@ -130,12 +130,12 @@ def test_a_machine_that_somebody_follows_is_not_asked(ledger: SqliteLedger) -> N
     assert not agent.asked
 
 
-def test_a_machine_that_cannot_be_asked_keeps_none_past_its_deadline(ledger: SqliteLedger) -> None:
-    """Such as on a full disk, where the host key of the one that is asked can't be written down."""
+def test_an_unreachable_machine_does_not_protect_others_past_their_deadline(ledger: SqliteLedger) -> None:
+    """For example on a full disk, where its host key can't be written: others past their deadline are ended."""
     late = replace(MACHINE, id=f"{RUN}-m2", deadline_at=NOW - timedelta(hours=1))
     ledger.put_machine(late)
     agent = Agent(broken=OSError(errno.ENOSPC, "no space left"))
     cloud = FakeProvider(there=(MACHINE, late), ends_by_itself=False)
     reap_all(replace(make_world(ledger, cloud), connector=cast("Connector", agent)))
     assert cloud.there == (MACHINE,)
-    assert agent.asked == 2, "the look asks the one, and the end of the other asks that one"
+    assert agent.asked == 2, "the survey asks one machine, and ending the other asks the other"

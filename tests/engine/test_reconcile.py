@@ -1,4 +1,4 @@
-"""What happens to a machine on which the ledger and the provider disagree."""
+"""What happens to a machine about which the ledger and the provider disagree."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 
 def die_creating(ledger: SqliteLedger) -> None:
-    """Leave what a command leaves that dies while it creates a machine."""
+    """Leave the state of a command that died while it created a machine."""
     ledger.intend(RUN, CreateMachine(machine_id=M1, offers=(), lifetime=timedelta(hours=1)), NOW)
 
 
 def test_a_machine_whose_creator_died_is_guarded(ledger: SqliteLedger) -> None:
-    """Nobody knows how far its creation came; it is in the ledger then, and the intent is settled."""
+    """Nobody knows how far its creation got; then it is in the ledger, and the intent is settled."""
     die_creating(ledger)
     provider = FakeProvider(there=(MACHINE,))
     (finding,) = reconcile(make_world(ledger, provider), RUN)
@@ -50,8 +50,8 @@ def test_a_machine_that_the_ledger_does_not_know_is_guarded(ledger: SqliteLedger
     assert ledger.machines(RUN, live_only=True) == (MACHINE,)
 
 
-def test_a_machine_that_is_known_is_not_guarded_again(ledger: SqliteLedger) -> None:
-    """Looking costs no more calls than it must."""
+def test_a_known_machine_is_not_guarded_again(ledger: SqliteLedger) -> None:
+    """Queries make no more calls than necessary."""
     ledger.put_machine(MACHINE)
     provider = FakeProvider(there=(MACHINE,))
     assert reconcile(make_world(ledger, provider), RUN) == ()
@@ -59,11 +59,11 @@ def test_a_machine_that_is_known_is_not_guarded_again(ledger: SqliteLedger) -> N
 
 
 def test_a_machine_that_can_not_be_guarded_can_still_be_ended(ledger: SqliteLedger) -> None:
-    """It is in the ledger, the finding says why it isn't guarded, and the next look tries again."""
+    """It is in the ledger, the finding says why it isn't guarded, and the next query tries again."""
     die_creating(ledger)
     provider = FakeProvider(there=(MACHINE,), unguarded=KedgeError("no schedule", why="too many"))
     found = reconcile(make_world(ledger, provider), RUN)
-    assert f"machine {M1} lacks what its creation would have given it: no schedule; too many" in found
+    assert f"machine {M1} could not be completed: no schedule; too many" in found
     assert ledger.machines(RUN, live_only=True) == (MACHINE,)
     assert [intent.subject for intent in ledger.open_intents(RUN)] == [M1]
     provider.unguarded = None

@@ -59,7 +59,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 def carry_out(
     ledger: SqliteLedger, provider: FakeProvider, *actions: Action, spec: LaunchSpec = SPEC
 ) -> tuple[KedgeError, list[str]]:
-    """Carry out a plan that fails; return how, and what was remarked."""
+    """Carry out a plan that fails; return its error, and the messages."""
     said: list[str] = []
 
     def listen(event: Event) -> None:
@@ -72,7 +72,7 @@ def carry_out(
 
 
 def stage(ledger: SqliteLedger) -> RunStage:
-    """Return where the run is in its life."""
+    """Return the run's stage."""
     record = ledger.run(RUN)
     assert record is not None
     return record.stage
@@ -80,7 +80,7 @@ def stage(ledger: SqliteLedger) -> RunStage:
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: type(refusal).__name__)
 def test_a_run_that_gets_no_machine_is_closed(ledger: SqliteLedger, refusal: KedgeError) -> None:
-    """Nothing of it is left anywhere; the refusal is what the user sees."""
+    """It leaves nothing anywhere; the user sees the refusal."""
     error, said = carry_out(ledger, FakeProvider(lambda _order: refusal), CREATE)
     assert type(error) is type(refusal)
     assert stage(ledger) is RunStage.ENDED
@@ -89,7 +89,7 @@ def test_a_run_that_gets_no_machine_is_closed(ledger: SqliteLedger, refusal: Ked
 
 
 def test_a_plan_with_prices_of_a_snapshot_rents_nothing(ledger: SqliteLedger) -> None:
-    """Whoever carries the plan out, also a recovery: no request is sent, and nothing is recorded."""
+    """Also in a recovery: no request is sent, and nothing is recorded."""
     provider = FakeProvider()
     error, _ = carry_out(ledger, provider, replace(CREATE, offers=(OFFER, replace(OFFER, live=False))))
     assert isinstance(error, UnreachableError)
@@ -98,7 +98,7 @@ def test_a_plan_with_prices_of_a_snapshot_rents_nothing(ledger: SqliteLedger) ->
 
 
 def test_a_run_whose_code_can_not_be_staged_is_closed(ledger: SqliteLedger) -> None:
-    """No machine was even asked for."""
+    """No machine was even requested."""
     provider = FakeProvider()
     carry_out(ledger, provider, STAGE, CREATE)
     assert provider.orders == []
@@ -106,21 +106,21 @@ def test_a_run_whose_code_can_not_be_staged_is_closed(ledger: SqliteLedger) -> N
 
 
 def test_who_asked_for_recovery_is_told_that_there_is_nothing_to_recover(ledger: SqliteLedger) -> None:
-    """It replaces machines that a run has had; this one has had none."""
+    """Recovery replaces machines that a run has had; this one has had none."""
     provider = FakeProvider(lambda _order: REFUSALS[0])
     _, said = carry_out(ledger, provider, CREATE, spec=replace(SPEC, recover=True))
-    assert said[-1].endswith("is closed: --recover replaces machines that a run has had, launch it again")
+    assert said[-1].endswith("is closed; --recover only replaces a lost machine, so launch it again")
 
 
 def test_a_creation_of_unclear_outcome_leaves_the_run_live(ledger: SqliteLedger) -> None:
-    """A machine may exist: `status` and `teardown` look for it."""
+    """A machine may exist: `status` and `teardown` search for it."""
     carry_out(ledger, FakeProvider(lambda _order: StillBillingError("no answer")), CREATE)
     assert stage(ledger) is RunStage.LIVE
     assert [intent.subject for intent in ledger.open_intents(RUN)] == [MACHINE.id]
 
 
-def test_a_machine_that_exists_all_the_same_keeps_its_run_live(ledger: SqliteLedger) -> None:
-    """It is looked for before the run is closed, and is in the ledger then."""
+def test_a_machine_that_exists_despite_the_error_keeps_its_run_live(ledger: SqliteLedger) -> None:
+    """The search comes before the run is closed, and the machine is then in the ledger."""
     provider = FakeProvider(lambda _order: KedgeError("half made"), there=(MACHINE,))
     _, said = carry_out(ledger, provider, CREATE)
     assert stage(ledger) is RunStage.LIVE
@@ -129,13 +129,13 @@ def test_a_machine_that_exists_all_the_same_keeps_its_run_live(ledger: SqliteLed
 
 
 def test_a_live_run_that_has_lost_its_machine_stays_live(ledger: SqliteLedger) -> None:
-    """It has checkpoints to go on from: whoever recovers it tries again."""
+    """It has checkpoints to resume from: the next recovery tries again."""
     ledger.open_run(SPEC, NOW)
     carry_out(ledger, FakeProvider(lambda _order: REFUSALS[0]), CREATE)
     assert stage(ledger) is RunStage.LIVE
 
 
-def test_a_run_that_had_ended_has_ended_again(ledger: SqliteLedger) -> None:
+def test_an_ended_run_stays_ended_if_a_resume_is_refused(ledger: SqliteLedger) -> None:
     """A resume that gets no machine changes nothing."""
     ledger.open_run(SPEC, NOW)
     ledger.end_run(RUN, NOW)
@@ -144,7 +144,7 @@ def test_a_run_that_had_ended_has_ended_again(ledger: SqliteLedger) -> None:
 
 
 def test_changes_of_a_live_run_are_recorded_though_no_machine_is_made(ledger: SqliteLedger) -> None:
-    """`resume --no-recover` of a run at work has nothing else to do."""
+    """`resume --no-recover` of a running run has nothing else to do."""
     ledger.open_run(replace(SPEC, recover=True), NOW)
     apply(Plan(run_id=RUN, actions=()), SPEC, make_world(ledger, FakeProvider()), lambda _event: None)
     record = ledger.run(RUN)
@@ -152,8 +152,8 @@ def test_changes_of_a_live_run_are_recorded_though_no_machine_is_made(ledger: Sq
     assert not record.spec.recover
 
 
-def test_looking_at_a_run_that_has_ended_does_not_make_it_live(ledger: SqliteLedger) -> None:
-    """A plan without a beginning, such as that of a late fetch, leaves it closed."""
+def test_a_fetch_does_not_reopen_an_ended_run(ledger: SqliteLedger) -> None:
+    """A plan that starts nothing, such as a late fetch, leaves it closed."""
     ledger.open_run(replace(SPEC, recover=True), NOW)
     ledger.end_run(RUN, NOW)
     apply(Plan(run_id=RUN, actions=()), SPEC, make_world(ledger, FakeProvider()), lambda _event: None)

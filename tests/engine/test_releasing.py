@@ -1,4 +1,4 @@
-"""A run's other resources are removed as machines are: an intent before, and the outcome after."""
+"""A run's other resources are removed as machines are: the intent is recorded before, the outcome after."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
 
 @dataclass
 class Releasing(FakeProvider):
-    """Keeps what the ledger had of its release while it was at it, and refuses while it is told to."""
+    """Records the ledger's state during its release, and fails if it is told to."""
 
     ledger: SqliteLedger | None = None
     refuses: bool = False
@@ -72,8 +72,8 @@ def test_a_release_that_fails_is_recorded_and_leaves_the_run_open(ledger: Sqlite
     assert ledger.runs(live_only=True) == ()
 
 
-def test_a_release_whose_command_died_is_no_machine_that_may_exist(ledger: SqliteLedger) -> None:
-    """The next look settles it and says so."""
+def test_an_interrupted_release_is_not_taken_for_a_machine(ledger: SqliteLedger) -> None:
+    """The next query settles it and says so."""
     ledger.intend(RUN, ReleaseRun(run_id=RUN), NOW)
     said = io.StringIO()
     print_remaining(Console(file=said), cast("App", SimpleNamespace(ledger=ledger, clock=SystemClock())), SPEC)

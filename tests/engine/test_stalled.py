@@ -25,7 +25,7 @@ MINUTE = 60.0
 
 @dataclass
 class Agent:
-    """An agent whose command began an hour ago."""
+    """An agent whose command started an hour ago."""
 
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class Agent:
 
 
 def findings(folder: Path, *, first_step: timedelta | None = None, **report: float) -> tuple[str, ...]:
-    """Look at a run on a machine that says this of itself."""
+    """Return the findings of a run whose machine reports this."""
     ledger = SqliteLedger(folder / "ledger", SystemClock())
     job = Job(name="digits", run="train", expect=Expect(first_step=first_step))
     ledger.open_run(LaunchSpec(run_id=RUN, provider="fake", job=job), NOW)
@@ -64,16 +64,16 @@ def findings(folder: Path, *, first_step: timedelta | None = None, **report: flo
 
 
 @pytest.mark.parametrize(("first_step", "is_stalled"), [(None, True), (timedelta(hours=2), False)])
-def test_a_command_that_hangs_is_found_once_its_first_step_is_due(
+def test_a_hanging_command_is_found_once_its_first_step_is_due(
     tmp_path: Path, first_step: timedelta | None, is_stalled: bool
 ) -> None:
-    """The job says with `expect: {first_step: 2h}` that an hour of silence is nothing to worry about."""
+    """With `expect: {first_step: 2h}`, an hour of silence is no finding."""
     found = findings(tmp_path, first_step=first_step, advanced=NOW.timestamp() - 20 * MINUTE)
     assert ["written nothing for 20m" in finding for finding in found] == [True] * is_stalled
 
 
 def test_an_agent_without_a_heartbeat_for_a_minute_is_found(tmp_path: Path) -> None:
-    """Nothing ends the machine at its deadline, nor uploads its results."""
+    """Nothing would end the machine at its deadline, nor upload its results."""
     assert findings(tmp_path, heartbeat=NOW.timestamp() - 30) == ()
     (found,) = findings(tmp_path / "later", heartbeat=NOW.timestamp() - 2 * MINUTE)
     assert "has had no heartbeat for 120 s" in found

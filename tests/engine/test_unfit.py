@@ -1,4 +1,4 @@
-"""A machine that fails its burn-in is ended, and the next offer is taken: a launch with a fake cloud and a fake SSH."""
+"""A machine that fails its burn-in is ended, and the next offer is used: a launch with a fake cloud and a fake SSH."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPEC = LaunchSpec(run_id=RUN, provider="fake", job=JOB, ssh_from="203.0.113.7/32
 
 
 class Desk(App):
-    """A laptop with an account at the cloud of these tests."""
+    """A laptop with an account at the fake cloud."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(read_settings({"KEDGE_STATE_DIR": str(folder)}))
@@ -68,7 +68,7 @@ class Desk(App):
         return apply_replacing_unfit(self, spec, plan, apply_plan, follow=False, say=self.said.append)
 
     def zones(self) -> list[str]:
-        """Say where machines were asked for."""
+        """Return the zones where machines were requested."""
         return [order.zone for order in self.cloud.orders]
 
     def live(self) -> list[str]:
@@ -92,21 +92,21 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.ledger.close()
 
 
-def test_an_unfit_machine_is_ended_and_the_next_offer_is_taken(desk: Desk) -> None:
-    """The second machine is made when the first is gone, confirmed, and its meter in the ledger has stopped."""
+def test_an_unfit_machine_is_ended_and_the_next_offer_is_used(desk: Desk) -> None:
+    """The second machine is created when the end of the first is confirmed and its meter has stopped."""
     progress = desk.launch()
     assert progress.finished
     assert desk.zones() == [SORRY, FINE]
     assert [machine.id for machine in desk.cloud.there] == desk.live() == [f"{RUN}-m2"]
     assert desk.said == [
-        f"machine {RUN}-m1 fails its burn-in (burn-in: {ERROR}): it is gone; another offer is taken where there is one"
+        f"machine {RUN}-m1 fails its burn-in (burn-in: {ERROR}): it was ended; another offer is taken, if there is one"
     ]
     offered = [action.offers for plan in desk.plans for action in plan.actions if isinstance(action, CreateMachine)]
     assert offered == [(make_offer(SORRY), make_offer(FINE)), (make_offer(FINE),)]
 
 
 def test_a_machine_that_can_not_be_started_is_followed_by_the_next_offer(desk: Desk) -> None:
-    """Its provider said yes and ended it before it ran: nothing of it bills, and the next one is made."""
+    """Its provider accepted it and ended it before it ran: it costs nothing, and the next one is created."""
     desk.cloud.zones = (DEAD, FINE)
     progress = desk.launch()
     assert progress.finished
@@ -117,9 +117,9 @@ def test_a_machine_that_can_not_be_started_is_followed_by_the_next_offer(desk: D
 
 
 def test_an_offer_that_failed_to_start_for_a_killed_launch_is_tried_last(desk: Desk) -> None:
-    """Whoever asked for it was killed before it failed: the next plan ends it, and begins with another offer.
+    """The launch was killed before the machine failed: the next plan ends it, and starts with another offer.
 
-    Where there is no other, it is asked for again: a lack of capacity passes.
+    If there is no other offer, it is tried again: a lack of capacity passes.
     """
     desk.cloud.zones = (DEAD, FINE)
     create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
@@ -137,7 +137,7 @@ def test_an_offer_that_failed_to_start_for_a_killed_launch_is_tried_last(desk: D
 
 
 def test_a_machine_that_could_not_be_started_for_a_killed_launch_is_a_loss(desk: Desk) -> None:
-    """`kedge recover` replaces it, as it does one that was taken away."""
+    """`kedge recover` replaces it like one that was reclaimed."""
     spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
     desk.cloud.zones = (DEAD, FINE)
     create, *_ = observe_and_plan(desk, spec, follow=False).actions
@@ -150,7 +150,7 @@ def test_a_machine_that_could_not_be_started_for_a_killed_launch_is_a_loss(desk:
 
 
 def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:
-    """A launch that recovers its run avoids what it has found unfit, for as long as there is something else."""
+    """A recovery avoids an offer that it has found unfit, as long as there is another."""
     desk.cloud.zones = (DEAD, FINE)
     spec = replace(SPEC, recover=True, until=desk.time.now() + timedelta(hours=1))
     plan = observe_and_plan(desk, spec, follow=False)
@@ -159,13 +159,13 @@ def test_recovery_does_not_take_the_same_unfit_offer_again(desk: Desk) -> None:
 
 
 def unfollowed(plan: Plan) -> Plan:
-    """Leave out what follows a command: nobody in these tests runs one."""
+    """Keep only a machine's creation and boot: these tests run no command."""
     kept = (CreateMachine, AwaitMachine)
     return replace(plan, actions=tuple(action for action in plan.actions if isinstance(action, kept)))
 
 
 def test_the_end_of_an_unfit_machine_is_in_the_ledger_before_it_happens(desk: Desk) -> None:
-    """Else a command that is killed then would have it that somebody ended it in the console, which closes the run."""
+    """If the command is killed then, nobody must think that a user ended the machine: that would close the run."""
     desk.cloud.zones = (SORRY,)
     with pytest.raises(NoCapacityError):
         desk.launch()
@@ -174,8 +174,8 @@ def test_the_end_of_an_unfit_machine_is_in_the_ledger_before_it_happens(desk: De
     assert wanted == list(zip(kinds, ("done", "failed", "done"), strict=True))
 
 
-def test_where_every_offer_is_unfit_none_is_left_and_nothing_bills(desk: Desk) -> None:
-    """Each is rented once; the error names them, and the run is remembered: another day it may go on."""
+def test_if_every_offer_is_unfit_no_machine_is_left(desk: Desk) -> None:
+    """Each is rented once; the error names them, and the run stays: it may continue another day."""
     desk.cloud.zones = (SORRY,)
     with pytest.raises(NoCapacityError, match="no other offer") as caught:
         desk.launch()
@@ -189,7 +189,7 @@ def test_where_every_offer_is_unfit_none_is_left_and_nothing_bills(desk: Desk) -
 
 
 def test_the_cost_of_an_unfit_machine_counts_in_the_budget(desk: Desk) -> None:
-    """Its burn-in took as long as to leave too little for another machine's worst case: none is made."""
+    """After its burn-in the budget is too small for another machine's worst case: none is created."""
     desk.cloud.burn_in = timedelta(minutes=50)
     spec = replace(SPEC, job=msgspec.structs.replace(JOB, budget_usd=Decimal(3)))
     with pytest.raises(OverBudgetError) as caught:
@@ -199,8 +199,8 @@ def test_the_cost_of_an_unfit_machine_counts_in_the_budget(desk: Desk) -> None:
     assert desk.live() == []
 
 
-def test_an_unfit_machine_whose_end_is_not_confirmed_is_followed_by_none(desk: Desk) -> None:
-    """It may still bill, which is what the user has to know; its entry in the ledger stays."""
+def test_no_machine_follows_an_unfit_one_whose_end_is_not_confirmed(desk: Desk) -> None:
+    """It may still bill, and the error says so; its entry in the ledger stays."""
     desk.cloud.confirms = False
     with pytest.raises(StillBillingError, match="may still be billing"):
         desk.launch()
@@ -209,7 +209,7 @@ def test_an_unfit_machine_whose_end_is_not_confirmed_is_followed_by_none(desk: D
 
 
 def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(desk: Desk) -> None:
-    """Whoever made it was killed then: the ledger knows what it was rented as, and nothing else is tried again."""
+    """The earlier command was killed: the ledger knows the machine's offer, which isn't tried again."""
     create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     assert desk.zones() == [SORRY]
@@ -219,13 +219,13 @@ def test_an_unfit_machine_of_an_earlier_command_is_followed_by_the_next_offer(de
     assert desk.stage() is RunStage.LIVE
 
 
-def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(desk: Desk) -> None:
-    """`resume` waits for a machine that turns out unfit: it is ended, and the plan for another one is asked about."""
+def test_after_a_plan_that_rents_nothing_another_machine_needs_a_yes(desk: Desk) -> None:
+    """`resume` waits for a machine that turns out unfit: it is ended, and the plan for another one asks first."""
     create, *_ = observe_and_plan(desk, SPEC, follow=False).actions
     desk.apply(SPEC, Plan(run_id=RUN, actions=(create,)), ignore)
     plan = observe_and_plan(desk, SPEC, follow=False)
     assert not any(isinstance(action, CreateMachine) for action in plan.actions)
-    with pytest.raises(BadRequestError, match="needs your yes"):
+    with pytest.raises(BadRequestError, match="needs your confirmation"):
         carry_out(desk, SPEC, plan)
     assert desk.zones() == [SORRY]
     assert desk.cloud.there == ()
@@ -235,7 +235,7 @@ def test_a_plan_that_rents_nothing_is_followed_by_one_that_does_only_with_a_yes(
     assert desk.zones() == [SORRY, FINE]
 
 
-def test_a_plan_says_that_the_next_offer_is_taken_without_asking(desk: Desk) -> None:
+def test_a_plan_says_that_the_next_offer_is_used_without_asking(desk: Desk) -> None:
     """The user agrees to that and to its cost."""
     told = [note for note in observe_and_plan(desk, SPEC, follow=False).notes if "without asking" in note]
     assert told[0].endswith(
@@ -251,7 +251,7 @@ def test_a_plan_says_that_the_next_offer_is_taken_without_asking(desk: Desk) -> 
 def test_a_machine_is_told_how_many_gpus_to_try_and_which_torch_its_job_wants(
     desk: Desk, envs: tuple[tuple[str, str], ...], wheel: str
 ) -> None:
-    """The number is that of the offer that was taken."""
+    """The number is that of the chosen offer."""
     desk.cloud.zones = (FINE,)
     desk.launch(replace(SPEC, job=msgspec.structs.replace(JOB, envs=envs)))
     (order,) = desk.cloud.orders
@@ -261,7 +261,7 @@ def test_a_machine_is_told_how_many_gpus_to_try_and_which_torch_its_job_wants(
 def test_a_boot_that_fails_for_another_reason_is_not_followed_by_another_machine(desk: Desk) -> None:
     """Another machine would fail the same way, and this one can be examined."""
     desk.cloud.zones = (BROKEN, FINE)
-    with pytest.raises(KedgeError, match="went wrong") as caught:
+    with pytest.raises(KedgeError, match=r"the boot of machine .* failed") as caught:
         desk.launch()
     assert not isinstance(caught.value, UnfitMachineError)
     assert desk.zones() == [BROKEN]

@@ -1,6 +1,6 @@
-"""Fuzz targets for a while, and print what came of it: `python -m tests.fuzz [TARGET ...] [--seconds 600]`.
+"""Fuzz targets for some time, and print the results: `python -m tests.fuzz [TARGET ...] [--seconds 600]`.
 
-A machine for which there is no atheris tries seeded mutations instead, other ones each time.
+Where atheris isn't available, it tries seeded mutations instead, different ones each time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIED_AT_ONCE = 50
 
 
 def main() -> int:
-    """Fuzz one target after the other; 1 where there is a finding."""
+    """Fuzz one target after the other; return 1 if there is a finding."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", default=NAMES, choices=NAMES, metavar="TARGET")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")

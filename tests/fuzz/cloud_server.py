@@ -1,4 +1,4 @@
-"""A server that answers as clouds' APIs have answered, but for one request of a test's choice."""
+"""A server that answers as clouds' APIs have answered, except for one request of a test's choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import trustme
 
 RECORDED = Path(__file__).parent / "targets" / "recorded.json"
-# What is asked before a machine is made, where there is none yet.
+# The requests before a machine is created, while there is none yet.
 _NOTHING = {
     "GET /v2/droplets": {"droplets": [], "links": {}, "meta": {"total": 0}},
     "GET /v2/droplets?type=gpus": {"droplets": [], "links": {}, "meta": {"total": 0}},
@@ -35,7 +35,7 @@ _UNHEARD_OF: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a request gets."""
+    """The answer to a request."""
 
     at: str
     status: int
@@ -45,7 +45,7 @@ class Answer:
 
 @cache
 def recorded() -> dict[str, Any]:
-    """Return what the clouds of the tests have answered, and what kedge's state folder held then."""
+    """Return the recorded answers of the tests' clouds, and the state folder that kedge had then."""
     return dict(json.loads(RECORDED.read_text()))
 
 
@@ -66,11 +66,11 @@ class CloudServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def begin(self, cloud: str, answer: Answer | None, *, is_new: bool) -> None:
-        """Give one request this answer, and the good ones to all others."""
+        """Give one request this answer, and the recorded ones to all others."""
         self._cloud, self._answer, self.asked, self._is_new = cloud, answer, [], is_new
 
     def choose(self, key: str) -> Answer:
-        """Return what a request gets."""
+        """Choose the answer to a request."""
         self.asked.append(key)
         if self._answer is not None and self._answer.at in {key, FOR_ALL}:
             return self._answer
@@ -81,7 +81,7 @@ class CloudServer(ThreadingHTTPServer):
         return Answer(at=key, status=good["status"], headers=good.get("headers", {}), body=body.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet of clients that hang up."""
+        """Ignore clients that disconnect."""
 
     def _encrypt(self) -> ssl.SSLContext:
         import tempfile
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             super().finish()
         finally:
-            # The server closes what it was before it was encrypted.
+            # The server would close the socket from before the encryption.
             self.request.close()
 
     def do_GET(self) -> None:
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in headers.items():
             self.send_header(name, value)
-        # Whoever was told of more bytes than come is not to wait for them.
+        # The client must not wait if the header announces more bytes than come.
         self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _key(self, body: str) -> str:
-        """Name a request as recorded.json does."""
+        """Name a request as in recorded.json."""
         url = urlsplit(self.path)
         signed = _AWS_ACTION.search(self.headers.get("Authorization", ""))
         if signed is None:

@@ -1,4 +1,4 @@
-"""What an input means: read into plain values, changed, and written again, so that a mutation stays near the format."""
+"""Formats of inputs: parsed into plain values, changed, and written again, so that mutations stay close to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import yaml
 
 DEEP = "@nested@"
-"""Stands for lists in lists, which no encoder would write."""
+"""Stands for deeply nested lists, which no encoder would write."""
 _LEVELS = 3000
 _LENGTH = 8
 
@@ -20,21 +20,21 @@ class Form(Protocol):
     """A format."""
 
     def read(self, data: bytes) -> Any:
-        """Return what the bytes mean.
+        """Parse the bytes.
 
         Raises:
-            ValueError: nothing.
+            ValueError: they aren't of this format.
         """
 
     def write(self, value: Any) -> bytes:
-        """Return bytes that mean this."""
+        """Write the value as bytes."""
 
 
 class _Json:
     def read(self, data: bytes) -> Any:
         try:
             value = json.loads(data)
-            # What is nested too deep to be written can't be changed either.
+            # A value that is nested too deep to be written can't be changed either.
             json.dumps(value)
         except RecursionError as err:
             raise ValueError("nested too deep") from err
@@ -48,14 +48,14 @@ class _Json:
 class _Yaml:
     def read(self, data: bytes) -> Any:
         if b"*" in data and b"&" in data:
-            raise ValueError("aliases: as values they may be without end")
+            raise ValueError("aliases: their value may be infinite")
         try:
             return yaml.safe_load(data.decode())
         except (yaml.YAMLError, RecursionError, AttributeError, TypeError, OverflowError) as err:
             raise ValueError("no YAML") from err
 
     def write(self, value: Any) -> bytes:
-        # JSON is YAML, and says what a text is where YAML would guess.
+        # JSON is YAML, and quotes texts that YAML would take for other types.
         return AS_JSON.write(value) if _is_odd(value) else yaml.safe_dump(value, sort_keys=False).encode()
 
 
@@ -72,7 +72,7 @@ class _Zipped:
 
 @dataclass(frozen=True)
 class _Headed:
-    """Eight bytes of length, JSON, and whatever follows: safetensors."""
+    """Eight bytes with the header's length, a JSON header, then data: safetensors."""
 
     def read(self, data: bytes) -> Any:
         length = int.from_bytes(data[:_LENGTH], "little")
@@ -96,7 +96,7 @@ class _Raw:
 
 
 def _is_odd(value: Any) -> bool:
-    """Tell whether YAML's writer would fail, or would write for seconds."""
+    """Return whether YAML's writer would fail, or need seconds."""
     text = json.dumps(value)
     return DEEP in text or len(text) > 10_000 or "\\u" in text
 

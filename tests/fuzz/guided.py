@@ -1,6 +1,6 @@
-"""One target under atheris, whose coverage of kedge's own code guides the mutations: `python -m tests.fuzz.guided`.
+"""One target under atheris, whose mutations are guided by coverage of kedge's own code: `python -m tests.fuzz.guided`.
 
-It runs in a process of its own, since libFuzzer ends its process. A finding doesn't end the run: each is kept once.
+It runs in a process of its own, because libFuzzer ends its process. A finding doesn't end the run: each is kept once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 import atheris
 
 STRUCTURED = 0.5
-"""Of the mutations, how many change what an input means; the others are libFuzzer's, of bytes."""
+"""The share of mutations that change the parsed input; the others are libFuzzer's, of bytes."""
 
 _MODULES = ("orchestrator", "trainer", "tarfile", "zipfile")
 

@@ -1,4 +1,4 @@
-"""Mutations by a seed: of what the bytes mean, and of the bytes."""
+"""Seeded mutations: of the parsed input, and of its bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path = tuple[str | int, ...]
 _MOST_BYTES = 1 << 16
 _MOST_PLACES = 3000
 _MEANING = 0.7
-"""Of the changes, how many are of what the bytes mean: that is what a fuzzer of bytes can't do."""
+"""The share of mutations that change the parsed input: a fuzzer of bytes can't do that."""
 
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, 1, 2, 16, 17, 255, 256, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 60, 1 << 63, (1 << 63) - 1, 1 << 64),
@@ -98,14 +98,14 @@ OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": None}, DEEP)
 
 
 def mutate(data: bytes, random: Random, *, form: Form, tokens: Sequence[bytes], others: Sequence[bytes]) -> bytes:
-    """Change an input a little, or not so little; the same seed makes the same change.
+    """Change an input a little, or a lot; the same seed makes the same change.
 
     Args:
         data: the input.
-        random: decides.
-        form: what inputs of this target mean.
-        tokens: pieces that mean something to it.
-        others: inputs of this target, to take pieces of.
+        random: the source of all choices.
+        form: the format of this target's inputs.
+        tokens: words with a meaning for this target.
+        others: other inputs of this target, from which pieces are taken.
     """
     for _ in range(random.choice((1, 1, 2, 3, 5))):
         if random.random() < 0.7:
@@ -128,12 +128,12 @@ def _mutate_meaning(data: bytes, random: Random, form: Form) -> bytes:
         change(top, random.choice(places), random, places)
         return form.write(top[0])
     except (ValueError, TypeError, RecursionError, OverflowError):
-        # Some changes have no form.
+        # The format can't express some changes.
         return b""
 
 
 def _places(value: Any, at: Path) -> Iterator[Path]:
-    """Yield where everything in a value is, outermost first."""
+    """Yield the place of each part of a value, outermost first."""
     waiting: list[tuple[Any, Path]] = [(value, at)]
     while waiting:
         each, where = waiting.pop()
@@ -169,7 +169,7 @@ def _tweak(top: Any, path: Path, random: Random, _places: list[Path]) -> None:
 
 
 def _move(top: Any, path: Path, random: Random, places: list[Path]) -> None:
-    """Put something that is elsewhere in the input here."""
+    """Replace this part by another part of the input."""
     _at(top, path[:-1])[path[-1]] = copy.deepcopy(_at(top, random.choice(places)))
 
 

@@ -23,7 +23,7 @@ _FILE_BYTES = 8 << 20
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """Make a folder in memory, where there is one: thousands are made in a second."""
+    """Make a folder, in memory if possible: a run makes thousands each second."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="kedge-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
@@ -34,10 +34,10 @@ def working_folder() -> Iterator[Path]:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Let this process have a GiB more than it has, and write no file larger than 8 MiB: no input may need that.
+    """Limit this process to a GiB more than it has, and to files of 8 MiB: no input may need more.
 
-    Modules imported meanwhile aren't written as bytecode: CPython renames even a file that the limit has cut off
-    (pydo's largest is longer), and every later import of it fails.
+    Bytecode isn't written meanwhile: CPython puts even a file in place that the limit has cut off
+    (pydo's largest is longer), and every later import of it would fail.
     """
     writes_bytecode = not sys.dont_write_bytecode
     had = {which: resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)}
@@ -54,7 +54,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 def try_in(target: Target, data: bytes, folder: Path) -> None:
-    """Run one input in a folder, and empty it again.
+    """Run one input in a folder, and empty the folder again.
 
     Raises:
         BrokenPromiseError: a promise is broken.
@@ -68,7 +68,7 @@ def try_in(target: Target, data: bytes, folder: Path) -> None:
 
 
 def seeded(target: Target, *, count: int, start: int = 0) -> Iterator[bytes]:
-    """Yield mutations of the corpus, always the same."""
+    """Yield mutations of the corpus, always the same ones."""
     seeds = target.seeds()
     for number in range(start, start + count):
         random = Random(f"{target.name} {number}")
@@ -76,7 +76,7 @@ def seeded(target: Target, *, count: int, start: int = 0) -> Iterator[bytes]:
 
 
 def remove(place: Path) -> None:
-    """Remove a tree, whatever modes an input has given to its folders."""
+    """Remove a tree, whatever modes an input has given its folders."""
     try:
         shutil.rmtree(place)
     except OSError:
@@ -86,14 +86,14 @@ def remove(place: Path) -> None:
 
 
 class Findings:
-    """Inputs that break a promise, in a folder: one for each place in the code where it comes to light."""
+    """Inputs that break a promise, in a folder: one for each line of code that raised."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self._target = target
         self._folder = folder
 
     def look(self, data: bytes, folder: Path) -> None:
-        """Try an input, and keep it where it breaks a promise in a new place."""
+        """Try an input, and keep it if it breaks a promise in a new place."""
         try:
             try_in(self._target, data, folder)
         except BrokenPromiseError as err:

@@ -1,4 +1,4 @@
-"""A target: what is done with bytes from outside, and what must hold whatever they are."""
+"""A target: what is done with bytes from outside, and what must hold for all bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ERROR_LENGTH = 20_000
 
 
 class BrokenPromiseError(AssertionError):
-    """An input that makes the code do what it must not do."""
+    """An input makes the code do what it must not do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,12 @@ class Target:
     """One surface.
 
     Attributes:
-        run: takes an input and an empty folder of its own, and raises AssertionError where a promise is broken.
-        allowed: the errors by which the code may refuse an input: those that a user is shown.
-        form: what an input means, where it means anything.
-        tokens: pieces that mean something here, which mutations put in.
+        run: takes an input and its own empty folder, and raises AssertionError if a promise is broken.
+        allowed: the errors with which the code may refuse an input: those that a user sees.
+        form: the format of inputs, if they have one.
+        tokens: words with a meaning here, which mutations insert.
         examples: how many mutations `make test` tries.
-        seconds: of processor time that no input may take.
+        seconds: the most processor time for one input.
         modules: packages whose coverage guides the fuzzer.
     """
 
@@ -50,7 +50,7 @@ class Target:
         """Run one input.
 
         Raises:
-            BrokenPromiseError: it breaks a promise, or takes too long; anything that isn't allowed is one.
+            BrokenPromiseError: it breaks a promise, takes too long, or raises an error that isn't allowed.
         """
         begun = time.process_time()
         try:
@@ -69,7 +69,7 @@ class Target:
 
 
 def _require_readable(err: Exception) -> None:
-    """An error is for people: short, and nothing in it obeyed by a terminal once it has gone through the filter."""
+    """Require that an error is fit for people: short, and without escape sequences after the filter."""
     said = str(err)
     assert said.strip(), f"{type(err).__name__} says nothing"
     assert len(said) < _ERROR_LENGTH, f"an error of {len(said)} characters"

@@ -1,6 +1,6 @@
-"""What comes from outside is read or refused: the corpus, and the same mutations of it each time.
+"""Input from outside is read or refused: the corpus, and the same mutations of it each time.
 
-Longer runs, which look for what nobody has thought of, are `python -m tests.fuzz`; what they find joins the corpus.
+Longer runs, which search for unforeseen inputs, are `python -m tests.fuzz`; their findings join the corpus.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.fuzz.targets import NAMES, load
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_input_breaks_a_promise(name: str, tmp_path: Path) -> None:
-    """Each target's docstring says which promises those are; the inputs are the same each time."""
+    """Each target's docstring lists its promises; the inputs are the same each time."""
     target = load(name)
     with working_folder() as folder, bounded_memory():
         for data in (*target.seeds(), *seeded(target, count=target.examples)):
@@ -25,8 +25,8 @@ def test_no_input_breaks_a_promise(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cloud", ["do", "aws"])
-def test_good_answers_are_taken(cloud: str, tmp_path: Path) -> None:
-    """Where every answer was refused, none would break a promise."""
+def test_good_answers_are_accepted(cloud: str, tmp_path: Path) -> None:
+    """If every answer were refused, none would break a promise."""
     from tests.fuzz.targets import answers
 
     for call in ("machines", "describe", "sweep", "guard"):
@@ -34,7 +34,7 @@ def test_good_answers_are_taken(cloud: str, tmp_path: Path) -> None:
 
 
 def test_every_target_has_a_corpus_and_no_corpus_lacks_its_target() -> None:
-    """An attack that lies in a folder of another name is never tried."""
+    """An attack in a folder without a target would never be tried."""
     assert {folder.name for folder in CORPUS.iterdir()} == set(NAMES)
     assert all(any((CORPUS / name).iterdir()) for name in NAMES)
 
@@ -49,7 +49,7 @@ def test_every_target_has_a_corpus_and_no_corpus_lacks_its_target() -> None:
     ],
 )
 def test_a_broken_promise_is_found(run: Callable[[bytes, Path], None], tmp_path: Path) -> None:
-    """A harness that can't fail shows nothing: another exception, memory without end, a file outside."""
+    """A harness that can't fail proves nothing: another exception, endless memory, a file outside."""
     from tests.fuzz.trees import guarded
 
     def watched(data: bytes, folder: Path) -> None:

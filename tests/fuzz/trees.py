@@ -1,4 +1,4 @@
-"""Promises about folders: what is made in them stays in them, and around them nothing changes."""
+"""Promises about folders: files made in them stay in them, and nothing around them changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ABSOLUTE = "/tmp/kedge-fuzz-outside"
-"""What mutations write where an absolute path may be taken; it must never come to be."""
+"""What mutations write in place of an absolute path; it must never be created."""
 
 CANARY = "canary"
 _SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -17,11 +17,11 @@ _SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 @contextmanager
 def guarded(folder: Path, *filled: str) -> Iterator[None]:
-    """Require that an input changes nothing in a folder but what it may fill, nor around that folder."""
+    """Require that an input changes only the folders that it may fill, and nothing around them."""
     canary = folder / CANARY
     canary.write_text("alive")
     canary.chmod(0o600)
-    # Old: what is newer than a copy is left as it is.
+    # An old time: copies skip files that are newer.
     os.utime(canary, (1, 1))
     beside = {entry.name for entry in folder.parent.iterdir()}
     try:
@@ -37,7 +37,7 @@ def guarded(folder: Path, *filled: str) -> Iterator[None]:
 
 
 def require_inside(folder: Path) -> None:
-    """No link leads out of a folder, and nothing in it is setuid, a pipe or a device."""
+    """Require that no link leads out of a folder, and that nothing in it is setuid, a pipe or a device."""
     top = os.path.realpath(folder)
     for path in walk(folder):
         mode = os.lstat(path).st_mode
@@ -49,7 +49,7 @@ def require_inside(folder: Path) -> None:
 
 
 def describe(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return path -> mode, and size or what a link holds, of all that a folder holds."""
+    """Map each path in a folder to its mode, and its size or its link's target."""
     found = {}
     for path in walk(folder):
         status = os.lstat(path)
@@ -60,6 +60,6 @@ def describe(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def walk(folder: Path) -> Iterator[str]:
-    """Yield all that a folder holds, as text: names may be no UTF-8."""
+    """Yield all paths in a folder, as text: names may be invalid UTF-8."""
     for here, folders, files in os.walk(folder):
         yield from (f"{here}/{name}" for name in [*folders, *files])

@@ -108,6 +108,13 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
     assert linker.broken == ["docs/b/c.md: [gone](gone.md)"]
 
 
+def test_a_link_may_go_over_the_end_of_a_line(tmp_path: Path) -> None:
+    """Its text is wrapped like any other."""
+    linker = Linker(root=tmp_path, pages={"README.md": "start", "docs/reaper.md": "reaper"})
+    written = linker.rewrite("[`kedge reap` on another\ncomputer](docs/reaper.md)\n", "README.md", "start")
+    assert written == "[`kedge reap` on another\ncomputer](reaper.md)\n"
+
+
 def test_a_page_is_called_by_its_title_and_not_by_its_file(tmp_path: Path) -> None:
     """`[docs/a.md](docs/a.md)` is a good link at GitHub."""
     linker = Linker(root=tmp_path, pages={"README.md": "quick-start", "docs/a.md": "a"})

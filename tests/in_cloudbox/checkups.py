@@ -1,4 +1,4 @@
-"""Looks at an account as a fresh laptop does."""
+"""Checks an account as a fresh laptop does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Checks = Mapping[str, Check]
 
 
 def check_up(folder: Path, provider: str, environ: Mapping[str, str], wish: Resources, **changes: object) -> Checks:
-    """Look at an account, as a fresh laptop does; each line on which something isn't right has its fix."""
+    """Check an account, as a fresh laptop does; each line with a problem has its fix."""
     context = Context(
         state_dir=folder, runtime_dir=folder, clock=SystemClock(), key_file=folder / "key", environ=dict(environ)
     )
@@ -38,7 +38,7 @@ def check_up(folder: Path, provider: str, environ: Mapping[str, str], wish: Reso
 
 
 def verdicts(checks: Checks) -> dict[str, str]:
-    """Return what isn't right."""
+    """Return the problems."""
     return {name: str(check.verdict) for name, check in checks.items() if check.verdict is not Verdict.OK}
 
 
@@ -55,7 +55,7 @@ DO_SCOPES = (
 
 
 def do_environ(do: DigitalOceanBox, *, without: str = "") -> dict[str, str]:
-    """Return the variables of a user whose token has the documented scopes, but for one."""
+    """Return the variables of a user whose token has the documented scopes, except one."""
     token = do.make_token(*(scope for scope in DO_SCOPES if scope != without))
     return {
         **do.environ,

@@ -1,4 +1,4 @@
-"""An account of AWS's whose policies count."""
+"""An AWS account that enforces policies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Deadlines that come soon, on machines that have booted with a later one.
+"""Moves the deadline of a machine that has booted.
 
-A deadline that a machine is created with has to leave time for its boot, which is long where the computer is busy; and
-the test waits for all of it.
+A machine that is created with a short deadline may reach it during its boot, if the computer is busy.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ grep -o "\\"deadline\\": $deadline" /opt/kedge/machine.json
 
 
 def bring_deadline_near(laptop: Laptop, *, seconds: int, margin: int = 30) -> int:
-    """Change when the only live run's machine ends, in the two files in which its boot has written it.
+    """Move the deadline of the only live run's machine, in the two files that hold it since its boot.
 
     Args:
         laptop: where the run was launched.

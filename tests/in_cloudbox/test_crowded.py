@@ -1,4 +1,4 @@
-"""A job that would keep its machine: by leaving no room for another process, or by stopping who is to end it."""
+"""A job that tries to keep its machine: it leaves no room for other processes, or stops those that would end it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cloudbox.nspawn.needs import prepare_machines
 from tests.cloudbox.nspawn.order import group_name
 from tests.support.waiting import wait_until
 
-# It takes each process that there is room for, and again whatever another one leaves.
+# It forks until no process fits, and again whenever another process ends.
 BOMB = "import os, time\nwhile True:\n try:\n  os.fork() or time.sleep(1000)\n except OSError: time.sleep(0.001)"
 ROOM = 80
 LIFETIME = 25
@@ -36,8 +36,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 @contextmanager
-def little_room(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
-    """Let a machine have ROOM processes more, whoever they are of, as the kernel's own limit does; end it afterwards.
+def limit_processes(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
+    """Limit a machine to ROOM more processes, of any user, with the kernel's own limit; end it afterwards.
 
     Yields:
         The control group that counts them.
@@ -46,7 +46,7 @@ def little_room(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
     if (_GROUPS / "pids").is_dir():
         group = _GROUPS / "pids" / f"kedge-room-{keeper.pid}"
         group.mkdir()
-        # The keeper first: what it starts from now on is in there too.
+        # The keeper first: processes that it starts from now on count as well.
         for process in (keeper, *keeper.children(recursive=True)):
             with suppress(ProcessLookupError):
                 (group / "cgroup.procs").write_text(str(process.pid))
@@ -65,7 +65,7 @@ def little_room(lab: Lab, spec: MachineSpec) -> Iterator[Path]:
 
 @pytest.mark.parametrize("asks", [False, True], ids=["powers off", "asks for its deletion"])
 def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, asks: bool) -> None:
-    """Not one can be started then. What has something to ask for before it powers off asks after a reboot."""
+    """No process can start then. A machine that has to call an API before it powers off calls it after a reboot."""
     with socket.create_server(("127.0.0.1", 0)) as api:
         deadline = render(
             "boot/deadline.sh.j2",
@@ -76,7 +76,7 @@ def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, a
             units="/etc/systemd/system",
         )
         spec = lab.boot_up(user_data=lab.keys.user_data(bootcmd=[deadline]))
-        with little_room(lab, spec) as group:
+        with limit_processes(lab, spec) as group:
             lab.run(spec, f"sudo setpriv --reuid=nobody --clear-groups setsid python3 -c '{BOMB}' >/dev/null 2>&1 &")
             wait_until(lambda: (group / "pids.current").read_text() == (group / "pids.max").read_text())
             assert lab.exits.get(timeout=LIFETIME + 30) == (spec.name, True)
@@ -86,7 +86,7 @@ def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, a
 
 
 def test_a_job_is_cleared_away_by_its_control_groups(lab: Lab) -> None:
-    """It can stop whoever becomes its user to kill it: none has to, as here, where nobody can."""
+    """A job could stop a process that runs as its user to kill it: none is needed, and here none can start."""
     spec = lab.boot_up()
     ending = SelfDelete(endpoint="http://127.0.0.1:9", token="t", token_name="TOKEN", metadata="http://127.0.0.1:9")
     script = render_end_script(ending, state="/srv", user="nobody").encode()

@@ -1,4 +1,4 @@
-"""`kedge doctor --provider ...` at both clouds: clocks, remembered prices, and what it prints."""
+"""`kedge doctor --provider ...` at both clouds: clocks, cached prices, and the output."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_a_wrong_clock_is_found_at_both_clouds(
         assert "timedatectl" in failed.fix
 
 
-def test_a_clock_that_is_a_little_wrong_or_can_t_be_compared_is_told(do_api: DigitalOceanBox) -> None:
-    """Signatures are taken then, but deadlines are a little off; where nobody answers, the network is the fault."""
+def test_a_clock_that_is_slightly_wrong_or_unknown_is_reported(do_api: DigitalOceanBox) -> None:
+    """Signatures are accepted then, but deadlines are a little off; without an answer, the network is at fault."""
     url, ca_file = f"{do_api.endpoint}/v2/account", str(do_api.ca_file)
     for minutes, said in ((2, "ahead"), (-2, "behind")):
         verdict, found, fix = look_at_clock(url, WrongClock(timedelta(minutes=minutes)), ca_file=ca_file)
@@ -54,9 +54,7 @@ def test_a_clock_that_is_a_little_wrong_or_can_t_be_compared_is_told(do_api: Dig
     assert nobody.value.fix == "check the network"
 
 
-def test_the_command_prints_a_table_or_json_and_exits_with_1_where_a_launch_would_fail(
-    laptop: Laptop, do_api: DigitalOceanBox
-) -> None:
+def test_the_command_exits_with_1_if_a_launch_would_fail(laptop: Laptop, do_api: DigitalOceanBox) -> None:
     """Each line has its fix."""
     laptop.extra_env |= do_environ(do_api)
     assert "the token has the scopes" in laptop.kedge("doctor", "--provider", "do", "--gpu", "h100")

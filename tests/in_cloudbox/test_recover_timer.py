@@ -1,4 +1,4 @@
-"""`kedge recover --install` on a computer with a real systemd of the user's: a machine of the box."""
+"""`kedge recover --install` on a computer with a real user systemd: a machine of the box."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = ("orchestrator", "templates", "infra")
 KEDGE = "~/venv/bin/python -m orchestrator.cli"
 UNITS = "test ! -d ~/.config/systemd || find ~/.config/systemd -name 'kedge-recover*'"
 WITHOUT_SYSTEMD = "env -u XDG_RUNTIME_DIR -u DBUS_SESSION_BUS_ADDRESS"
-"""What a shell lacks that was opened by `su`, or on a computer without a systemd."""
+"""A shell without systemd's variables: opened by `su`, or on a computer without systemd."""
 
 INSTALL = """
 set -e
@@ -33,7 +33,7 @@ echo /opt/pytorch/lib/python*/site-packages >>"$packages/kedge.pth"
 chown -R kedge: /home/kedge
 loginctl enable-linger kedge
 """
-"""Kedge as a user has it: in an environment of their own, with its packages beside it."""
+"""Kedge as a user has it: in their own environment, with its packages."""
 
 
 def packed_sources() -> str:
@@ -57,13 +57,13 @@ class Desk:
         return self._lab.keys.ssh(self._spec.address, f"{{ {command}; }} 2>&1", check=check)
 
     def units(self) -> list[str]:
-        """List the files of the timer's that are there."""
+        """List the timer's files."""
         return sorted(Path(line).name for line in self.run(UNITS).splitlines())
 
 
 @pytest.fixture(scope="module")
 def computer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A computer with kedge, on which the user's systemd runs without a login."""
+    """A computer with kedge, whose user's systemd runs without a login."""
     if reason := prepare_machines():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("desk")
@@ -76,14 +76,14 @@ def computer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 @pytest.fixture
 def desk(computer: Desk) -> Iterator[Desk]:
-    """The computer, on which no test leaves a timer."""
+    """The computer; no test leaves a timer on it."""
     yield computer
     computer.run(f"{KEDGE} recover --uninstall", check=False)
     assert computer.units() == []
 
 
-def test_the_timer_gives_kedge_recover(desk: Desk) -> None:
-    """It is enabled and waits for its minute; when that is over, `kedge recover` runs and says what it did."""
+def test_the_timer_runs_kedge_recover(desk: Desk) -> None:
+    """It is enabled and waits for its time; then `kedge recover` runs and reports what it did."""
     said = desk.run(f"{KEDGE} recover --install")
     assert said.startswith("Installed: /home/kedge/.config/systemd/user/kedge-recover.timer.")
     assert "enable-linger" not in said, "the user's systemd goes on without a login"
@@ -92,7 +92,7 @@ def test_the_timer_gives_kedge_recover(desk: Desk) -> None:
     # A timer whose minute begins just now has no next one until its service has ended.
     wait_until(lambda: desk.run("systemctl --user show -P NextElapseUSecRealtime kedge-recover.timer"), pause=0.3)
 
-    # A minute is long for a test: a drop-in is how a user would have it sooner.
+    # A minute is long for a test: a drop-in is how a user would shorten it.
     folder = "~/.config/systemd/user/kedge-recover.timer.d"
     desk.run(f"mkdir -p {folder} && printf '[Timer]\\nOnActiveSec=1s\\n' >{folder}/soon.conf")
     desk.run("systemctl --user daemon-reload && systemctl --user restart kedge-recover.timer")
@@ -108,7 +108,7 @@ def test_the_timer_gives_kedge_recover(desk: Desk) -> None:
 
 
 def test_uninstall_removes_all(desk: Desk) -> None:
-    """No file, no link and no timer; a second time there is none to remove."""
+    """No file, no link and no timer; a second uninstall finds none."""
     desk.run(f"{KEDGE} recover --install")
     assert desk.units() == ["kedge-recover.service", "kedge-recover.timer", "kedge-recover.timer"]
     assert desk.run(f"{KEDGE} recover --uninstall") == "The timer is gone."
@@ -117,35 +117,35 @@ def test_uninstall_removes_all(desk: Desk) -> None:
     assert desk.run(f"{KEDGE} recover --uninstall") == "There is no such timer."
 
 
-def test_a_second_installation_takes_the_place_of_the_first(desk: Desk) -> None:
-    """As after another version of kedge, or with another profile."""
+def test_a_second_installation_replaces_the_first(desk: Desk) -> None:
+    """As after an upgrade of kedge, or with another profile."""
     desk.run(f"{KEDGE} recover --install")
     desk.run(f"AWS_PROFILE=lab {KEDGE} recover --install")
     assert "AWS_PROFILE=lab" in desk.run("systemctl --user show kedge-recover.service -P Environment")
     assert desk.run("systemctl --user is-active kedge-recover.timer") == "active"
 
 
-def test_without_a_systemd_of_the_users_it_says_so_and_writes_nothing(desk: Desk) -> None:
-    """With what to do instead."""
+def test_without_a_user_systemd_it_says_so_and_writes_nothing(desk: Desk) -> None:
+    """And what to do instead."""
     said = desk.run(f"{WITHOUT_SYSTEMD} {KEDGE} recover --install; echo status $?")
-    assert "this computer's systemd doesn't take a timer of yours" in said
+    assert "this computer's systemd doesn't accept a timer of yours" in said
     assert "cron" in said
     assert said.endswith("status 1")
     assert desk.units() == []
 
 
-def test_without_a_systemd_of_the_users_uninstall_leaves_no_file(desk: Desk) -> None:
-    """The timer isn't there at the next login; what still runs can't be told, which is said."""
+def test_without_a_user_systemd_uninstall_leaves_no_file(desk: Desk) -> None:
+    """The timer isn't there at the next login; whether it still runs is unknown, and the output says so."""
     desk.run(f"{KEDGE} recover --install")
     said = desk.run(f"{WITHOUT_SYSTEMD} {KEDGE} recover --uninstall; echo status $?")
-    assert "doesn't take a timer" in said
+    assert "doesn't accept a timer" in said
     assert said.endswith("status 1")
     assert desk.units() == []
     desk.run("systemctl --user stop kedge-recover.timer")
 
 
-def test_tokens_lie_in_a_file_of_their_own(desk: Desk) -> None:
-    """No unit holds one; the user is told where the timer looks for them, and it finds them there."""
+def test_tokens_are_in_a_separate_file(desk: Desk) -> None:
+    """No unit contains one; the output says where the timer looks for them, and it finds them there."""
     said = desk.run(f"DIGITALOCEAN_ACCESS_TOKEN=dop_v1_abc KEDGE_AMD_DELETE_TOKEN=dop_v1_def {KEDGE} recover --install")
     assert "/home/kedge/.config/kedge/recover.env" in said
     assert "dop_v1" not in desk.run("cat ~/.config/systemd/user/kedge-recover.*")
@@ -156,7 +156,7 @@ def test_tokens_lie_in_a_file_of_their_own(desk: Desk) -> None:
 
 
 def test_reap_has_a_timer_of_its_own(desk: Desk) -> None:
-    """By the same means; it gives `reap`, and the one of `recover` stays as it was."""
+    """With the same code; it runs `reap`, and the timer of `recover` stays as it was."""
     desk.run(f"{KEDGE} reap --install")
     assert desk.run("systemctl --user is-active kedge-reap.timer") == "active"
     assert "orchestrator.cli reap --yes" in desk.run("systemctl --user show kedge-reap.service -P ExecStart")

@@ -1,4 +1,4 @@
-"""`kedge selftest` in the boxes of the clouds: one whole life each, on a machine that boots; nothing bills after it."""
+"""`kedge selftest` in the clouds' boxes: a whole life each, on a machine that boots; nothing bills afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_checks(laptop: Laptop) -> dict[str, dict[str, Any]]:
 
 
 def test_a_selftest_passes_at_aws(box: Box, laptop: Laptop) -> None:
-    """Code and data through the bucket, a schedule that is read back; nothing is left, and the report is harmless."""
+    """Code and data through the bucket, a schedule that is read back; nothing is left, the report has no secrets."""
     set_up(box)
     laptop.extra_env |= {**box.env, **SHORT}
     laptop.kedge("selftest", "--provider", "aws", "--yes")
@@ -40,7 +40,7 @@ def test_a_selftest_passes_at_aws(box: Box, laptop: Laptop) -> None:
 
 
 def test_a_selftest_passes_at_digitalocean(do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """Code and data over SSH, since there is no bucket."""
+    """Code and data over SSH, because there is no bucket."""
     delete = {"KEDGE_DIGITALOCEAN_DELETE_TOKEN": do_box.make_token(*SCOPES)}
     laptop.extra_env |= {**do_box.environ, **delete, **SHORT}
     laptop.kedge("selftest", "--provider", "do", "--yes")
@@ -50,7 +50,7 @@ def test_a_selftest_passes_at_digitalocean(do_box: DigitalOceanBox, laptop: Lapt
 def test_a_selftest_passes_at_the_amd_developer_cloud(
     do_box_process: DigitalOceanBox, tmp_path: Path, laptop: Laptop
 ) -> None:
-    """On its cheapest machine without saying so, which has a GPU; within the usual dollar."""
+    """It chooses the cheapest machine, which has a GPU; within the default budget of a dollar."""
     with start_box(tmp_path, machines=True, catalogue=AMD) as amd:
         own = {
             "AMD_DEVCLOUD_TOKEN": amd.token,
@@ -72,15 +72,15 @@ def _assert_passed(do: DigitalOceanBox, laptop: Laptop) -> None:
 
 
 def test_a_selftest_that_could_cost_more_than_its_budget_rents_nothing(do_api: DigitalOceanBox, laptop: Laptop) -> None:
-    """Exit code 4, as a launch; a dollar is the cap where nobody says another."""
+    """Exit code 4, as for a launch; the default budget is a dollar."""
     laptop.extra_env |= {**do_api.environ, **SHORT}
     laptop.kedge("selftest", "--provider", "do", "--gpu", "h100:8", "--yes", code=4)
     assert do_api.droplets() == []
     assert list(read_checks(laptop)) == ["permissions", "offer"]
 
 
-def test_a_selftest_where_nothing_is_sold_says_so(do_api: DigitalOceanBox, laptop: Laptop) -> None:
-    """Exit code 3, as a launch: each place was tried; the account is swept all the same."""
+def test_a_selftest_reports_that_nothing_is_for_sale(do_api: DigitalOceanBox, laptop: Laptop) -> None:
+    """Exit code 3, as for a launch: each place was tried; the account is swept anyway."""
     laptop.extra_env |= {**do_api.environ, **SHORT}
     do_api.sell_out("gpu-h100x1-80gb")
     laptop.kedge("selftest", "--provider", "do", "--gpu", "h100", "--budget", "9", "--yes", code=3)

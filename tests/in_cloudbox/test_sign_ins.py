@@ -1,4 +1,4 @@
-"""`kedge doctor` alone: whether each account lets this computer in, by one question to each that is set up here."""
+"""`kedge doctor` alone: whether each configured account accepts this computer, with one request each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ finally:
 
 @pytest.fixture
 def laptop(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> Laptop:
-    """A laptop on which nobody has set up an account, whatever this computer has."""
+    """A laptop without any account, whatever this computer has."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "DIGITALOCEAN_", "AMD_", "KEDGE_DIGITALOCEAN", "KEDGE_AMD")):
             monkeypatch.delenv(name)
@@ -40,13 +40,13 @@ def laptop(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> Laptop:
 
 
 def sign_ins(laptop: Laptop, code: int = 0) -> dict[str, dict[str, str]]:
-    """Return what is said of each account."""
+    """Return the output about each account."""
     checks = {check["name"]: check for check in laptop.json("doctor", code=code)}
     return {name: checks[f"{name} credentials"] for name in ACCOUNTS}
 
 
 def test_without_an_account_nobody_is_contacted_and_no_sdk_is_loaded(laptop: Laptop) -> None:
-    """Each says what to do to have it, and nothing is wrong."""
+    """Each line says how to set it up, and nothing is wrong."""
     said = sign_ins(laptop)
     assert {check["verdict"] for check in said.values()} == {"unused"}
     assert "aws configure" in said["aws"]["fix"]
@@ -58,7 +58,7 @@ def test_without_an_account_nobody_is_contacted_and_no_sdk_is_loaded(laptop: Lap
 
 
 def test_a_region_alone_is_no_account(laptop: Laptop) -> None:
-    """Many have a configuration of AWS without credentials; the SDK would go on to ask the network for some."""
+    """Many users have an AWS configuration without credentials; the SDK would search the network for some."""
     (laptop.home / ".aws").mkdir()
     (laptop.home / ".aws" / "config").write_text("[default]\nregion = eu-west-1\n")
     argv = [sys.executable, "-c", WATCHED]
@@ -68,7 +68,7 @@ def test_a_region_alone_is_no_account(laptop: Laptop) -> None:
 
 
 def test_each_account_that_is_set_up_is_asked_once(laptop: Laptop, api: Box, do_api: DigitalOceanBox) -> None:
-    """Who it is, and nothing that costs; the other one isn't asked."""
+    """For its identity, which costs nothing; other accounts get no request."""
     laptop.extra_env |= {**api.env, **do_api.environ}
     api.reset_calls()
     said = sign_ins(laptop)
@@ -79,8 +79,8 @@ def test_each_account_that_is_set_up_is_asked_once(laptop: Laptop, api: Box, do_
     assert [call.path for call in do_api.calls] == ["/v2/account"]
 
 
-def test_an_account_without_a_region_is_told_so(laptop: Laptop, api: Box) -> None:
-    """The credentials are good; a launch would ask where."""
+def test_a_missing_region_is_reported(laptop: Laptop, api: Box) -> None:
+    """The credentials are good; a launch would need a region."""
     region = ("AWS_REGION", "AWS_DEFAULT_REGION")
     laptop.extra_env |= {name: value for name, value in api.env.items() if name not in region}
     said = sign_ins(laptop)["aws"]
@@ -89,7 +89,7 @@ def test_an_account_without_a_region_is_told_so(laptop: Laptop, api: Box) -> Non
 
 
 def test_credentials_that_are_refused_or_get_no_answer_fail_at_once(laptop: Laptop, do_api: DigitalOceanBox) -> None:
-    """Each with its fix, and without trying again: a launch there would fail."""
+    """Each with its fix, and without a retry: a launch there would fail."""
     laptop.extra_env |= {
         **do_api.environ,
         "DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_nobodys",

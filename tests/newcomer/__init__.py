@@ -1,1 +1,1 @@
-"""A newcomer's computer: a Debian that has git, make and Python, and an ordinary user with sudo."""
+"""A newcomer's computer: a Debian with git, make and Python, and an ordinary user with sudo."""

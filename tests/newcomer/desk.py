@@ -1,4 +1,4 @@
-"""A newcomer's computer that has booted, with its own systemd, and what its user types there."""
+"""A newcomer's computer that has booted, with its own systemd, and what its user types."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ USER = rootfs.DESK.user
 
 @dataclass
 class Desk:
-    """The computer: `type` is its user with a keyboard, `root` somebody who looks at it from below."""
+    """The computer: `type` is its user at the keyboard, `root` inspects it."""
 
     keeper: subprocess.Popen[bytes]
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def type(self, command: str, *, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run a line as the user, in their home and a session of their own; both outputs are one."""
+        """Run a line as the user, in their home and a new session; standard output and error are merged."""
         settings = [f"--setenv={name}={value}" for name, value in self.environment.items()]
         unit = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--uid={USER}", "--property=PAMName=login"]
         shell = ["/bin/bash", "-c", f"cd && exec 2>&1\n{command}"]
@@ -40,7 +40,7 @@ class Desk:
         return done.stdout.strip()
 
     def reboot(self) -> None:
-        """Switch it off and on, and wait until all that it starts by itself has started."""
+        """Reboot it, and wait until all units of the boot have started."""
         before = self._init()
         self._enter(["systemctl", "reboot"])
         wait_until(lambda: (after := self._find_init()) is not None and after != before)
@@ -49,7 +49,7 @@ class Desk:
     def await_boot(self) -> None:
         """Wait until the computer has booted."""
         wait_until(lambda: self._find_init() is not None)
-        # Units that have nothing to do in a container fail: that is "degraded".
+        # Units that can't work in a container fail: the state is "degraded" then.
         wait_until(lambda: self._enter(["systemctl", "is-system-running"]).stdout.strip() in {"running", "degraded"})
 
     def _enter(self, argv: Sequence[str], *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -70,11 +70,11 @@ class Desk:
         return found
 
     def _find_init(self) -> int | None:
-        """Return the process that is the computer's systemd."""
+        """Return the process of the computer's systemd."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self.keeper.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    # With this name it has executed the computer's own init: its folders are all in place.
+                    # The process has executed the computer's own init by now: its mounts are all in place.
                     if process.name() == "systemd":
                         return process.pid
         return None
@@ -82,7 +82,7 @@ class Desk:
 
 @contextlib.contextmanager
 def switched_on(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Desk]:
-    """Boot a newcomer's computer; nothing of it is left afterwards.
+    """Boot a newcomer's computer, and delete it afterwards.
 
     Args:
         folder: A folder of its own, to be made.

@@ -1,9 +1,9 @@
-"""The keeper of a desk: a process that ends the computer, and leaves nothing of it, when whoever started it is gone.
+"""The keeper of a desk: a process that ends and deletes the computer when the process that started it is gone.
 
     unshare --mount --propagation private python -m tests.newcomer.keeper FOLDER [ARGUMENT OF SYSTEMD-NSPAWN ...]
 
-Its stdin is the computer's plug. What the computer writes lies in memory, over the Debian that
-`tests.cloudbox.nspawn.rootfs` has built, and survives its reboots.
+When its stdin closes, the computer is switched off. The computer's writes are in memory, over the Debian that
+`tests.cloudbox.nspawn.rootfs` has built, and survive its reboots.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tests.cloudbox.nspawn.order import group_name
 from tests.cloudbox.nspawn.plug import Plug
 
 _REBOOT = 133
-"""What systemd-nspawn ends with when the computer wants to be started again."""
+"""The exit code of systemd-nspawn if the computer wants to reboot."""
 
 
 def keep(folder: Path, arguments: Sequence[str]) -> None:
-    """Run the computer until it powers off or its plug is pulled."""
+    """Run the computer until it powers off or stdin closes."""
     upper, work, root = (folder / name for name in ("upper", "work", "root"))
     group, plug = group_name(folder), Plug(sys.stdin.fileno())
     _mount("tmpfs", folder, "mode=0711,size=4g")
     for inner in (upper, work, root):
         inner.mkdir()
     _mount("overlay", root, f"lowerdir={rootfs.DESK.folder},upperdir={upper},workdir={work}")
-    # What systemd-nspawn would leave on this computer goes with this namespace.
+    # What systemd-nspawn leaves on this computer disappears with this namespace.
     nspawn_state = Path("/run/systemd/nspawn")
     nspawn_state.mkdir(parents=True, exist_ok=True)
     _mount("tmpfs", nspawn_state, "mode=0755")

@@ -1,4 +1,4 @@
-"""The first hour, on a bare Debian, as an ordinary user with sudo, from README alone."""
+"""The first hour on a bare Debian, as an ordinary user with sudo, with README only."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ print("step 3 of 3")
 LAUNCH = """\
 timeout 100 script --quiet --return --command 'stty cols 80; kedge launch' typescript \
   < <(exec 2>/dev/null; sleep 2; echo y; sleep 2; echo n; sleep 100)"""
-"""`kedge launch`, in a terminal, where somebody says yes, and no to a line in ~/.ssh/config."""
+"""`kedge launch` in a terminal, with a yes to the plan, and a no to a line in ~/.ssh/config."""
 
 
 def path_of_readme() -> list[str]:
-    """Return the commands from the clone to the first own run."""
+    """Return the commands from the clone to the user's first own run."""
     section = (
         (CHECKOUT / "README.md").read_text().partition("## From a clone to your first run")[2].partition("\n## ")[0]
     )
@@ -37,19 +37,19 @@ def path_of_readme() -> list[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> str:
-    """What is cloned: this checkout with all that isn't committed yet; the argument that shows it to a computer."""
+    """The repository to clone: this checkout with its uncommitted changes; the argument that mounts it."""
     folder = copy_tracked(tmp_path / "repository")
     author = ("-c", "user.name=kedge", "-c", "user.email=kedge@example.org", "-c", "commit.gpgsign=false")
     for words in (("init",), ("add", "--all", "--force"), (*author, "commit", "--message=all")):
         subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
-    # git clones from nobody but its user.
+    # git refuses to clone from another user's folder.
     subprocess.run(["chown", "-R", "1000:1000", folder], check=True)
     return f"--bind-ro={folder}:/srv/kedge"
 
 
 @pytest.fixture
 def desk(tmp_path: Path, repository: str) -> Iterator[Desk]:
-    """A computer with this one's network, and whatever this one's pip is configured with."""
+    """A computer with this one's network and pip configuration."""
     if reason := prepare_machines():
         pytest.skip(reason)
     environment = index_environment()
@@ -62,7 +62,7 @@ def desk(tmp_path: Path, repository: str) -> Iterator[Desk]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_readme_leads_from_a_clone_to_the_first_own_run(desk: Desk) -> None:
-    """In ten commands at most: the demo trains, the command is found, and a script of one's own brings results home."""
+    """In at most ten commands: the demo trains, the command is found, and the user's own script returns results."""
     commands = path_of_readme()
     assert commands[0].startswith("git clone ")
     assert commands[-1] == "kedge launch"
@@ -73,7 +73,7 @@ def test_readme_leads_from_a_clone_to_the_first_own_run(desk: Desk) -> None:
     done = desk.type("\n".join(["set -e", *typed]), timeout=560)
     print(done.stdout)
     assert done.returncode == 0, done.stdout
-    # Without pip's cache, which is elsewhere.
+    # Without pip's cache, which is in another folder.
     megabytes = [int(found) for found in re.findall(r"^--- \d+ s, (\d+)MB", done.stdout, re.MULTILINE)]
     assert megabytes[commands.index("make demo")] <= 1500
     demo, _, rest = done.stdout.partition("What next:\n")
@@ -89,8 +89,8 @@ def test_readme_leads_from_a_clone_to_the_first_own_run(desk: Desk) -> None:
     assert done.stdout.splitlines()[-1] == "kedge"
 
 
-def test_too_little_room_is_said_before_anything_is_installed(tmp_path: Path, repository: str) -> None:
-    """With what to do about it, which helps."""
+def test_too_little_disk_space_is_reported_before_anything_is_installed(tmp_path: Path, repository: str) -> None:
+    """The error says what to do, and that helps."""
     if reason := prepare_machines():
         pytest.skip(reason)
     with switched_on(tmp_path / "desk", "--private-network", repository) as desk:

@@ -1,4 +1,4 @@
-"""What kedge's set-up installs opens no port of the computer, not after its next boot either."""
+"""kedge's set-up opens no port of the computer, not after its next boot either."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENABLED = "systemctl is-enabled ssh.service ssh.socket rsync.service || true"
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    """A computer with a network of its own, that reaches nothing: apt has its packages in its cache."""
+    """A computer whose own network reaches nothing: apt has its packages in its cache."""
     if reason := prepare_machines():
         pytest.skip(reason)
     setup = f"--bind-ro={REPOSITORY / 'infra' / 'setup'}:/opt/setup"
@@ -28,7 +28,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_the_setup_installs_sshd_and_opens_no_port(desk: Desk) -> None:
-    """Its program is there; neither now nor after a reboot nor after an upgrade of it does anything listen."""
+    """The program is there; nothing listens, neither now, nor after a reboot, nor after an upgrade of it."""
     done = desk.type(INSTALL)
     assert done.returncode == 0, done.stdout
     for _ in range(2):
@@ -37,16 +37,16 @@ def test_the_setup_installs_sshd_and_opens_no_port(desk: Desk) -> None:
         )
         assert desk.root(f"{LISTENS} || true") == ""
         assert desk.root(ENABLED).split() == ["disabled"] * 3
-        # As an upgrade does: Debian's scripts look whether it was enabled before.
+        # Like an upgrade: Debian's scripts check whether the service was enabled before.
         desk.root("DEBIAN_FRONTEND=noninteractive apt-get install -qq --reinstall openssh-server")
         desk.reboot()
     assert desk.root("ls /usr/sbin/policy-rc.d /run/systemd/system-preset 2>&1 || true").count("No such file") == 2
     desk.root("systemctl enable --now ssh.service")
-    assert ":22" in desk.root(LISTENS), "whoever wants the service enables it, as always"
+    assert ":22" in desk.root(LISTENS), "a user can still enable the service"
 
 
 def test_an_sshd_that_the_user_had_stays_as_it_was(desk: Desk) -> None:
-    """Set-up installs other packages beside it, and it listens before, afterwards, and after a reboot."""
+    """Set-up installs other packages, and sshd listens before, afterwards, and after a reboot."""
     desk.root("DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openssh-server")
     assert ":22" in desk.root(LISTENS)
     done = desk.type(INSTALL)
@@ -57,8 +57,8 @@ def test_an_sshd_that_the_user_had_stays_as_it_was(desk: Desk) -> None:
     assert ":22" in desk.root(LISTENS)
 
 
-def test_an_sshd_that_the_user_removed_does_not_come_back_to_life(desk: Desk) -> None:
-    """Debian remembers that it was enabled; what the user wanted last was that it is gone."""
+def test_an_sshd_that_the_user_removed_is_not_enabled_again(desk: Desk) -> None:
+    """Debian remembers that it was enabled; the user's last decision was to remove it."""
     desk.root("DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openssh-server")
     desk.root("DEBIAN_FRONTEND=noninteractive apt-get remove -qq openssh-server")
     done = desk.type(INSTALL)

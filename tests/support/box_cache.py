@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 ALL = "KEDGE_TESTS_ALL"
-"""The variable that runs them in any case."""
+"""If this variable is set, the box's tests always run."""
 OWN = "tests/cloudbox/own/"
 ALWAYS = "tests/cloudbox/own/aws_model/"
-"""The test that reads which calls the product makes to AWS: it may have to change with the product."""
+"""The test that reads which AWS calls the product makes, so that a change of the product can make it fail."""
 COVERED = (
     "tests/cloudbox",
     "tests/support",
@@ -51,7 +51,7 @@ class BoxCache:
     """The plugin, in pytest's main process and in xdist's workers."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Decide whether this run may leave them out."""
+        """Decide whether this run skips the box's tests."""
         self._config = config
         self._input: dict[str, Any] | None = getattr(config, "workerinput", None)
         self._collected: set[str] = set()
@@ -65,17 +65,17 @@ class BoxCache:
         return self._is_whole and ALL not in os.environ and self._config.cache.get(_KEY, "") == self._digest
 
     def pytest_report_header(self) -> str | None:
-        """Report that they are left out."""
+        """Report that the box's tests are skipped."""
         return f"{OWN}: passed here as they are, left out ({ALL}=1 runs them)" if self._leaves_out else None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker."""
+        """Tell a worker whether to skip them."""
         node.workerinput["leaves_out_box"] = self._leaves_out
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave them out, or note which were collected."""
+        """Skip the box's tests, or record which were collected."""
         own = [item for item in items if _is_own(item.nodeid)]
         if self._leaves_out:
             self._config.hook.pytest_deselected(items=own)
@@ -84,7 +84,7 @@ class BoxCache:
             self._collected |= {item.nodeid for item in own}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the outcome of one of them: a skipped test has not passed."""
+        """Record the outcome of one of the box's tests; a skipped test has not passed."""
         if _is_own(report.nodeid):
             self._failed |= report.failed
             if report.when == "call" and report.passed:
@@ -92,7 +92,7 @@ class BoxCache:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over a worker's results."""
+        """Collect a worker's results."""
         self._collected |= set(getattr(node, "workeroutput", {}).get("box_tests", ()))
 
     @pytest.hookimpl(tryfirst=True)

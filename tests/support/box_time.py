@@ -1,4 +1,4 @@
-"""A box's clock, for who would have to wait for it."""
+"""A clock for tests against a box: it reads the box's time, and advances it instead of waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Box(Protocol):
 
 
 class BoxTime:
-    """Implements `core.ports.Clock`: waiting takes no time, and passes for the cloud as well."""
+    """Implements `core.ports.Clock`: waiting takes no real time, and the same time passes for the cloud."""
 
     def __init__(self, box: _Box) -> None:
         self._box = box
@@ -23,5 +23,5 @@ class BoxTime:
         return datetime.fromtimestamp(self._box.cloud.clock.now(), UTC)
 
     def sleep(self, duration: timedelta) -> None:
-        """Let it be later."""
+        """Advance the box's time."""
         self._box.advance(duration.total_seconds())

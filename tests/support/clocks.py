@@ -1,4 +1,4 @@
-"""Clocks on which waiting takes no time."""
+"""A clock that skips waiting times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass
 class FakeClock:
-    """Time that passes only when somebody sleeps.
+    """A clock on which time passes only during `sleep`.
 
     Attributes:
-        pauses: how long was slept, each time.
+        pauses: how long each call of `sleep` was.
     """
 
     time: datetime = datetime(2026, 11, 21, tzinfo=UTC)

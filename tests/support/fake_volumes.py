@@ -1,4 +1,4 @@
-"""A cloud's data volumes in memory, at which a command can die at any request."""
+"""A cloud's data volumes in memory; a command can be killed at any request to it."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ AT_BIRTH = VolumeTraits(speaker="the cloud", place_word="region", attaches_at_bi
 
 
 class Killed(BaseException):
-    """The command was killed here; what it has asked for before may go on at the cloud."""
+    """The command was killed here; what it has requested before may still be carried out."""
 
 
 @dataclass
 class FakeVolumes:
-    """One account. The cloud's own rules hold: what is attached can't be deleted, nor attached to another instance.
+    """One account. As at a real cloud, an attached volume can't be deleted or attached to another instance.
 
     Attributes:
-        appears_after: how long a new volume is unknown to those who ask for it by its id; listings have it.
+        appears_after: how long a new volume isn't found by its id, although it is listed.
         copies_in: how long a snapshot takes.
-        loses_answers: creations have their effect, and nobody hears of it.
-        refuses: creations have no effect, and nobody hears of that either.
+        loses_answers: creations are carried out, and their answers are lost.
+        refuses: creations are not carried out, and their answers are lost.
         dies_at: the number of the request at which the command is killed, from 0; None for none.
-        dies_after: it is killed once the request has had its effect, else before.
+        dies_after: it is killed after the request was carried out, otherwise before.
         calls: the requests so far, by name.
-        used_by: the runs whose machines have had a volume, by its id.
+        used_by: the runs whose machines have used a volume, by its id.
         snapshots: the volume and the run of each.
-        later: what others do, and when.
+        later: what others do, and at which time.
         step: called before and after each request; it may end the command.
     """
 
@@ -66,7 +66,7 @@ class FakeVolumes:
     _made: int = 0
 
     def add(self, name: str, *, place: str = PLACE, origin: Origin = Origin.MADE, **fields: object) -> ListedVolume:
-        """Put a volume into the account."""
+        """Add a volume to the account."""
         self._made += 1
         volume = ListedVolume(
             id=f"vol-{self._made}", name=name, region="here", place=place, origin=origin, serial=name, is_free=True
@@ -76,13 +76,13 @@ class FakeVolumes:
         return volume
 
     def start(self, instance_id: str, run_id: str, volumes: Sequence[DataVolume] = ()) -> None:
-        """Let an instance run, with the volumes of its birth."""
+        """Start an instance with these volumes attached."""
         self.instances[instance_id] = run_id
         for volume in volumes:
             self._hold(volume.id, instance_id)
 
     def end(self, instance_id: str, lets_go_in: timedelta = timedelta(0)) -> None:
-        """End an instance; it lets its volumes go when it has shut down."""
+        """End an instance; it detaches its volumes when it has shut down."""
         self.ending.add(instance_id)
         self.later.append((self.clock.now() + lets_go_in, lambda: self._let_go(instance_id)))
 
@@ -102,7 +102,7 @@ class FakeVolumes:
         return f"name={name}"
 
     def note_use(self, run_id: str, region: str) -> None:
-        """Remember nothing."""
+        """Do nothing."""
 
     def list_named(self, names: Sequence[str], region: str) -> Sequence[ListedVolume]:
         return self._ask("list_named", lambda: [each for each in self._in(region) if each.name in names])
@@ -192,7 +192,7 @@ class FakeVolumes:
         return answer
 
     def _catch_up(self) -> None:
-        """Let happen what has become due."""
+        """Carry out what is due by now."""
         due = [what for when, what in self.later if when <= self.clock.now()]
         self.later = [each for each in self.later if each[0] > self.clock.now()]
         for what in due:

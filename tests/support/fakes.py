@@ -42,7 +42,7 @@ _ADDRESS = SshAddress(
 
 
 def nothing_refused(_order: MachineOrder) -> None:
-    """Take every order."""
+    """Refuse no order."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class FakeProvider:
         return made
 
     def make(self, order: MachineOrder) -> Machine:
-        """Make a machine that nobody lists yet."""
+        """Make a machine without listing it."""
         now = datetime.now(UTC)
         return Machine(
             id=order.id,
@@ -128,7 +128,7 @@ class FakeProvider:
         return self.ends.get(machine_id)
 
     def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002
-        """Bring nothing."""
+        """Return None: its machines need no bundle."""
         return None
 
     def pin(self, machine_id: str, host_key: str) -> None:
@@ -140,7 +140,7 @@ class FakeProvider:
         self.guarded.append(machine_id)
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:  # noqa: ARG002
-        """Be open to everybody."""
+        """Change nothing: its machines are open to everybody."""
         return False
 
     def destroy(self, machine_id: str) -> None:

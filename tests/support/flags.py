@@ -1,4 +1,4 @@
-"""Flags of `launch`, as the command line hands them to what reads jobs."""
+"""Makes the overrides that flags of `launch` result in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.cli.flag_table import flags_of
 
 
 def given(**flags: str | bool | Iterable[str]) -> Overrides:
-    """Return what the command line makes of these flags of `launch`, by their names in Python."""
+    """Return the overrides that the command line makes of these flags of `launch`, by their names in Python."""
     rows = {flag.parameter: flag for flag in flags_of("launch") if flag.overrides}
     chosen = [(rows[name], value) for name, value in flags.items()]
     return Overrides(

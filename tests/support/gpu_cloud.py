@@ -19,7 +19,7 @@ from tests.support.fakes import FakeProvider
 
 RUN = "digits-1"
 SORRY, BROKEN, DEAD, FINE = "sorry", "broken", "dead", "fine"
-"""Zones whose machines fail their burn-in, fail to fetch their code, are ended during the start, and boot."""
+"""Zones whose machines fail their burn-in, fail to fetch code, are ended while they start, or boot."""
 
 FAILS_IN = {SORRY: "burn-in", BROKEN: "code"}
 ERROR = "AgentError: cuda:2: a bf16 product is off by 2"
@@ -27,10 +27,10 @@ ERROR = "AgentError: cuda:2: a bf16 product is off by 2"
 
 @dataclass
 class Cloud(FakeProvider):
-    """Offers eight GPUs in each of its zones, and confirms an end only when it is asked a second time.
+    """Offers eight GPUs in each of its zones, and confirms a machine's end only at the second query.
 
     Attributes:
-        clock: advanced by the time of a burn-in.
+        clock: each creation advances it by the time of a burn-in.
         zones: the zones with offers, in order.
         burn_in: the time of a burn-in.
         confirms: whether it ever confirms that a machine is gone.
@@ -93,7 +93,7 @@ def make_offer(zone: str) -> Offer:
 
 @dataclass
 class FakeRemote:
-    """Answers as a zone's machine after its boot has succeeded or failed."""
+    """Answers like a machine of a zone after its boot has succeeded or failed."""
 
     zone: str
     machine: str
@@ -120,12 +120,12 @@ class FakeRemote:
         raise AssertionError(argv)
 
     def close(self) -> None:
-        """There is nothing to leave."""
+        """Do nothing."""
 
 
 @dataclass
 class FakeConnector:
-    """Finds a machine at every address."""
+    """Connects to a fake machine at every address."""
 
     clock: FakeClock
 
@@ -136,7 +136,7 @@ class FakeConnector:
         raise AssertionError(address, options)
 
     def forget(self, address: SshAddress) -> None:
-        """Nothing was remembered."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""

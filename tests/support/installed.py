@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def install_kedge(folder: Path) -> Path:
-    """Make the environment, and return its site-packages; the dependencies are linked from the tests' own."""
+    """Make the environment and return its site-packages; dependencies are linked from the tests' environment."""
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for needed in _closure("pip", *_requirements(CHECKOUT / "pyproject.toml")):

@@ -33,5 +33,5 @@ def _validator(command: str) -> Draft202012Validator:
 
 
 def read_schema(name: str) -> dict[str, Any]:
-    """Read one of the files."""
+    """Read a schema file."""
     return dict(json.loads((FOLDER / name).read_text()))

@@ -1,4 +1,4 @@
-"""A user's laptop: runs the real kedge program with its own state folder, and real machines on this computer."""
+"""A user's laptop: it runs the real kedge program with its own state folder, and real machines on this computer."""
 
 from __future__ import annotations
 

@@ -47,17 +47,17 @@ class NewbornSshd(Sshd):
 
     @property
     def reload(self) -> str:
-        """The command that makes it read its keys again."""
+        """The command that makes it reload its keys."""
         return shlex.join(["kill", "-HUP", str(self.pid)])
 
     @property
     def pid(self) -> int:
-        """The process id of the listening sshd, whose title has its configuration."""
+        """The process id of the listening sshd, found by the configuration in its command line."""
         children = psutil.Process().children()
         return next(child.pid for child in children if f"{self.folder}/config" in " ".join(child.cmdline()))
 
     def shown(self, kind: str) -> str:
         """Return the host key of a type that sshd offers; empty for none."""
         argv = ["ssh-keyscan", "-t", kind, "-p", str(self.port), "127.0.0.1"]
-        said = subprocess.run(argv, capture_output=True, check=False, timeout=20).stdout.decode()
-        return " ".join(said.split()[1:3])
+        output = subprocess.run(argv, capture_output=True, check=False, timeout=20).stdout.decode()
+        return " ".join(output.split()[1:3])

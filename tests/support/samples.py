@@ -1,4 +1,4 @@
-"""How much of a long enumeration a run takes: a part that is drawn from a seed, or all of it in `make nightly`."""
+"""How many cases of a long enumeration a run tries: a sample that is drawn from a seed, or all in `make nightly`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SEED = 12
 
 
 def part_of(cases: Sequence[Case], count: int) -> list[Case]:
-    """Draw so many of the cases, the same ones each time and in their order; all of them if nothing is left out."""
+    """Draw so many of the cases, the same ones each time and in their order; all of them in `make nightly`."""
     if ALL in os.environ:
         return list(cases)
     return [cases[number] for number in sorted(random.Random(_SEED).sample(range(len(cases)), count))]
 
 
 def how_many(variable: str, *, usual: int, all_of_them: int) -> int:
-    """Return how many cases are drawn: what a variable says, or else as many as this run takes."""
+    """Return how many cases to draw: the value of a variable, or else the default of this kind of run."""
     return int(os.environ.get(variable) or (all_of_them if ALL in os.environ else usual))

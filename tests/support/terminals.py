@@ -1,4 +1,4 @@
-"""Finds characters that only kedge may send to a terminal, and runs a command on a terminal."""
+"""Finds characters that must not reach a terminal, and runs a command on a terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CONTROLS_OF_KEDGE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A|K)|\r")
 """Colours, and the control sequences of the progress lines: rich's, and that of `sync-code`."""
 
 JOINERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
-"""Invisible, though Unicode calls them letters or marks."""
+"""Invisible, although Unicode classes them as letters or marks."""
 
 
 def forbidden(text: str, *, kedge_draws: bool = False) -> list[str]:
-    """List the characters of a text that hide, move or rename something."""
+    """List the characters of a text that could hide, move or disguise something on a terminal."""
     left = CONTROLS_OF_KEDGE.sub("", text) if kedge_draws else text
     return sorted({f"U+{ord(letter):04X}" for letter in left if _is_forbidden(letter)})
 
@@ -31,7 +31,7 @@ def on_terminal(
     answer: bytes = b"",
     columns: int = 200,
 ) -> tuple[int, str]:
-    """Run a command on its own terminal; return its exit code and everything that it sent to the terminal."""
+    """Run a command on its own terminal; return its exit code and everything that it wrote to the terminal."""
     master, ours = os.openpty()
     with subprocess.Popen(
         argv,

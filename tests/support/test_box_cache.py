@@ -1,4 +1,4 @@
-"""The box's own tests are left out where they have passed as they are, and nowhere else."""
+"""The box's own tests are skipped only if they have passed on the same files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PYTEST = (
     "_pytest.debugging",
     "_pytest.terminal",
 )
-"""What a server imports that forks pytest."""
+"""The modules that a server imports to fork pytest."""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a box, two tests of its own, and one of something else."""
+    """A project with a box, the box's two tests, and one other test."""
     files = {
         "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\ntestpaths = ['tests']\n",
         "tests/cloudbox/box.py": "COLOUR = 'red'\n",
@@ -50,8 +50,8 @@ def _run(project: Path, *words: str, **environ: str) -> str:
     return done.stdout.splitlines()[-1].partition(" in ")[0]
 
 
-def test_they_are_left_out_until_the_box_changes(project: Path) -> None:
-    """A clean checkout runs them; then a change of the box does, or a variable."""
+def test_the_boxs_tests_are_skipped_until_the_box_changes(project: Path) -> None:
+    """A clean checkout runs them. A changed box or a variable makes them run again."""
     many = ("-n", "2")
     assert _run(project, *many) == "3 passed"
     assert "1 passed" in _run(project, *many)
@@ -62,14 +62,14 @@ def test_they_are_left_out_until_the_box_changes(project: Path) -> None:
     assert _run(project, *many) == "3 passed"
 
 
-def test_tests_that_are_named_run(project: Path) -> None:
-    """Who names them wants to see them."""
+def test_tests_that_are_named_on_the_command_line_run(project: Path) -> None:
+    """Whoever names them wants to run them."""
     _run(project)
     assert _run(project, OWN) == "2 passed"
 
 
-def test_only_a_run_in_which_all_passed_counts(project: Path) -> None:
-    """A failure, or a part of them, is no reason to leave any out."""
+def test_only_a_complete_run_without_failures_counts(project: Path) -> None:
+    """After a failure, or a run of only some of them, none is skipped."""
     assert _run(project, BROKEN="1") == "1 failed, 2 passed"
     assert _run(project, "-k", "not two") == "2 passed, 1 deselected"
     assert _run(project, OWN) == "2 passed"

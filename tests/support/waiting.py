@@ -9,11 +9,15 @@ _LONGEST_PAUSE_SECONDS = 2.0
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 120, pause: float = 0.05) -> None:
-    """Return when the condition holds; fail when it doesn't in time.
+    """Return when the condition holds; fail if it doesn't in time.
 
-    A slow look is followed by a longer pause, but never by one in which what it waits for could come and go: a command
-    that looks at a booting machine waits for the boot. `pause` is the shortest, in seconds: longer where a look costs
-    more than the wait is worth.
+    A slow check is followed by a longer pause, but by two seconds at most: what the test waits for could come and go.
+    For example, a command that asks a booting machine waits for its boot.
+
+    Args:
+        condition: what must hold.
+        seconds: how long it is waited for.
+        pause: the shortest, in seconds; make it longer for a check that costs much.
     """
     give_up_at = time.monotonic() + seconds
     looked_at = time.monotonic()

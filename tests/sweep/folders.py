@@ -1,4 +1,4 @@
-"""Reads what a life has left behind: folders of the laptop's, and all that a machine of a box has written."""
+"""Searches what a life has left: the laptop's folders, and all files that a box's machine has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 from tests.sweep.secrets import Secrets
 
 Found = dict[tuple[str, str], str]
-"""(secret, place) with the file as an example."""
+"""Maps (secret, place) to an example file."""
 
 _NOT_FILES = frozenset({"proc", "sysfs", "cgroup2", "devpts", "mqueue", "devtmpfs", "bpf", "securityfs", "nsfs"})
 
@@ -24,9 +24,9 @@ def search_folder(secrets: Secrets, folder: Path, name: Callable[[str], str]) ->
     """Search all files below a folder: their content, their names, where links lead.
 
     Args:
-        secrets: to look for.
-        folder: to look through; no file system that is mounted below it is entered.
-        name: makes `table`'s name of a place of a path relative to the folder.
+        secrets: the secrets to find.
+        folder: the folder to search, without file systems that are mounted below it.
+        name: turns a path relative to the folder into a place in `table`.
     """
     found: Found = {}
     for path in _walk(folder):
@@ -37,11 +37,11 @@ def search_folder(secrets: Secrets, folder: Path, name: Callable[[str], str]) ->
 
 
 def search_machine(secrets: Secrets, machine: str) -> Found:
-    """Search what a machine of a box, which is running, has written: on its disk, on its volumes, in memory.
+    """Search what a running machine of a box has written: on its disk, on its volumes, in memory.
 
     Args:
-        secrets: to look for.
-        machine: the name that the box gives it.
+        secrets: the secrets to find.
+        machine: the box's name for it.
     """
     keeper, init = _processes_of(machine)
     folder = keeper.cmdline()[-1]
@@ -53,7 +53,7 @@ def search_machine(secrets: Secrets, machine: str) -> Found:
 
 
 def read_file(machine: str, path: str) -> bytes:
-    """Read a file of a machine that is running, as root."""
+    """Read a file of a running machine, as root."""
     _keeper, init = _processes_of(machine)
     return Path(f"/proc/{init.pid}/root{path}").read_bytes()
 
@@ -70,7 +70,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _device(folder: Path, *, follows: bool = False) -> int | None:
-    """None for one that has gone meanwhile, as the runtime folder of a user who has logged out."""
+    """Return the file system's device; None if it was unmounted meanwhile, as a logged-out user's runtime folder is."""
     try:
         return folder.stat(follow_symlinks=follows).st_dev
     except FileNotFoundError:
@@ -85,17 +85,17 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(mode):
             return b""
         if path.suffix == ".journal":
-            # journald packs long fields by itself.
+            # journald compresses long fields.
             argv = ["journalctl", f"--file={path}", "--output=export", "--all"]
             return path.read_bytes() + subprocess.run(argv, capture_output=True, check=False).stdout
         return path.read_bytes()
     except OSError:
-        # What is written meanwhile may be gone.
+        # Files that are being written may disappear.
         return b""
 
 
 def _processes_of(machine: str) -> tuple[psutil.Process, psutil.Process]:
-    """Return the keeper of a machine, and the machine's init."""
+    """Return the process that keeps a machine, and the machine's init."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "tests.cloudbox.nspawn.keeper" in words and words[-1].endswith(f"/{machine}") and "unshare" not in words[0]:
@@ -105,7 +105,7 @@ def _processes_of(machine: str) -> tuple[psutil.Process, psutil.Process]:
 
 
 def _mounts(pid: int) -> Iterator[str]:
-    """Return where a process sees file systems that can be written, but for its root."""
+    """Return where a process has writable file systems mounted, except its root."""
     for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         target, options = before.split()[4:6]
@@ -115,7 +115,7 @@ def _mounts(pid: int) -> Iterator[str]:
 
 
 def search_bucket(secrets: Secrets, s3: Any, bucket: str) -> Found:
-    """Search every object of a bucket, its name and what is said about it."""
+    """Search every object of a bucket: its content, its name and its metadata."""
     found: Found = {}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for entry in page.get("Contents", ()):

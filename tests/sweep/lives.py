@@ -1,4 +1,4 @@
-"""What the lives of all boxes have in common: a user with a secret in every place for one, and what is searched."""
+"""What all boxes' lives have in common: a user with secrets in all possible places, and what is searched."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Life:
     """A run's life, from its plan to its end.
 
     Attributes:
-        laptop: where its commands are given.
-        secrets: that were put in; all are made before the first command.
-        folder: all that the laptop's user has: home, project, state, runtime and temporary folders.
-        found: so far.
+        laptop: where its commands run.
+        secrets: its secrets; all are made before the first command.
+        folder: the user's folders: home, project, state, runtime and temporary ones.
+        found: the secrets found so far.
         job: its job file, without `resources`.
-        processes: what was seen of them, once `end` was called.
+        processes: the processes that were seen, once `end` was called.
     """
 
     laptop: Laptop
@@ -77,11 +77,11 @@ class Life:
 
     @property
     def home(self) -> Path:
-        """The user's home folder; the project lies elsewhere."""
+        """The user's home folder; the project is elsewhere."""
         return self.folder / "user"
 
     def kedge(self, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:
-        """Give a command; what it prints is searched."""
+        """Run a command; its output is searched."""
         if self._watcher is None:
             self._watcher = self.stack.enter_context(watching(self.secrets))
         said = self.laptop.kedge(*words, code=code, env=env)
@@ -89,7 +89,7 @@ class Life:
         return said
 
     def search(self, place: str, data: bytes) -> None:
-        """Search what lies at a place."""
+        """Search the content of a place."""
         example = data[:200].decode(errors="replace")
         for name in self.secrets.find(data):
             self.found.setdefault((name, plain(place)), example)
@@ -100,20 +100,20 @@ class Life:
             self.found.setdefault((name, plain(place)), example)
 
     def search_machine(self, machine: str) -> None:
-        """Search what a machine of a box has written, while it runs; its own host key is one of the secrets."""
+        """Search what a running machine of a box has written; its own host key is one of the secrets."""
         key = read_file(machine, "/etc/ssh/ssh_host_ed25519_key")
         self.secrets.add_key("a machine's own host key", key.decode())
         self.add(search_machine(self.secrets, machine))
 
     def search_user_data(self, user_data: bytes) -> None:
-        """Search a machine's user-data, and for the host key that it brings along."""
+        """Search a machine's user-data, and look for the host key in it from now on."""
         text = gzip.decompress(user_data) if user_data.startswith(GZIP) else user_data
         [key] = re.findall("-----BEGIN .*?PRIVATE KEY-----.*?-----END", text.decode().replace("\\n", "\n"), re.DOTALL)
         self.secrets.add_key("a machine's throw-away host key", key)
         self.search("user-data", user_data)
 
     def begin(self) -> None:
-        """Plan the job, launch it, and give the commands that ask about a run."""
+        """Plan the job, launch it, and run the commands that query a run."""
         self.laptop.write_job(self.job)
         given = ("--env", "BY_NAME", "--env", f"GIVEN={self.secrets.values['--env NAME=value']}")
         # Of a program that is forked the kernel tells nobody, and it may be over before the watcher looks.
@@ -136,12 +136,12 @@ class Life:
         self.wait_until_it_trains()
 
     def wait_until_it_trains(self) -> None:
-        """Wait until the command is at work, after `setup` and all that is fetched before."""
+        """Wait until the command is training, after `setup` and all downloads."""
         wait_until(lambda: self.laptop.json("status")[0]["state"] == "running", seconds=120)
         wait_until(lambda: f" of {STEPS}" in self.kedge("logs"), seconds=120)
 
     def fail_unexpectedly(self) -> None:
-        """Have kedge end as it does by a mistake of its own, with a crash report: its ledger is no database."""
+        """Make kedge fail with an unexpected error and a crash report: its ledger is no database."""
         state = self.folder / "broken-state"
         state.mkdir(mode=0o700)
         (state / "ledger.db").write_bytes(b"no database" * 100)
@@ -149,12 +149,12 @@ class Life:
         assert [*(self.folder / "tmp").glob("kedge-crash-*.txt")], self.laptop.errors
 
     def search_laptop(self) -> None:
-        """Search all that the user has."""
+        """Search all folders of the user."""
         self.add(search_folder(self.secrets, self.folder, lambda path: f"laptop {path}"))
         self.add(search_folder(self.secrets, self.laptop.runtime, lambda path: f"laptop runtime/{path}"))
 
     def end(self) -> None:
-        """Search what the user has in the end, and take what was seen of processes."""
+        """Search the user's folders at the end, and take what was seen of processes."""
         self.search_laptop()
         assert self._watcher
         self.processes = self._watcher.close()
@@ -163,13 +163,13 @@ class Life:
 
 
 def plain(place: str) -> str:
-    """Return a place as the table has it: ids and digests differ from life to life."""
+    """Return a place as the table names it: ids and digests differ between lives."""
     return _HEX.sub("HASH", _RUN.sub("RUN", place))
 
 
 @contextmanager
 def living(laptop: Laptop, folder: Path, *, supervisor: str) -> Iterator[Life]:
-    """Make a user with secrets everywhere, and a job that takes some of them."""
+    """Make a user with secrets everywhere, and a job that uses some of them."""
     secrets = Secrets()
     with ExitStack() as stack:
         life = Life(laptop=laptop, secrets=secrets, folder=folder, stack=stack)

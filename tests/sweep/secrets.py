@@ -1,4 +1,4 @@
-"""Secrets that can be told apart, and a search for them in bytes: as they are, encoded, packed, or cut short."""
+"""Secrets that can be told apart, and a search for them in bytes: plain, encoded, packed, or cut off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 import zstandard
 
 GZIP = b"\x1f\x8b"
-"""How its files begin."""
+"""The first bytes of its files."""
 
 _DEPTH = 4
 _PACKED: dict[bytes, Callable[[], Any]] = {
@@ -30,20 +30,20 @@ _PACKED: dict[bytes, Callable[[], Any]] = {
     b"BZh": bz2.BZ2Decompressor,
 }
 _PACKED_TEXT = re.compile(rb"(?:H4sI|KLUv|/Td6|Qlpo|eJ)[A-Za-z0-9+/\s]{24,}={0,2}")
-"""Base64 of what is packed, as cloud-init takes it: gzip, zstd, xz, bzip2, zlib."""
+"""Base64 of the first bytes of packed data, as cloud-init accepts it: gzip, zstd, xz, bzip2, zlib."""
 
 
 @dataclass(frozen=True)
 class Secrets:
     """The secrets of one test.
 
-    Each holds a stem, which nothing else on this computer does, then its number, then the stem again: one that was cut
-    at either end is still found. All are letters and digits, which no quoting changes.
+    Each contains a unique stem, then its number, then the stem again: a secret that was cut off
+    at either end is still found. All are letters and digits, which quoting doesn't change.
 
     Attributes:
-        stem: the same for all.
-        values: by name, those that were made here.
-        texts: by name, parts of those that others have made: keys.
+        stem: the part that all secrets share.
+        values: the secrets that were made here, by name.
+        texts: parts of secrets that others have made (keys), by name.
     """
 
     stem: str = field(default_factory=lambda: "".join(secrets.choice(string.ascii_letters) for _ in range(12)))
@@ -51,18 +51,18 @@ class Secrets:
     texts: dict[str, list[str]] = field(default_factory=dict)
 
     def make(self, name: str, form: str = "{}") -> str:
-        """Make a secret; `form` is what its users expect it to look like."""
+        """Make a secret; `form` is the format that its users expect."""
         assert name not in self.values
         self.values[name] = form.format(f"{self.stem}{len(self.values):02}{self.stem}")
         return self.values[name]
 
     def add(self, name: str, text: str) -> None:
-        """Look for a text, too; of the same name there may be several."""
+        """Search for this text, too; a name may have several texts."""
         assert len(text) >= 16
         self.texts.setdefault(name, []).append(text)
 
     def add_key(self, name: str, key: str) -> None:
-        """Look for the private half of a key of OpenSSH's."""
+        """Search for the private half of an OpenSSH key."""
         lines = [line.strip() for line in key.strip().splitlines()]
         assert "PRIVATE KEY" in lines[0]
         # The public half comes first; the last line may be short.
@@ -70,13 +70,13 @@ class Secrets:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all."""
+        """The names of all secrets."""
         return frozenset({*self.values, *self.texts})
 
     def find(self, data: bytes) -> set[str]:
-        """Name the secrets in some bytes; `?` for a part of one that doesn't say of which."""
+        """Return the names of the secrets in some bytes; `?` for a part that may be of any of them."""
         found = {name for layer in _layers(data, _DEPTH) for name in self._find(layer)}
-        # What is packed may show the beginning of what it holds.
+        # Packed data may contain the beginning of its content unpacked.
         return found - {"?"} or found
 
     def _find(self, data: bytes) -> Iterator[str]:
@@ -91,7 +91,7 @@ class Secrets:
         yield from found or ["?"]
 
     def _parts(self, number: int) -> tuple[str, str]:
-        """Return what tells a secret from the others, with letters around the number: in base64 bytes share theirs."""
+        """Return the parts that identify a secret, with letters around the number: in base64, bytes share letters."""
         return f"{self.stem}{number:02}{self.stem[:2]}", f"{self.stem[-2:]}{number:02}{self.stem}"
 
 
@@ -100,13 +100,13 @@ def _has(data: bytes, text: bytes) -> bool:
 
 
 def _forms(text: bytes) -> Iterator[bytes]:
-    """Return what some bytes look like as they are, in hex, and in base64 wherever they begin."""
+    """Return the forms of some bytes: plain, in hex, and in base64 at each offset."""
     yield text
     yield text.hex().encode()
     yield text.hex().upper().encode()
     for before, cut in ((0, 0), (1, 2), (2, 3)):
         encoded = base64.b64encode(bytes(before) + text)
-        # The last letter but padding holds bits of what follows.
+        # The last letter before the padding also holds bits of the bytes that follow.
         over = {0: 0, 1: 3, 2: 2}[(before + len(text)) % 3]
         yield encoded[cut : len(encoded) - over]
 
@@ -124,7 +124,7 @@ def _layers(data: bytes, depth: int) -> Iterator[bytes]:
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
-    """Unpack what is packed, as far as it goes: a file may be in the middle of being written."""
+    """Unpack packed data as far as possible: a file may be incomplete."""
     for magic, decompressor in _PACKED.items():
         if data.startswith(magic):
             yield _decompress(data, decompressor)

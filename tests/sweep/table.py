@@ -1,4 +1,4 @@
-"""Which secret may be where: the one table, as docs/security.md has it in words ("Where each secret lives").
+"""Which secret may be in which place: the one table; docs/security.md has it in words ("Where each secret lives").
 
 A place is one of
 
@@ -8,8 +8,8 @@ A place is one of
     user-data, tags, api CALL, bucket KEY           what the cloud was given
     output kedge COMMAND                            both streams
 
-with RUN for a run's id and HASH for a digest. What no row allows is a leak. What a row says is there, and isn't, is an
-error too: a table of places that nothing reaches any more would hide the next leak there.
+with RUN for a run's id and HASH for a digest. A secret that no row allows is a leak. A secret that isn't where a row
+says is an error too: an outdated row would hide the next leak in its place.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ CREDENTIALS = (
     "LAMBDA_API_KEY",
     *("SPACES_SECRET_ACCESS_KEY", "KEDGE_STORE_SECRET_ACCESS_KEY", "KEDGE_DIGITALOCEAN_DELETE_TOKEN"),
 )
-"""What kedge itself uses, from the shell."""
+"""Kedge's own credentials, from the shell."""
 OTHERS = ("GITHUB_TOKEN", "HTTPS_PROXY")
-"""What the shell holds, and no job asks for."""
+"""In the shell, but not requested by the job."""
 IN_FILE = ("~/.aws/credentials: secret key", "~/.aws/credentials: session token")
 TAKEN = ("HF_TOKEN", "GIT_TOKEN", "WANDB_API_KEY", "WRITTEN", "INHERITED", "BY_NAME")
 """`secrets`, `null` under `envs`, and `--env NAME`; the job writes WRITTEN to its log and its results."""
 LITERAL = ("envs: {NAME: value}", "--env NAME=value", "KEDGE_TORCH_WHEEL")
-"""Values that the user writes down: no secrets to kedge."""
+"""Values that the user writes down: kedge doesn't treat them as secrets."""
 
 _SHORT = ("git", "env", "ssh-keygen", "uname", "systemctl", "loginctl", "nvidia-smi", "amd-smi", "rocm-smi")
 _FETCHING = ("fetch.sh", "kedge-agent fetch-data", "git", "git-remote-http", "sh -c")
@@ -48,10 +48,10 @@ class Row:
     """Secrets that may be in a place.
 
     Attributes:
-        secrets: their names.
+        secrets: the secrets' names.
         place: a pattern; `*` stands for any text.
-        page: words of docs/security.md that say so.
-        seen: the lives in which each of the secrets that they have must be found there.
+        page: the words of docs/security.md for this place.
+        seen: the lives in which each of these secrets must be found there.
     """
 
     secrets: tuple[str, ...]
@@ -77,7 +77,7 @@ TABLE = (
         page="`<root>/private/spaces.json`",
         seen=(DIGITALOCEAN,),
     ),
-    # Of clouds that sell no buckets: neither droplets nor AWS's machines have it.
+    # Of clouds without buckets: neither droplets nor AWS's machines have it.
     Row(
         secrets=("KEDGE_STORE_SECRET_ACCESS_KEY",),
         place="machine /opt/kedge/private/store.json",
@@ -144,7 +144,7 @@ TABLE = (
         page="`/etc/ssh`",
         seen=CLOUDS,
     ),
-    # What is written down.
+    # Values that are written down.
     Row(
         secrets=("--env NAME=value",),
         place="argv orchestrator.cli",
@@ -193,11 +193,11 @@ TABLE = (
 
 
 def assert_allowed(found: Found, names: Collection[str], life: str) -> None:
-    """Compare what a life has left behind with the table.
+    """Compare the secrets that a life has left with the table.
 
     Args:
-        found: what was found, and where.
-        names: of all secrets that were looked for.
+        found: the secrets found, and where.
+        names: the names of all secrets that were searched for.
         life: one of EVERYWHERE.
     """
     known = {name for row in TABLE for name in row.secrets}

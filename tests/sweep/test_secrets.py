@@ -1,4 +1,4 @@
-"""The search itself: a secret is found whatever it is wrapped in, and a leak that is put in fails the sweep."""
+"""The search itself: a secret is found in any wrapping, and an added leak fails the sweep."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WRAPPINGS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("wrap", WRAPPINGS.values(), ids=list(WRAPPINGS))
 def test_a_secret_is_found_in(wrap: Callable[[bytes], bytes]) -> None:
-    """And only that one."""
+    """And no other secret."""
     secrets = Secrets()
     values = [secrets.make(name).encode() for name in ("one", "two", "three")]
     assert secrets.find(wrap(values[1])) == {"two"}
@@ -67,7 +67,7 @@ def test_a_secret_is_found_in(wrap: Callable[[bytes], bytes]) -> None:
 
 
 def test_the_private_half_of_a_key_is_found(tmp_path: Path) -> None:
-    """In YAML, in JSON; the public half is none."""
+    """In YAML and in JSON; the public half isn't reported."""
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     secrets = Secrets()
@@ -80,7 +80,7 @@ def test_the_private_half_of_a_key_is_found(tmp_path: Path) -> None:
 
 
 def test_names_and_links_of_files_are_searched(tmp_path: Path) -> None:
-    """Beside what is in them."""
+    """In addition to their content."""
     secrets = Secrets()
     name, target, text = (secrets.make(each) for each in ("name", "target", "text"))
     (tmp_path / name).mkdir()
@@ -90,8 +90,8 @@ def test_names_and_links_of_files_are_searched(tmp_path: Path) -> None:
     assert set(found) == {("name", f"laptop {name}"), ("target", "laptop link"), ("text", "laptop file")}
 
 
-def test_what_a_process_has_is_seen() -> None:
-    """Arguments and environment, of one that was there and of one that starts."""
+def test_a_process_s_arguments_and_environment_are_seen() -> None:
+    """Arguments and environment, of a process that was there before and of one that starts."""
     secrets = Secrets()
     argument, variable = secrets.make("argument"), secrets.make("variable")
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "THERE": variable}) as there:
@@ -106,7 +106,7 @@ def test_what_a_process_has_is_seen() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="the kernel tells root on Linux alone")
 def test_hardly_a_short_process_is_missed() -> None:
-    """Of programs that end at once, one after the other, while this computer is busy or not."""
+    """Of programs that end at once, one after the other, on an idle and on a busy computer."""
     secrets = Secrets()
     values = [secrets.make(str(number)) for number in range(40)]
     with watching(secrets) as watcher:
@@ -118,12 +118,12 @@ def test_hardly_a_short_process_is_missed() -> None:
 
 
 def found_by(life: str) -> dict[tuple[str, str], str]:
-    """Return what a life has left behind that is as the table says."""
+    """Return findings of a life that match the table."""
     return {(name, row.place.replace("*", "x")): "" for row in TABLE if life in row.seen for name in row.secrets}
 
 
 @pytest.mark.parametrize("life", ["local", "aws", "do"])
-def test_what_the_table_says_passes(life: str) -> None:
+def test_findings_that_match_the_table_pass(life: str) -> None:
     """All of it."""
     found = found_by(life)
     assert_allowed(found, {name for name, _ in found}, life)
@@ -142,15 +142,15 @@ def test_what_the_table_says_passes(life: str) -> None:
     ],
 )
 def test_a_leak_fails(secret: str, place: str) -> None:
-    """A secret in a place that is another's, or nobody's."""
+    """A secret in another secret's place, or in one of no secret."""
     found = found_by("do")
     names = {name for name, _ in found}
     with pytest.raises(AssertionError, match="mustn't be"):
         assert_allowed({**found, (secret, place): "example"}, names, "do")
 
 
-def test_a_place_that_nothing_reaches_fails() -> None:
-    """The table would say more than is so."""
+def test_a_place_without_its_secret_fails() -> None:
+    """The table would claim too much."""
     found = found_by("local")
     names = {name for name, _ in found}
     del found["WANDB_API_KEY", "laptop state/machines/RUN-m1/secrets.json"]

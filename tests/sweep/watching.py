@@ -2,9 +2,9 @@
 
     python -m tests.sweep.watching
 
-As root on Linux the kernel tells it of each program that starts (proc connector, netlink), and it is scheduled before
-that program runs; elsewhere it looks again and again. The first line of its standard input is JSON: what to look for.
-At the end of that input it prints what it found, and how many processes it has seen and missed.
+As root on Linux, the kernel reports each program that starts (proc connector, netlink), and this process is scheduled
+before that program runs; elsewhere it polls. The first line of its standard input is JSON: the secrets to find.
+At the end of that input it prints its findings, and how many processes it has seen and missed.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _BUFFER_BYTES = 1 << 22
 
 @dataclass
 class Processes:
-    """What was seen: (secret, place) with one process's arguments as an example; places are `table`'s."""
+    """The findings: (secret, place) with one process's arguments as an example; places are `table`'s."""
 
     found: dict[tuple[str, str], str] = field(default_factory=dict)
     started: int = 0
     missed: int = 0
     is_told: bool = False
-    """Whether the kernel told of each start."""
+    """Whether the kernel reported each start."""
 
 
 class Watcher:
@@ -60,7 +60,7 @@ class Watcher:
         self._process = process
 
     def close(self) -> Processes:
-        """Stop, and return what was seen."""
+        """Stop, and return the findings."""
         said, _ = self._process.communicate(timeout=60)
         report = json.loads(said)
         found = {(name, place): example for name, place, example in report.pop("found")}
@@ -95,7 +95,7 @@ class _Looker:
         self._clean: set[tuple[int, bytes, bytes]] = set()
 
     def look(self, pid: int) -> bool:
-        """Look at one process; False where it is gone already."""
+        """Check one process; return False if it is already gone."""
         try:
             argv, environ = _describe(pid)
         except (OSError, psutil.Error):
@@ -128,9 +128,9 @@ def _describe(pid: int) -> tuple[bytes, bytes]:
 
 
 def _program(argv: list[bytes]) -> str:
-    """Name a program as a reader of the table knows it: a module or a script rather than its interpreter."""
+    """Return a program's name in the table: a module or a script rather than its interpreter."""
     words = [word.decode(errors="replace") for word in argv if word]
-    # sshd and tmux write what they are doing over their arguments.
+    # sshd and tmux overwrite their arguments with their current state.
     name = Path(words[0]).name.split(":")[0].split(" ")[0] if words else "?"
     if not name.startswith(_INTERPRETERS):
         return name
@@ -153,7 +153,7 @@ def _namespace(pid: str) -> int:
 
 
 def _connect() -> socket.socket | None:
-    """Ask the kernel to tell of each program that starts; None where it doesn't do that."""
+    """Ask the kernel to report each program that starts; None if it doesn't do that."""
     if not hasattr(socket, "AF_NETLINK"):
         return None
     try:
@@ -162,7 +162,7 @@ def _connect() -> socket.socket | None:
         kernel.bind((os.getpid(), _CN_PROC))
         body = struct.pack("=IIIIHHI", _CN_PROC, 1, 0, 0, 4, 0, _LISTEN)
         kernel.send(struct.pack("=IHHII", 16 + len(body), _NLMSG_DONE, 0, 0, os.getpid()) + body)
-        # Whoever is told first looks before the program that starts has run.
+        # With priority, this process reads a report before the new program has run.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except OSError:
         return None

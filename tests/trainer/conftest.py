@@ -21,7 +21,7 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, harness
 
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run on one process that nobody interrupted; not to be written to."""
+    """A small uninterrupted run on one process; read-only."""
     folder = tmp_path_factory.mktemp("small") / "output"
     torch.set_num_threads(1)
     assert harness.call(folder, *harness.SMALL) == 0
@@ -30,13 +30,13 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished(small_run: Path, tmp_path: Path) -> Path:
-    """A copy of the small run, to do things to."""
+    """A copy of the small run, which a test may change."""
     return Path(shutil.copytree(small_run, tmp_path / "output"))
 
 
 @pytest.fixture(scope="session")
 def small_run_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run on two processes that nobody interrupted."""
+    """A small uninterrupted run on two processes."""
     folder = tmp_path_factory.mktemp("small_two") / "output"
     result = harness.run(folder, *harness.SMALL, processes=2)
     assert result.code == 0, result.err

@@ -1,4 +1,4 @@
-"""Trains a small network, divided over the processes; started by torchrun from a test.
+"""Trains a small sharded network; a test starts it with torchrun.
 
 python divided_run.py FOLDER BLOCKS SETTING ...
 """
@@ -50,7 +50,7 @@ def build(blocks: int) -> Workload:
         loss=lambda model, batch: functional.mse_loss(model(batch[0]), batch[1]),
         metrics=measure,
         export_inputs=(torch.zeros(2, 1),),
-        best_is="max",  # so that no later epoch is the best, and saved
+        best_is="max",  # so that no later epoch is the best and gets saved
         blocks=middle[:blocks],
     )
 

@@ -1,4 +1,4 @@
-"""Runs the trainer as users do: as a process of its own, or through its main function."""
+"""Runs the trainer as users do: as a separate process, or through its main function."""
 
 import copy
 import json
@@ -28,8 +28,8 @@ from trainer.run.engine import run_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = torch.device("cpu")
-# A net so small that a run takes a second: 2 epochs of 89 steps. Shift and dropout use both kinds of
-# randomness, and batch norm has buffers to restore.
+# A network so small that a run takes a second: 2 epochs of 89 steps. Shift and dropout use both kinds of randomness,
+# and batch norm has buffers to restore.
 SMALL = (
     "epochs=2",
     "batch_size=16",
@@ -40,7 +40,7 @@ SMALL = (
     "curves=false",
 )
 STEPS_PER_EPOCH = 89
-# Standalone: a rendezvous of its own, at a free port. The default port would join whoever else tests on this machine.
+# Standalone: a separate rendezvous at a free port. With the default port, tests would join each other's groups.
 TORCHRUN_OF = ("torch.distributed.run", "--standalone", "--nproc-per-node")
 TORCHRUN = (*TORCHRUN_OF, "2")
 TIMEOUT_SECONDS = 240
@@ -52,7 +52,7 @@ TRAINER = (
         if path.name not in ("__init__.py", "__main__.py")
     ),
 )
-"""What a server imports that forks the trainer."""
+"""The modules that a server imports before it forks the trainer."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def settings_args(settings: Sequence[str]) -> list[str]:
 
 
 def plain_environ(**extra: str) -> dict[str, str]:
-    """The environment without the contract's variables, one thread, no GPU: the same bits everywhere."""
+    """The environment without the contract's variables, one thread, no GPU: the same bits on every computer."""
     dropped = ("KEDGE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **extra}
@@ -84,7 +84,7 @@ def start(
 
 
 def start_python(words: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None) -> subprocess.Popen[str]:
-    """Start `python -m WORDS` in a session of its own; in most tests it is forked, and so are torchrun's ranks."""
+    """Start `python -m WORDS` in a new session; in most tests it is forked, and so are torchrun's ranks."""
     modules = but_for_a_sample(TRAINER)
     if modules and words[0] == TORCHRUN_OF[0] and usable():
         words = ["tests.trainer.torchrun", *words[1:]]
@@ -105,7 +105,7 @@ def run(folder: Path, *settings: str, recipe: str = "digits", processes: int = 1
 
 
 def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, processes: int = 1) -> Result:
-    """Run up to a step, then end it: SIGKILL goes to all processes, others to the first."""
+    """Run up to a step, then end it: SIGKILL goes to all processes, other signals to the first."""
     process = start(folder, *settings, processes=processes)
     wait_for_step(folder, step, process)
     kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
@@ -113,7 +113,7 @@ def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, p
 
 
 def train_here(recipe: Recipe[Any], folder: Path) -> int:
-    """Train a recipe in this process, as one of those that torchrun has started."""
+    """Train a recipe in this process, as one of torchrun's ranks."""
     stop = StopFlag()
     stop.install()
     try:
@@ -138,7 +138,7 @@ def run_script(script: str, *arguments: str, processes: int, max_restarts: int =
 
 
 class StopAtLook(StopFlag):
-    """Is told to stop when it is looked at for the nth time: one look a step or validation batch."""
+    """Asks for a stop at the nth poll: there is one poll for each step and validation batch."""
 
     def __init__(self, looks: int) -> None:
         self._looks = looks
@@ -150,11 +150,11 @@ class StopAtLook(StopFlag):
 
     @reason.setter
     def reason(self, _reason: str | None) -> None:
-        raise AssertionError("nobody else sets it")
+        raise AssertionError("no other code sets it")
 
 
 def call(folder: Path, *settings: str, environ: Mapping[str, str] | None = None, stop: StopFlag | None = None) -> int:
-    """Run the command in this process: no torch to import again, no handlers installed."""
+    """Run the command in this process: without another import of torch, without signal handlers."""
     argv = ["digits", *settings_args(settings), "--output-dir", str(folder)]
     return main(argv, environ=environ or {}, stop=stop or StopFlag())
 
@@ -188,7 +188,7 @@ def wait_until(is_true: Callable[[], bool], what: str, process: subprocess.Popen
     while not is_true():
         if process is not None and process.poll() is not None:
             raise AssertionError(f"ended with {process.returncode} before {what}: {process.communicate()[1]}")
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"timed out: {what}"
         time.sleep(0.005)
 
 
@@ -197,7 +197,7 @@ def wait_for_step(folder: Path, step: int, process: subprocess.Popen[str] | None
 
 
 def handles(process: subprocess.Popen[str], signum: int) -> bool:
-    """Tell whether a process has a handler of its own for a signal."""
+    """Return whether a process handles a signal itself."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) & 1 << (signum - 1))
@@ -229,7 +229,7 @@ def best_checkpoint(folder: Path) -> Path:
 
 
 def assert_same_run(folder: Path, reference: Path) -> None:
-    """Weights, optimizer, random states, best weights and metrics agree to the bit."""
+    """Check that weights, optimizer, random states, best weights and metrics are equal to the bit."""
     ours, theirs = newest_checkpoint(folder), newest_checkpoint(reference)
     assert ours.name == theirs.name
     assert_equal(load(ours, ALONE), load(theirs, ALONE), ours.name)
@@ -243,7 +243,7 @@ def copy_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def under_address_limit(*, extra_bytes: int, call: str) -> str:
-    """Write a program that loads the trainer, limits its address space, and calls; `code` is how it ends."""
+    """Return a program that loads the trainer, limits its address space, and runs a call; `code` is its exit code."""
     return (
         "import resource, sys, trainer.run.engine, trainer.find.finders, trainer.recipes.digits\n"
         "size = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmSize'))\n"

@@ -1,6 +1,6 @@
 """A stand-in for the Hugging Face Hub: what huggingface_hub calls for a push, kept in memory.
 
-Its addresses and fields are those of https://huggingface.co/docs/hub/api and of git-lfs's batch API, as the client
+Its URLs and fields are those of https://huggingface.co/docs/hub/api and of git-lfs's batch API, as the client
 calls them.
 """
 
@@ -21,7 +21,7 @@ BIG_SUFFIXES = (".safetensors", ".onnx", ".png")
 
 @dataclass
 class Hub:
-    """One Hub. `commits` are the files of each commit, by path; `tokens` may write."""
+    """A Hub. `commits` are the files of each commit, by path; `tokens` may write."""
 
     tokens: frozenset[str]
     endpoint: str = ""
@@ -31,7 +31,7 @@ class Hub:
     messages: list[str] = field(default_factory=list)
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
-        """Do what a request asks for."""
+        """Answer a request."""
         if method == "PUT":
             return self._store(path.rpartition("/")[2], body)
         if path == "/api/validate-yaml":
@@ -99,7 +99,7 @@ def serving_hub(*tokens: str) -> Iterator[Hub]:
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            # As with a real one, the address of an upload is its own leave.
+            # As on the real Hub, an upload's URL is enough to upload.
             may = self.path.startswith("/blobs/") or self.headers.get("Authorization", "") in {
                 f"Bearer {token}" for token in hub.tokens
             }

@@ -1,6 +1,6 @@
-"""Each process of a group loads its rows of checkpoints in shards and compares them; started by torchrun from a test.
+"""Each process of a group loads its rows of sharded checkpoints and compares them; a test starts it with torchrun.
 
-python join_shards.py FOLDER, with FOLDER/shared/SIZE of so many writers, and FOLDER/disk RANK/step-4-shards;
+python join_shards.py FOLDER, with FOLDER/shared/SIZE, written by SIZE processes, and FOLDER/disk RANK/step-4-shards;
 python join_shards.py FOLDER same SEED, with FOLDER/disk RANK/step-00000001.
 """
 
@@ -21,7 +21,7 @@ from trainer.group.distributed import process_group
 
 
 def make_state(seed: int) -> State:
-    """A state with all that is divided, and all that isn't."""
+    """A state with sharded tensors of all kinds, and with values that aren't sharded."""
     draw = torch.Generator().manual_seed(seed)
     model = {
         "weight": torch.randn(7, 3, generator=draw),
@@ -35,7 +35,7 @@ def make_state(seed: int) -> State:
 
 
 def own(whole: Any, rank: int, size: int) -> Any:
-    """What one process has of a state, slices as their tensors."""
+    """One process's part of a state, with slices as their tensors."""
     if isinstance(whole, torch.Tensor) and whole.dim():
         rows = chunk_rows(len(whole), rank, size)
         return whole[rows.start : rows.stop]

@@ -1,4 +1,4 @@
-"""Ends processes that save all the time, at random moments; exits 0 if no file was ever half there.
+"""Kills processes that save all the time, at random moments; exits 0 if no file was ever incomplete.
 
 python -m tests.trainer.kill_saves FOLDER KILLS SEED [MEGABYTES]
 """
@@ -31,7 +31,7 @@ def save_forever(folder: Path, first_step: int, elements: int) -> None:
     saver = Saver(open_store(folder))
     parent = os.getppid()
     for step in range(first_step, first_step + 100_000):
-        if os.getppid() != parent:  # nobody is left to end this
+        if os.getppid() != parent:  # no process is left to end this one
             os._exit(1)
         weight = torch.full((elements,), float(step))
         rating = Rating(metric="val_loss", value=1 / step, best_is="min")
@@ -41,7 +41,7 @@ def save_forever(folder: Path, first_step: int, elements: int) -> None:
 
 
 def end_at_random(child: int, chance: random.Random) -> None:
-    """Wait until the child saves, then SIGKILL it, or have a person press Ctrl-C twice."""
+    """Wait until the child saves, then SIGKILL it, or press Ctrl-C twice."""
     time.sleep(chance.random() * 0.15)
     if chance.random() < 0.8:
         os.kill(child, signal.SIGKILL)
@@ -64,7 +64,7 @@ def check(folder: Path) -> int:
     return max((int(path.stem.removeprefix("step-")) for path in store.list_steps()), default=0)
 
 
-def await_litter(folder: Path) -> None:
+def await_temporary_file(folder: Path) -> None:
     """Wait until a save has begun, so that short runs also hit some."""
     give_up_at = time.monotonic() + DEADLINE_SECONDS
     while not list(folder.glob(".*.tmp")):
@@ -82,7 +82,7 @@ def main(folder: Path, kills: int, seed: int, elements: int) -> None:
         child = os.fork()
         if child == 0:
             save_forever(folder, newest + 1, elements)
-        await_litter(folder)
+        await_temporary_file(folder)
         end_at_random(child, chance)
         leftovers += bool(list(folder.glob(".*.tmp")))
         found = check(folder)

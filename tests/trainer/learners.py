@@ -1,4 +1,4 @@
-"""A small learner without a run around it."""
+"""A small learner without a run."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def make_learner_of(
 
 
 def random_batches(*, batch_size: int = 8, seed: int = 1) -> Iterator[Batch]:
-    """Yield random batches without end, from a generator of their own."""
+    """Yield random batches endlessly, from a generator of their own."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         values_BF = torch.randn(batch_size, FEATURES, generator=generator)
@@ -75,7 +75,7 @@ def random_batches(*, batch_size: int = 8, seed: int = 1) -> Iterator[Batch]:
 
 
 class PlainNet(nn.Module):
-    """Neither batch norm nor dropout: how a batch is cut changes nothing but rounding."""
+    """No batch norm and no dropout: splitting a batch changes only rounding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def train_steps(learner: Learner, steps: int = 5) -> dict[str, torch.Tensor]:
 
 
 def seeded(make: object) -> nn.Module:
-    """Make a model with the same first weights each time."""
+    """Make a model with the same initial weights each time."""
     torch.manual_seed(0)
     model = make()  # type: ignore[operator]
     assert isinstance(model, nn.Module)

@@ -1,8 +1,8 @@
-"""Trains digits where one rank's device has memory for few samples; started by torchrun from a test.
+"""Trains digits where one rank's device has memory for few samples; a test starts it with torchrun.
 
 python scarce_run.py FOLDER PHASE RANK ROOM AFTER [SETTING ...]
 
-PHASE is forward or backward; memory is scarce after so many training passes.
+PHASE is forward or backward; memory is scarce after AFTER training passes.
 """
 
 import os
@@ -25,7 +25,7 @@ MESSAGE = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 class FailInBackward(torch.autograd.Function):
-    """Pass values on; run out of memory on the way back."""
+    """Passes values on; runs out of memory in the backward pass."""
 
     @staticmethod
     def forward(_ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ class FailInBackward(torch.autograd.Function):
 
 
 class ScarceResNet(digits.SmallResNet):
-    """The network, on a device that has room for so many samples."""
+    """The network, on a device with room for a few samples."""
 
     def __init__(self, *, width: int, room: int, phase: str, after: int) -> None:
         super().__init__(width=width, dropout=0.0)

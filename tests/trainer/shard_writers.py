@@ -18,7 +18,7 @@ FINGERPRINT = {"recipe": "digits"}
 
 
 def cut(whole: Any, rank: int, size: int) -> Any:
-    """Leave one process's rows of all tensors that have any."""
+    """Keep one process's rows of all tensors that have rows."""
     if isinstance(whole, torch.Tensor) and whole.dim():
         rows = chunk_rows(len(whole), rank, size)
         return Slice(tensor=whole[rows.start : rows.stop], begin=rows.start, total=len(whole))
@@ -28,7 +28,7 @@ def cut(whole: Any, rank: int, size: int) -> Any:
 
 
 class Writers:
-    """Several processes that write together, as threads; each with a folder of its own, or all with one."""
+    """Several processes that write together, as threads; each with its own folder, or all with one."""
 
     def __init__(self, folders: list[Path], *, keep: int = 2, timeout_seconds: float = 30) -> None:
         meeting = HashStore()
@@ -52,17 +52,17 @@ class Writers:
             store.prepare()
 
     def each(self, act: Callable[[int, CheckpointStore], None]) -> list[BaseException | None]:
-        """Have all act at once; return how each failed."""
+        """Run a function on all at once; return each one's error."""
         with ThreadPoolExecutor(len(self.stores)) as pool:
             return [future.exception() for future in [pool.submit(act, *item) for item in enumerate(self.stores)]]
 
     def save(self, step: int, state: State | None = None) -> list[BaseException | None]:
-        """Save one step by all."""
+        """Save one step on all."""
         whole, size = state or join_shards.make_state(step), len(self.stores)
         return self.each(lambda rank, store: store.save(flatten(cut(whole, rank, size)), step=step))
 
     def save_best(self, step: int, value: float) -> list[BaseException | None]:
-        """Save weights by all."""
+        """Save weights on all."""
         rating = Rating(metric="val_accuracy", value=value, best_is="max")
         whole, size = {"rating": rating.dump(), **join_shards.make_state(step)}, len(self.stores)
         return self.each(lambda rank, store: store.save_best(flatten(cut(whole, rank, size)), step=step, rating=rating))

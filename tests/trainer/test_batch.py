@@ -1,4 +1,4 @@
-"""The global batch, and what it is made of."""
+"""The global batch, and how it is split."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from trainer.step.batch import find_batch_concern, halve_micro_batch, plan_batch
 def test_batch_size_is_global_and_every_process_gets_its_share(
     batch_size: int, world_size: int, per_device: int
 ) -> None:
-    """The figures of the reference workflows: 56 over 7 GPUs are 8 each, never 56 each."""
+    """The reference workflows' figures: 56 over 7 GPUs are 8 each, never 56 each."""
     plan = plan_batch(batch_size=batch_size, world_size=world_size, samples=1000, epochs=1)
     assert (plan.per_device, plan.accumulation) == (per_device, 1)
     assert f"batch {batch_size} = {world_size} x {per_device}" in render_split(plan)
 
 
 def test_steps_are_whole_batches() -> None:
-    """100 samples make one step of 64 an epoch, the rest is dropped; 8x the batch are 8x fewer steps."""
+    """100 samples make one step of 64 an epoch, the rest is dropped; an 8x batch has an eighth of the steps."""
     plan = plan_batch(batch_size=64, world_size=2, samples=100, epochs=3)
     assert (plan.steps_per_epoch, plan.total_steps) == (1, 3)
     small, large = (plan_batch(batch_size=size, world_size=1, samples=1024, epochs=1) for size in (8, 64))
@@ -33,7 +33,7 @@ def test_steps_are_whole_batches() -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "is_warned"), [(8, True), (64, False)])
-def test_one_sample_a_process_is_warned_of(batch_size: int, *, is_warned: bool) -> None:
+def test_one_sample_per_process_gives_a_warning(batch_size: int, *, is_warned: bool) -> None:
     """8 over 8 processes trains, with a warning that names a better batch; 64 over 8 has none."""
     concern = find_batch_concern(plan_batch(batch_size=batch_size, world_size=8, samples=1000, epochs=1))
     assert (concern is not None) == is_warned
@@ -53,7 +53,7 @@ def test_one_sample_a_process_is_warned_of(batch_size: int, *, is_warned: bool) 
 def test_batch_that_cannot_be_trained_names_the_nearest_ones(
     batch_size: int, world_size: int, samples: int, what: str, fix: str
 ) -> None:
-    """Refused, never silently changed; what is proposed is itself accepted."""
+    """Refused, never silently changed; the proposed sizes are themselves accepted."""
     with pytest.raises(BadRequestError, match=what) as caught:
         plan_batch(batch_size=batch_size, world_size=world_size, samples=samples, epochs=1)
     assert fix in caught.value.fix
@@ -98,7 +98,7 @@ def test_halved_micro_batches_always_divide_the_share(per_device: int) -> None:
 
 
 def test_accumulation_is_printed_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The banner says how the global batch is made up."""
+    """The banner shows how the global batch is split."""
     stop = harness.StopAtLook(1)
     assert harness.call(tmp_path / "output", *harness.SMALL, "micro_batch=4", stop=stop) == 0
     assert "batch 16 = 1 x 4 accumulated x 4" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A checkpoint as a file: what comes back, who else can read it, and what is refused."""
+"""A checkpoint as a file: what is restored, which programs can read it, and what is refused."""
 
 import json
 import pickle
@@ -63,22 +63,22 @@ def assert_equal(ours: Any, theirs: Any) -> None:
         assert type(ours) is type(theirs)
 
 
-def test_training_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    """Weights, optimizer (with its number keys and tuples) and Python's random state, to the bit."""
+def test_training_state_is_restored(tmp_path: Path) -> None:
+    """Weights, optimizer (with its integer keys and tuples) and Python's random state, to the bit."""
     state = training_state()
     assert_equal(read_document(write(tmp_path / "a.safetensors", state)), dict(state, model=dict(state["model"])))
 
 
 @given(plain=st.dictionaries(st.text(), PLAIN))
 @settings(deadline=None, max_examples=100)
-def test_whatever_is_plain_survives_json(plain: dict[str, Any]) -> None:
-    """Keys that are no strings, names that look like ours ("$tuple"), tuples and empty containers."""
+def test_plain_values_survive_json(plain: dict[str, Any]) -> None:
+    """Keys that aren't strings, names that look like ours ("$tuple"), tuples and empty containers."""
     assert_equal(unflatten(json.loads(json.dumps(flatten(plain).plain)), {}), plain)
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_each_kind_of_tensor_comes_back(name: str, tmp_path: Path) -> None:
-    """Each data type that the format has: some numbers, a scalar, and none at all."""
+def test_each_kind_of_tensor_is_restored(name: str, tmp_path: Path) -> None:
+    """Each dtype of the format: some numbers, a scalar, and an empty tensor."""
     values = torch.tensor([0, 1, 1, 0, 1]).to(DTYPES[name])
     state = {"some": values, "scalar": values[1], "none": values[:0].reshape(0, 7)}
     read = read_document(write(tmp_path / "a.safetensors", state))
@@ -88,7 +88,7 @@ def test_each_kind_of_tensor_comes_back(name: str, tmp_path: Path) -> None:
 
 
 def test_channels_last_stays_channels_last(tmp_path: Path) -> None:
-    """The order in memory comes back as well: an optimizer's state keeps the order of its weights."""
+    """The memory order is restored as well: an optimizer's state keeps the order of its weights."""
     images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     read = read_document(write(tmp_path / "a.safetensors", {"images": images}))["images"]
     assert torch.equal(read, images)
@@ -96,21 +96,21 @@ def test_channels_last_stays_channels_last(tmp_path: Path) -> None:
 
 
 def test_shared_weights_are_written_once_and_read_as_both(tmp_path: Path) -> None:
-    """Tied weights take their place once; each loaded name has them."""
+    """Tied weights are stored once; each loaded name has them."""
     weight = torch.randn(1000)
     path = write(tmp_path / "a.safetensors", {"model": {"in": weight, "out": weight.detach()}})
     assert path.stat().st_size < 4096 + 4000 + 1
     assert torch.equal(read_document(path)["model"]["out"], weight)
 
 
-def test_names_that_meet_do_not_hide_each_other(tmp_path: Path) -> None:
-    """A weight may be called as another part of the state is."""
+def test_equal_names_do_not_hide_each_other(tmp_path: Path) -> None:
+    """A weight may have the same name as another part of the state."""
     state = {"model": {"rng/0": torch.zeros(1)}, "rng": [torch.ones(1)]}
     assert_equal(read_document(write(tmp_path / "a.safetensors", state)), state)
 
 
 def test_safetensors_itself_reads_the_weights_under_their_names(tmp_path: Path) -> None:
-    """The library loads the file, and the model's weights are called as the model calls them."""
+    """The library loads the file, and the names of the model's weights are the model's."""
     state = training_state()
     read = safetensors.torch.load_file(write(tmp_path / "a.safetensors", state))
     for name, tensor in state["model"].items():
@@ -118,7 +118,7 @@ def test_safetensors_itself_reads_the_weights_under_their_names(tmp_path: Path) 
 
 
 def test_files_of_safetensors_itself_are_read(tmp_path: Path) -> None:
-    """Tensors of another writer, by name; but it is no checkpoint."""
+    """Another writer's tensors, by name; but the file is no checkpoint."""
     path = tmp_path / "step-00000001.safetensors"
     safetensors.torch.save_file({"weight": torch.arange(5), "half": torch.ones(2, 2).half()}, path)
     read = read_tensors(path)
@@ -129,7 +129,7 @@ def test_files_of_safetensors_itself_are_read(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_that_matters_is_noticed(tmp_path: Path) -> None:
-    """One bit flipped anywhere, header or data: refused, or (in the padding) the same state."""
+    """One flipped bit anywhere, header or data: refused, or (in the padding) the same state."""
     state = {"model": {"weight": torch.arange(6.0)}, "step": 7}
     path = write(tmp_path / "step-00000007.safetensors", state)
     sound = path.read_bytes()
@@ -146,8 +146,8 @@ def test_every_flipped_bit_that_matters_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
-def test_file_that_was_cut_short_is_refused(share: float, tmp_path: Path) -> None:
-    """Cut within the length, the header or the data."""
+def test_truncated_file_is_refused(share: float, tmp_path: Path) -> None:
+    """Cut off within the length, the header or the data."""
     path = write(tmp_path / "step-00000001.safetensors", training_state())
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
@@ -169,8 +169,8 @@ def test_file_that_was_cut_short_is_refused(share: float, tmp_path: Path) -> Non
     ],
     ids=["list", "number", "gap", "too small", "negative", "unknown kind", "no checksum", "deep"],
 )
-def test_header_that_makes_no_sense_is_refused(header: bytes, tmp_path: Path) -> None:
-    """Whatever a header claims: one clear error, no memory taken for it, no traceback of another kind."""
+def test_nonsensical_header_is_refused(header: bytes, tmp_path: Path) -> None:
+    """Whatever a header claims: one clear error, no memory allocated for it, no other traceback."""
     path = tmp_path / "step-00000001.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 8)
     with pytest.raises(DamagedCheckpointError):
@@ -193,8 +193,8 @@ def test_header_that_makes_no_sense_is_refused(header: bytes, tmp_path: Path) ->
     ],
     ids=["none", "number", "deep", "pair", "layout", "endless", "of nothing", "huge", "huge twice", "fraction"],
 )
-def test_state_that_makes_no_sense_is_refused_although_its_sums_are_right(lie: dict[str, Any], tmp_path: Path) -> None:
-    """Somebody wrote it so."""
+def test_nonsensical_state_with_valid_checksums_is_refused(lie: dict[str, Any], tmp_path: Path) -> None:
+    """Somebody wrote it on purpose."""
     shape = lie.get("shape", [2])
     size = 0 if 0 in shape else 4 if 1.0 in shape else 8
     metadata = {"kedge.format": "2", "kedge.state": "{}", "kedge.data": str(zlib.crc32(bytes(size)))}
@@ -212,7 +212,7 @@ def test_state_that_makes_no_sense_is_refused_although_its_sums_are_right(lie: d
 
 
 def test_checkpoint_of_format_1_is_read(tmp_path: Path) -> None:
-    """What the first release wrote with torch.save goes on."""
+    """A run of the first release, written with torch.save, can be resumed."""
     path = tmp_path / "step-00000012.pt"
     torch.save({"format": 1, "model": {"weight": torch.ones(2)}}, path)
     assert torch.equal(load_checkpoint(path)["model"]["weight"], torch.ones(2))
@@ -222,7 +222,7 @@ def test_checkpoint_of_format_1_is_read(tmp_path: Path) -> None:
 
 
 def test_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    """A file with a pickled call inside is damaged to us, whatever it is called, and the call isn't made."""
+    """A file with a pickled call counts as damaged, whatever its name, and the call isn't made."""
 
     class Payload:
         def __reduce__(self) -> tuple[object, ...]:
@@ -239,7 +239,7 @@ def test_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_checkpoint_cannot_hold_is_named(tmp_path: Path) -> None:
-    """An object in the state, a kind of number that the format lacks: the error says where it is."""
+    """An object in the state, a dtype that the format lacks: the error says where it is."""
     with pytest.raises(TypeError, match="progress/0 is a PosixPath"):
         flatten({"progress": [Path()]})
     with pytest.raises(TypeError, match=r"phase is torch\.complex128"), (tmp_path / "a").open("wb") as stream:

@@ -24,13 +24,13 @@ from trainer.run.control import UNMEASURED_SAVE_SECONDS, Control
         (3600.0, 7200.0, 7200.00, 5000.00),
     ],
 )
-def test_intervals_are_the_published_ones(cost: float, life: float, young: float, daly: float) -> None:
+def test_intervals_match_the_published_formulas(cost: float, life: float, young: float, daly: float) -> None:
     """Figures by hand from Young's sqrt(2 C M) and Daly's eq. 37, in seconds."""
     assert young_interval(cost_seconds=cost, life_seconds=life) == pytest.approx(young, abs=0.01)
     assert daly_interval(cost_seconds=cost, life_seconds=life) == pytest.approx(daly, abs=0.01)
 
 
-def test_checkpoint_that_costs_more_than_two_lives_is_taken_once_a_life() -> None:
+def test_checkpoint_that_costs_two_lives_is_taken_once_per_life() -> None:
     """Where Daly's series ends (C >= 2 M), the interval is M."""
     assert daly_interval(cost_seconds=200.0, life_seconds=100.0) == 100.0
     assert daly_interval(cost_seconds=500.0, life_seconds=100.0) == 100.0
@@ -38,13 +38,13 @@ def test_checkpoint_that_costs_more_than_two_lives_is_taken_once_a_life() -> Non
 
 @pytest.mark.parametrize(("cost", "life"), [(10.0, 3600.0), (120.0, 1800.0)], ids=["cheap", "dear"])
 def test_no_other_interval_wastes_less_time(cost: float, life: float) -> None:
-    """Simulated: at half and at twice Daly's interval, the same work takes longer on machines that get lost."""
+    """In a simulation, half or twice Daly's interval takes longer on machines that fail."""
     daly = daly_interval(cost_seconds=cost, life_seconds=life)
     assert simulate(daly, cost, life) < min(simulate(daly / 2, cost, life), simulate(daly * 2, cost, life))
 
 
 def simulate(interval: float, cost: float, life: float) -> float:
-    """Time to train 200 hours with exponential losses: the mean of a few lives, the same ones for each interval."""
+    """Return how long 200 hours of training take with random failures (a mean; each interval has the same failures)."""
     return statistics.mean(simulate_once(interval, cost, life, seed) for seed in range(8))
 
 
@@ -66,8 +66,8 @@ def make_control(save_seconds: float, environ: dict[str, str], **settings: float
     return Control(group, StopFlag(), read_contract(environ), checkpoint, lambda: save_seconds)
 
 
-def test_interval_is_the_shortest_that_is_asked_for() -> None:
-    """Seconds by themselves; Daly's beside them where the machine's life is known; none of both is never."""
+def test_shortest_requested_interval_counts() -> None:
+    """The setting in seconds alone; with a known life also Daly's; with neither, never."""
     life = {"expected_life_hours": 2.0}
     assert make_control(10.0, {}).save_interval() == 600.0
     assert make_control(10.0, {}, every_seconds=0).save_interval() == math.inf
@@ -77,7 +77,7 @@ def test_interval_is_the_shortest_that_is_asked_for() -> None:
 
 
 def test_expected_life_comes_from_the_setting_or_the_environment() -> None:
-    """$KEDGE_EXPECTED_LIFE_HOURS where the setting is silent; before the first save its cost is an assumption."""
+    """$KEDGE_EXPECTED_LIFE_HOURS if the setting is 0; before the first save its cost is an assumption."""
     environ = {"KEDGE_EXPECTED_LIFE_HOURS": "1"}
     assumed = daly_interval(cost_seconds=UNMEASURED_SAVE_SECONDS, life_seconds=3600)
     assert make_control(0.0, environ, every_seconds=0).save_interval() == pytest.approx(assumed)

@@ -1,4 +1,4 @@
-"""Checkpoints as a run makes them: when, how many, and what happens when they cannot be written."""
+"""A run's checkpoints: when, how many, and what happens when they can't be written."""
 
 import resource
 import signal
@@ -30,8 +30,8 @@ def steps_of(folder: Path, kind: str) -> list[int]:
     return [int(name.partition("-")[2]) for name in names]
 
 
-def test_epochs_between_those_to_save_leave_a_checkpoint_only_where_they_are_best(tmp_path: Path) -> None:
-    """every_epochs=3: of five epochs the third and the last, and those that were the best so far."""
+def test_epochs_in_between_are_saved_only_if_they_are_the_best(tmp_path: Path) -> None:
+    """every_epochs=3: of five epochs, the third, the last, and those that were the best so far."""
     folder = tmp_path / "output"
     settings = (*SMALL, "epochs=5", "checkpoint.every_steps=0", "checkpoint.every_epochs=3", "checkpoint.keep=9")
     assert harness.call(folder, *settings) == 0
@@ -44,7 +44,7 @@ def test_epochs_between_those_to_save_leave_a_checkpoint_only_where_they_are_bes
 
 
 def test_best_few_epochs_are_kept_by_the_recipes_metric(tmp_path: Path) -> None:
-    """keep_best=2 of four epochs: the two with the highest accuracy, earlier ones first where they are equal."""
+    """keep_best=2 of four epochs: the two with the highest accuracy, the earlier one on ties."""
     folder = tmp_path / "output"
     assert harness.call(folder, *SMALL, "epochs=4", "checkpoint.keep_best=2") == 0
     rows = [row for row in harness.read_rows(folder) if "val_accuracy" in row]
@@ -52,7 +52,7 @@ def test_best_few_epochs_are_kept_by_the_recipes_metric(tmp_path: Path) -> None:
     assert steps_of(folder, "best") == sorted(row["step"] for row in best)
 
 
-def test_run_of_format_1_goes_on_to_the_same_bits(small_run: Path, finished: Path) -> None:
+def test_run_of_format_1_resumes_to_the_same_bits(small_run: Path, finished: Path) -> None:
     """The newest checkpoint within an epoch, as the first release would have written it: resumed exactly."""
     folder = finished / "checkpoints"
     inside = next(step for step in steps_of(finished, "step") if step % STEPS_PER_EPOCH)
@@ -65,7 +65,7 @@ def test_run_of_format_1_goes_on_to_the_same_bits(small_run: Path, finished: Pat
 
 
 def test_run_whose_checkpoint_cannot_be_written_fails_and_says_why(tmp_path: Path) -> None:
-    """Files may not grow any more: exit 1, state "failed", one clear error, no litter, earlier ones sound."""
+    """Files may not grow any more: exit 1, state "failed", one clear error, no temporary files, earlier ones intact."""
     folder = tmp_path / "output"
     process = harness.start(folder, *SMALL, "epochs=1000")
     harness.wait_until(lambda: len(list((folder / "checkpoints").glob("step-*"))) > 1, "two checkpoints", process)
@@ -80,7 +80,7 @@ def test_run_whose_checkpoint_cannot_be_written_fails_and_says_why(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_two_ranks_stop_within_the_launchers_patience_whoever_is_told(tmp_path: Path) -> None:
+def test_two_ranks_stop_within_torchruns_timeout_whichever_gets_the_signal(tmp_path: Path) -> None:
     """Torchrun's timeout is in the environment; SIGTERM to the second rank alone stops both, durably and in time."""
     folder = tmp_path / "output"
     settings = (*SMALL, "epochs=1000", "checkpoint.every_steps=0", "checkpoint.every_epochs=0")
@@ -96,7 +96,7 @@ def test_two_ranks_stop_within_the_launchers_patience_whoever_is_told(tmp_path: 
 
 
 def test_second_sigint_ends_a_process_that_is_stuck_in_native_code(tmp_path: Path) -> None:
-    """The main thread waits for ever, so no handler of Python's runs: pressing Ctrl-C again ends it all the same."""
+    """The main thread hangs, so no Python handler runs: the second Ctrl-C ends it anyway."""
     argv = [sys.executable, "-c", STUCK]
     with subprocess.Popen(argv, env=harness.plain_environ(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

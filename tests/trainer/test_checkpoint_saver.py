@@ -1,4 +1,4 @@
-"""Checkpoints beside the training: what is copied when, what is waited for, and where errors come up."""
+"""Checkpoints during the training: what is copied when, what waits, and where errors are raised."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def snapshot(step: int, tensor: torch.Tensor, **more: object) -> TrainingSnapsho
 
 
 class Gate:
-    """Holds the writer's thread until it is opened."""
+    """Blocks the writer's thread until it is opened."""
 
     def __init__(self) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
@@ -47,8 +47,8 @@ class Gate:
         assert self.opened.wait(TIMEOUT_SECONDS)
 
 
-def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: CheckpointStore, saver: Saver) -> None:
-    """`save` returns before anything is on disk; what is written is what there was when it was called."""
+def test_training_continues_while_its_weights_are_written(store: CheckpointStore, saver: Saver) -> None:
+    """`save` returns before anything is on disk; the file has the values from the time of the call."""
     weight, gate = torch.zeros(1000), Gate()
     saver.save(snapshot(1, weight, before_write=gate))
     assert gate.entered.wait(TIMEOUT_SECONDS)
@@ -61,7 +61,7 @@ def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: 
 
 
 def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -> None:
-    """At most one is in flight, none is left out, and the copy being written isn't overwritten."""
+    """At most one is being written, none is left out, and its copy isn't overwritten."""
     weight, gate = torch.zeros(1000), Gate()
     saver.save(snapshot(1, weight, before_write=gate))
     assert gate.entered.wait(TIMEOUT_SECONDS)
@@ -76,10 +76,8 @@ def test_second_save_waits_for_the_first(store: CheckpointStore, saver: Saver) -
     assert weights == [[2.0], [0.0]]
 
 
-def test_error_of_the_writer_comes_up_at_the_next_look_and_only_once(
-    tmp_path: Path, store: CheckpointStore, saver: Saver
-) -> None:
-    """A folder stands where the file should be: the save returns, the look after it raises, the one after doesn't."""
+def test_writers_error_is_raised_once_at_the_next_check(tmp_path: Path, store: CheckpointStore, saver: Saver) -> None:
+    """A folder is in the file's place: the save returns, the next check raises, the one after doesn't."""
     blocker = tmp_path / "checkpoints" / "step-00000001.safetensors"
     blocker.mkdir()
     saver.save(snapshot(1, torch.zeros(3)))
@@ -93,8 +91,8 @@ def test_error_of_the_writer_comes_up_at_the_next_look_and_only_once(
     assert store.newest_name() == "step-00000002.safetensors"
 
 
-def test_nothing_is_written_when_what_it_counts_on_is_not_durable(store: CheckpointStore, saver: Saver) -> None:
-    """The metrics cannot be synced: no checkpoint that claims them, and an error that says why."""
+def test_nothing_is_written_before_the_files_it_relies_on(store: CheckpointStore, saver: Saver) -> None:
+    """The metrics can't be synced: no checkpoint relies on them, and an error says why."""
 
     def fail() -> None:
         raise OSError(28, "No space left on device")
@@ -119,7 +117,7 @@ def test_best_weights_are_written_with_the_state_and_from_the_same_copy(store: C
 
 
 def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: CheckpointStore, saver: Saver) -> None:
-    """Reserved for weights, saved with an optimizer's state of several kinds and orders in memory."""
+    """Reserved for weights, saved with an optimizer's state of several dtypes and memory orders."""
     state = {"model": {"weight": torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last)}}
     saver.reserve(state)
     grown = {**state, "optimizer": {"step": torch.tensor(3), "half": torch.ones(7).half(), "on": torch.tensor([True])}}
@@ -134,10 +132,8 @@ def test_state_that_grows_after_its_memory_was_reserved_is_kept_whole(store: Che
     }
 
 
-def test_large_state_of_mixed_kinds_is_written_from_where_it_was_copied_to(
-    store: CheckpointStore, saver: Saver
-) -> None:
-    """Larger than a piece of a direct write, with sizes that end nowhere near a page: every byte, in both files."""
+def test_large_state_of_mixed_dtypes_is_written_from_its_staging_memory(store: CheckpointStore, saver: Saver) -> None:
+    """Larger than one direct write, with sizes that aren't whole pages: every byte, in both files."""
     weights = {f"layer{number}": torch.rand(700_001 + number) for number in range(4)}
     counters = {"steps": torch.arange(1_000_003), "flags": torch.arange(5_001) % 3 == 0}
     rating = Rating(metric="val_loss", value=0.5, best_is="min")
@@ -152,8 +148,8 @@ def test_large_state_of_mixed_kinds_is_written_from_where_it_was_copied_to(
         assert torch.equal(state["counters"][name], tensor)
 
 
-def test_closing_finishes_what_is_being_written(store: CheckpointStore) -> None:
-    """A run that fails for another reason doesn't throw away a checkpoint that is under way."""
+def test_closing_finishes_the_current_save(store: CheckpointStore) -> None:
+    """A run that fails for another reason doesn't lose a checkpoint that is being written."""
     saver = Saver(store)
     saver.save(snapshot(5, torch.zeros(100_000)))
     saver.close()
@@ -161,17 +157,18 @@ def test_closing_finishes_what_is_being_written(store: CheckpointStore) -> None:
 
 
 def test_time_of_a_save_is_known_once_it_is_durable(saver: Saver) -> None:
-    """Nothing before the first; then what the slowest of late took."""
+    """0 before the first; then the time of the slowest recent save."""
     assert saver.seconds == 0
     saver.save(snapshot(1, torch.zeros(10)))
     saver.wait()
     assert saver.seconds > 0
 
 
-def test_processes_ended_amid_their_saves_leave_nothing_unreadable(tmp_path: Path) -> None:
-    """SIGKILLs, and Ctrl-C pressed twice, at random moments of saves.
+def test_processes_killed_during_saves_leave_nothing_unreadable(tmp_path: Path) -> None:
+    """SIGKILLs, and double Ctrl-C, at random moments of saves.
 
-    Every file under a final name loads and is consistent, the newest never goes back, and a start leaves no litter.
+    Every file under a final name loads and is consistent, the newest step never decreases, and a start leaves no
+    temporary file.
     """
     argv = [sys.executable, "-m", "tests.trainer.kill_saves", str(tmp_path), str(KILLS), str(SEED)]
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Checkpoints in shards: written by several processes together, and read by any number."""
+"""Sharded checkpoints: written by several processes together, and read by any number."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_shards_of_any_number_hold_the_whole_state(size: int, tmp_path: Path) ->
 
 
 def test_shard_is_a_plain_safetensors_file_with_its_part_only(tmp_path: Path) -> None:
-    """Hugging Face's reader finds the second process's rows under the model's names, and nothing else."""
+    """Hugging Face's reader finds only the second process's rows, under the model's names."""
     Writers([tmp_path] * 2).save(7)
     second = load_file(shard_of(tmp_path / "step-00000007", 1))
     whole = join_shards.make_state(7)["model"]
@@ -38,8 +38,8 @@ def test_shard_is_a_plain_safetensors_file_with_its_part_only(tmp_path: Path) ->
     assert (tmp_path / "step-00000007" / INDEX).read_text().startswith('{"format": "kedge shards 1"')
 
 
-def test_last_ones_are_kept_and_what_was_never_finished_goes(tmp_path: Path) -> None:
-    """Folders are pruned as files are; shards without an index are no checkpoint, and are removed once they are old."""
+def test_last_checkpoints_are_kept_and_unfinished_ones_removed(tmp_path: Path) -> None:
+    """Folders are pruned like files; shards without an index are no checkpoint, and are removed once they are old."""
     writers = Writers([tmp_path] * 2)
     writers.save(1)
     writers.save(2)
@@ -54,7 +54,7 @@ def test_last_ones_are_kept_and_what_was_never_finished_goes(tmp_path: Path) -> 
 
 
 def test_best_weights_are_chosen_by_the_main_process_for_all(tmp_path: Path) -> None:
-    """Worse ones are written by nobody; nobody waits for a shard that doesn't come."""
+    """Nobody writes worse weights, and nobody waits for a shard of them."""
     writers = Writers([tmp_path / "a", tmp_path / "b"])
     for step, value in ((1, 0.5), (2, 0.25), (3, 0.75)):
         assert writers.save_best(step, value) == [None, None]
@@ -78,7 +78,7 @@ def test_step_that_is_saved_again_replaces_the_index_on_every_disk(tmp_path: Pat
 
 
 def test_best_weights_of_any_machine_count(tmp_path: Path) -> None:
-    """The main process's disk is new: a worse one replaces nothing, and what is read is what the other disk has."""
+    """The main process's disk is new: worse weights replace nothing, and the other disk's are loaded."""
     folders = [tmp_path / "a", tmp_path / "b"]
     Writers(folders).save_best(1, 0.9)
     shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
@@ -92,7 +92,7 @@ def test_best_weights_of_any_machine_count(tmp_path: Path) -> None:
 
 
 def test_same_step_in_another_form_is_replaced(tmp_path: Path) -> None:
-    """A run that was whole and goes on divided, and the other way round: the last save of a step counts."""
+    """A run that was not sharded resumes sharded, and vice versa: the last save of a step counts."""
     alone = CheckpointStore(tmp_path, keep=2, fingerprint=FINGERPRINT)
     alone.save(flatten({"step": 1}), step=1)
     Writers([tmp_path] * 2).save(1)
@@ -101,8 +101,8 @@ def test_same_step_in_another_form_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.safetensors"]
 
 
-def test_remap_makes_one_file_of_shards_and_refuses_one_alone(tmp_path: Path) -> None:
-    """The folder gives all weights; a shard by itself would give some rows under the weights' names."""
+def test_remap_merges_shards_and_refuses_a_single_one(tmp_path: Path) -> None:
+    """The folder gives all weights; a single shard would give only some rows under the weights' names."""
     Writers([tmp_path] * 2).save(3)
     folder = tmp_path / "step-00000003"
     assert main(["remap", str(folder), str(tmp_path / "all.safetensors")], environ={}, stop=StopFlag()) == 0
@@ -118,7 +118,7 @@ def test_remap_makes_one_file_of_shards_and_refuses_one_alone(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_reads_its_rows_from_whatever_disks_they_are_on(processes: int, tmp_path: Path) -> None:
-    """Written by 2, 3 and 4; on one disk, and spread over the disks of the readers in another order."""
+    """Written by 2, 3 and 4; on one disk, and spread over the readers' disks in another order."""
     for size in (2, 3, 4):
         Writers([tmp_path / "shared" / str(size)] * size).save(size)
     disks = [tmp_path / f"disk {number}" for number in range(processes)]

@@ -33,7 +33,7 @@ def best_steps(store: CheckpointStore) -> list[int]:
 
 
 def test_pruning_keeps_the_newest_by_step(tmp_path: Path) -> None:
-    """Two are kept, by number and not by name or time; the best weights and others' files are left alone."""
+    """Two are kept, by step and not by name or time; the best weights and others' files are left alone."""
     store = open_store(tmp_path)
     (tmp_path / "notes.safetensors").write_text("mine")
     save_best(store, 1, 0.5)
@@ -48,8 +48,8 @@ def test_pruning_keeps_the_newest_by_step(tmp_path: Path) -> None:
     assert store.newest_name() == "step-100000000.safetensors"
 
 
-def test_newest_that_is_sound_is_loaded_and_the_damaged_one_set_aside(tmp_path: Path) -> None:
-    """The damaged one keeps its content under another name, and is said."""
+def test_newest_intact_one_is_loaded_and_the_damaged_one_set_aside(tmp_path: Path) -> None:
+    """The damaged one keeps its content under another name, and is reported."""
     store, said = open_store(tmp_path), list[str]()
     for step in (1, 2):
         store.save(flatten({"step": step}), step=step)
@@ -73,14 +73,14 @@ def test_best_few_are_kept_in_order_and_the_earlier_wins_a_tie(tmp_path: Path, b
 
 @pytest.mark.parametrize("best_is", ["max", "min"])
 def test_weights_whose_metric_is_no_number_are_never_the_best(tmp_path: Path, best_is: str) -> None:
-    """NaN and infinity: not written, whether there are others or not."""
+    """NaN and infinity: not written, whether there are other weights or not."""
     store = open_store(tmp_path)
     for step, value in enumerate((math.nan, 0.5, math.inf, -math.inf, math.nan), start=1):
         save_best(store, step, value, best_is=best_is)
     assert best_steps(store) == [2]
 
 
-def test_best_of_a_step_that_is_trained_again_is_replaced(tmp_path: Path) -> None:
+def test_best_weights_of_a_repeated_step_are_replaced(tmp_path: Path) -> None:
     """After a resume the same step comes again: one file, the later content."""
     store = open_store(tmp_path)
     save_best(store, 4, 0.5)
@@ -90,7 +90,7 @@ def test_best_of_a_step_that_is_trained_again_is_replaced(tmp_path: Path) -> Non
 
 
 def test_best_weights_of_another_configuration_are_not_ours(tmp_path: Path) -> None:
-    """They count for nothing, aren't loaded and aren't deleted."""
+    """They are ignored, not loaded and not deleted."""
     other = open_store(tmp_path, recipe="other")
     save_best(other, 1, 0.99, recipe="other")
     store = open_store(tmp_path)
@@ -102,8 +102,8 @@ def test_best_weights_of_another_configuration_are_not_ours(tmp_path: Path) -> N
     assert best_steps(other) == [1]
 
 
-def test_damaged_best_weights_are_said_and_the_next_are_used(tmp_path: Path) -> None:
-    """The best has a flipped bit in its data, the second is sound; with none sound there is none."""
+def test_damaged_best_weights_are_reported_and_the_next_are_used(tmp_path: Path) -> None:
+    """The best has a flipped bit in its data, the second is intact; without an intact one, there is none."""
     store, said = open_store(tmp_path, keep_best=2), list[str]()
     save_best(store, 1, 0.5)
     save_best(store, 2, 0.75)
@@ -117,7 +117,7 @@ def test_damaged_best_weights_are_said_and_the_next_are_used(tmp_path: Path) -> 
     assert load_best(store, ALONE, said.append) is None
 
 
-def test_save_that_fails_leaves_the_earlier_ones_and_no_litter(tmp_path: Path) -> None:
+def test_failed_save_leaves_the_earlier_ones_and_no_temporary_file(tmp_path: Path) -> None:
     """The folder is gone: one clear error that says where to make room."""
     store = CheckpointStore(tmp_path / "gone", keep=2, fingerprint={})
     with pytest.raises(CheckpointWriteError, match="could not be written") as caught:
@@ -127,7 +127,7 @@ def test_save_that_fails_leaves_the_earlier_ones_and_no_litter(tmp_path: Path) -
 
 @pytest.mark.parametrize("elements", [0, 1, 1023, 1024, 1_048_576, 1_048_577, 3_000_001])
 def test_any_size_is_written_whole(elements: int, tmp_path: Path) -> None:
-    """Less and more than a block and than a piece of what is written past the page cache, and exactly so."""
+    """Smaller and larger than a block and than one direct write, and exactly as large."""
     store = open_store(tmp_path)
     weight = torch.arange(elements, dtype=torch.float32)
     store.save(flatten({"model": {"weight": weight}}), step=1)
@@ -135,7 +135,7 @@ def test_any_size_is_written_whole(elements: int, tmp_path: Path) -> None:
 
 
 def test_file_system_without_direct_writes_is_written_to(tmp_path: Path) -> None:
-    """In memory there is nothing to go past: written all the same. Elsewhere it is a folder like any other."""
+    """A file system in memory has no direct writes: the file is written anyway, as in any other folder."""
     memory = Path("/dev/shm")
     folder = memory if memory.is_dir() else tmp_path
     path = folder / f"kedge-{tmp_path.name}-{tmp_path.parent.name}"

@@ -1,4 +1,4 @@
-"""When the processes of a run agree on what is asked of them."""
+"""When a run's processes agree on requests from outside."""
 
 import os
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from trainer.group.distributed import ProcessGroup
 from trainer.run.control import Control
 
 
-def test_agreements_grow_apart_step_by_step(tmp_path: Path) -> None:
-    """Polls that follow one another quickly say nothing about the next step: it may take a second, and a stop waits."""
+def test_the_polls_between_two_agreements_grow_slowly(tmp_path: Path) -> None:
+    """Fast polls say nothing about the next step, which may take a second while a stop waits."""
     polls = 0
     agreed: list[int] = []
 
     class OfTwo(ProcessGroup):
-        """Of two processes the one; the other wishes for nothing."""
+        """One of two processes; the other requests nothing."""
 
         def all_reduce_max(self, values: Sequence[int]) -> list[int]:
             agreed.append(polls)

@@ -11,7 +11,7 @@ from trainer.base.data import Batch, KeyedSampler, SliceSampler, load_batches, s
 
 
 class NoisySource:
-    """Samples that show their index and their random draw."""
+    """Samples that contain their index and their random draw."""
 
     def __len__(self) -> int:
         return 23
@@ -37,14 +37,14 @@ def test_epoch_resumed_in_the_middle_has_the_same_batches_and_randomness() -> No
 
 
 def test_starting_an_epoch_leaves_the_models_randomness_alone() -> None:
-    """Reading batches draws nothing from torch's global generator, where dropout draws from."""
+    """Reading batches draws nothing from torch's global generator, which dropout uses."""
     before = torch.get_rng_state()
     list(load_batches(NoisySource(), make_sampler(), seed=5, device=torch.device("cpu")))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_epochs_differ_in_order_and_in_randomness() -> None:
-    """Another epoch is another permutation, and the same sample is augmented in another way."""
+    """Another epoch has another permutation, and another augmentation of the same sample."""
     assert list(make_sampler(epoch=0)) != [[(0, i) for _, i in keys] for keys in make_sampler(epoch=1)]
     draws = {sample_rng(seed=5, epoch=epoch, index=index).random() for epoch in range(9) for index in range(9)}
     assert len(draws) == 81
@@ -63,7 +63,7 @@ def test_global_batches_do_not_depend_on_the_number_of_processes(world_size: int
 def test_validation_covers_every_sample_once_in_equally_many_batches(
     samples: int, per_device: int, world_size: int
 ) -> None:
-    """All ranks have as many batches, none empty or longer than a device's share; every sample counts exactly once."""
+    """All ranks have the same number of batches, none empty or too long; every sample counts exactly once."""
     samplers = [
         SliceSampler(samples=samples, per_device=per_device, rank=rank, world_size=world_size)
         for rank in range(world_size)
@@ -81,7 +81,7 @@ def test_validation_covers_every_sample_once_in_equally_many_batches(
 
 
 def test_trainer_never_imports_the_orchestrator() -> None:
-    """No module of the trainer names the orchestrator in an import."""
+    """No module of the trainer imports the orchestrator."""
     root = Path(__file__).resolve().parents[2] / "trainer"
     for path in root.rglob("*.py"):
         lines = path.read_text().splitlines()

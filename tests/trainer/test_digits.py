@@ -1,4 +1,4 @@
-"""The digits recipe from the command line, with its defaults: how well, and what it leaves."""
+"""The digits recipe from the command line, with its defaults: its accuracy, and its files."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_default_run_reaches_97_percent(default_run: DefaultRun) -> None:
 
 
 def test_best_checkpoint_holds_the_weights_of_the_best_epoch(default_run: DefaultRun) -> None:
-    """The best weights, measured anew on the held-out images, gives the best accuracy in metrics.jsonl."""
+    """On the held-out images, the best weights reach the best accuracy in metrics.jsonl."""
     folder, _ = default_run
     best = load_checkpoint(harness.best_checkpoint(folder))
     model = SmallResNet(width=24, dropout=0.1).eval()
@@ -42,7 +42,7 @@ def test_best_checkpoint_holds_the_weights_of_the_best_epoch(default_run: Defaul
     assert best["epoch"] == next(row["epoch"] for row in rows if row["val_accuracy"] == top)
 
 
-def test_console_has_a_banner_a_line_per_epoch_and_a_last_word(default_run: DefaultRun) -> None:
+def test_console_has_a_banner_a_line_per_epoch_and_a_last_line(default_run: DefaultRun) -> None:
     """Plain lines: what is trained, one line for each epoch with its figures, where the results are."""
     _, result = default_run
     lines = result.out.splitlines()
@@ -57,7 +57,7 @@ def test_console_has_a_banner_a_line_per_epoch_and_a_last_word(default_run: Defa
     assert result.err == ""
 
 
-def test_status_says_what_the_contract_promises(default_run: DefaultRun) -> None:
+def test_status_has_the_fields_of_the_contract(default_run: DefaultRun) -> None:
     """status.json has exactly the agreed fields, of the agreed types."""
     folder, _ = default_run
     status = harness.read_status(folder)
@@ -91,7 +91,7 @@ def test_only_the_newest_three_checkpoints_and_the_best_are_kept(default_run: De
     assert names == [best, "step-00000220.safetensors", "step-00000242.safetensors", "step-00000264.safetensors"]
 
 
-def test_onnx_model_computes_what_the_best_weights_compute(default_run: DefaultRun) -> None:
+def test_onnx_model_agrees_with_the_best_weights(default_run: DefaultRun) -> None:
     """Onnxruntime on model.onnx agrees with torch on the best weights, for batches of 1, 5 and all 360 images."""
     folder, result = default_run
     model = SmallResNet(width=24, dropout=0.1).eval()
@@ -107,20 +107,20 @@ def test_onnx_model_computes_what_the_best_weights_compute(default_run: DefaultR
     assert "largest difference from torch" in result.out
 
 
-def test_model_whose_export_computes_something_else_is_not_written(tmp_path: Path) -> None:
-    """A model that is random even in inference cannot agree with its export: refused, no file left."""
+def test_model_whose_export_gives_other_outputs_is_not_written(tmp_path: Path) -> None:
+    """A model that is random even in inference can't agree with its export: refused, no file left."""
 
     class Noisy(torch.nn.Module):
         def forward(self, values_BC: torch.Tensor) -> torch.Tensor:
             return values_BC + torch.rand_like(values_BC)
 
-    with pytest.raises(ExportError, match="computes something else"):
+    with pytest.raises(ExportError, match="gives other outputs"):
         export_onnx(Noisy(), (torch.zeros(4, 3),), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_curves_are_a_picture_with_something_drawn(default_run: DefaultRun) -> None:
-    """curves.png decodes, is large enough to read, and has the colours of its curves."""
+def test_curves_are_a_picture_that_is_not_empty(default_run: DefaultRun) -> None:
+    """curves.png can be decoded, is large enough to read, and has the colours of its curves."""
     folder, _ = default_run
     pixels = matplotlib.image.imread(folder / "curves.png")
     height, width, _ = pixels.shape

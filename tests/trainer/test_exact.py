@@ -1,4 +1,4 @@
-"""Stopped anywhere and resumed: the same bits as a run that nobody interrupted, whatever is switched on."""
+"""A stopped and resumed run gives the same bits as an uninterrupted one, with every feature on."""
 
 import itertools
 import signal
@@ -38,7 +38,7 @@ FEATURES = {
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_stopped_run_ends_with_the_same_bits(feature: str, tmp_path: Path) -> None:
-    """Stopped inside the first epoch, and again inside the second; weights, average, scale and randomness agree."""
+    """Stopped in the first epoch, and again in the second; weights, EMA, loss scale and random states are equal."""
     settings = (*QUICK, *FEATURES[feature])
     assert harness.call(tmp_path / "whole", *settings) == 0
     cut = tmp_path / "cut"
@@ -59,7 +59,7 @@ def test_loader_processes_change_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def everything_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on two processes with everything on that nobody interrupted; not to be written to."""
+    """An uninterrupted run on two processes with every feature on; read-only."""
     folder = tmp_path_factory.mktemp("everything_of_two") / "output"
     whole = harness.run(folder, *EVERYTHING_OF_TWO, processes=2)
     assert whole.code == 0, whole.err
@@ -71,7 +71,7 @@ def everything_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_ranks_with_everything_on_end_with_the_same_bits(
     signum: signal.Signals, everything_of_two: Path, tmp_path: Path
 ) -> None:
-    """Average, scaler, accumulation and 2 workers on each of 2 ranks, ended in the second epoch."""
+    """EMA, scaler, accumulation and 2 workers on each of 2 ranks, ended in the second epoch."""
     cut = tmp_path / "cut"
     harness.run_until(cut, *EVERYTHING_OF_TWO, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
     last = harness.run(cut, *EVERYTHING_OF_TWO, processes=2)
@@ -81,8 +81,8 @@ def test_two_ranks_with_everything_on_end_with_the_same_bits(
 
 
 @pytest.mark.slow
-def test_compiler_that_fails_on_two_ranks_is_given_up_by_both(small_run_of_two: Path, tmp_path: Path) -> None:
-    """No C++ compiler: each says so, and the bits are those of two ranks that never compiled."""
+def test_two_ranks_continue_without_a_compiler_that_fails(small_run_of_two: Path, tmp_path: Path) -> None:
+    """No C++ compiler: each rank says so, and the bits are those of two ranks that never compiled."""
     folder, compiler = tmp_path / "output", str(tmp_path / "no-such-compiler")
     settings = (*harness.SMALL, "compute.compile=on")
     cache = str(tmp_path / "cache")
@@ -94,8 +94,8 @@ def test_compiler_that_fails_on_two_ranks_is_given_up_by_both(small_run_of_two: 
 
 
 @pytest.mark.slow
-def test_loss_goes_on_after_a_change_of_the_number_of_processes(tmp_path: Path) -> None:
-    """Begun by one process, ended by two, without dropout: the same global batches, and a curve that continues.
+def test_loss_continues_after_a_change_of_the_number_of_processes(tmp_path: Path) -> None:
+    """Started by one process, finished by two, without dropout: the same global batches, and a curve that continues.
 
     What differs is batch norm, which averages over a rank's share: each later loss within 15% of the uninterrupted
     run's, their mean within 5%.
@@ -118,8 +118,8 @@ def test_loss_goes_on_after_a_change_of_the_number_of_processes(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_two_machines_start_again_when_one_loses_its_process(small_run_of_two: Path, tmp_path: Path) -> None:
-    """Two torchrun agents meet at a c10d rendezvous; one's process is killed: both start again, to the same bits."""
+def test_two_machines_restart_when_one_loses_its_process(small_run_of_two: Path, tmp_path: Path) -> None:
+    """Two torchrun agents with a c10d rendezvous; one's process is killed: both restart, to the same bits."""
     folder = tmp_path / "output"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -142,7 +142,7 @@ def test_two_machines_start_again_when_one_loses_its_process(small_run_of_two: P
 
 def _start_agent(folder: Path, port: int, node: int) -> subprocess.Popen[str]:
     rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"]
-    # The first one holds the rendezvous; the address is said, because a sandbox's own name may not resolve.
+    # The first one hosts the rendezvous; its address is given, because a sandbox's own name may not resolve.
     rendezvous += ["--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
     words = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *rendezvous]
     words += ["--max-restarts", "2", "-m", "trainer", "digits", *harness.settings_args(harness.SMALL)]

@@ -1,4 +1,4 @@
-"""find-lr and find-batch: what to set, measured."""
+"""find-lr and find-batch: settings from measurements."""
 
 import math
 import resource
@@ -20,12 +20,12 @@ from trainer.find.lr_finder import LearningRateSweep, suggest_rate, sweep_learne
 
 
 def parabola_loss(rate: float) -> float:
-    """A loss that falls until 1e-2 and grows beyond, as one sees it while the rate grows."""
+    """A loss that falls until 1e-2 and rises beyond, as in a sweep of rates."""
     return 1.0 + (math.log10(rate) + 2) ** 2
 
 
 def test_rates_grow_by_the_same_factor_and_end_when_the_loss_diverges() -> None:
-    """From 1e-6 on, and no further than to 4 times the best smoothed loss."""
+    """From 1e-6 on, until the loss is more than 4 times the best smoothed loss."""
     sweep = sweep_rates(lambda rate: 1.0 if rate < 1e-3 else 1000.0, lowest=1e-6, highest=1.0, steps=200)
     factors = [later / earlier for earlier, later in zip(sweep.rates, sweep.rates[1:], strict=False)]
     assert sweep.rates[0] == pytest.approx(1e-6)
@@ -35,14 +35,14 @@ def test_rates_grow_by_the_same_factor_and_end_when_the_loss_diverges() -> None:
 
 
 def test_loss_that_is_not_finite_ends_the_sweep() -> None:
-    """NaN isn't compared with anything: the sweep ends before it."""
+    """NaN compares with nothing: the sweep ends before it."""
     sweep = sweep_rates(lambda rate: math.nan if rate > 1e-3 else 1.0)
     assert all(math.isfinite(loss) for loss in sweep.losses)
     assert sweep.rates[-1] <= 1e-3
 
 
 def test_suggestions_are_read_off_the_curve() -> None:
-    """Steepest where the loss falls most, the valley on the fall, a tenth of the rate with the least loss."""
+    """Steepest where the loss falls most, the valley on the fall, a tenth of the rate with the lowest loss."""
     rates = [10 ** (-6 + number / 20) for number in range(101)]
     losses = [2.0 - math.tanh(3 * (math.log10(rate) + 4)) + (rate / 1e-2) ** 2 for rate in rates]
     suggestion = suggest_rate(LearningRateSweep(rates=rates, losses=losses))
@@ -53,7 +53,7 @@ def test_suggestions_are_read_off_the_curve() -> None:
 
 
 def test_curve_of_a_few_points_is_refused() -> None:
-    """Diverged at once: nothing is suggested, the fix is a lower first rate."""
+    """Diverged at once: there is no suggestion, and the fix is a lower first rate."""
     with pytest.raises(BadRequestError, match="diverged after 3 steps") as caught:
         suggest_rate(LearningRateSweep(rates=[1.0, 2.0, 3.0], losses=[1.0, 1.0, 1.0]))
     assert "--lowest" in caught.value.fix
@@ -85,7 +85,7 @@ def test_find_lr_draws_its_curve_and_names_three_rates(tmp_path: Path, capsys: p
 
 
 def test_find_batch_names_the_largest_that_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where memory isn't the limit, --most is, and it says so."""
+    """If memory isn't the limit, --most is, and the output says so."""
     argv = ["find-batch", "digits", *harness.settings_args(harness.SMALL), "--most", "32"]
     argv += ["--output-dir", str(tmp_path / "output")]
     assert main(argv, environ={}, stop=StopFlag()) == 0
@@ -98,12 +98,12 @@ def test_find_batch_names_the_largest_that_was_tried(tmp_path: Path, capsys: pyt
     [(37, 4096, (37, 38)), (1, 64, (1, 2)), (0, 64, (0, 1)), (2000, 100, (100, 101)), (96, 96, (96, 97))],
 )
 def test_search_finds_the_largest_size(room: int, most: int, found: tuple[int, int]) -> None:
-    """Not only powers of two are tried; what is found, and the first that didn't fit, are next to each other."""
+    """Not only powers of two are tried; the answer is next to the first size that didn't fit."""
     assert search_largest(lambda size: size <= room, most=most, refine=True) == found
 
 
-def test_search_of_a_large_size_ends_with_a_thirtieth_to_go() -> None:
-    """16 sizes are tried for one among 4,096; without fineness 13, and the answer is a power of two."""
+def test_search_for_a_large_size_stops_at_a_thirtieth() -> None:
+    """16 sizes are tried to find one among 4,096; without refinement 13, and the answer is a power of two."""
     tried: list[int] = []
 
     def fits(size: int) -> bool:
@@ -118,13 +118,13 @@ def test_search_of_a_large_size_ends_with_a_thirtieth_to_go() -> None:
 
 
 def test_find_batch_under_torchrun_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """One process that runs out of memory would leave the others waiting."""
+    """If one process ran out of memory, the others would wait for ever."""
     assert main(["find-batch", "digits"], environ={"WORLD_SIZE": "2"}, stop=StopFlag()) == 2
     assert "start it without torchrun" in capsys.readouterr().err
 
 
-def test_find_batch_meets_the_limit_of_the_address_space(tmp_path: Path) -> None:
-    """Under RLIMIT_AS a real allocator refuses; the largest size that it gave is named."""
+def test_find_batch_finds_the_limit_of_the_address_space(tmp_path: Path) -> None:
+    """Under RLIMIT_AS a real allocator refuses; the largest size that it allowed is named."""
     program = harness.under_address_limit(
         extra_bytes=400 << 20,
         call="from trainer.cli import main; from trainer.base.signals import StopFlag; "

@@ -1,4 +1,4 @@
-"""One optimizer step: accumulation, clipping, averages and memory formats."""
+"""One optimizer step: accumulation, clipping, EMA and memory formats."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def test_accumulated_gradient_is_that_of_the_whole_batch(micro_batch: int) -> No
         torch.testing.assert_close(cut[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_means_do_not_depend_on_when_the_figures_are_fetched() -> None:
-    """After each step, after all 600, or when the device would hold too many: the same sums to the bit."""
+def test_means_do_not_depend_on_when_the_figures_are_collected() -> None:
+    """After each step, after all 600, or when the device has too many: the same sums to the bit."""
     draw = torch.Generator().manual_seed(0)
     losses = torch.rand(600, generator=draw)
     every, once = Progress(), Progress()
@@ -45,8 +45,8 @@ def test_means_do_not_depend_on_when_the_figures_are_fetched() -> None:
     assert once.window.loss == pytest.approx(losses.double().sum().item(), rel=1e-12)
 
 
-def test_average_follows_the_weights_and_is_what_is_evaluated() -> None:
-    """The average equals the formula, with the decay growing from 0.1, and leaves the model alone."""
+def test_the_average_follows_the_weights_and_is_evaluated() -> None:
+    """The EMA equals the formula, with the decay growing from 0.1, and leaves the model alone."""
     averaged, plain = (
         make_learner_of(settings, model=seeded(lambda: SmallNet(dropout=0))) for settings in (["ema_decay=0.5"], [])
     )
@@ -80,8 +80,8 @@ def test_clipping_bounds_the_update_by_the_whole_batchs_norm() -> None:
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_moments_of_another_memory_format_go_on_as_they_were() -> None:
-    """Begun channels last and resumed without it: the same next steps, up to rounding."""
+def test_moments_of_another_memory_format_are_resumed() -> None:
+    """Started with channels last and resumed without it: the same next steps, up to rounding."""
 
     def conv_net() -> nn.Module:
         return nn.Sequential(nn.Unflatten(1, (3, 1, 2)), nn.Conv2d(3, 4, (1, 2)), nn.Flatten(), nn.Linear(4, 3))
@@ -98,7 +98,7 @@ def test_moments_of_another_memory_format_go_on_as_they_were() -> None:
 
 
 def test_channels_last_weights_learn_the_same() -> None:
-    """Convolutions' weights lie channels last, and stay so; the result agrees to rounding."""
+    """Convolutions' weights stay channels last; the result agrees to rounding."""
 
     def conv_net() -> nn.Module:
         return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.Flatten(), nn.Linear(8, 3))
@@ -116,7 +116,7 @@ def test_channels_last_weights_learn_the_same() -> None:
 
 @pytest.mark.slow
 def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_stop(tmp_path: Path) -> None:
-    """A real compiler: with dropout killed and resumed to the bit, without it the first losses of an eager run."""
+    """A real compiler: with dropout, killed and resumed to the bit; without it, the first losses of an eager run."""
     settings = (*harness.SMALL, "compute.compile=on")
     cache = str(tmp_path / "cache")
     whole = harness.run(tmp_path / "whole", *settings, TORCHINDUCTOR_CACHE_DIR=cache)
@@ -137,8 +137,8 @@ def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_stop(t
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
-def test_compiler_that_does_not_work_is_given_up_with_a_message(small_run: Path, tmp_path: Path) -> None:
-    """No C++ compiler: one line, and the same bits as without compiling."""
+def test_training_continues_without_a_compiler_that_does_not_work(small_run: Path, tmp_path: Path) -> None:
+    """No C++ compiler: one message, and the same bits as without compiling."""
     folder, compiler = tmp_path / "output", str(tmp_path / "no-such-compiler")
     settings = (*harness.SMALL, "compute.compile=on")
     ended = harness.run(folder, *settings, CXX=compiler, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))

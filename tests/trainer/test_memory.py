@@ -1,4 +1,4 @@
-"""Runs that run out of memory, and go on."""
+"""Runs that run out of memory, and continue."""
 
 import subprocess
 import sys
@@ -33,10 +33,10 @@ def losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_rank_without_memory_does_its_share_again_while_the_other_waits(tmp_path: Path) -> None:
-    """Rank 1 has room for 8 of its 32 samples: it halves twice, nobody starts again, all steps are done.
+def test_rank_without_memory_repeats_its_share_while_the_other_waits(tmp_path: Path) -> None:
+    """Rank 1 has room for 8 of its 32 samples: it halves twice, no process restarts, all steps are done.
 
-    The first loss is that of a group with enough memory up to batch norm's smaller groups.
+    The first loss is that of a group with enough memory, except for batch norm's smaller groups.
     """
     scarce = run_scarce(tmp_path / "scarce", "forward", rank=1, room=8)
     assert scarce.code == 0, scarce.err
@@ -54,15 +54,15 @@ def test_rank_without_memory_does_its_share_again_while_the_other_waits(tmp_path
 @pytest.mark.parametrize(
     ("phase", "settings", "resumed_from"),
     [("backward", (), 7), ("forward", ("compute.fully_shard=on",), 5)],
-    ids=["while gradients are averaged", "while divided weights are gathered"],
+    ids=["while gradients are all-reduced", "while sharded weights are all-gathered"],
 )
-def test_group_starts_again_when_memory_ran_out_in_a_collective(
+def test_group_restarts_when_memory_ran_out_in_a_collective(
     phase: str, settings: tuple[str, ...], resumed_from: int, tmp_path: Path
 ) -> None:
-    """Rank 1 runs out in the eighth pass, which rank 0 waits for: torchrun restarts both with half the micro-batch.
+    """Rank 1 runs out in the eighth pass, while rank 0 waits for it: torchrun restarts both with half the micro-batch.
 
-    They go on from the last step, which rank 1 has saved by itself; a divided model, of which it has not all, from the
-    last checkpoint. Both use the new micro-batch, no rank hangs, and the run ends with every step once.
+    They continue from the last step, which rank 1 has saved alone; rank 1 hasn't the whole of a sharded model, so that
+    one continues from the last checkpoint. Both use the new micro-batch, no rank hangs, and every step is done once.
     """
     folder = tmp_path / "output"
     common = ("checkpoint.every_steps=5", *settings)
@@ -75,8 +75,8 @@ def test_group_starts_again_when_memory_ran_out_in_a_collective(
     assert harness.read_status(folder)["state"] == "succeeded"
 
 
-def test_limit_of_the_address_space_is_met_with_a_smaller_micro_batch(tmp_path: Path) -> None:
-    """A real allocator that refuses: the whole batch of 1,437 doesn't fit, the run ends well with a part of it."""
+def test_limit_of_the_address_space_leads_to_a_smaller_micro_batch(tmp_path: Path) -> None:
+    """A real allocator that refuses: the whole batch of 1,437 doesn't fit, the run succeeds with a part of it."""
     settings = ("epochs=1", "batch_size=1437", "model.width=64", "onnx=false", "curves=false")
     argv = ["digits", *harness.settings_args(settings), "--output-dir", str(tmp_path / "output")]
     program = harness.under_address_limit(
@@ -86,7 +86,7 @@ def test_limit_of_the_address_space_is_met_with_a_smaller_micro_batch(tmp_path: 
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],
-        # Else each thread takes 64 MiB of address space for an arena of its own.
+        # Without this, each thread takes 64 MiB of address space for its own arena.
         env=harness.plain_environ(MALLOC_ARENA_MAX="1"),
         capture_output=True,
         text=True,

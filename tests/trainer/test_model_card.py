@@ -1,4 +1,4 @@
-"""A model card shows names, settings and what recipes say as they are, whatever shows the card."""
+"""A model card shows names, settings and recipes' texts literally, in any viewer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tags(page: str) -> list[str]:
 
 
 def show(facts: CardFacts) -> str:
-    """Render the card's Markdown as a web page does that lets HTML through."""
+    """Render the card's Markdown as a web page that allows HTML."""
     _, _, body = render_card(facts).partition("\n---\n")
     return str(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(body))
 
@@ -84,8 +84,8 @@ def test_no_value_is_markup(text: str) -> None:
     assert html.unescape(re.sub(r"</?[a-z0-9]+( style=\"[^\"]*\")?>", "", page)).count(text) == 13
 
 
-def test_no_value_has_several_lines_or_rules_a_terminal() -> None:
-    """What would begin a block of its own stays in its line; what can't be seen is shown as an escape."""
+def test_no_value_has_several_lines_or_control_characters() -> None:
+    """A text that would start a new block stays on its line; invisible characters are shown as escapes."""
     page = show(replace(PLAIN, description="a\n\n# b\n\n\tc \x1b[31m \u202e", settings={"x": "a\n| b | c |"}))
     assert tags(page) == tags(show(PLAIN))
     assert "a # b c \\x1b[31m \\u202e" in page

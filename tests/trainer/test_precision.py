@@ -14,7 +14,7 @@ from trainer.step.assembly import check_settings
 
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
 def test_mixed_precision_computes_low_and_keeps_weights_high(amp: str) -> None:
-    """The head's output has the lower type, weights and gradients stay float32, and the loss falls."""
+    """The head's output has the lower precision, weights and gradients stay float32, and the loss falls."""
     net = SmallNet()
     types: list[torch.dtype] = []
     net.head.register_forward_hook(lambda _module, _inputs, output: types.append(output.dtype))
@@ -28,7 +28,7 @@ def test_mixed_precision_computes_low_and_keeps_weights_high(amp: str) -> None:
 
 
 def test_fp16_scale_is_halved_when_gradients_overflow_and_kept_in_the_state() -> None:
-    """A loss far too large for fp16: the step is skipped, the scale falls, and a resumed learner has it."""
+    """A loss far too large for fp16: the step is skipped, the scale is halved, and a resumed learner has it."""
     learner = make_learner_of(["compute.amp=fp16"])
     before = learner.precision.state()["scale"]
     values_BF, labels_B = next(random_batches())
@@ -73,23 +73,23 @@ def test_weights_of_another_precision_learn_and_skip(dtype: torch.dtype, optimiz
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_first_step_that_is_skipped_leaves_nothing_in_the_momentum(momentum: float) -> None:
-    """Torch takes uncleared memory for it and then goes on from what is there: ours ends as if it hadn't been."""
+def test_skipped_first_step_leaves_nothing_in_the_momentum(momentum: float) -> None:
+    """Torch would leave uninitialised memory in it; our run ends as if the step hadn't been."""
     skipping, steady = (
         make_learner_of(["optimizer.name=sgd", f"optimizer.momentum={momentum}"], model=seeded(PlainNet))
         for _ in range(2)
     )
     values_BF, labels_B = next(random_batches())
     dirt = [torch.full((size,), 1e6) for size in (8, 24, 48) for _ in range(50)]
-    del dirt  # whoever takes memory now finds that in it
+    del dirt  # the next allocation finds this value in its memory
     skipping.step((values_BF * float("nan"), labels_B), rate=FAST, number=0)
     for learner in (skipping, steady):
         learner.step((values_BF, labels_B), rate=FAST, number=1)
     harness.assert_equal(skipping.state()["model"], steady.state()["model"], "weights")
 
 
-def test_half_precision_weights_that_sgd_leaves_alone_on_a_cpu_are_refused() -> None:
-    """Torch's fused SGD would train nothing, and say nothing."""
+def test_half_precision_weights_with_sgd_on_a_cpu_are_refused() -> None:
+    """Torch's fused SGD would train nothing, without a message."""
     settings = Settings(optimizer=OptimizerSettings(name="sgd"))
     check_settings(settings, SmallNet(), ALONE)
     with pytest.raises(BadRequestError, match="does not train this model on a CPU"):
@@ -97,7 +97,7 @@ def test_half_precision_weights_that_sgd_leaves_alone_on_a_cpu_are_refused() -> 
 
 
 def test_many_skipped_steps_in_a_row_end_the_run() -> None:
-    """Three are allowed: the third raises, a good one in between starts the count anew."""
+    """Three are allowed: the third raises, and a good one in between resets the count."""
     learner, progress = make_learner_of(), Progress()
     values_BF, labels_B = next(random_batches())
     for scale in (float("nan"), float("nan"), 1.0, float("inf"), float("nan")):

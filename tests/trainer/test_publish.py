@@ -1,4 +1,4 @@
-"""What is made of the best weights for others: safetensors, model card, Hub, Kaggle."""
+"""What is published of the best weights: safetensors, model card, Hub, Kaggle."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ONE_EPOCH = ("epochs=1", "batch_size=64", "model.width=6", "curves=false", "onnx
 
 
 def test_model_safetensors_holds_the_best_weights_under_the_models_own_names(small_run: Path) -> None:
-    """Safetensors' own reader gives what the model takes, equal to the best checkpoint's."""
+    """Safetensors' own reader gives the model's weights, equal to the best checkpoint's."""
     weights = load_file(small_run / "model.safetensors")
     best = load_checkpoint(harness.best_checkpoint(small_run))["model"]
     SmallResNet(width=6, dropout=0.1).load_state_dict(weights)
@@ -48,7 +48,7 @@ def test_model_card_says_results_settings_data_and_date(small_run: Path) -> None
 
 
 def test_push_arrives_as_one_commit_with_the_files_and_the_card(tmp_path: Path) -> None:
-    """The real client, against a Hub of this machine: a private repository, one commit, the same bytes."""
+    """The real client, against a Hub on this machine: a private repository, one commit, the same bytes."""
     folder = tmp_path / "output"
     with serving_hub(TOKEN) as hub:
         result = _push(folder, hub.endpoint, TOKEN)
@@ -65,7 +65,7 @@ def test_push_arrives_as_one_commit_with_the_files_and_the_card(tmp_path: Path) 
 
 
 def test_push_that_the_hub_refuses_fails_the_run_and_the_same_command_tries_again(tmp_path: Path) -> None:
-    """The results are written, status.json says why it failed; with a better token nothing is trained anew."""
+    """The results are written, status.json has the error; with a better token nothing is trained again."""
     folder = tmp_path / "output"
     with serving_hub(TOKEN) as hub:
         refused = _push(folder, hub.endpoint, "hf_wrong")
@@ -92,14 +92,14 @@ def test_push_without_a_token_is_refused_before_anything_is_trained(
 
 
 def test_token_is_not_shown_with_the_contract() -> None:
-    """The contract's repr, which a log might print, has no token in it."""
+    """The contract's repr, which a log might print, doesn't contain the token."""
     contract = read_contract({"HF_TOKEN": TOKEN})
     assert contract.hub.token == TOKEN
     assert TOKEN not in repr(contract)
 
 
 def test_kaggle_folder_has_metadata_and_the_weights(tmp_path: Path) -> None:
-    """The folder is what `kaggle datasets create -p` takes; made anew each time."""
+    """`kaggle datasets create -p` accepts the folder; each run makes it anew."""
     folder = tmp_path / "output"
     settings = (*ONE_EPOCH, "publish.kaggle_dataset=me/digits-weights", "publish.license=cc-by-4.0")
     assert harness.call(folder, *settings) == 0
@@ -119,7 +119,7 @@ def test_kaggle_folder_has_metadata_and_the_weights(tmp_path: Path) -> None:
 
 
 def test_kaggle_title_has_six_characters_at_least_and_an_unknown_license_is_other() -> None:
-    """Kaggle takes no shorter title, and only its own names of licenses."""
+    """Kaggle accepts no shorter title, and only its own names of licenses."""
     content = json.loads(render_metadata("me/net", license_id="apache-2.0"))
     assert content["title"] == "net weights"
     assert content["licenses"] == [{"name": "other"}]
@@ -129,7 +129,7 @@ def test_kaggle_title_has_six_characters_at_least_and_an_unknown_license_is_othe
     "setting",
     ["publish.hub_repo=digits", "publish.kaggle_dataset=me", "publish.kaggle_dataset=me/No_Such"],
 )
-def test_name_that_cannot_be_is_refused_before_anything_is_trained(tmp_path: Path, setting: str) -> None:
+def test_invalid_name_is_refused_before_anything_is_trained(tmp_path: Path, setting: str) -> None:
     """Exit 2, and no folder is made."""
     assert harness.call(tmp_path / "output", setting, environ={"HF_TOKEN": TOKEN}) == 2
     assert not (tmp_path / "output").exists()
@@ -143,7 +143,7 @@ def _push(folder: Path, endpoint: str, token: str) -> harness.Result:
         HF_TOKEN=token,
         HF_ENDPOINT=endpoint,
         HF_HOME=str(folder.parent / "hf"),
-        # Big files go through git-lfs's protocol then; Xet's isn't in the stand-in.
+        # Large files then use git-lfs's protocol; the stand-in has no Xet.
         HF_HUB_DISABLE_XET="1",
         HF_HUB_DISABLE_PROGRESS_BARS="1",
         NO_PROXY="127.0.0.1",

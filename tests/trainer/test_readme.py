@@ -1,4 +1,4 @@
-"""The trainer's page: what it shows works as it stands."""
+"""The trainer's README: its examples work unchanged."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ PAGE = harness.ROOT / "trainer" / "README.md"
 
 
 def test_recipe_on_the_page_is_one_file_that_trains_and_resumes(tmp_path: Path) -> None:
-    """Written into a copy of the trainer, it is listed, trains an epoch, goes on for another, and is exported."""
+    """Written into a copy of the trainer, it is listed, trains an epoch, resumes for another, and is exported."""
     shutil.copytree(harness.ROOT / "trainer", tmp_path / "trainer", ignore=shutil.ignore_patterns("__pycache__"))
     (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "trainer" / "recipes" / "curve.py").write_text(source)
@@ -31,7 +31,7 @@ def test_recipe_on_the_page_is_one_file_that_trains_and_resumes(tmp_path: Path) 
 
 @pytest.mark.parametrize("group", ["stall", "track", "publish"])
 def test_page_lists_the_settings_with_their_names(group: str) -> None:
-    """Each setting of what is seen and published has its place in the table."""
+    """Each setting for tracking and publishing is in the table."""
     (table,) = re.findall(r"## Settings of every recipe\n(.*?)\n\n", PAGE.read_text(), re.DOTALL)
     lines = [line for line in table.splitlines() if f"`{group}." in line]
     names = {key.partition(".")[2] for key in flatten_settings(Settings()) if key.startswith(f"{group}.")}

@@ -1,4 +1,4 @@
-"""`python -m trainer remap`, and weights under other names: foreign checkpoints become ours, and none of them runs."""
+"""`python -m trainer remap`, and weights under other names: foreign checkpoints are converted, and run no code."""
 
 import argparse
 import os
@@ -58,7 +58,7 @@ FOREIGN: dict[str, Any] = {
 def test_foreign_checkpoint_becomes_weights_under_their_own_names(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever holds the state dict and wraps its names: the same tensors, for us and for safetensors."""
+    """Wherever the state dict is, and whatever prefixes its names have: the same tensors, for us and safetensors."""
     torch.save(FOREIGN[name], tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 0
     assert_is_weights(tmp_path / "new.safetensors")
@@ -66,7 +66,7 @@ def test_foreign_checkpoint_becomes_weights_under_their_own_names(
 
 
 def test_files_of_the_old_format_and_of_safetensors_are_converted(tmp_path: Path) -> None:
-    """Torch before its zip files, safetensors of another program, and our own checkpoints."""
+    """Torch's format before zip files, another program's safetensors, and our own checkpoints."""
     torch.save(WEIGHTS, tmp_path / "a", _use_new_zipfile_serialization=False)
     safetensors.torch.save_file(prefixed("module."), tmp_path / "b")
     assert call(tmp_path / "a", tmp_path / "a.safetensors") == 0
@@ -84,7 +84,7 @@ def test_weights_of_a_run_are_taken_out_of_its_checkpoint(small_run: Path, tmp_p
 
 
 def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not at a usual place: the keys that are there are listed, and --key takes one."""
+    """Not in a usual place: the error lists the keys, and --key selects one."""
     torch.save({"teacher": {"ema": WEIGHTS}, "student": {}}, tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
     assert "its keys are: teacher, student" in capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_weights_elsewhere_are_named_by_key(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_names_in_a_strangers_file_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither where they are listed because nothing fits, nor where they are left out: they are shown as escapes."""
+    """Neither in a list of unknown keys, nor in one of left-out entries: they are shown as escapes."""
     attack = "a\x1b[2J\x9b2J\u202eb\nc"
     torch.save({attack: {attack: WEIGHTS}}, tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
@@ -106,7 +106,7 @@ def test_names_in_a_strangers_file_do_nothing_to_a_terminal(tmp_path: Path, caps
 
 
 class Payload:
-    """Runs a command when it is unpickled by anybody who trusts it."""
+    """Runs a command when it is unpickled without protection."""
 
     def __init__(self, owned: Path) -> None:
         self._owned = owned
@@ -116,7 +116,7 @@ class Payload:
 
 
 @pytest.mark.parametrize("kind", ["zip", "old format", "pickle"])
-def test_file_that_would_run_code_is_refused_and_what_it_calls_is_named(
+def test_file_that_would_run_code_is_refused_with_the_function_s_name(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2, the function's name, nothing executed, nothing written."""
@@ -136,10 +136,10 @@ def test_file_that_would_run_code_is_refused_and_what_it_calls_is_named(
     ("version", "is_read"),
     [("2.5.1", False), ("2.5.1+cu124", False), ("1.13.0", False), ("2", False), ("2.6.0", True), ("2.13.0+cpu", True)],
 )
-def test_pickles_are_read_by_no_torch_that_could_be_made_to_run_them(
+def test_pickles_are_not_read_by_a_torch_that_could_run_them(
     version: str, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Up to 2.5.1 `weights_only` could be got around (CVE-2025-32434): not even a harmless file is read there."""
+    """Up to 2.5.1 `weights_only` could be bypassed (CVE-2025-32434): there, not even a harmless file is read."""
     torch.save(WEIGHTS, tmp_path / "old.pth")
     monkeypatch.setattr(torch, "__version__", version)
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == (0 if is_read else 2)
@@ -147,7 +147,7 @@ def test_pickles_are_read_by_no_torch_that_could_be_made_to_run_them(
 
 
 def test_harmless_objects_are_refused_by_name_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Arguments kept beside the weights, as many training scripts do: named, with a way out."""
+    """Arguments stored with the weights, as many training scripts do: named, with a way out."""
     torch.save({"model": WEIGHTS, "args": argparse.Namespace(lr=1)}, tmp_path / "old.pth")
     assert call(tmp_path / "old.pth", tmp_path / "new.safetensors") == 2
     err = capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_harmless_objects_are_refused_by_name_as_well(tmp_path: Path, capsys: py
     [(b"", "does not load"), (b"no checkpoint at all", "does not load"), (b"PK\x03\x04broken", "does not load")],
     ids=["empty", "text", "half a zip"],
 )
-def test_file_that_is_none_is_one_clear_error(
+def test_unreadable_file_is_one_clear_error(
     content: bytes, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2 and three lines."""
@@ -185,8 +185,8 @@ def test_nothing_is_overwritten_and_the_name_says_the_format(
     assert all(what in err for what in ("it already exists", "is .safetensors", "No such file"))
 
 
-def test_wrapper_names_inside_are_taken_off_and_a_part_called_module_keeps_its_name() -> None:
-    """torch.compile and FSDP inside a model leave their names; a part of the model that is called so stays."""
+def test_inner_wrapper_names_are_removed_and_a_part_named_module_stays() -> None:
+    """torch.compile and FSDP inside a model add prefixes; a part of the model with such a name keeps it."""
     inside = {"encoder._orig_mod.weight": torch.ones(1), "head._fsdp_wrapped_module.bias": torch.ones(1)}
     assert set(strip_wrappers(inside)) == {"encoder.weight", "head.bias"}
     own = {"module.weight": torch.ones(1), "head.weight": torch.ones(1)}
@@ -204,7 +204,7 @@ def test_weights_load_whatever_wraps_them_and_the_model(saved: str, wanted: str)
 
 
 def test_weights_load_into_a_model_that_is_compiled_or_wrapped_inside() -> None:
-    """Saved from a model whose parts were wrapped, loaded into a bare one and into one with other wrappers."""
+    """Saved from a model with wrapped parts, loaded into a bare one and into one with other wrappers."""
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     saved = {name.replace("1.", "1._orig_mod.module."): value + 1 for name, value in model.state_dict().items()}
     expected = {name: value + 1 for name, value in model.state_dict().items()}
@@ -225,7 +225,7 @@ def test_weights_load_into_a_model_that_is_compiled_or_wrapped_inside() -> None:
     ids=["missing", "left over", "shape"],
 )
 def test_weights_of_another_model_are_refused_by_name(weights: dict[str, torch.Tensor], why: str) -> None:
-    """What is missing, left over, or of another shape is named on one line."""
+    """One line lists weights that are missing, left over, or of another shape."""
     with pytest.raises(CheckpointMismatchError) as caught:
         load_weights(nn.Sequential(nn.Linear(3, 2)), weights)
     assert why in caught.value.why

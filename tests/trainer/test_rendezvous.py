@@ -1,4 +1,4 @@
-"""Groups of processes that start again on a store that remembers the last start."""
+"""Process groups that restart on a store with keys from the last start."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +13,7 @@ def start_group(store: Store, size: int) -> list[Store]:
         return [future.result(timeout=60) for future in started]
 
 
-def test_group_shares_a_part_that_no_earlier_group_has_used() -> None:
+def test_group_uses_a_key_prefix_that_no_earlier_group_has_used() -> None:
     """Three starts on one store, the second with another size: each sees its own keys, and none of the others'."""
     store = HashStore()
     for size in (3, 2, 3):

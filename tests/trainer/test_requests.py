@@ -1,4 +1,4 @@
-"""What is asked for: settings, batches, recipes, and how a bad request is answered."""
+"""Settings, batches, recipes and flags, and the errors for bad ones."""
 
 import json
 import math
@@ -75,7 +75,7 @@ def test_batch_of_zero_steps_is_refused_on_the_command_line(tmp_path: Path, caps
 
 
 def test_batch_that_does_not_divide_is_refused_under_torchrun(tmp_path: Path) -> None:
-    """Both ranks refuse, one says it, and nobody prints a traceback of the trainer."""
+    """Both ranks refuse, one prints it, and there is no traceback of the trainer."""
     result = harness.run(tmp_path / "output", "batch_size=65", processes=2)
     assert result.code != 0
     assert result.err.count("batch_size 65 does not divide over 2 processes") == 1
@@ -108,7 +108,7 @@ def test_contract_variable_that_is_no_number_is_refused(tmp_path: Path, capsys: 
     assert "KEDGE_DEADLINE=tomorrow is not a number" in capsys.readouterr().err
 
 
-def test_contract_names_the_folders_and_flags_win() -> None:
+def test_contract_names_the_folders_and_flags_take_precedence() -> None:
     """Defaults, then the environment, then arguments."""
     environ = {"KEDGE_OUTPUT_DIR": "/runs/a", "KEDGE_CHECKPOINT_DIR": "/disk/b", "KEDGE_DEADLINE": "12.5"}
     assert read_contract({}).checkpoint_dir == Path("output/checkpoints")
@@ -120,7 +120,7 @@ def test_contract_names_the_folders_and_flags_win() -> None:
 
 
 def test_outputs_are_shown_where_the_user_finds_them(tmp_path: Path) -> None:
-    """Under kedge not the machine's own paths, which end with it: the laptop's results. Else where they are."""
+    """Under kedge, not on the machine, which ends with its files, but on the laptop; otherwise where they are."""
     folder = tmp_path / "machine" / "results" / "output"
     environ = {"KEDGE_OUTPUT_DIR": str(folder), "KEDGE_RUN_ID": "digits-1121-k3f9"}
     ended = subprocess.run(
@@ -157,7 +157,7 @@ def test_help_and_list_do_not_wait_for_torch(option: str, expected: str) -> None
 
 
 def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file stands where the output folder should be: exit 2 and a way out."""
+    """A file is in the output folder's place: exit 2 and a way out."""
     (tmp_path / "output").write_text("a file")
     assert harness.call(tmp_path / "output", *harness.SMALL) == 2
     assert "choose folders that can be written" in capsys.readouterr().err
@@ -189,7 +189,7 @@ def test_nan_is_written_as_null(tmp_path: Path) -> None:
 
 
 def test_rewound_metrics_drop_what_will_be_written_again(tmp_path: Path) -> None:
-    """Rows after the step, the validation of an epoch not yet counted, and a line cut short all go."""
+    """Rows after the step, the validation of an epoch not yet counted, and a truncated line are dropped."""
     path = tmp_path / "metrics.jsonl"
     kept = [{"step": 5, "epoch": 1, "loss": 1.0}, {"step": 6, "epoch": 1, "val_loss": 1.0}, {"step": 9, "epoch": 2}]
     later = [{"step": 12, "epoch": 2, "val_loss": 0.5}, {"step": 13, "epoch": 3, "loss": 0.4}]

@@ -1,4 +1,4 @@
-"""Runs that end before their time, and go on."""
+"""Runs that end early, and resume."""
 
 import random
 import re
@@ -73,7 +73,7 @@ def test_two_ranks_terminated_and_then_killed_end_with_the_same_bits(small_run_o
     harness.assert_same_run(folder, small_run_of_two)
 
 
-def test_stop_inside_validation_is_saved_and_the_validation_done_anew(small_run: Path, tmp_path: Path) -> None:
+def test_stop_inside_validation_is_saved_and_the_validation_repeated(small_run: Path, tmp_path: Path) -> None:
     """Stopped at the tenth validation batch: the epoch's steps are kept, its validation isn't counted."""
     folder = tmp_path / "output"
     assert harness.call(folder, *SMALL, stop=harness.StopAtLook(STEPS_PER_EPOCH + 10)) == 0
@@ -114,9 +114,9 @@ def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
 
 
 def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
-    """The first Ctrl-C asks for a stop; the second is the kernel's own, even inside native code."""
+    """The first Ctrl-C asks for a stop; at the second the kernel ends the process, even inside native code."""
     process = harness.start(tmp_path / "output", *SMALL)
-    # Python has a SIGINT handler of its own before ours; SIGTERM is the last one that is installed.
+    # Python has its own SIGINT handler before ours; the handler for SIGTERM is installed last.
     harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
     process.send_signal(signal.SIGINT)
     harness.wait_until(lambda: not harness.handles(process, signal.SIGINT), "first SIGINT handled", process)
@@ -126,8 +126,8 @@ def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_deadline_near_checkpoints_and_stops_before_it(tmp_path: Path) -> None:
-    """With 3 s left and a margin of 2, a run that would take much longer is stopped, saved, in time."""
+def test_run_checkpoints_and_stops_before_its_deadline(tmp_path: Path) -> None:
+    """With 3 s left and a margin of 2, a run that would take much longer is saved and stopped in time."""
     folder = tmp_path / "output"
     deadline = time.time() + 3.0
     settings = (*SMALL, "epochs=10000", "checkpoint.every_steps=0", "checkpoint.deadline_margin_seconds=2")
@@ -139,16 +139,16 @@ def test_deadline_near_checkpoints_and_stops_before_it(tmp_path: Path) -> None:
     assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.safetensors" == status["checkpoint"]
 
 
-def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
+def test_run_checkpoints_each_time_the_notice_file_is_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two notices during a run: two checkpoints inside epochs, and the run still goes to its end."""
+    """Two notices during a run: two checkpoints inside epochs, and the run still completes."""
     folder, notice = tmp_path / "output", tmp_path / "notice"
     settings = [setting for setting in SMALL if "every_steps=7" not in setting]
     process = harness.start(folder, *settings, "epochs=3", "checkpoint.keep=9", KEDGE_NOTICE_FILE=str(notice))
     for step in (20, STEPS_PER_EPOCH + 20):
         harness.wait_for_step(folder, step, process)
-        # In one move: seen between its making and its filling, it would count twice.
+        # With one rename: between its creation and its content, it would count twice.
         (tmp_path / "new").write_text("rebalance")
         (tmp_path / "new").replace(notice)
     ended = harness.finish(process)
@@ -163,8 +163,8 @@ def test_notice_file_checkpoints_and_goes_on_each_time_it_is_touched(
     assert harness.read_status(folder)["state"] == "succeeded"
 
 
-def test_checkpoint_from_before_a_setting_existed_goes_on(small_run: Path, tmp_path: Path) -> None:
-    """What it doesn't know had its default's effect, for the best weights too; another value of it is refused."""
+def test_checkpoint_from_before_a_setting_existed_can_be_resumed(small_run: Path, tmp_path: Path) -> None:
+    """Its missing setting counts as the default, for the best weights too; another value is refused."""
     folder = tmp_path / "output"
     # Stopped in the second epoch: the first one's weights are the best so far.
     assert harness.call(folder, *SMALL, stop=harness.StopAtLook(STEPS_PER_EPOCH + 40)) == 0
@@ -182,7 +182,7 @@ def test_checkpoint_from_before_a_setting_existed_goes_on(small_run: Path, tmp_p
     harness.assert_same_run(folder, small_run)
 
 
-def test_settings_without_defaults_are_no_obstacle() -> None:
+def test_settings_without_defaults_are_allowed() -> None:
     """A recipe may have them; they are in every checkpoint's fingerprint."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +198,9 @@ def test_settings_without_defaults_are_no_obstacle() -> None:
 def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
     small_run: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The newest is cut short, the one before has a flipped bit inside its weights.
+    """The newest is truncated, the one before has a flipped bit inside its weights.
 
-    The third is resumed, both are named and set aside, and the run ends with the same bits.
+    The third is resumed, both damaged ones are named and set aside, and the run ends with the same bits.
     """
     newest, second, third = sorted((finished / "checkpoints").glob("step-*.safetensors"), reverse=True)
     newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
@@ -216,8 +216,8 @@ def test_damaged_checkpoints_are_set_aside_and_an_earlier_one_is_used(
     harness.assert_same_run(finished, small_run)
 
 
-def test_no_sound_checkpoint_starts_from_the_beginning(small_run: Path, finished: Path) -> None:
-    """All step checkpoints unreadable: trained anew to the same bits, without doubled metrics rows."""
+def test_run_without_an_intact_checkpoint_starts_from_the_beginning(small_run: Path, finished: Path) -> None:
+    """All step checkpoints unreadable: trained again to the same bits, without duplicate metrics rows."""
     for path in (finished / "checkpoints").glob("step-*.safetensors"):
         path.write_bytes(b"no checkpoint")
     assert harness.call(finished, *SMALL) == 0
@@ -235,7 +235,7 @@ def test_finished_run_started_again_says_so_and_changes_nothing(
 
 
 def test_finished_run_may_be_extended_by_epochs(finished: Path) -> None:
-    """With epochs=3 the two-epoch run goes on: 89 more steps, every step's row once."""
+    """With epochs=3 the two-epoch run continues: 89 more steps, every step's row once."""
     assert harness.call(finished, *SMALL, "epochs=3") == 0
     steps = [row["step"] for row in harness.read_rows(finished) if "val_loss" not in row]
     assert steps == list(range(1, 3 * STEPS_PER_EPOCH + 1))
@@ -253,8 +253,8 @@ def test_checkpoints_of_another_configuration_are_refused(finished: Path, capsys
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-def test_leftovers_of_a_killed_save_are_cleared_away_at_the_next_start(finished: Path) -> None:
-    """Half-written files of ours go; a user's own hidden file stays."""
+def test_temporary_files_of_a_killed_save_are_removed_at_the_next_start(finished: Path) -> None:
+    """Our temporary files are removed; a user's own hidden file stays."""
     ours = [finished / "checkpoints" / ".step-00000999.safetensors.tmp", finished / ".status.json.tmp"]
     theirs = finished / "checkpoints" / ".notes.tmp"
     for path in (*ours, theirs):

@@ -45,14 +45,14 @@ def test_learning_rate_follows_the_global_batch(
 
 
 def test_scaling_without_a_base_batch_is_refused() -> None:
-    """There is nothing to scale from; the fix names the setting."""
+    """The rate can't be scaled; the fix names the setting."""
     with pytest.raises(BadRequestError, match="nothing to scale from") as caught:
         scale_learning_rate(OptimizerSettings(scaling="linear"), batch_size=64)
     assert "--set optimizer.base_batch=64" in caught.value.fix
 
 
 def test_learning_rate_warms_up_then_falls_along_a_cosine() -> None:
-    """Linear to the peak over the warm-up, half-way at half the rest, the final share at the end."""
+    """Linear to the peak over the warm-up, half of the peak in the middle of the rest, the final share at the end."""
     schedule = ScheduleSettings(name="cosine", warmup_steps=10, final=0.1)
     plan = make_plan(epochs=1, steps_per_epoch=110)
 
@@ -64,7 +64,7 @@ def test_learning_rate_warms_up_then_falls_along_a_cosine() -> None:
     assert rate(110) == pytest.approx(0.1)
 
 
-def test_one_cycle_is_the_one_of_torch() -> None:
+def test_one_cycle_equals_torchs() -> None:
     """Every rate equals that of OneCycleLR with the same start, rise and end."""
     plan = make_plan(epochs=4, steps_per_epoch=25)
     schedule = ScheduleSettings(name="one_cycle", start=0.04, rise=0.3, final=4e-6)
@@ -80,7 +80,7 @@ def test_one_cycle_is_the_one_of_torch() -> None:
     assert make_rates(schedule, plan) == pytest.approx(expected, rel=1e-9)
 
 
-def test_one_cycle_rises_over_the_warm_up_where_there_is_one() -> None:
+def test_one_cycle_rises_over_the_warm_up_if_it_is_set() -> None:
     """The peak is at the last step of the warm-up instead of at a share of the run."""
     rates = make_rates(ScheduleSettings(name="one_cycle", warmup_steps=7), make_plan(epochs=1, steps_per_epoch=50))
     assert rates.index(max(rates)) == 7
@@ -88,7 +88,7 @@ def test_one_cycle_rises_over_the_warm_up_where_there_is_one() -> None:
 
 
 def test_exponential_falls_at_each_epochs_end_whatever_the_number_of_epochs() -> None:
-    """0.9 an epoch: 1, 0.9, 0.81; a run that is extended goes on as the longer one would have."""
+    """0.9 an epoch: 1, 0.9, 0.81; an extended run has the rates of the longer one."""
     schedule = ScheduleSettings(name="exponential", gamma=0.9)
     short, long = (make_rates(schedule, make_plan(epochs=epochs, steps_per_epoch=3)) for epochs in (2, 3))
     assert long == pytest.approx([1.0] * 3 + [0.9] * 3 + [0.81] * 3)
@@ -104,7 +104,7 @@ def test_warm_restarts_begin_each_period_at_the_peak() -> None:
     assert rates == pytest.approx(expected)
 
 
-def test_run_that_ends_inside_a_period_is_warned_of() -> None:
+def test_run_that_ends_inside_a_period_gives_a_warning() -> None:
     """91 epochs with periods of 10, 20, 40, 80: cut at a high rate; 70 epochs end with a period."""
     schedule = ScheduleSettings(name="warm_restarts", period_epochs=10, period_factor=2)
     assert find_schedule_concern(schedule, make_plan(epochs=70, steps_per_epoch=1)) is None

@@ -1,4 +1,4 @@
-"""What is seen of a run: trackers, curves, lines and a bar."""
+"""What a user sees of a run: trackers, curves, lines and a progress bar."""
 
 import os
 import pty
@@ -41,7 +41,7 @@ def test_tensorboard_has_every_row(tmp_path: Path) -> None:
 
 
 def test_wandb_works_offline_without_an_account(tmp_path: Path) -> None:
-    """No key, no network: the run is kept in the output folder for `wandb sync`, and nothing asks."""
+    """No key, no network: the run is in the output folder for `wandb sync`, and there is no prompt."""
     folder = tmp_path / "output"
     result = harness.run(folder, *ONE_EPOCH, "track.wandb=true", KEDGE_RUN_ID="run1", HOME=str(tmp_path))
     assert result.code == 0, result.err
@@ -50,7 +50,7 @@ def test_wandb_works_offline_without_an_account(tmp_path: Path) -> None:
 
 
 def test_tracker_that_is_not_installed_is_refused_with_what_to_install(tmp_path: Path) -> None:
-    """In an interpreter that can't see wandb: exit 2, the fix, and no folder."""
+    """In an interpreter that can't import wandb: exit 2, the fix, and no folder."""
     program = (
         "import sys; sys.path = [place for place in sys.path if 'site-packages' not in place]\n"
         "from trainer.base.config import TrackSettings\n"
@@ -74,7 +74,7 @@ def test_tracker_that_is_not_installed_is_refused_with_what_to_install(tmp_path:
 
 
 def test_curves_have_throughput_and_memory(tmp_path: Path) -> None:
-    """A panel each for loss, metric, rate, throughput and memory: what has no rows leaves its panel empty."""
+    """A panel each for loss, metric, rate, throughput and memory: figures without rows leave theirs empty."""
     rows = [
         {"step": step, "epoch": 1, "loss": 1 / step, "lr": 0.1, "samples_per_second": 90.0 + step, "memory_gib": 1.5}
         for step in range(1, 9)
@@ -92,8 +92,8 @@ def test_curves_have_throughput_and_memory(tmp_path: Path) -> None:
         assert _count(without[lower], colour) < _count(with_figures[lower], colour) / 2
 
 
-def test_log_gets_a_line_only_where_there_was_none_for_half_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    """Short epochs leave their own lines alone; a long one says how it goes."""
+def test_log_gets_a_line_only_if_there_was_none_for_half_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of short epochs are enough; a long one has lines in between."""
     console = Console(enabled=True, seconds_between_lines=0.05)
     console.say("epoch 1")
     console.show_figures("step 1", "loss 2")
@@ -103,8 +103,8 @@ def test_log_gets_a_line_only_where_there_was_none_for_half_a_minute(capsys: pyt
     assert capsys.readouterr().out.splitlines() == ["epoch 1", "step 2  loss 1"]
 
 
-def test_figures_name_what_they_are() -> None:
-    """Loss, rate, throughput, wait, memory, and the utilisation where there is one."""
+def test_figures_have_their_names() -> None:
+    """Loss, rate, throughput, wait, memory, and the utilisation if it is known."""
     row = {"loss": 0.5, "lr": 0.001, "samples_per_second": 1234.0, "data_wait": 0.25, "memory_gib": 2.0}
     assert render_figures(row) == "loss 0.5  lr 0.001  1,234 samples/s  data wait 25%  2.0 GiB"
     assert render_figures({**row, "mfu": 0.41}).endswith("MFU 41.0%")

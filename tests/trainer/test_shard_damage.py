@@ -1,4 +1,4 @@
-"""Shards that are damaged or lie are set aside, and the checkpoint before them is used."""
+"""Damaged or forged shards are set aside, and the checkpoint before them is used."""
 
 import json
 import shutil
@@ -60,8 +60,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage: str, tmp_path: Path) -> None:
-    """Whatever is wrong with it, it keeps its content under another name, and is said."""
+def test_damaged_sharded_checkpoint_is_set_aside_and_the_one_before_used(damage: str, tmp_path: Path) -> None:
+    """Whatever is wrong with it, it keeps its content under another name, and is reported."""
     act, why = DAMAGES[damage]
     store, said = Writers([tmp_path] * 2).stores[0], list[str]()
     writers = Writers([tmp_path] * 2)
@@ -81,11 +81,11 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(damage: str,
 )
 @pytest.mark.parametrize("rank", [0, 1])
 def test_shard_that_lies_about_its_rows_is_damaged(rank: int, rows: tuple[Any, Any], tmp_path: Path) -> None:
-    """Its checksums are right: somebody made it so."""
+    """Its checksums are right: somebody forged it."""
     Writers([tmp_path] * 2).save(1)
     folder = tmp_path / "step-00000001"
     if (rank, rows) == (0, (0, 7)):
-        rows = (0, 8)  # else it tells the truth
+        rows = (0, 8)  # otherwise its rows are right
     index = json.loads((folder / INDEX).read_text())
     whole = join_shards.make_state(1)
     flat = flatten(cut(whole, rank, 2))

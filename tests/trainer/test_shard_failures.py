@@ -19,7 +19,7 @@ from trainer.checkpoints.tree import flatten
 from trainer.group.distributed import ALONE
 
 
-def test_half_written_files_of_a_killed_process_are_cleared_away(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     """At the next start."""
     writers = Writers([tmp_path] * 2)
     writers.save(1)
@@ -48,8 +48,8 @@ def test_process_that_dies_leaves_no_index_and_the_others_say_so(tmp_path: Path)
     harness.assert_equal(newest, join_shards.make_state(1), "step 1")
 
 
-def test_disk_of_one_that_is_full_fails_all_and_names_it(tmp_path: Path) -> None:
-    """Nobody waits for its shard."""
+def test_full_disk_of_one_process_fails_all_and_is_named(tmp_path: Path) -> None:
+    """No process waits for its shard."""
     folders = [tmp_path / name for name in ("a", "b")]
     writers = Writers(folders)
     shutil.rmtree(folders[1])
@@ -59,8 +59,8 @@ def test_disk_of_one_that_is_full_fails_all_and_names_it(tmp_path: Path) -> None
     assert writers.stores[0].newest_name() is None
 
 
-def test_process_that_ends_waits_for_the_others_only_shortly(tmp_path: Path) -> None:
-    """Its own shard is written; the other one's doesn't come."""
+def test_exiting_process_waits_for_the_others_only_briefly(tmp_path: Path) -> None:
+    """Its own shard is written; the other one's never comes."""
     store = Writers([tmp_path] * 2).stores[0]
     store.shorten_waits()
     with pytest.raises(CheckpointWriteError, match="step-00000001 could not be written"):
@@ -69,8 +69,8 @@ def test_process_that_ends_waits_for_the_others_only_shortly(tmp_path: Path) -> 
     assert only.startswith("step-00000001/0-of-2.")
 
 
-def test_step_that_is_saved_again_in_vain_is_what_it_was(tmp_path: Path) -> None:
-    """One process dies amid the second save of the only checkpoint: the first one loads, to the bit."""
+def test_failed_second_save_of_a_step_leaves_the_first(tmp_path: Path) -> None:
+    """One process dies during the second save of the only checkpoint: the first one loads, to the bit."""
     writers = Writers([tmp_path] * 2, keep=1, timeout_seconds=0.5)
     writers.save(1)
     again = join_shards.make_state(5)
@@ -85,7 +85,7 @@ def test_step_that_is_saved_again_in_vain_is_what_it_was(tmp_path: Path) -> None
 
 
 def test_process_that_fails_before_its_shard_fails_the_others_at_once(tmp_path: Path) -> None:
-    """Nobody waits out their patience for what one can't do."""
+    """The others don't wait until the timeout."""
     writers = Writers([tmp_path] * 2)
     began = time.monotonic()
 
@@ -101,8 +101,8 @@ def test_process_that_fails_before_its_shard_fails_the_others_at_once(tmp_path: 
     assert time.monotonic() - began < 10
 
 
-def test_checkpoint_of_which_a_machine_is_missing_is_no_damage(tmp_path: Path) -> None:
-    """One of two disks isn't here: refused with what to bring, nothing renamed; an older one that is whole is used."""
+def test_checkpoint_with_a_missing_machine_is_not_damaged(tmp_path: Path) -> None:
+    """A disk is missing: refused with the missing file's name, nothing renamed; an older whole one is used."""
     writers = Writers([tmp_path / "a", tmp_path / "b"])
     writers.save(2)
     store = writers.stores[0]
@@ -118,8 +118,8 @@ def test_checkpoint_of_which_a_machine_is_missing_is_no_damage(tmp_path: Path) -
     assert "shard 1 of 2 is on none of these machines" in said[0]
 
 
-def test_disk_that_has_the_old_index_still_is_outvoted_by_the_shards(tmp_path: Path) -> None:
-    """A second save of a step was cut between the disks' indices: the one whose shards are all there counts."""
+def test_an_old_index_on_one_disk_does_not_count(tmp_path: Path) -> None:
+    """A second save of a step was interrupted between the disks' indices: the index with all of its shards counts."""
     writers = Writers([tmp_path / "a", tmp_path / "b"])
     writers.save(1)
     old = (tmp_path / "b" / "step-00000001" / INDEX).read_text()
@@ -132,8 +132,8 @@ def test_disk_that_has_the_old_index_still_is_outvoted_by_the_shards(tmp_path: P
         assert ended.code == 0, ended.err
 
 
-def test_failure_before_the_shard_is_told_by_the_saver_with_its_reason(tmp_path: Path) -> None:
-    """What the state counts on can't be made durable on one process: the other says why, in the first one's words."""
+def test_saver_reports_a_failure_before_the_shard_with_its_reason(tmp_path: Path) -> None:
+    """A file that the state relies on can't be made durable on one process: the other reports the first one's error."""
     writers = Writers([tmp_path] * 2)
 
     def broken() -> None:
@@ -152,8 +152,8 @@ def test_failure_before_the_shard_is_told_by_the_saver_with_its_reason(tmp_path:
     assert theirs.why == "process 0: [Errno 28] No space left on device"
 
 
-def test_peer_that_is_gone_before_the_best_weights_is_a_clear_error(tmp_path: Path) -> None:
-    """Nobody tells how good theirs are: the run ends with an error of ours."""
+def test_missing_peer_before_the_best_weights_is_a_clear_error(tmp_path: Path) -> None:
+    """Its ratings are missing: the run ends with an error of ours."""
     store = Writers([tmp_path] * 2, timeout_seconds=0.3).stores[0]
     rating = Rating(metric="val_accuracy", value=0.5, best_is="max")
     with pytest.raises(CheckpointWriteError, match="best-00000001 could not be written"):

@@ -1,4 +1,4 @@
-"""Runs whose weights are divided over the processes: the same training, and nothing of it is lost."""
+"""Sharded runs train the same as others, and lose nothing."""
 
 import random
 import shutil
@@ -19,7 +19,7 @@ from trainer.checkpoints.loading import load
 from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.step.assembly import check_settings
 
-# 2 epochs of 22 steps; random shifts, dropout and batch norm are always on. Blocks are gathered one by one.
+# 2 epochs of 22 steps; random shifts, dropout and batch norm are always on. Blocks are all-gathered one by one.
 DIVIDED = (
     "epochs=2",
     "batch_size=64",
@@ -36,25 +36,25 @@ FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=8", "compute.gradi
 
 
 WITH_FEATURES = (*DIVIDED, *FEATURES, "epochs=3")
-# Without what each process draws for itself, and with a batch that 2 and 3 divide: 59 steps in all.
+# Without each process's own randomness, and with a batch that 2 and 3 divide: 59 steps in all.
 COMPARABLE = ("model.dropout=0", "batch_size=48", "checkpoint.every_steps=0")
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two that nobody interrupted; like the others not to be written to."""
+    """An uninterrupted run of two; read-only like the others."""
     return run_whole(tmp_path_factory, DIVIDED)
 
 
 @pytest.fixture(scope="session")
 def whole_run_with_features(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with all that may be put on a step."""
+    """The same with every feature of a step."""
     return run_whole(tmp_path_factory, WITH_FEATURES)
 
 
 @pytest.fixture(scope="session")
 def comparable_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One whose losses another number of processes has as well."""
+    """A run whose losses don't depend on the number of processes."""
     return run_whole(tmp_path_factory, (*DIVIDED, *COMPARABLE))
 
 
@@ -70,7 +70,7 @@ def losses(folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_divided_model_learns_what_one_learns_that_each_has_whole(whole_run: Path, tmp_path: Path) -> None:
+def test_sharded_model_learns_the_same_as_a_replicated_one(whole_run: Path, tmp_path: Path) -> None:
     """The losses of DistributedDataParallel up to rounding: 1% in the first epoch; best weights and results are whole.
 
     Each process's shard has about half of each tensor, and the results are one file under the model's names.
@@ -89,10 +89,10 @@ def test_divided_model_learns_what_one_learns_that_each_has_whole(whole_run: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_divided_run_ends_with_the_same_bits_after_a_stop(
+def test_sharded_run_ends_with_the_same_bits_after_a_stop(
     signum: signal.Signals, whole_run_with_features: Path, tmp_path: Path
 ) -> None:
-    """Average, bf16, accumulation, recomputing and loader processes on two ranks, ended in the second epoch."""
+    """EMA, bf16, accumulation, recomputing and loader processes on two ranks, ended in the second epoch."""
     cut = tmp_path / "cut"
     harness.run_until(cut, *WITH_FEATURES, step=STEPS_PER_EPOCH + 3, signum=signum, processes=2)
     if signum == signal.SIGTERM:
@@ -106,8 +106,8 @@ def test_divided_run_ends_with_the_same_bits_after_a_stop(
 
 
 @pytest.mark.slow
-def test_divided_run_that_is_killed_again_and_again_always_goes_on(whole_run: Path, tmp_path: Path) -> None:
-    """A checkpoint after every step, SIGKILL to all at random instants: the newest is readable each time."""
+def test_sharded_run_that_is_killed_repeatedly_always_resumes(whole_run: Path, tmp_path: Path) -> None:
+    """A checkpoint after every step, SIGKILL to all at random moments: the newest is readable each time."""
     folder, chance = tmp_path / "output", random.Random(20_261_121)
     settings = (*DIVIDED, "checkpoint.every_steps=1")
     for kills, step in enumerate((5, 12, 20, 30)):
@@ -130,8 +130,8 @@ CHANGES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, comparable_run: Path, tmp_path: Path) -> None:
-    """The same global batches follow, without dropout: each later loss within 15% of the run of two's, the mean 5%.
+def test_loss_continues_after_a_change_of_the_sharding(change: str, comparable_run: Path, tmp_path: Path) -> None:
+    """The same global batches follow, without dropout: each later loss within 15% of the run of two, the mean 5%.
 
     What differs is batch norm, which averages over a rank's share.
     """
@@ -149,12 +149,10 @@ def test_loss_goes_on_after_a_change_of_how_it_is_divided(change: str, comparabl
 
 
 @pytest.mark.slow
-def test_two_machines_without_a_shared_disk_keep_their_shards_and_start_again_in_any_order(
-    whole_run: Path, tmp_path: Path
-) -> None:
-    """Each has its own shard and the index. Their process killed, both start again; then they change places.
+def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run: Path, tmp_path: Path) -> None:
+    """Each has its own shard and the index. Their process is killed, both restart; then they change places.
 
-    What both have shipped to one place is a whole checkpoint, which one process reads.
+    The uploads of both to one place are a whole checkpoint, which one process can read.
     """
     disks = [tmp_path / "a", tmp_path / "b"]
     _run_on_machines(disks, DIVIDED, kill_at=12)
@@ -171,7 +169,7 @@ def test_two_machines_without_a_shared_disk_keep_their_shards_and_start_again_in
 
 
 def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, kill_at: int | None = None) -> None:
-    """Train on two machines, each with an output folder of its own; kill the second's process once, if asked to."""
+    """Train on two machines, each with its own output folder; kill the second's process once, if asked to."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     agents = [_start_agent(disk, settings, port, node) for node, disk in enumerate(disks)]
@@ -198,11 +196,11 @@ def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int) ->
 
 
 @pytest.mark.slow
-def test_process_without_a_sample_to_validate_computes_with_the_others(tmp_path: Path) -> None:
-    """Three samples for two processes: the second one's are over first, and its rows are needed still.
+def test_process_without_a_validation_sample_computes_with_the_others(tmp_path: Path) -> None:
+    """Three samples for two processes: the second has none left, but its rows are still needed.
 
-    A network without blocks is gathered whole, and said so; the average is divided too, and validated as it is then:
-    nothing is saved in between, which would gather it anew.
+    A network without blocks is all-gathered at once, with a message; the EMA is sharded too, and validated in that
+    form: no save in between all-gathers it again.
     """
     settings = ("0", "ema_decay=0.5", "epochs=4", "checkpoint.every_epochs=0")
     divided = (*settings, "compute.fully_shard=on")
@@ -219,7 +217,7 @@ def test_process_without_a_sample_to_validate_computes_with_the_others(tmp_path:
 
 @pytest.mark.slow
 def test_loss_scale_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
-    """With fp16 each process would come to a scale of its own."""
+    """With fp16 each process would reach its own loss scale."""
     ended = harness.run(tmp_path / "output", *DIVIDED, "compute.amp=fp16", processes=2)
     assert "compute.fully_shard does not work with compute.amp=fp16" in ended.err
     assert "error: " in ended.err
@@ -227,7 +225,7 @@ def test_loss_scale_is_refused_before_anything_is_touched(tmp_path: Path) -> Non
 
 
 def test_model_with_a_scalar_parameter_is_refused() -> None:
-    """It has no rows; alone it is nobody's business."""
+    """A scalar has no rows to shard; without sharding it is allowed."""
     model = nn.Module()
     model.scale = nn.Parameter(torch.tensor(1.0))
     settings = Settings(compute=ComputeSettings(fully_shard=True))
@@ -237,7 +235,7 @@ def test_model_with_a_scalar_parameter_is_refused() -> None:
     assert "scale" in refused.value.why
 
 
-def test_one_process_has_nothing_to_divide(tmp_path: Path) -> None:
+def test_one_process_has_nothing_to_shard(tmp_path: Path) -> None:
     """The setting changes no bit of its run, and its checkpoints stay files."""
     assert harness.call(tmp_path / "plain", *DIVIDED, "compute.fully_shard=off", "epochs=1") == 0
     assert harness.call(tmp_path / "divided", *DIVIDED, "epochs=1", "compute.amp=off") == 0

@@ -31,12 +31,12 @@ SECONDS = 30
 def test_step_may_take_a_multiple_of_the_median_and_half_an_hour_in_the_first_epoch(
     median: float | None, is_warm: bool, expected: float
 ) -> None:
-    """20 x the median and 60 s at least by default; until the first epoch has ended, 30 minutes at least."""
+    """By default at least 20 x the median and 60 s; during the first epoch at least 30 minutes."""
     assert allowed_seconds(StallSettings(), median=median, is_warm=is_warm) == expected
 
 
 def test_step_that_hangs_is_reported_with_its_place_and_so_is_its_end() -> None:
-    """One report when it takes too long, saying in which function; one when the steps go on."""
+    """One report when it takes too long, with its function; one when the steps continue."""
     watch, seen = StallWatchdog(QUICK), _Seen()
     watch.start(seen)
     try:
@@ -44,7 +44,7 @@ def test_step_that_hangs_is_reported_with_its_place_and_so_is_its_end() -> None:
             if number == 1:
                 watch.end_epoch()
             if number == 3:
-                seen.wait_for(1)  # as long as the report doesn't come
+                seen.wait_for(1)  # until the report comes
         seen.wait_for(2)
     finally:
         watch.close()
@@ -56,7 +56,7 @@ def test_step_that_hangs_is_reported_with_its_place_and_so_is_its_end() -> None:
 
 
 def test_nothing_is_reported_before_the_first_epoch_has_ended() -> None:
-    """A first step a hundred times as long as the others is compilation, not a stall."""
+    """A first step that takes a hundred times as long as later ones compiles; it isn't stalled."""
     watch, seen = StallWatchdog(StallSettings(factor=2, seconds=0.01, first_epoch_minutes=30)), _Seen()
     watch.start(seen)
     try:
@@ -68,7 +68,7 @@ def test_nothing_is_reported_before_the_first_epoch_has_ended() -> None:
 
 
 def test_time_between_two_iterations_is_no_stall() -> None:
-    """Checkpoints, and what a recipe does between epochs, aren't steps."""
+    """Checkpoints, and a recipe's work between epochs, aren't steps."""
     watch, seen = StallWatchdog(QUICK), _Seen()
     watch.start(seen)
     try:
@@ -80,7 +80,7 @@ def test_time_between_two_iterations_is_no_stall() -> None:
     assert seen.reports == []
 
 
-def test_watch_that_is_switched_off_has_no_thread() -> None:
+def test_watchdog_that_is_switched_off_has_no_thread() -> None:
     """`stall.factor=0` means never."""
     before = threading.active_count()
     watch = StallWatchdog(StallSettings(factor=0))
@@ -89,8 +89,8 @@ def test_watch_that_is_switched_off_has_no_thread() -> None:
     watch.close()
 
 
-def test_warning_stays_in_status_json_until_it_is_taken_back(tmp_path: Path) -> None:
-    """It is there while the run is running, and never in how it ended."""
+def test_warning_stays_in_status_json_until_it_is_cleared(tmp_path: Path) -> None:
+    """It is there while the run is running, but never in its final status."""
     file = StatusFile(tmp_path / "status.json")
     status = Status(epoch=1, epochs=2, step=3, steps=4, metrics={}, checkpoint=None)
     file.warn("stalled: no step for 61 s", status)
@@ -103,7 +103,7 @@ def test_warning_stays_in_status_json_until_it_is_taken_back(tmp_path: Path) -> 
 
 
 class _Seen:
-    """Keeps the reports of a watch."""
+    """Keeps the reports of a watchdog."""
 
     def __init__(self) -> None:
         self.reports: list[Stall | None] = []

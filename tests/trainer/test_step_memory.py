@@ -1,4 +1,4 @@
-"""A step that lacks memory: gradient checkpointing, and smaller micro-batches."""
+"""A step that runs out of memory: gradient checkpointing, and smaller micro-batches."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from trainer.base.errors import DeviceMemoryError
 
 
 class Scarce(nn.Module):
-    """A device that has memory for so many samples at once, and says so in the allocator's own words."""
+    """A device with memory for a few samples at once; its error has the allocator's own words."""
 
     def __init__(self, net: nn.Module, *, room: int) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class Scarce(nn.Module):
 
 @pytest.mark.parametrize("net", [PlainNet, SmallNet])
 def test_gradient_checkpointing_changes_nothing(net: type[nn.Module]) -> None:
-    """Weights, dropout's draws and running statistics are the same to the bit, batch norm counted once."""
+    """Weights, dropout's draws and running statistics are the same to the bit; batch norm counts each batch once."""
     plain = train_steps(make_learner_of(model=seeded(net)))
     again = train_steps(make_learner_of(["compute.gradient_checkpointing=on"], model=seeded(net)))
     harness.assert_equal(again, plain, "weights")
 
 
-def test_recomputed_block_keeps_nothing_of_its_inside() -> None:
-    """The block runs twice a step, and once where no gradient is asked for."""
+def test_recomputed_block_stores_no_activations() -> None:
+    """The block runs twice a step, and once if no gradient is needed."""
     net = PlainNet()
     calls: list[bool] = []
     net.block[0].register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
@@ -56,17 +56,17 @@ def test_recomputed_block_keeps_nothing_of_its_inside() -> None:
     assert len(calls) == 3
 
 
-def test_recipe_without_blocks_is_told_that_nothing_is_recomputed() -> None:
+def test_recipe_without_blocks_gets_a_message_that_nothing_is_recomputed() -> None:
     """Gradient checkpointing is ignored with a message."""
     said: list[str] = []
     make_learner_of(["compute.gradient_checkpointing=on"], model=nn.Linear(FEATURES, 3), said=said)
     assert said == ["gradient_checkpointing ignored: the recipe has no blocks (Workload.blocks)"]
 
 
-def test_out_of_memory_halves_the_micro_batch_and_does_the_step_again() -> None:
-    """Room for 2 of 8 samples: two halvings, said; from then on it is as a run with micro_batch=2, to the bit.
+def test_out_of_memory_halves_the_micro_batch_and_repeats_the_step() -> None:
+    """Room for 2 of 8 samples: two halvings, with a message; then the run equals one with micro_batch=2, to the bit.
 
-    Running statistics and dropout's draws of the failed attempts are taken back.
+    Running statistics and dropout's draws of the failed attempts are undone.
     """
     said: list[str] = []
     learner = make_learner_of(model=Scarce(seeded(SmallNet), room=2), said=said)
@@ -81,7 +81,7 @@ def test_out_of_memory_halves_the_micro_batch_and_does_the_step_again() -> None:
 
 
 def test_out_of_memory_with_one_sample_says_what_to_do() -> None:
-    """Nothing is left to halve: one clear error."""
+    """The micro-batch can't be halved: one clear error."""
     learner = make_learner_of(model=Scarce(PlainNet(), room=0))
     with pytest.raises(DeviceMemoryError, match="micro-batch of 1") as caught:
         learner.step(next(random_batches(batch_size=1)), rate=FAST, number=0)
@@ -89,14 +89,14 @@ def test_out_of_memory_with_one_sample_says_what_to_do() -> None:
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
-    """A bug in a recipe surfaces as it is, at once."""
+    """A bug in a recipe is raised unchanged, at once."""
     learner = make_learner_of()
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         learner.step((torch.zeros(8, FEATURES + 1), torch.zeros(8, dtype=torch.int64)), rate=FAST, number=0)
 
 
-def test_micro_batch_left_for_the_next_start_is_used_for_the_same_setting_only(tmp_path: Path) -> None:
-    """A process that could not go on left 2; another micro_batch that is asked for makes that void."""
+def test_micro_batch_for_the_next_start_is_used_only_with_the_same_setting(tmp_path: Path) -> None:
+    """A process that couldn't continue wrote 2; if the user sets another micro_batch, that doesn't count."""
     learner = make_learner_of(folder=tmp_path)
     learner.micro_batch_file.write(2)
     said: list[str] = []

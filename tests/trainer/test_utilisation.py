@@ -20,7 +20,7 @@ ONE_EPOCH = ("epochs=1", "batch_size=64", "model.width=6", "curves=false", "onnx
 
 
 def test_flops_of_an_mlp_are_three_times_its_forward_products() -> None:
-    """2 x in x out for each layer forward, twice that backward; the model and the generators are untouched."""
+    """2 x in x out for each layer forward, twice that backward; the model and the generators don't change."""
     model = nn.Sequential(nn.Linear(64, 128), nn.Dropout(0.5), nn.ReLU(), nn.Linear(128, 10))
     state = torch.get_rng_state()
     assert training_flops_per_sample(model, (torch.zeros(4, 64),)) == 3 * 2 * (64 * 128 + 128 * 10)
@@ -52,7 +52,7 @@ def test_utilisation_is_the_share_of_the_devices_peak() -> None:
     ],
 )
 def test_peak_is_found_by_the_drivers_name(name: str, tflops: float | None) -> None:
-    """Whole words decide: an L4 is no L40S; what isn't in the table has no peak."""
+    """Whole words count: an L4 is no L40S; devices that aren't in the table have no peak."""
     assert find_peak_tflops(name) == tflops
 
 
@@ -68,8 +68,8 @@ def test_mfu_is_shown_where_the_peak_is_known(tmp_path: Path) -> None:
         assert 0 < row["mfu"] < 10
 
 
-def test_data_wait_is_the_share_of_the_time_spent_on_the_next_batch() -> None:
-    """A loader that sleeps and a step that doesn't: nearly all of it; the other way round: nearly nothing."""
+def test_data_wait_is_the_share_of_time_spent_waiting_for_batches() -> None:
+    """A loader that sleeps and a step that doesn't: nearly 1; the other way round: nearly 0."""
 
     def slow() -> Iterator[int]:
         for number in range(3):

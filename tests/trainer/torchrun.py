@@ -1,6 +1,6 @@
 """torchrun, with ranks that are forked: `python -m tests.trainer.torchrun ARGUMENTS`.
 
-Each rank is a child of torchrun, as always; what it needs is imported before.
+Each rank is a child of torchrun, as usual, but its imports are done before the fork.
 """
 
 import os

@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_json_is_named_and_quoted(parse: Callable[[bytes], 
     with pytest.raises(NonsenseError) as caught:
         parse(b"<" * 81)
     assert str(caught.value) == (
-        f"the machine talks nonsense: {what} can't be read\n"
+        f"the machine sent an invalid answer: {what} can't be read\n"
         f"  why: JSON is malformed: invalid character (byte 0); it begins {b'<' * 80!r}\n"
         "  fix: look at the machine with `kedge ssh`, or end it with `kedge teardown --no-fetch`"
     )
@@ -99,7 +99,7 @@ def test_an_answer_that_contradicts_itself_is_refused_with_the_contradiction(
     """It could be parsed, but can't be true."""
     with pytest.raises(NonsenseError) as caught:
         parse(raw)
-    assert caught.value.what == f"the machine talks nonsense: {what} can't be read"
+    assert caught.value.what == f"the machine sent an invalid answer: {what} can't be read"
     assert caught.value.why == why
 
 
@@ -112,7 +112,7 @@ def test_a_price_may_be_zero_or_a_million_dollars(price: str) -> None:
 @pytest.mark.parametrize("price", ["-0.01", "1000000.01", "free", "NaN"])
 def test_an_invalid_price_makes_a_report_nonsense(price: str) -> None:
     """Costs would be computed with it."""
-    with pytest.raises(NonsenseError, match="its price is no price"):
+    with pytest.raises(NonsenseError, match="its price is not an amount of money"):
         parse_report(json.dumps({**REPORT, "usd_per_hour": price}).encode())
 
 
@@ -121,8 +121,8 @@ def test_an_invalid_price_makes_a_report_nonsense(price: str) -> None:
     [
         (nested(17), "^nested more than 16 deep$"),
         ({"a": [(1 << 63) + 1]}, "^a whole number of more than 64 bits$"),
-        ([float("inf")], "^a number that is infinite, or none$"),
-        ({"a": float("nan")}, "^a number that is infinite, or none$"),
+        ([float("inf")], "^a number that is infinite or NaN$"),
+        ({"a": float("nan")}, "^a number that is infinite or NaN$"),
     ],
 )
 def test_values_too_deep_to_walk_or_too_large_to_compute_with_are_refused(content: object, why: str) -> None:

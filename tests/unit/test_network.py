@@ -28,7 +28,7 @@ def test_an_address_or_a_range_is_read_as_cidr(text: str, cidr: str) -> None:
 )
 def test_the_whole_internet_and_malformed_ranges_are_refused(text: str) -> None:
     """Machines are closed by default, and no typo opens them."""
-    with pytest.raises(BadRequestError, match=r"is everybody|is no range"):
+    with pytest.raises(BadRequestError, match=r"admits everybody|is not a range"):
         parse_address_range(text)
 
 
@@ -64,7 +64,7 @@ def test_the_laptops_own_address_is_a_single_address() -> None:
     """A proxy's error page or its whole range would open machines to nobody, or to others."""
     assert parse_own_address("198.51.100.7\n") == "198.51.100.7/32"
     for answer in ("", "\n", "198.51.100.0/24", "<html>"):
-        with pytest.raises(BadRequestError, match=r"is not one address|is no range"):
+        with pytest.raises(BadRequestError, match=r"is not one address|is not a range"):
             parse_own_address(answer)
 
 
@@ -73,10 +73,10 @@ def test_the_laptops_own_address_is_a_single_address() -> None:
     [
         (
             "0.0.0.0/1",
-            "'0.0.0.0/1' is everybody, or nearly so",
+            "'0.0.0.0/1' admits everybody, or nearly everybody",
             "machines are closed by default; the widest range is a /8, with IPv6 a /16",
         ),
-        ("here", "'here' is no range of addresses", "'here' does not appear to be an IPv4 or IPv6 network"),
+        ("here", "'here' is not a range of addresses", "'here' does not appear to be an IPv4 or IPv6 network"),
     ],
 )
 def test_a_refused_range_says_why_and_gives_an_example(text: str, what: str, why: str) -> None:

@@ -120,7 +120,7 @@ def test_a_name_that_can_not_be_shown_is_refused_with_what_it_holds(text: str, s
         require_printable(text, "--region: ")
     assert str(caught.value) == (
         f"--region: {shown}, which can't be shown\n"
-        "  why: it would look like another name, and a machine can't read what it boots with\n"
+        "  why: it could pass for another name, and a machine could not read its boot configuration\n"
         "  fix: write it without that character"
     )
 

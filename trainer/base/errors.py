@@ -9,7 +9,7 @@ TrainerError                    exit 1
 ├── NonFiniteError              exit 1  the loss or the gradient became NaN or infinite
 ├── DeviceMemoryError           exit 1  the device or the machine has no memory left
 │   └── GroupMemoryError        exit 1  the same within a collective: the process group has to restart
-├── ExportError                 exit 1  the exported model computes something else than the trained one
+├── ExportError                 exit 1  the exported model's outputs differ from the trained model's
 └── PublishError                exit 1  the results could not be published
 """
 

@@ -22,9 +22,9 @@ RESTART_FILE = "micro-batch.json"
 
 
 class MicroBatchFile:
-    """A file with the micro-batch for the next start, written by a process that can't continue after running out of it.
+    """A file with the micro-batch for the next start. A process that ran out of memory and can't continue writes it.
 
-    `asked` is the user's setting for which it was written: with another setting, the file doesn't count.
+    `asked` is the user's setting when it was written: if the user has changed the setting since, the file is ignored.
     """
 
     def __init__(self, path: Path, *, asked: int, per_device: int) -> None:

@@ -43,7 +43,7 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-# The largest number of elements whose bytes a file can count.
+# A tensor with more elements than this would have more bytes than a 64-bit integer can count.
 _MOST_ELEMENTS = 2**62
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _METADATA = "__metadata__"

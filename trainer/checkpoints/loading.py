@@ -62,7 +62,7 @@ def load_newest(
 
 
 def load_best(store: CheckpointStore, group: ProcessGroup, say: Say, *, select: RowSelector = all_rows) -> State | None:
-    """Load the best intact weights; report damaged ones; None if there are no others. Collective."""
+    """Load the best intact weights, and report damaged ones; None if there are no intact ones. Collective."""
     rated = dict(chain.from_iterable(group.all_gather(list(store.rate_best().items()))))
     for name in sort_rated(rated):
         try:

@@ -29,7 +29,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignWeights:
-    """Weights, the keys that lead to them, and the names beside them that are not tensors."""
+    """Weights, the keys that lead to them, and the names of the entries beside them that aren't tensors."""
 
     weights: dict[str, torch.Tensor]
     path: tuple[str, ...]
@@ -98,7 +98,7 @@ def _read(path: Path) -> Any:
             return read_pickled(path)
         try:
             return read_document(path)
-        except ValueError:  # from another program, or damaged: then the next reader fails too
+        except ValueError:  # another program's file, or a damaged one, which fails below as well
             return read_tensors(path)
     except UnsafeFileError as err:
         raise BadRequestError(

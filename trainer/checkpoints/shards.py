@@ -133,7 +133,7 @@ def _write_index(folder: Path, index: Index) -> None:
     shards = [asdict(shard) for shard in index.shards]
     text = json.dumps({"format": INDEX_FORMAT, "shards": shards, "about": index.about}) + "\n"
     write_atomically(folder / INDEX, lambda stream: stream.write(text.encode()))
-    sync_folder(folder.parent)  # the folder's own name
+    sync_folder(folder.parent)  # makes the folder's own name durable
 
 
 def _has(folder: Path, index: Index) -> bool:

@@ -54,7 +54,7 @@ class Rating:
 
 
 class CheckpointStore:
-    """The folder. Only the main process uses it, or with `peers` every process; one thread at a time writes."""
+    """The folder. Only the main process uses it; with `peers`, every process does. One thread at a time writes."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class CheckpointStore:
 
 
 def find_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """List the settings that differ from an older fingerprint; settings that only it has are ignored."""
+    """List the settings that differ from an older fingerprint; settings that only the older one has are ignored."""
     return [key for key in ours if theirs.get(key) != ours[key]]
 
 

@@ -92,7 +92,7 @@ def _all_begin(names: Iterable[str], prefix: str) -> bool:
 
 
 def _by_core(names: Iterable[str]) -> dict[str, str]:
-    """Map names without any wrapper, inner or outer, to the full names; keeps inner ones if names would clash."""
+    """Map names without any wrapper, inner or outer, to the full names; inner wrappers stay where names would clash."""
     names = list(names)
     bare = [_show_hidden(name) for name in names]
     while prefix := next((one for one in _WRAPPERS if _all_begin(bare, one)), None):

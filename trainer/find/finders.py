@@ -81,7 +81,7 @@ def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, mo
 
 
 def search_largest(fits: Callable[[int], bool], *, most: int, refine: bool) -> tuple[int, int]:
-    """Search the largest size that fits, from 1 to `most`, by doubling.
+    """Find the largest size that fits, from 1 to `most`, by doubling.
 
     Args:
         fits: tries a size.

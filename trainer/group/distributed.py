@@ -103,7 +103,7 @@ class ProcessGroup:
             outcome = box[0]
         if isinstance(outcome, TrainerError):
             raise outcome
-        return outcome  # type: ignore[return-value]  # what make returned, sent by the other process
+        return outcome  # type: ignore[return-value]  # the other process's result of make()
 
     def call_on_every_rank(self, make: Callable[[], T]) -> T:
         """Call a function on every process and return this process's result.

@@ -35,7 +35,7 @@ def open_group_store(store: Store, *, rank: int, size: int) -> Store:
 
 
 def _announce_group(store: Store, group: str, missing: set[int], give_up_at: float) -> None:
-    """Send every process the group's name until all have confirmed: the first hello may be from an earlier start."""
+    """Send every process the group's name until all have confirmed it: a first hello may be an earlier start's."""
     while missing:
         for rank in sorted(missing):
             if store.check([f"joined/{group}/{rank}"]):

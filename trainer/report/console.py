@@ -60,7 +60,7 @@ class Console:
         """Show the latest figures: beside the bar, or without a terminal as a line every half minute.
 
         Args:
-            at: the position in the run, for the line; the bar shows it anyway.
+            at: the position in the run; only the line prints it, because the bar shows it anyway.
             figures: loss and speed.
         """
         if self._bar is not None:

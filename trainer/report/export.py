@@ -103,7 +103,7 @@ def _check(model: nn.Module, inputs: Batch, path: Path) -> float:
     allowed = RELATIVE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
     if not difference <= allowed:
         raise ExportError(
-            f"{path.name} computes something else than the trained model",
+            f"{path.name} gives other outputs than the trained model",
             why=f"outputs differ by up to {difference:.2e}, and {allowed:.2e} is allowed",
             fix="use --set onnx=false, and report the recipe's model: its weights are safe in best-*.safetensors",
         )

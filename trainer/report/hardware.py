@@ -5,9 +5,9 @@ import sys
 
 import torch
 
-# Peak of dense 16-bit matrix products (bf16 or fp16), in TFLOPS, of what torch calls one device, from the makers' data
-# sheets; written from memory and not verified since: `track.peak_tflops` overrides it. Half of a sheet's figure "with
-# sparsity". Longer names come first.
+# Peak of dense 16-bit matrix products (bf16 or fp16), in TFLOPS, for what torch calls one device. The figures are those
+# of the makers' data sheets, half of the figure "with sparsity"; they were written from memory and not verified since,
+# and `track.peak_tflops` overrides them. Longer names come first, because the first match counts.
 PEAK_TFLOPS = {
     "H200": 989.4,  # NVIDIA H200: 1,979 with sparsity
     "H100 PCIe": 756.0,  # NVIDIA H100 PCIe: 1,513 with sparsity

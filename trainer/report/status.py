@@ -78,7 +78,7 @@ class StatusFile:
         self.write("running", status)
 
     def touch(self, status: Callable[[], Status]) -> None:
-        """Write "running" if the last update is a second old; `status` is called only then."""
+        """Write "running" if the last update is at least a second old; `status` is called only then."""
         if time.monotonic() >= self._next_update:
             self.write("running", status())
 

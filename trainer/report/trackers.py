@@ -49,7 +49,7 @@ def open_trackers(
         folder: the parent of each tracker's own folder.
         name: the recipe's name.
         run_id: identifies a run that is resumed.
-        step: the number of steps so far; TensorBoard drops later ones that it has.
+        step: the number of steps so far; TensorBoard drops rows of later steps.
         config: the run's settings, flat.
     """
     trackers: list[Tracker] = []

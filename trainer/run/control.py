@@ -58,7 +58,7 @@ class Control:
     def poll(self) -> Decision:
         """Decide what to do now. Collective: every process polls at the same points of the run.
 
-        A single process checks at each poll; a group synchronises about twice a second, at a common number of polls.
+        A single process checks at each poll. A group synchronises about twice a second, at polls that all agree on.
         """
         self._polls += 1
         if self._polls < self._polls_until_sync:

@@ -149,7 +149,7 @@ def _restore(run: Run, state: State) -> None:
     run.saved_position = run.progress.position
     if len(state["rng"]) == run.group.size:
         restore_rng(state["rng"][run.group.rank], run.group.device)
-        if state.get("micro_batch") == run.settings.micro_batch:  # else the user has changed it since
+        if state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed the setting
             run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
         return
     writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
@@ -158,7 +158,7 @@ def _restore(run: Run, state: State) -> None:
 
 
 def _is_complete(run: Run) -> bool:
-    """Whether there is nothing left to do; if there is, open the metrics log and set the status to "running"."""
+    """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
 
     def on_main() -> bool:
         left = run.status_file.read()

@@ -83,7 +83,7 @@ def write_outputs(name: str, run: Run, selected: SelectedWeights, contract: RunC
     """Write a finished run's outputs, and publish them; report each output that can't be made here.
 
     Raises:
-        ExportError: the exported model computes something else than the trained one.
+        ExportError: the exported model's outputs differ from the trained model's.
         PublishError: the Hub refuses; all files are written.
     """
     folder = contract.output_dir

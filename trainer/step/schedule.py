@@ -48,7 +48,7 @@ def learning_rate(schedule: ScheduleSettings, *, peak: float, step: int, plan: B
 
 
 def find_schedule_concern(schedule: ScheduleSettings, plan: BatchPlan) -> str | None:
-    """Warn if the run ends in the middle of a warm-restart period, at a high rate; None if it doesn't."""
+    """Warn if the run ends in the middle of a warm-restart period, at a high rate; None if it ends elsewhere."""
     if schedule.name != "warm_restarts":
         return None
     ends = _period_ends(schedule, plan.epochs)

@@ -35,18 +35,19 @@ class Traits:
         other_account_fix: how to use another account's credentials; `{account}` is filled in.
         idempotency: how one order becomes one instance.
         boot: the format of its user-data.
-        settles_in: for how long after the answer to a creation is read the cloud may not list or know the instance.
+        settles_in: how long a new instance may be unknown to the cloud, counted from reading the creation's answer.
         looked_up_for: for how long an unclear creation is looked up before it is left unclear.
         unclear_for: for how long an unclear creation counts as a machine.
         shown_for: for how long a deleted instance may still be listed; `destroy` waits for its end. Zero: `destroy`
-            only sends the request, and `describe` tells when the instance is gone. Only a cloud that goes on listing
-            ended instances as GONE may say zero.
+            only sends the request, and `describe` tells when the instance is gone. Zero is only for clouds that go on
+            listing ended instances, as GONE.
         boots_in: how long to wait for a creation that is RUNNING; afterwards the wait for the boot takes over.
         id_first: instances are looked up by their recorded ids before they are listed by mark.
-        ends_adopted: an adopted machine that can't be completed is ended, as a new one is (its guard is missing).
+        ends_adopted: a machine that can't be completed is ended even if another command or computer created it, because
+            its guard may be missing.
         folds_case: the cloud may return marks in another case.
-        is_regional: each region is queried, and a sweep continues where one doesn't answer; else one query covers
-            the account, its place is called "", and a sweep fails if that query fails.
+        is_regional: each region is queried, and a sweep continues with the others if one doesn't answer. Else one query
+            covers the account, its place is called "", and a sweep fails if that query fails.
         billed_for_at_least: the shortest time billed, by the number of GPUs.
     """
 
@@ -110,7 +111,7 @@ class InstanceSource(Protocol):
     def list_instances(self, wanted: Wanted, places: Collection[str]) -> Sequence[Instance]:
         """List instances by their marks, including those that are GONE and still listed.
 
-        The oldest is first where a machine may have two (`Idempotency.settles_duplicates`).
+        If a machine may have two instances (`Idempotency.settles_duplicates`), the oldest is first.
         """
 
     def read_instances(self, instance_ids: Collection[str], region: str) -> Sequence[Instance]:
@@ -231,7 +232,7 @@ class DeadlineGuard(Protocol):
     noun: str
     """The cloud's word for it."""
     soonest: timedelta
-    """How far ahead a deadline must be, to be armed for; negative if the guard acts after the deadline."""
+    """The least time from now to a deadline that can be armed; negative if the guard acts after the deadline."""
 
     def arm(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:
         """Create the machine's guard, or replace an earlier one."""

@@ -135,7 +135,7 @@ class CloudContext:
         return self.api.known_places().union(recorded, *runs, *self.swept.values()) - {""}
 
     def places_of(self, run_id: str) -> set[str]:
-        """Return where a run may have resources, likewise."""
+        """Return where a run may have resources: the places in its records, else as `places`."""
         if not self.traits.is_regional:
             return {""}
         recorded = {each.region for each in self.records.machines() if each.run_id == run_id}
@@ -144,7 +144,7 @@ class CloudContext:
     def list_marked(self, machine_id: str, record: MachineRecord | None) -> list[Instance]:
         """List the instances with a machine's mark; the recorded instance gets its marks from the record.
 
-        An instance that is another machine's by that one's record is left out: its mark was edited.
+        An instance that another machine's record names is left out: its mark was edited.
         """
         listed = self.api.list_instances(Wanted(machine_id=machine_id), self.places(record))
         others = {each.provider_id for each in self.records.machines() if each.id != machine_id}
@@ -161,8 +161,8 @@ class CloudContext:
     def find(self, machine_id: str, record: MachineRecord | None) -> list[Instance]:
         """Find a machine's instances by their marks and by the recorded id.
 
-        The cloud's better way is asked first (`Traits.id_first`), and the other one only if that doesn't show the
-        recorded instance. An ended instance with the same mark hides none. The recorded instance is first.
+        `Traits.id_first` says which search comes first; the other one follows only if the first doesn't find the
+        recorded instance. An ended instance with the same mark hides no living one. The recorded instance is first.
 
         Raises:
             KedgeError: the cloud doesn't tell.
@@ -177,7 +177,7 @@ class CloudContext:
         return [*recorded, *(each for each in self.list_marked(machine_id, record) if each.id not in known)]
 
     def is_settled(self, record: MachineRecord, found: Iterable[Instance]) -> bool:
-        """Tell whether one of some instances, gone or not, is what a record's request made."""
+        """Tell whether a record's request made one of these instances, gone or not."""
         fold = str.lower if self.traits.folds_case else str
         return any(fold(each.machine_id) == fold(record.id) and is_made_by(each, record) for each in found)
 
@@ -196,7 +196,7 @@ class CloudContext:
             if each.phase is not Phase.GONE
         }
         if record is not None and not living and not self.is_settled(record, found):
-            # An empty answer only counts in the machine's own account.
+            # In another account than the machine's, an empty answer proves nothing.
             self.refuse_other_account_of(record)
         shown = {"", *(each.id for each in found)}
         if record is not None and record.provider_id not in shown and self._may_be_unseen(record):
@@ -216,7 +216,7 @@ class CloudContext:
                 self.refuse_other_account_of(record)
 
     def refuse_other_account_of(self, record: MachineRecord | None) -> None:
-        """Refuse likewise to act on one machine; without a record there is nothing to compare."""
+        """Refuse to act on a machine whose record is of another account; without a record, nothing is refused."""
         if record is not None:
             self._compare(f"machine {record.id}", record.account)
 
@@ -226,7 +226,7 @@ class CloudContext:
         return listed if is_listed else [*listed, *self.read_recorded(record)]
 
     def _may_be_unseen(self, record: MachineRecord) -> bool:
-        """Tell whether the recorded instance may exist unlisted: it wasn't looked up, or is too young to be known."""
+        """Tell whether the recorded instance may exist unlisted: its id wasn't looked up, or it is too new."""
         return self.traits.id_first or self.traits.may_still_exist(record, self.clock.now())
 
     def _compare(self, what: str, account: str) -> None:

@@ -25,8 +25,8 @@ def find_all(ctx: CloudContext, wanted: Wanted, places: Collection[str]) -> list
     """List a run's instances, or all: by their marks, and this computer's by their ids if the marks are gone.
 
     Raises:
-        KedgeError: a place doesn't answer. What may be billing there is never silently left out, so a record in a
-            place that was closed to the account since fails every listing until the place answers again.
+        KedgeError: a place doesn't answer. What may be billing there is never silently left out: if a place with a
+            record is closed to the account, every listing fails until it answers again.
     """
     records = [each for each in ctx.records.machines() if wanted.run_id in ("", each.run_id)]
     listed = recognise(ctx.api.list_instances(wanted, places), records)

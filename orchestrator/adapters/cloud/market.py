@@ -77,7 +77,7 @@ def refuse_lacking(provider: str, resources: Resources) -> None:
     unsupported: dict[str, tuple[object, str]] = {
         "spot machines": (resources.use_spot, "leave --spot out"),
         "data volumes": (resources.volumes, "leave `volumes` out of the job: data is sent, or fetched from a store"),
-        "zones": (resources.zone, "say --region, and no --zone"),
+        "zones": (resources.zone, "use --region, without --zone"),
         "IOPS and throughput apart from disks": (speed, "leave `disk_iops` and `disk_throughput` out"),
     }
     for what, (is_wanted, fix) in unsupported.items():
@@ -161,11 +161,11 @@ def _unknown(provider: str, what: str, known: Collection[str], flag: str) -> Bad
 def _nothing(provider: str, named: Sequence[MachineType], resources: Resources) -> NoCapacityError:
     there = [
         f"{each.name} costs ${each.usd_per_hour} an hour, has a disk of {each.disk_gib} GiB, "
-        f"and can be had in {', '.join(each.regions) or 'no region'} now"
+        f"and is available in {', '.join(each.regions) or 'no region'} now"
         for each in named
     ]
     return NoCapacityError(
         f"{provider} sells no {_describe(resources)} that fits in {', '.join(resources.regions) or 'any region'} now",
-        why="; ".join(there) or "all that it sells has GPUs",
+        why="; ".join(there) or "it sells only machines with GPUs",
         fix="try again later, allow more regions, a higher --max-price or a smaller disk, or choose another --gpu",
     )

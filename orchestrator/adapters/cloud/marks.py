@@ -1,4 +1,4 @@
-"""Reads what an instance's marks say. Anybody in the account may have edited them: what can't be right is left out."""
+"""Reads what an instance's marks say. Anybody in the account may have edited them: invalid values count as missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MOST_USD_PER_HOUR = Decimal(1_000_000)
 
 
 def read_id(text: str) -> str:
-    """Return the id of a machine or a run; empty for what is no id."""
+    """Return the id of a machine or a run; empty if the text isn't one."""
     return text if is_id(text) else ""
 
 
 def read_price(text: str) -> Decimal:
-    """Return USD per hour; 0 for what is no price."""
+    """Return USD per hour; 0 if the text isn't a price."""
     try:
         price = Decimal(text)
     except InvalidOperation:
@@ -27,5 +27,5 @@ def read_price(text: str) -> Decimal:
 
 
 def bound_lifetime(lifetime: timedelta) -> timedelta:
-    """Return a lifetime; the default one in place of none, or of one of more than ten years."""
+    """Return a lifetime; the default one if it isn't positive, or is longer than ten years."""
     return lifetime if timedelta(0) < lifetime <= _LONGEST else DEFAULT_TIME_LIMIT

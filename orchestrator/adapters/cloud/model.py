@@ -243,7 +243,7 @@ def present(instances: Iterable[Instance]) -> list[Instance]:
 def identify(instance: Instance, record: MachineRecord) -> Instance:
     """Take the marks of a recorded instance from its record: anybody in the account may change its tags.
 
-    A cloud may report the last start as the creation; the instance existed when the record was made of it.
+    A cloud may report the last start as the creation. If the record is older, its time counts.
     """
     return replace(
         instance,
@@ -257,10 +257,10 @@ def identify(instance: Instance, record: MachineRecord) -> Instance:
 
 
 def is_made_by(instance: Instance, record: MachineRecord) -> bool:
-    """Tell whether a record's request made an instance of its machine; another request's shows another host key.
+    """Tell whether a record's request made an instance of its machine; other requests' instances have other host keys.
 
-    A recorded id decides alone: marks can be edited, and copied to another instance. Without one the mark of the
-    attempt decides. An instance without that mark may be of any request; one that is gone is of none.
+    A recorded id decides alone, because marks can be edited, or copied to another instance. Without an id, the mark of
+    the attempt decides. Without that mark too, a living instance counts as made by the request, and a gone one doesn't.
     """
     if record.provider_id:
         return instance.id == record.provider_id

@@ -95,7 +95,7 @@ def read_record(content: bytes) -> MachineRecord:
     """Read a machine's record in any format that kedge has written.
 
     Raises:
-        msgspec.DecodeError: it is no record, or half of one.
+        msgspec.DecodeError: it isn't a record, or is truncated.
     """
     fields = msgspec.json.decode(content, type=dict[str, Any])
     return msgspec.convert(fields if "format" in fields else _renew(fields), MachineRecord)

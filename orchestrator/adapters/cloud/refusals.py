@@ -52,7 +52,7 @@ class Refusal:
         meaning: one line.
         remedy: what a person can do. `{id}`, `{type}`, `{region}` and `{provider}` are filled in.
         says: substrings of the message, in lower case; one of them must be in it. Empty if the code is enough.
-        about: the same for people who read the table.
+        about: `says` in words, for people who read the table.
         our_fault: the request can't be carried out as written, or not by this account.
         what: the error's first line, with the same fields as `remedy`.
         why_is_said_only: the error's reason is the cloud's message, without `meaning` before it.

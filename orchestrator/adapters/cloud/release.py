@@ -50,7 +50,7 @@ def _machines_left(ctx: CloudContext, run_id: str, places: Sequence[str], record
 def _remove_all(
     ctx: CloudContext, run_id: str, places: Sequence[str], records: Sequence[MachineRecord]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Remove it all, and return a line for each thing, and those of data volumes that a later call may end."""
+    """Remove it all; return a line for each thing, and again the lines of data volumes that a later call may end."""
     run = ctx.records.run(run_id)
     # A sweep of the account may have found more than this computer has created.
     is_full = run.is_full and run_id not in ctx.swept

@@ -1,7 +1,7 @@
 """The environments of processes that kedge starts.
 
-A process that outlives the command, or that a job may inherit from, gets only variables on a list: the user's shell
-holds cloud tokens under names that no list can foresee. A process that ends with the command may see what kedge sees.
+A process gets only listed variables if it outlives the command, or if a job may inherit its environment: the user's
+shell may hold cloud tokens under any name. A process that ends with the command may see what kedge sees.
 """
 
 from __future__ import annotations

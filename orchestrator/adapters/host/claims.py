@@ -55,8 +55,8 @@ def claim(folder: Path, machine_id: str, clock: Clock, *, within: timedelta = ti
         ConflictError: another process is creating the machine.
     """
     taken = ConflictError(
-        f"machine {machine_id} is just being created",
-        why="another command on this computer is at it",
+        f"machine {machine_id} is being created",
+        why="another command on this computer is creating it",
         fix="wait for that command, or see `kedge status`",
     )
     with hold(folder / f"{check_id(machine_id)}.lock", clock, taken, within=within):

@@ -145,7 +145,7 @@ def read_small(path: Path, *, limit: int) -> bytes:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadRequestError(f"{path} is no plain file", fix="remove it, or put a plain file there")
+            raise BadRequestError(f"{path} is not a regular file", fix="remove it, or put a regular file there")
         # Non-blocking, in case it has become a pipe since.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - as above
             content = file.read(limit + 1)
@@ -190,7 +190,7 @@ def _require_plain(path: Path, folder: int) -> None:
         raise _link(path)
     if not stat.S_ISREG(found):
         raise BadRequestError(
-            f"{path} is no plain file", why="kedge would write to it", fix="name another file, or remove this one"
+            f"{path} is not a regular file", why="kedge would write to it", fix="name another file, or remove this one"
         )
 
 

@@ -24,9 +24,9 @@ def ask_own_network() -> str:
             return parse_own_address(answer.read(64).decode("ascii", "replace"))
     except (urllib.error.URLError, OSError, BadRequestError) as err:
         raise UnreachableError(
-            "this computer's address can't be found out, and rented machines admit no other address",
+            "this computer's public address can't be determined, and rented machines admit no other",
             why=f"{_ASK}: {err.reason if isinstance(err, urllib.error.URLError) else err}",
-            fix="say who may reach it: --ssh-from 203.0.113.7/32, or KEDGE_SSH_FROM",
+            fix="name the addresses to admit, with --ssh-from 203.0.113.7/32 or KEDGE_SSH_FROM",
         ) from err
 
 

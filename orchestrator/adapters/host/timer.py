@@ -76,7 +76,7 @@ RECOVER = Timer(
         "It has none of the variables that jobs take from a shell (`secrets`, and `envs` with null): "
         "runs that need them aren't recovered.",
     ),
-    instead="let cron give it: `* * * * * kedge recover`, or leave `kedge launch --recover` running in tmux",
+    instead="let cron run it: `* * * * * kedge recover`, or leave `kedge launch --recover` running in tmux",
 )
 REAP = Timer(
     word="reap",
@@ -87,7 +87,7 @@ REAP = Timer(
     limit="30min",
     without_tokens="ends nothing at DigitalOcean, AMD or Lambda",
     notes=("It ends nothing while this computer is off or asleep.",),
-    instead="let cron give it: `*/15 * * * * kedge reap --yes`, or set a reaper up elsewhere (docs/reaper.md); "
+    instead="let cron run it: `*/15 * * * * kedge reap --yes`, or set a reaper up elsewhere (docs/reaper.md); "
     "then write `reaper: elsewhere` into your settings (docs/lambda.md), where launches look for it",
 )
 
@@ -139,7 +139,7 @@ def run_once(timer: Timer) -> str:
     if done.returncode == 0:
         return ""
     if _exit_code(timer) == StillBillingError.exit_code:
-        return f"! Its first round ended what it may, and something may still be billing: {log} names it."
+        return f"! Its first round ended what it could, but something may still be billing: {log} names it."
     return f"! Its first round failed: {log} says why."
 
 
@@ -162,7 +162,7 @@ def remove_timer(settings: Settings, timer: Timer) -> str:
 
 
 def why_not_running(environ: Mapping[str, str], timer: Timer) -> str:
-    """Say why systemd doesn't run a timer now, or won't after the next start of this computer; empty if it does.
+    """Say why systemd doesn't run a timer now, or won't after a reboot of this computer; empty if it does.
 
     Raises:
         KedgeError: there is no systemd that could be asked.
@@ -251,5 +251,5 @@ def _run(timer: Timer, *argv: str, seconds: float = _TIMEOUT_SECONDS) -> subproc
 
 def _no_timers(timer: Timer, why: str) -> KedgeError:
     return KedgeError(
-        "this computer's systemd doesn't take a timer of yours", why=" ".join(why.split()), fix=timer.instead
+        "this computer's systemd doesn't accept a timer of yours", why=" ".join(why.split()), fix=timer.instead
     )

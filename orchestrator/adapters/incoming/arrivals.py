@@ -148,7 +148,7 @@ class ResultsPlacer:
     def _free_place(self, path: str) -> Path:
         place = place_file(self._root, path)
         if place.is_symlink() or place.is_dir():
-            raise UnfitError(f"a link or a folder has its name at home, {place.name}")
+            raise UnfitError(f"a link or a folder on this computer has its name there, {place.name}")
         return place
 
     def _renamed(self) -> list[ResultFile]:
@@ -157,7 +157,7 @@ class ResultsPlacer:
         for file in files:
             home = home_path(file.path)
             if home != file.path and home in self._files:
-                self._left_out[file.path] = f"its name at home, {home}, is another's"
+                self._left_out[file.path] = f"its name on this computer, {home}, is another file's"
             elif home != file.path:
                 renamed.append(file)
         return renamed

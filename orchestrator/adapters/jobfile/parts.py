@@ -168,7 +168,7 @@ class SupervisorPart(Part, title="supervisor"):
 
 
 class ResumePart(Part, title="resume"):
-    """What is run instead of `run` where there is something to go on from."""
+    """What runs instead of `run` if there is something to resume from."""
 
     args: Text | None = Field(
         default=None,

@@ -68,7 +68,7 @@ class SshConnector:
 
     def reaches(self, address: SshAddress) -> bool:
         """Tell whether a server listens at the address; nothing is sent to it."""
-        # A machine behind a jump host can't be probed, and doesn't have to be opened to this computer.
+        # A machine behind a jump host can't be probed, and its firewall needn't admit this computer.
         if address.is_proxied or answers(self._ssh_files.control_socket(address)):
             return True
         try:

@@ -54,7 +54,7 @@ class FabricRemote(SessionRemote):
             raise
         except UnreachableError as err:
             if said := self._close_proxy():
-                raise unanswered(address, f"the way to it failed: {said}") from err
+                raise unanswered(address, f"the jump host or proxy command failed: {said}") from err
             raise
 
     @property
@@ -140,7 +140,7 @@ class _Channel:
 
 
 def _read(receive: Callable[[int], bytes]) -> bytes:
-    # paramiko acknowledges what it received. That fails if the connection was cut meanwhile; `wait` then has no status.
+    # Receiving also sends an acknowledgement, which fails on a broken connection; `wait` then finds no exit status.
     try:
         return receive(_READ_BYTES)
     except (EOFError, OSError, paramiko.SSHException):

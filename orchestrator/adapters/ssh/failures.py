@@ -24,7 +24,7 @@ def wrong_host_key(address: SshAddress) -> HostKeyError:
     return HostKeyError(
         f"{place(address)} is not the machine that kedge knows: its host key differs",
         why="somebody else answers at this address, or the machine was reinstalled; nothing was sent to it",
-        fix="see `kedge status`; if it is gone, `kedge teardown` forgets it and `kedge resume` goes on",
+        fix="see `kedge status`; if it is gone, `kedge teardown` forgets it and `kedge resume` continues the run",
     )
 
 

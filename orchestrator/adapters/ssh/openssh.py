@@ -89,8 +89,8 @@ class OpenSshRemote(SessionRemote):
         return probe.completed.stderr if probe.completed.exit_code == _OWN_FAILURE else b""
 
     def _held(self, master: int | None) -> bool:
-        # The client exits with 255 if the connection breaks, but a command can exit with 255 too. It did if its master
-        # still runs commands.
+        # The client exits with 255 if the connection breaks, but a command can exit with 255 too. If the master still
+        # runs commands, the connection isn't broken.
         if master is None or self._master() != master:
             return False
         probe = converse(self._session(["true"]), (), _PROBE_TIMEOUT)

@@ -234,5 +234,5 @@ class Alarm:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        # The call may be running just now: what it uses must not be closed under it.
+        # Wait for a call that is already running: what it uses must not be closed before it ends.
         self._timer.join()

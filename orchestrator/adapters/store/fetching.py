@@ -74,7 +74,7 @@ class Fetching:
             place_link(self._destination, file.path, self._target_of(file))
             return
         if not 0 <= file.bytes < _LIMIT or not 0 <= file.mtime < _LIMIT:
-            raise ValueError("its size or its time is none")
+            raise ValueError("its size or its time is invalid")
         target = place_file(self._destination, file.path)
         if _is_newer(target, file):
             return
@@ -91,7 +91,7 @@ class Fetching:
 
     def _copy(self, file: UploadedFile, target: Path, counted: _Counted) -> None:
         if not file.has_content:
-            raise ValueError(f"{file.sha256!r} is no checksum")
+            raise ValueError(f"{file.sha256!r} is not a checksum")
         aside = self._aside(file)
         try:
             sha256 = self._download(file, aside, counted)

@@ -132,7 +132,7 @@ class FolderBucket:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file
         file.close()
-        raise OSError(errno.EINVAL, "no plain file", str(self._root / key))
+        raise OSError(errno.EINVAL, "not a regular file", str(self._root / key))
 
 
 def _etag(file: IO[bytes]) -> str:

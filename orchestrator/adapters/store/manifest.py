@@ -50,5 +50,5 @@ def run_key(run_id: str, name: str) -> str:
         BadRequestError: the id is invalid, and could lead out of the run's folder.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise BadRequestError(f"{run_id!r} is no run's id", fix="take one that `kedge status` shows")
+        raise BadRequestError(f"{run_id!r} is not the id of a run", fix="take one that `kedge status` shows")
     return f"{run_id}/{name}"

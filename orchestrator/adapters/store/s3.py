@@ -1,6 +1,6 @@
 """An S3 bucket as the object store. It is opened at its first use: until then, no SDK is loaded and nothing contacted.
 
-Every upload carries a checksum, which S3 verifies and stores; other stores, which don't, get none (`s3_sdk`).
+Amazon's S3 verifies and stores a checksum for each upload; other stores don't, and are sent none (`s3_sdk`).
 """
 
 from __future__ import annotations

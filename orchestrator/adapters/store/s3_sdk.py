@@ -166,7 +166,7 @@ def translated(what: str, settings: S3Settings) -> Iterator[None]:
         raise _explain(err, what, settings) from err
     except IncompleteReadError as err:
         raise UnreachableError(
-            what, why=f"the connection broke: {err}", fix="run the command again: it goes on from where it was"
+            what, why=f"the connection broke: {err}", fix="run the command again: it continues where it stopped"
         ) from err
     except BotoCoreError as err:
         raise translate(err, what) from err

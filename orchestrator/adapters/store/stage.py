@@ -59,7 +59,7 @@ class Stage:
         if config.secrets:
             raise BadRequestError(
                 f"run {run_id} can't start by itself at boot: it has secrets ({', '.join(sorted(config.secrets))})",
-                why="they are sent over SSH alone, and never lie in the bucket",
+                why="they are sent over SSH only, and never written to the bucket",
                 fix="leave `start: boot` out of the job file",
             )
         content = msgspec.json.encode(config)

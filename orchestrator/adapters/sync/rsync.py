@@ -101,8 +101,8 @@ class RsyncMover:
         folder = source.is_dir()
         copies = must_copy(source, mount.follows)
         self._make_folder(machine, target if folder else posixpath.dirname(target))
-        # Only right after the check of the links: a link that rsync calls unsafe was shown in the plan, or leads back
-        # into the source by an absolute path, which doesn't exist on the machine.
+        # This option is safe only right after `must_copy` has checked the links. rsync then copies the targets of links
+        # that the plan has shown, and of absolute links into the source, whose path doesn't exist on the machine.
         copied = ["--copy-unsafe-links"] if copies else []
         options = [*copied, *(["--delete"] if delete and folder else [])]
         slash = "/" if folder else ""
@@ -193,7 +193,7 @@ def _explain(exit_code: int, said: bytes) -> KedgeError:
         return UnreachableError(
             "the connection broke while data was copied",
             why=_last_line(said),
-            fix="run the command again: it goes on from where it was",
+            fix="run the command again: it continues where it stopped",
         )
     return KedgeError(f"rsync failed with exit code {exit_code}", why=_first_line(said))
 

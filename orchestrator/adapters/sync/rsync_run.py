@@ -90,7 +90,7 @@ def run_rsync(
         raise UnreachableError(
             "the copy from the machine took too long",
             why="it sends too slowly, or has nearly reached its deadline",
-            fix="run the command again: it goes on from where it was",
+            fix="run the command again: it continues where it stopped",
         )
     return process.returncode, complaints.take()
 

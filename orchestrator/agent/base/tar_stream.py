@@ -33,7 +33,7 @@ class TarStream:
         Raises:
             tarfile.TarError: it isn't a tar, or is truncated.
         """
-        # For tarfile an object with tell and seek is a file; here it only ever seeks forward.
+        # tarfile accepts an object with tell and seek as a file; reading members in order, it only seeks forward.
         with tarfile.open(fileobj=cast("IO[bytes]", self), mode="r:", tarinfo=Member) as tar:
             for member in tar:
                 self._end = member.offset_data + member.size

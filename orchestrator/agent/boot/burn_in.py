@@ -19,7 +19,7 @@ from ..base.layout import Layout
 from ..python.torch_env import CHECK, environment, read_torch
 
 LIMIT_SECONDS = 300.0
-"""Per GPU. An MI300X is expected to take a few seconds; eight are checked one after the other."""
+"""The limit for each GPU; they are checked one after the other. An MI300X is expected to take a few seconds."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

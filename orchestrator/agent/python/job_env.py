@@ -1,8 +1,9 @@
 """The virtual environment of `setup` and `run`, at `<root>/env`: pip can install into it on any image, without root.
 
-It is made once, on top of the Python whose torch drives the GPUs, else of the image's Python, which is not changed: it
-may belong to root (inferred: dlami-pytorch-is-roots), or to the system's packager (fact: externally-managed). With
-provider local the laptop chooses the Python, usually that of the user's own environment.
+It is made once, on top of the Python whose torch drives the GPUs, else of the image's Python. That Python is not
+changed: it may belong to root (inferred: dlami-pytorch-is-roots), or to the system's packager
+(fact: externally-managed). With provider local the laptop chooses the Python, usually that of the user's own
+environment.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def find_resumption(layout: Layout, config: RunConfig) -> Resumption:
 def record_attempt(layout: Layout, resumption: Resumption) -> None:
     """Record that an attempt starts, and its checkpoints."""
     layout.note(ANEW).unlink(missing_ok=True)
-    # Durable, because without a record of the attempt after a power cut no checkpoint would be kept as a copy.
+    # Durable: if a power cut lost this record, the next attempt would keep no copy of a checkpoint.
     write_json(layout.note(_NOTE), asdict(Attempt(time.time(), resumption.had)), durable=True)
 
 

@@ -58,7 +58,7 @@ class FreshStarts:
             kept=kept.name if kept else "",
         )
         write_json(self._layout.note(ANEW), to_json(anew))
-        self._log.remark(f"it seems to have begun anew: {_compare(first, before)}")
+        self._log.remark(f"it seems to have started over: {_compare(first, before)}")
         resume = "give the job a `resume` (docs/your-script.md), and `kedge start --reread`"
         if kept is None:
             self._log.remark(f"to change that: `kedge stop`, {resume}")

@@ -184,7 +184,7 @@ def _copy(store: ObjectStore, entry: _Entry, target: Path, source: Path | None) 
         for last in _contents(store, entry, source):
             stream.write(last)
         if entry.path in APPENDED and target.exists():
-            # This machine has begun its own already: it comes after.
+            # This machine has already written to its own log, which is appended to the restored one.
             stream.write((b"" if last.endswith(b"\n") else b"\n") + target.read_bytes())
         stream.flush()
         os.fsync(stream.fileno())

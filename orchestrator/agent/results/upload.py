@@ -140,7 +140,7 @@ class Uploader:
         return [entry for entry in entries if entry]
 
     def _is_cut_off(self, unit: str, files: list[ResultEntry], previous: dict[str, Entry], *, final: bool) -> bool:
-        """Whether a killed command has left a truncated checkpoint of which the store has a better version.
+        """Whether a killed command has left a truncated checkpoint, and the store has a better version.
 
         A settled checkpoint has already been found complete, but a file of unknown format may be empty.
         """

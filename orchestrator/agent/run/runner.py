@@ -134,7 +134,7 @@ class Runner:
         self._restore()
         release = releases.current_or_empty(self._layout)
         if self._state.release != release.name:
-            # New code was sent since the last attempt, whose folder isn't scanned after that.
+            # New code was sent since the last attempt. This is the last scan of that attempt's folder.
             self._keep_left_behind()
         self._state = replace(self._state, release=release.name)
         releases.unshare_files(release)

@@ -15,7 +15,7 @@ _SYSTEMD = Path("/run/systemd/system")
 _ENTER = """\
 ask=$1
 shift
-# Words of kedge's own: the shell is to part them.
+# Unquoted on purpose: the shell splits it into words, all of them kedge's own.
 if $ask $$ >/dev/null 2>&1; then
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         grep -q kedge-run-$$- /proc/$$/cgroup && break
@@ -42,5 +42,5 @@ def in_own_scope(machine: MachineConfig, argv: Sequence[str], *, systemd: Path =
 
 
 def ask_root(machine: MachineConfig, *request: str) -> list[str]:
-    """Return what asks root for something; a script, which a machine at home doesn't have, decides what the job may."""
+    """Return the argv that asks root's script for something; it decides what the job may do. Cloud machines only."""
     return ["sudo", "-n", "/bin/sh", f"{machine.root}/boot/ask.sh", *request]

@@ -69,7 +69,7 @@ def print_command(command: Command) -> None:
 
 def _start(layout: Layout, config: RunConfig, present: State) -> State:
     supervisor = open_supervisor(config.supervisor, layout, read_machine_config(layout), config)
-    # The processes of a killed runner; one that ended by itself has none.
+    # A killed runner leaves processes; a runner that ended by itself doesn't.
     state.end_processes(present)
     write_run_config(layout, config)
     apply_links(layout, config, current_or_empty(layout))

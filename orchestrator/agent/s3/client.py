@@ -97,7 +97,7 @@ class Client:
         return retry(once, self.budget())
 
     def budget(self) -> RetryBudget:
-        """Return how long something is tried at this bucket."""
+        """Return a new retry budget for requests to this bucket."""
         return RetryBudget(self._retry_seconds, self._passes)
 
     @contextmanager
@@ -110,11 +110,11 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """Send a request once, and give the answer to be read to its end.
+        """Send a request once, and yield the response; the caller must read it to its end.
 
         Raises:
-            S3Error: S3 said no.
-            OSError: it can't be reached, or broke off.
+            S3Error: S3 refuses.
+            OSError: S3 can't be reached, or the connection broke.
         """
         path = quote(f"{self._base}/{key}", safe="/-_.~")
         payload = hashlib.sha256(body).hexdigest()
@@ -130,7 +130,7 @@ class Client:
             yield response
         except http.client.HTTPException as err:
             connection.close()
-            raise ConnectionError(f"S3 broke off: {err!r}") from err
+            raise ConnectionError(f"the connection to S3 broke: {err!r}") from err
         except BaseException:
             connection.close()
             raise

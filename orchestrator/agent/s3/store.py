@@ -31,7 +31,7 @@ class ObjectStore(Protocol):
         """Write an object; if `chunks` raises, nothing is written."""
 
     def get(self, key: str) -> Iterator[bytes]:
-        """Read an object piece by piece; OSError where there is none."""
+        """Read an object in chunks; OSError if it doesn't exist."""
 
     def keys(self, prefix: str) -> set[str]:
         """List the keys under a prefix that ends with a slash, one level deep."""
@@ -67,7 +67,7 @@ class FolderStore:
             stream.writelines(chunks)
 
     def get(self, key: str) -> Iterator[bytes]:
-        """Read an object piece by piece; OSError where there is none."""
+        """Read an object in chunks; OSError if it doesn't exist."""
         return self._pieces(key)
 
     def keys(self, prefix: str) -> set[str]:

@@ -25,7 +25,7 @@ def execute(layout: Layout, _args: argparse.Namespace) -> int:
     if not machine.end_command:
         raise RequestError("this machine can't end itself", fix="end it with `kedge teardown`")
     end_this_machine(layout, machine)
-    sys.stdout.write("the machine's end was asked for\n")
+    sys.stdout.write("the end of the machine was requested\n")
     return 0
 
 

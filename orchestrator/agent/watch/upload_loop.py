@@ -83,8 +83,8 @@ class UploadLoop:
         self._look()
         began = time.time()
         command = state.observe(self._layout).command
-        # The store must have the command's current state for whoever finds the machine gone: running again, not
-        # stopped by the user.
+        # If the command runs again after a stop, upload soon: if the machine is lost, the store must not say that the
+        # user has stopped the command.
         is_back = not command.is_over and self._over_since > 0
         if not command.is_over:
             self._done_at = None

@@ -41,7 +41,7 @@ def change_command(
     if not job.run:
         raise BadRequestError(f"run {record.run_id} is a plain machine, without a command", fix="launch a job")
     if command is not None and reread:
-        raise BadRequestError("--command and --reread contradict each other", fix="say one of them")
+        raise BadRequestError("--command and --reread contradict each other", fix="give one of them")
     changed = (
         msgspec.structs.replace(job, run=command or "", resume="", resume_args="")
         if command is not None
@@ -50,7 +50,7 @@ def change_command(
     _refuse_unfit(record, changed)
     digest = job_digest(job) if reread else record.spec.job_digest
     found = (
-        (f"`run` and `resume` are those of {job.path} now; all else is as it was",) if reread else changed_job(record)
+        (f"`run` and `resume` now come from {job.path}; all else stays as it was",) if reread else changed_job(record)
     )
     return replace(record, spec=replace(record.spec, job=changed, job_digest=digest)), found
 
@@ -87,6 +87,6 @@ def _refuse_unfit(record: RunRecord, changed: Job) -> None:
         raise BadRequestError("there is no command to run", fix="write one after --command, or a `run` in the job file")
     if not changed.sudo and any(map(names_sudo, (changed.run, changed.later_run))):
         raise BadRequestError(
-            f"this command names sudo, which run {record.run_id} was launched without",
+            f"this command uses sudo, which run {record.run_id} was launched without",
             fix="leave it out, or launch a new run with `sudo: true`",
         )

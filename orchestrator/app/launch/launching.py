@@ -133,7 +133,7 @@ def read_launch_job(app: App, job_name: str | None, mode: str | None, overrides:
         )
     if mode is not None:
         raise BadRequestError(
-            f"there is no job to take the mode {mode!r} of",
+            f"there is no job for the mode {mode!r}",
             why="neither this folder nor one above it has a kedge.yaml",
             fix="name a job with --job; `kedge jobs` lists them",
         )
@@ -186,7 +186,7 @@ def observe_and_plan(
     observed = replace(observed, offers=offers)
     if new_time_limit and not observed.offers and observed.machines:
         raise BadRequestError(
-            f"run {spec.run_id} has a machine, which keeps the deadline that it was born with",
+            f"run {spec.run_id} has a machine, whose deadline can't be changed",
             why=f"machine {observed.machines[0].id} is gone at {observed.machines[0].deadline_at:%H:%M} UTC",
             fix="resume without --ttl; after that deadline, --ttl sets the next machine's",
         )
@@ -269,7 +269,7 @@ def replaced_machine(app: App, record: RunRecord, plan: Plan) -> tuple[str, ...]
 
 
 def _until(record: RunRecord, changes: Changes, now: datetime) -> datetime:
-    """Return the instant of the deadline: a new one counts from now; a run that becomes recovered has its job's."""
+    """Return the run's end: as recorded, unless a new time limit counts from now; the job's if none is recorded."""
     if changes.time_limit is None and record.spec.until is not None:
         return record.spec.until
     return now + (changes.time_limit or record.spec.job.time_limit)

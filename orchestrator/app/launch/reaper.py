@@ -1,6 +1,6 @@
 """Decides what ends a forgotten machine's bill, if its provider doesn't.
 
-A plan shows it before it is confirmed. What was true at the launch may not stay true: `status` looks again.
+A plan shows it before the user confirms. It may change after the launch, so `status` checks it again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_reaper(app: App, spec: LaunchSpec, plan: Plan) -> Plan:
 
 
 def with_gaps(app: App, statuses: Sequence[RunStatus]) -> tuple[RunStatus, ...]:
-    """Add to the status of each run that has a machine what keeps the timer from ending its bill."""
+    """Add findings to the status of runs with machines: why the timer would not end their bill."""
     describe = cache(partial(_describe_gap, app))
     return tuple(
         replace(each, findings=(*each.findings, *describe(each.record.spec.provider)))
@@ -46,7 +46,7 @@ def with_gaps(app: App, statuses: Sequence[RunStatus]) -> tuple[RunStatus, ...]:
 
 
 def rests_on_timer(app: App, spec: LaunchSpec) -> bool:
-    """Tell whether nothing but the timer of this computer ends the bill of a run's forgotten machine.
+    """Tell whether only this computer's timer would end the bill of a run's machine, if the user forgot it.
 
     Raises:
         BadRequestError: the user's settings can't be read.
@@ -58,7 +58,7 @@ def _describe_gap(app: App, provider: str) -> tuple[str, ...]:
     try:
         gap = None if is_reaped_elsewhere(app.settings.config_file) else _find_gap(app, provider)
     except KedgeError as err:
-        return (f"whether the timer {REAP.name} would end this machine's bill isn't known: {err.what}: {err.why}",)
+        return (f"it isn't known whether the timer {REAP.name} would end this machine's bill: {err.what}: {err.why}",)
     return () if gap is None else (f"nothing would end this machine's bill if you forgot it: {gap.why}; {gap.fix}",)
 
 
@@ -83,7 +83,7 @@ def _reaper(app: App, spec: LaunchSpec) -> str:
     """Describe it in one line."""
     settings = app.settings
     if spec.without_reaper:
-        return "nobody ends this machine's bill but you: `kedge teardown`, or `kedge reap` (--without-reaper)"
+        return "only you can end this machine's bill: `kedge teardown`, or `kedge reap` (--without-reaper)"
     if is_reaped_elsewhere(settings.config_file):
         return f"a reaper elsewhere ends this machine's bill, as {settings.config_file} says (`reaper: elsewhere`)"
     if (gap := _find_gap(app, spec.provider)) is not None:

@@ -71,7 +71,7 @@ def apply_until_done(
             if not progress.command.was_reclaimed:
                 return progress
             backoff.reset()
-            say("the machine is being taken away; it is replaced")
+            say("the provider reclaims the machine; it is replaced")
         plan = _plan_again(app, spec, backoff, avoided)
 
 
@@ -95,7 +95,7 @@ def apply_replacing_unfit(
             if err.offer is None:
                 raise
             avoided.append(err.offer)
-            say(f"{err.what} ({err.why}): it is gone; another offer is taken where there is one")
+            say(f"{err.what} ({err.why}): it was ended; another offer is taken, if there is one")
         plan = observe_and_plan(app, spec, follow=follow, avoided=avoided)
 
 
@@ -143,7 +143,7 @@ def recoverable_runs(app: App) -> tuple[RunRecord, ...]:
 
 
 def is_lost(app: App, record: RunRecord, say: Say) -> bool:
-    """Tell whether a run was to be recovered, isn't over, and has lost a machine that nobody asked to end.
+    """Tell whether to replace a run's machine: it is lost, nobody asked to end it, and the run isn't over.
 
     Args:
         app: the composition root.

@@ -40,7 +40,7 @@ def try_pins(app: App, record: RunRecord) -> str:
     """
     address = app.machine(record).require_address()
     if address.provisional:
-        raise KedgeError("the machine still has the host key that it was born with")
+        raise KedgeError("the machine still has its temporary host key")
     if ask(app.world(record.spec.provider), app.machine(record)) is None:
         raise UnreachableError("the machine's agent doesn't answer over SSH")
     try_wrong_pin(address, app.clock, app.ssh_places)
@@ -135,7 +135,7 @@ def give_notice(app: App, record: RunRecord) -> str:
         return seen
 
     await_report(app, record, is_seen)
-    return "the training saw it and went on; a real reclaim can't be asked for"
+    return "the training saw it and went on; a real reclaim can't be requested"
 
 
 def check_results(folder: Path) -> str:
@@ -165,7 +165,7 @@ def await_report(
         return report if report is not None and wanted(report) else None
 
     if (report := poll_until(look, _LONGEST_WAIT, app.clock, first=_POLL, longest=_POLL)) is None:
-        raise KedgeError("the machine doesn't get there", why=f"it was waited for for {_LONGEST_WAIT}")
+        raise KedgeError("the machine didn't get that far", why=f"kedge waited for {_LONGEST_WAIT}")
     return report
 
 

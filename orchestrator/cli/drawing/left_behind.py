@@ -38,7 +38,7 @@ def _file_lines(found: LeftBehind, folder: str) -> list[str]:
         lines += [f"  Kept in {folder}/left-behind:", f"    {_name(kept, found.kept)}"]
     if found.kept < found.files:
         lines += [f"  Not kept, since {_reason(lost)}:", f"    {_name(lost, found.files - found.kept)}"]
-    return [*lines, "  Name a folder under `outputs` to have what is written there as results."]
+    return [*lines, "  To get such files as results, list their folder under `outputs`."]
 
 
 def _reason(lost: Sequence[LeftFile]) -> str:

@@ -150,7 +150,7 @@ def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
 
 
 def _describe_stray(machine: Machine) -> str:
-    return f"machine {machine.id} is at {machine.provider}, and no live run accounts for it"
+    return f"machine {machine.id} is at {machine.provider}, and belongs to no live run"
 
 
 def _stray_as_data(machine: Machine) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def bootstrap(  # noqa: PLR0913 - one parameter for each flag
 ) -> None:
     """Set up a cloud account for kedge, once.
 
-    It gets a private bucket, a boundary for what runs may do, and a role that ends machines. What is there already is
-    brought up to date; a second time there is nothing to do.
+    It makes a private bucket, a boundary for what runs may do, and a role that ends machines. Run it again to update
+    them; if they are up to date, it does nothing.
 
     Examples:
       kedge bootstrap --provider aws
@@ -50,7 +50,7 @@ def bootstrap(  # noqa: PLR0913 - one parameter for each flag
     from orchestrator.core.errors import BadRequestError
 
     if delete_data and not remove:
-        raise BadRequestError("--delete-data goes with --remove only", fix="say --remove --delete-data")
+        raise BadRequestError("--delete-data works only with --remove", fix="give both: --remove --delete-data")
     requirements = read_requirements(
         bucket=bucket, read_buckets=read_bucket, run_role=run_role, budget_usd=budget_usd, email=email
     )

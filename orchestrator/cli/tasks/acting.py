@@ -58,7 +58,7 @@ def stop(_context: Context, *, run: str | None, now: bool, dry_run: bool, yes: b
 def sync_code(_context: Context, *, run: str | None, restart: bool, reread: bool, json: bool) -> None:
     """Update the code on the machine to the laptop's.
 
-    Nothing is sent when nothing has changed.
+    If nothing has changed, nothing is sent.
 
     Examples:
       kedge sync-code
@@ -153,8 +153,7 @@ def logs(_context: Context, *, run: str | None, follow: bool, lines: int, raw: b
 def attach(_context: Context, *, run: str | None) -> None:
     """Attach this terminal to the command's tmux or screen session.
 
-    The run goes on when you leave: Ctrl-b d leaves tmux, Ctrl-a d leaves screen. Ctrl-C asks before it reaches the
-    command.
+    Ctrl-b d leaves tmux, Ctrl-a d leaves screen, and the run goes on. Ctrl-C asks before it stops the command.
 
     Examples:
       kedge attach
@@ -174,7 +173,7 @@ def attach(_context: Context, *, run: str | None) -> None:
 def ssh(context: Context, *, run: str | None, admin: bool) -> None:
     """Open a shell on the run's machine, as the job's user.
 
-    What follows `--` are options for OpenSSH.
+    It passes what follows `--` to OpenSSH as options.
 
     Examples:
       kedge ssh
@@ -198,7 +197,7 @@ def ssh(context: Context, *, run: str | None, admin: bool) -> None:
 def exec_(context: Context, *, run: str | None, admin: bool) -> None:
     """Run a command on the machine, and exit with its exit code.
 
-    It runs as the job's user. What follows `--` is passed on as it is.
+    It runs as the job's user. The command is what follows `--`, unchanged.
 
     Examples:
       kedge exec -- nvidia-smi

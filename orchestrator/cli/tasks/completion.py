@@ -11,9 +11,9 @@ from orchestrator.cli.commands import command
 def completion(_context: Context, *, shell: str | None) -> None:
     """Print a script that completes commands, runs, jobs and modes.
 
-    It is for bash, zsh and fish. The script asks kedge at every Tab, which reads the ledger and the job files of the
-    folder and contacts nobody; after an upgrade it goes on as it is. The head of each script says how to have it in
-    every shell.
+    It is for bash, zsh and fish. At every Tab the script asks kedge, which reads the ledger and this folder's job
+    files, and contacts nobody. The script stays valid after an upgrade. Its first lines say how to load it in every
+    shell.
 
     Examples:
       source <(kedge completion bash)

@@ -31,8 +31,8 @@ def launch(  # noqa: PLR0913 - one parameter for each flag
 ) -> None:
     """Rent a machine, run the job, fetch the results, end the machine.
 
-    Without --job the nearest kedge.yaml is taken; where there is none, a plain machine is opened. The plan is
-    shown and confirmed first. Leaving the log with Ctrl-C never ends the run.
+    Without --job it takes the nearest kedge.yaml; if there is none, it rents a plain machine, which runs nothing. It
+    shows the plan first, and asks. Leaving the log with Ctrl-C never ends the run.
 
     Examples:
       kedge launch --job digits --mode validate
@@ -151,7 +151,7 @@ def _either(recover: bool, no_recover: bool) -> bool | None:
     from orchestrator.core.errors import BadRequestError
 
     if recover and no_recover:
-        raise BadRequestError("--recover and --no-recover contradict each other", fix="say one of them")
+        raise BadRequestError("--recover and --no-recover contradict each other", fix="give one of them")
     return recover if recover or no_recover else None
 
 
@@ -159,7 +159,7 @@ def _either(recover: bool, no_recover: bool) -> bool | None:
 def offers(_context: Context, *, overrides: Overrides, refresh: bool, json: bool) -> None:
     """List what is for sale now, in the order that `launch` tries.
 
-    Machines with a GPU are listed for --gpu; without it, the machines that a launch without --gpu takes.
+    With --gpu it lists machines with that GPU, without it those that a launch without --gpu takes.
 
     Examples:
       kedge offers
@@ -175,7 +175,7 @@ def offers(_context: Context, *, overrides: Overrides, refresh: bool, json: bool
     app = App()
     if refresh:
         if json:
-            raise BadRequestError("--refresh lists no offers for --json", fix="leave one of them out")
+            raise BadRequestError("--refresh lists no offers, so it has no --json", fix="leave one of them out")
         render.said(refresh_offers(app, overrides))
         return
     found, basis = find_offers(app, overrides)
@@ -201,7 +201,7 @@ def jobs(_context: Context, *, json: bool) -> None:
 def job_schema(_context: Context, *, output: str | None) -> None:
     """Write the JSON schema of job files, for editors.
 
-    With it they complete and check a job file while you write.
+    With it, editors complete and check a job file while you write.
 
     Examples:
       kedge job-schema --output kedge.schema.json

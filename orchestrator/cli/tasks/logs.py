@@ -57,8 +57,8 @@ def print_log(app: App, record: RunRecord, *, lines: int, follow: bool, raw: boo
 def _shown_bytes() -> _Show:
     if sys.stdout.isatty():
         raise BadRequestError(
-            "the bytes of a log don't go to a terminal",
-            why="it would obey the escape sequences that are in them",
+            "a log's raw bytes are not printed on a terminal",
+            why="the terminal would execute the escape sequences in them",
             fix="pipe them, as in `kedge logs --raw | less`, or write them to a file; without --raw they are cleaned",
         )
 

@@ -23,7 +23,7 @@ def status(
 ) -> None:
     """Show the state of runs, with progress, machine and cost.
 
-    Asks the ledger, the provider and the machines, and reports differences.
+    It asks the ledger, the providers and the machines, and reports where they differ.
 
     Examples:
       kedge status
@@ -61,9 +61,7 @@ def cost(_context: Context, *, run: str | None, json: bool) -> None:
 def doctor(_context: Context, *, overrides: Overrides, json: bool) -> None:
     """Check that this computer and the cloud accounts can launch.
 
-    Says how to fix what is missing.
-
-    Changes nothing. Exits 1 if a launch would fail.
+    It changes nothing, and says how to fix what is missing. It exits with 1 if a launch would fail.
 
     Examples:
       kedge doctor
@@ -89,7 +87,7 @@ def doctor(_context: Context, *, overrides: Overrides, json: bool) -> None:
 def ssh_config(_context: Context, *, install: bool) -> None:
     """Make plain `ssh RUN`, scp and editors reach every live machine.
 
-    Writes an SSH configuration file. Your own includes it with one line, which --install adds.
+    It writes an SSH configuration file. Your own must include that file: --install adds the line.
 
     Examples:
       kedge ssh-config --install

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.core.policy.findings import Finding
 
 _ROUNDS = 3
-"""Settling the ledger may reveal more: that the run of a machine that ended by itself is over."""
+"""A round that corrects the ledger may reveal more: a machine has ended by itself, so its run is over."""
 
 
 @command("reap")
@@ -31,10 +31,11 @@ def reap(
 ) -> None:
     """End what runs have left behind, at every provider.
 
-    That is machines past their deadline or without a run, machines whose command is over if they can't end
-    themselves, and what runs that are over still have. Looks at every provider whose credentials are there, in all
-    regions, by tags and by the ledger. A run that is at work is left alone. Exits 5
-    while anything may bill that no live run accounts for.
+    It ends machines that are past their deadline or whose run is closed, and machines whose command is over if they
+    can't end themselves. It removes what else a run leaves when it is over. Working runs are left alone.
+
+    It searches all providers for which it finds credentials, in all regions, by tags and by the ledger. It exits with 5
+    if something may still bill that belongs to no live run.
 
     Examples:
       kedge reap --dry-run
@@ -50,7 +51,7 @@ def reap(
         return
     names = [name.strip() for name in (provider or "").split(",") if name.strip()]
     if provider is not None and not names:
-        # A schedule's variable that isn't set: its rounds would look at nothing, and succeed.
+        # The schedule's variable isn't set: its rounds would look at nothing, and succeed.
         raise BadRequestError("--provider names no provider", fix="name some: --provider do,lambda; or leave it out")
     reap_until_clean(App(), names, everyone=all, dry_run=dry_run, yes=yes, as_json=json)
 
@@ -88,7 +89,7 @@ def reap_until_clean(
         found = look_everywhere(app, providers, everyone=everyone)
         if found.findings:
             _show(found, as_json=as_json)
-    # Last: what keeps a stamp from being written must keep no machine from its end.
+    # Last, because a failure to write the stamp must not keep a machine from its end.
     leave_stamps(app, found, render.problem)
     _conclude(found, done, failures, as_json=as_json)
 
@@ -105,7 +106,7 @@ def _show(found: Overview, *, as_json: bool) -> None:
     if found.findings:
         table.print(stderr=as_json)
     for unseen in found.unseen:
-        extent = "could not be seen as a whole" if unseen.partly else "was not looked at"
+        extent = "could be queried only in part" if unseen.partly else "was not queried"
         render.problem(f"! {unseen.provider} {extent}: {unseen.why}")
 
 
@@ -151,10 +152,10 @@ def _say_clean(found: Overview) -> None:
     for provider, left in found.kept:
         render.said(f"  kept at {provider}: {left.kind} {left.name}, {format_usd(left.usd_per_hour)}/h")
     if found.findings:
-        render.said("Nothing of this bills.")
+        render.said("None of this bills.")
     else:
-        where = " at the providers that were looked at" if found.unseen else ""
-        render.said(f"Nothing bills but live runs{where}.")
+        where = " at the providers that were queried" if found.unseen else ""
+        render.said(f"Nothing bills except live runs{where}.")
 
 
 def _as_data(found: Overview, done: list[Finding], failures: tuple[str, ...]) -> dict[str, Any]:

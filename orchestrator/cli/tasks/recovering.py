@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 @command("recover")
 def recover(_context: Context, *, install: bool, uninstall: bool, json: bool) -> None:
-    """Give runs that have lost their machine another one.
+    """Replace lost machines of runs that were launched with --recover.
 
-    It is for runs that were launched with --recover. The run goes on from its last complete checkpoint, within its
-    budget. `launch --recover` does the same while it runs; this is for runs that nobody follows. It doesn't ask:
-    --recover was the confirmation.
+    Each run resumes from its last complete checkpoint, within its budget. `launch --recover` does the same while it
+    runs; this command is for runs that nobody follows. It doesn't ask, because --recover was the confirmation.
 
     Examples:
       kedge launch --provider aws --gpu t4 --spot --recover --detach --yes
@@ -33,7 +32,7 @@ def recover(_context: Context, *, install: bool, uninstall: bool, json: bool) ->
     app = App()
     if install or uninstall:
         if json:
-            raise BadRequestError("--json is about runs, not about the timer", fix="leave it out")
+            raise BadRequestError("--install and --uninstall have no --json", fix="leave --json out")
         from orchestrator.adapters.host.timer import RECOVER, install_timer, remove_timer
 
         render.said((install_timer if install else remove_timer)(app.settings, RECOVER))
@@ -75,4 +74,4 @@ def _recover(app: App, record: RunRecord, recovered: list[object], *, as_json: b
         spec = recovered_spec(app, record)
         carry_out(app, spec, recovery_plan(app, spec), yes=True, as_json=as_json, answer=recovered.append)
     elif not as_json:
-        render.said(f"Run {record.run_id} needs no other machine.")
+        render.said(f"Run {record.run_id} needs no new machine.")

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @command("selftest")
 def selftest(_context: Context, *, overrides: Overrides, yes: bool, json: bool) -> None:
-    """Try a run's whole life on the cheapest machine.
+    """Test a run's whole life on the cheapest machine.
 
-    It creates, trains, stops, resumes, fetches, ends, and looks for leftovers. Spends real money, at most the budget.
-    Writes kedge-selftest.json, without secrets, to attach to a report. Exits as launches do: 1 where a check failed, 2,
-    3 or 4 where nothing could be rented, 5 where something may still bill.
+    It creates a machine, trains, stops, resumes, fetches, ends the machine, and looks for leftovers. It spends real
+    money, at most the budget. It writes kedge-selftest.json, without secrets, for bug reports. It exits with 1 if a
+    check failed, with 2, 3 or 4 if nothing could be rented, and with 5 if something may still bill.
 
     Examples:
       kedge selftest

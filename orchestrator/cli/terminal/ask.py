@@ -17,9 +17,9 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not can_ask():
         raise BadRequestError(
-            "this needs your yes, and there is no terminal to ask on",
-            why="money or deletion is at stake",
-            fix="look at it with --dry-run, then say --yes",
+            "this needs your confirmation, and there is no terminal to ask on",
+            why="it costs money, or deletes something",
+            fix="check it with --dry-run, then add --yes",
         )
     if not is_agreed(question):
         raise BadRequestError("not confirmed: nothing of this plan was done")

@@ -33,7 +33,7 @@ exec "$shell" -l
 
 
 def how_to_leave(kind: SupervisorKind, environ: Mapping[str, str]) -> str:
-    """Describe which keys leave a session; within a session of the user's own, those for the inner one."""
+    """Describe which keys leave a session; if this terminal is in such a session itself, those for the inner one."""
     prefix, outer = ("Ctrl-a", "STY") if kind is SupervisorKind.SCREEN else ("Ctrl-b", "TMUX")
     is_inside = bool(environ.get(outer))
     again = "a" if kind is SupervisorKind.SCREEN else prefix
@@ -68,7 +68,7 @@ def run_in_terminal(
     """
     address = machine.require_address()
     if admin:
-        # As it is: in the machine's folder, and with activate.sh, the job decides what a shell does.
+        # Unchanged, because the job controls the machine's folder and activate.sh.
         address, said = _admin_of(machine, address), words
     else:
         said = ["sh", "-c", _COMMAND if words else _SHELL, machine.root, *words]
@@ -84,7 +84,7 @@ def run_in_terminal(
 def _admin_of(machine: Machine, address: SshAddress) -> SshAddress:
     if not address.admin:
         raise BadRequestError(
-            f"machine {machine.id} has no user for administration",
+            f"machine {machine.id} has no user for --admin",
             why=f"all of it belongs to {address.user}",
             fix="leave --admin out",
         )

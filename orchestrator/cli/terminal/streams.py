@@ -1,6 +1,6 @@
 """Standard output and error as streams that clean all that is printed, with a way around for rich's console.
 
-Nothing that prints has to think of it: tasks, invoke, warnings, tracebacks. `ssh`, `exec` and `attach` hand the user's
+Code that prints needs no change for it: tasks, invoke, warnings, tracebacks. `ssh`, `exec` and `attach` hand the user's
 terminal over to OpenSSH, and bypass these streams.
 """
 

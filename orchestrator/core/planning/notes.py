@@ -28,13 +28,13 @@ def launch_notes(
     """Note what happens to results, machines and volumes, and what limits the cost."""
     job = spec.job
     notes = [
-        f"machine {machine.id} is unknown: its creation is unclear, or it has lost its init; it is ended first"
+        f"machine {machine.id} is ended first: its creation is unclear, or it has lost its init"
         for machine in observed.machines
         if machine.state is MachineState.UNKNOWN
     ]
     kept = [volume.name for volume in job.resources.volumes if volume.at_end is AtEnd.KEEP]
     if kept:
-        notes.append(f"kept when the run is over, and billed on: {', '.join(kept)} (`at_end` says otherwise)")
+        notes.append(f"kept, and still billed, when the run is over: {', '.join(kept)} (`at_end` changes that)")
     if job.budget_usd is None:
         notes.append("no budget is set (--budget refuses what may cost more)")
     notes.extend(_credential_notes(job))
@@ -62,7 +62,7 @@ def resume_notes(job: Job) -> tuple[str, ...]:
     """Note the command that is run if there is something to resume from, if it is a different one."""
     if not job.later_run:
         return ()
-    return (f"where there is a checkpoint to go on from, this is run: {shown(job.later_run)}",)
+    return (f"if there is a checkpoint to resume from, this runs instead: {shown(job.later_run)}",)
 
 
 def change_notes(before: Job, after: Job) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _credential_notes(job: Job) -> list[str]:
     names = ", ".join(own_credentials(job.from_shell))
     if not names:
         return []
-    return [f"the machine is given {names}: whoever wrote its code, or gets into it, can use your account with that"]
+    return [f"the machine is given {names}: whoever wrote its code, or breaks into it, can use your account with these"]
 
 
 def _recovery_note(spec: LaunchSpec, after_start: AfterStart) -> str:
@@ -120,7 +120,7 @@ def _recovery_note(spec: LaunchSpec, after_start: AfterStart) -> str:
         if after_start.follow
         else "by `kedge recover`, which `kedge recover --install` repeats"
     )
-    return f"a machine that is lost is replaced {by}; the deadline is that of all together"
+    return f"a lost machine is replaced {by}; one deadline holds for all machines together"
 
 
 def _bill_notes(spec: LaunchSpec, observed: Observed, after_start: AfterStart) -> list[str]:

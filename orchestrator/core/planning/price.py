@@ -55,7 +55,7 @@ def lifetime_of(spec: LaunchSpec, now: datetime) -> timedelta:
     if left < _SHORTEST:
         raise BadRequestError(
             f"the time of run {spec.run_id} is over",
-            why=f"the deadline of a run that is recovered is that of all its machines: {spec.until:%F %H:%M} UTC",
+            why=f"a recovered run has one deadline for all its machines: {spec.until:%F %H:%M} UTC",
             fix=f"give it more with `kedge resume {spec.run_id} --ttl {format_duration(spec.job.time_limit)}`",
         )
     return min(spec.job.time_limit, left)
@@ -125,7 +125,7 @@ def refuse_over_budget(plan: Plan) -> None:
         once = f", {format_usd(plan.once_usd)} once" if plan.once_usd else ""
         raise OverBudgetError(
             f"the worst case costs {worst}, over the budget of {budget}",
-            why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline{once}, with what the run has cost already",
+            why=f"{format_usd(plan.most_usd_per_hour)}/h until the deadline{once}, and what the run has cost so far",
             fix="shorten the deadline with --ttl, raise --budget, or choose a cheaper offer (`kedge offers`)",
         )
 

@@ -71,7 +71,7 @@ def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Act
 
 
 def _is_booting(machine: Machine) -> bool:
-    """Tell whether it is still booting: its agent may answer before that, but its first host key is replaced later."""
+    """Tell whether it still has its first host key, which the end of its boot replaces; its agent may answer before."""
     return machine.address is not None and machine.address.provisional
 
 
@@ -99,12 +99,12 @@ def _plan_staging(job: Job, observed: Observed, machine_id: str) -> StageCode:
 
 
 def _refuse_unbootable(job: Job) -> None:
-    """Refuse values from the laptop's shell, because a machine that starts by itself doesn't have them yet."""
+    """Refuse values from the laptop's shell: a machine that starts by itself starts without them."""
     if job.from_shell:
         kind = "secret" if job.secrets else "inherited variable"
         raise BadRequestError(
             f"{job.name} can't start at boot: it needs the {kind} {job.from_shell[0]}",
-            why="that is sent over SSH, by this computer, and never lies in the user-data or in the bucket",
+            why="this computer sends it over SSH, and never writes it into the user-data or the bucket",
             fix="write `start: ssh`, or leave `start` out",
         )
 

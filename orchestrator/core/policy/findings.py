@@ -1,4 +1,4 @@
-"""What a look at a run has seen, and what is found to be wrong with it; `reaping` decides what to do."""
+"""What was observed of a run, and what is wrong with it; `reaping` decides what to do."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class History:
 
     Attributes:
         created: this computer was about to create them.
-        used: a command was about to be started on them, they start it by themselves, or they were handed to the user.
+        used: somebody was about to start a command on them, they start it by themselves, or the user got them.
         ending: this computer was about to end them.
         last_was_end: the newest intent for a machine was to end it.
     """
@@ -111,7 +111,7 @@ class Reaping:
     Attributes:
         seen: the run.
         ends: machines to destroy.
-        closes: nothing of the run is to be left.
+        closes: the run is closed, and nothing of it may be left.
     """
 
     seen: RunSeen

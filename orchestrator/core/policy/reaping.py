@@ -1,11 +1,15 @@
 """Decides what to reap: a pure function of what a provider has and what the ledger knows.
 
-A run in the ledger is this computer's. Its machine is ended for any of these reasons: it is past its deadline; the
-run is over; its end was begun; it is powered off and still billed; the launch that created it died before the machine
-was of use; it can't end itself, and reports that its command is over and its results are in the object store. The rest
-of a run is removed when the run is over. While another command is acting on the run, its machine is ended only long
-after its deadline. Of other computers' runs, only machines past their deadline are ended, because nothing more is known
-here.
+A run in the ledger is this computer's. Its machine is ended for any of these reasons:
+- it is past its deadline, or its run is over;
+- a command began to end it;
+- it is powered off and still billed;
+- the launch that created it died before the machine was of use;
+- it can't end itself, and reports that its command is over and its results are in the object store.
+
+The rest of a run is removed when the run is over. While another command is acting on the run, its machine is ended only
+long after its deadline. Of other computers' runs, only machines past their deadline are ended, because nothing more is
+known here.
 """
 
 from __future__ import annotations
@@ -22,12 +26,12 @@ from orchestrator.core.sweep import Leftover
 from orchestrator.core.values.units import format_duration
 
 ENDS_ITSELF = timedelta(minutes=5)
-"""Grace period after the deadline, in which a machine checkpoints, uploads, and ends itself; and after the end of a
-command, in which whoever has followed it fetches the results."""
+"""Grace period after the deadline, for a machine to checkpoint, upload, and end itself. The same time is given after
+the end of a command, for fetching its results."""
 
 OVERSTAYS = timedelta(hours=1)
-"""So long after its deadline a machine is ended even if a command is acting on its run: that command may be waiting
-for the machine itself, for example for results that arrive a byte at a time."""
+"""A machine that is this long past its deadline is ended even if a command is acting on its run. That command may be
+waiting for the machine itself, for example for results that arrive a byte at a time."""
 
 _FOREIGN = "of a run that this computer doesn't know"
 
@@ -75,11 +79,11 @@ def _why_useless(seen: RunSeen, machine: Machine) -> str:
     if not seen.is_live:
         return "its run is closed"
     if machine.id in seen.history.ending:
-        return "its end was begun"
+        return "a command began to end it"
     if machine.id in seen.history.created - seen.history.used:
         return "its launch ended before the command was started"
     if seen.bills_when_off and machine.state is MachineState.ENDING:
-        return "it is powered off, and bills all the same"
+        return "it is powered off, and still bills"
     return ""
 
 
@@ -122,7 +126,7 @@ def _why_over(seen: RunSeen, now: datetime) -> str:
 
 def _why_given_up(seen: RunSeen, record: RunRecord) -> str:
     if seen.history.last_was_end:
-        return "its end was begun"
+        return "a command began to end it"
     if record.outcome == RunState.SUCCEEDED:
         return "its command has succeeded"
     return "" if seen.history.used else "no command of its run was ever started"
@@ -144,13 +148,13 @@ def _machine_finding(seen: RunSeen, machine: Machine, now: datetime, step: Step,
 
 
 def _leftover_findings(seen: RunSeen, now: datetime, over: str) -> Sequence[Finding]:
-    """List what is removed with a run that is over, and what still bills after an unknown run has lost its machines."""
+    """List what is removed with a run that is over, and what still bills of an unknown run without machines."""
     unkept = [left for left in seen.leftovers if not left.kept]
     if over:
         return [_leftover_finding(seen, left, now, Step.RELEASE, over) for left in unkept]
     if seen.record is not None or seen.machines:
         return ()
-    why = f"{_FOREIGN}, and no machine has it: delete it at {seen.provider} unless that run goes on"
+    why = f"{_FOREIGN}, and no machine uses it: delete it at {seen.provider} unless that run goes on"
     return [_leftover_finding(seen, left, now, Step.LEAVE, why) for left in unkept if left.usd_per_hour]
 
 

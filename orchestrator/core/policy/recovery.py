@@ -24,7 +24,7 @@ def describe_end(provider: str, end: MachineEnd) -> str:
         EndedBy.PROVIDER: f"{provider} took it away",
         EndedBy.START: f"{provider} could not start it",
         EndedBy.ITSELF: "it ended by itself",
-        EndedBy.DEADLINE: "its deadline had come",
+        EndedBy.DEADLINE: "its deadline had passed",
         EndedBy.SOMEBODY: f"somebody ended it at {provider}",
     }
     return f"{who[end.by]} ({end.says})"

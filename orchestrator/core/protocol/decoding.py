@@ -28,8 +28,8 @@ LINE_BYTES = 1 << 23
 becomes six times as long in JSON if its bytes aren't text."""
 
 LATEST = 16_725_225_600.0
-"""The year 2500 in Unix seconds: no file system of Linux keeps later times for long (ext4 until 2446, XFS until 2486),
-and a datetime bears any span that is added."""
+"""The year 2500 in Unix seconds: the usual file systems of Linux can't store later times (ext4: until 2446, XFS: until
+2486), and adding a duration to it doesn't overflow a datetime."""
 DEADLINE_KEY = {"deadline_at": "deadline"}
 """Maps `deadline_at` to its name on the wire, which agents of every version use."""
 DEPTH = 16
@@ -68,7 +68,7 @@ def decode(raw: bytes, kind: type[_Answer], *, what: str) -> _Answer:
 def nonsense(what: str, why: str) -> NonsenseError:
     """Make the error for an invalid answer."""
     return NonsenseError(
-        f"the machine talks nonsense: {what} can't be read",
+        f"the machine sent an invalid answer: {what} can't be read",
         why=why,
         fix="look at the machine with `kedge ssh`, or end it with `kedge teardown --no-fetch`",
     )
@@ -107,5 +107,5 @@ def _items(each: object) -> list[Any]:
     if isinstance(each, int) and abs(each) > _WHOLE:
         raise ValueError("a whole number of more than 64 bits")
     if isinstance(each, float) and not math.isfinite(each):
-        raise ValueError("a number that is infinite, or none")
+        raise ValueError("a number that is infinite or NaN")
     return []

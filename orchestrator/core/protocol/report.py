@@ -219,7 +219,7 @@ class MachineReport(msgspec.Struct, frozen=True, kw_only=True, rename={**DEADLIN
         except InvalidOperation:
             is_price = False
         if not is_price:
-            raise ValueError("its price is no price")
+            raise ValueError("its price is not an amount of money")
 
 
 def parse_report(raw: bytes) -> MachineReport:

@@ -24,7 +24,7 @@ OF_REPOSITORIES = {
     "hgrc": f"hgrc.{RENAMED}",
     "hgrc-not-shared": f"hgrc-not-shared.{RENAMED}",
 }
-"""Lower-case name of a folder or file that makes git or Mercurial run things -> its name at home (see `home_path`)."""
+"""Lower-case name of a folder or file that makes git or Mercurial run things -> its new name (see `home_path`)."""
 
 # Code points that HFS+ ignores in names: git's utf8.c, next_hfs_char (git 2.47).
 _UNSEEN = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))

@@ -73,7 +73,7 @@ def plan_disk(size_gib: int, *, iops: int | None = None, mibps: int | None = Non
         raise BadRequestError(
             f"{disk.iops:,} IOPS are too few for {disk.mibps:,} MiB/s",
             why=f"gp3 needs {_IOPS_PER_MIBPS} IOPS for each MiB/s",
-            fix=f"say iops: {disk.mibps * _IOPS_PER_MIBPS}, or leave `iops` out",
+            fix=f"write iops: {disk.mibps * _IOPS_PER_MIBPS}, or leave `iops` out",
         )
     return disk
 

@@ -34,21 +34,21 @@ def parse_address_range(text: str, *, everybody: bool = False) -> str:
     try:
         network = str(ipaddress.ip_network(text.strip()))
     except ValueError as err:
-        raise BadRequestError(f"{text!r} is no range of addresses", why=str(err), fix=_FIX) from err
+        raise BadRequestError(f"{text!r} is not a range of addresses", why=str(err), fix=_FIX) from err
     if not (everybody and network in EVERYBODY.values()):
         refuse_everybody(network)
     return network
 
 
 def refuse_everybody(network: str) -> None:
-    """Refuse a range of all addresses, or nearly all; an empty text is no range.
+    """Refuse a range of all addresses, or nearly all; an empty text is accepted.
 
     Raises:
         BadRequestError: it is such a range.
     """
     if network and open_families((network,)):
         raise BadRequestError(
-            f"{network!r} is everybody, or nearly so",
+            f"{network!r} admits everybody, or nearly everybody",
             why="machines are closed by default; the widest range is a /8, with IPv6 a /16",
             fix=_FIX,
         )

@@ -10,7 +10,7 @@ import re
 
 from orchestrator.core.errors import BadRequestError
 
-# Patterns as text, which `re` compiles when they are first used: compiling takes longer than a quick command does.
+# Patterns as text: `re` compiles them at their first use, because that takes longer than a whole quick command.
 _ASCII = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 # Control characters except tab and line feed; characters that change the direction of writing, have no width or are
 # never drawn (Unicode's DerivedCoreProperties.txt, Default_Ignorable_Code_Point; annotations); other line ends; lone
@@ -34,10 +34,10 @@ _SHOWN = 60
 
 
 def clean(text: str) -> str:
-    """Remove from a text everything that a terminal would obey; this also holds for pieces of the result.
+    """Remove from a text everything that a terminal would obey; any part of the result is safe, too.
 
-    Complete sequences are removed as a whole; incomplete ones lose their first character, which would make them obeyed.
-    A carriage return becomes a line end, so that nothing is overwritten: a progress bar becomes one line each time.
+    Complete sequences are removed as a whole. Incomplete ones lose their first character; a terminal shows the rest.
+    A carriage return becomes a line end, so that nothing is overwritten: each state of a progress bar becomes a line.
     """
     if not _is_suspect(text):
         return text
@@ -76,7 +76,7 @@ def require_printable(text: str, where: str = "", *, lines: bool = False) -> str
         shown = repr(text)
         raise BadRequestError(
             f"{where}{shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}...'} holds {found}, which can't be shown",
-            why="it would look like another name, and a machine can't read what it boots with",
+            why="it could pass for another name, and a machine could not read its boot configuration",
             fix="write it without that character",
         )
     return text
@@ -101,5 +101,5 @@ def _is_suspect(text: str) -> bool:
 
 
 def _replacement(found: re.Match[str]) -> str:
-    """Return the replacement for a byte that isn't text; invisible characters are dropped."""
+    """Return U+FFFD for a byte that isn't text, and nothing for an invisible character."""
     return "\ufffd" if "\ud800" <= found.group() <= "\udfff" else ""

@@ -91,9 +91,9 @@ def question(world: World, machine: Machine) -> MachineAnswer:
     try:
         return MachineAnswer(report=agent_client.report(world.connector.connect(machine.require_address()), machine))
     except NonsenseError as err:
-        return MachineAnswer(problem=f"machine {machine.id} talks nonsense: {err.why}")
+        return MachineAnswer(problem=f"machine {machine.id} sent an invalid answer: {err.why}")
     except (KedgeError, OSError):
-        # A full disk here, where the host key can't be written down, must not keep anybody from ending machines.
+        # For example, a full disk on this computer prevents storing the host key. Machines must still be ended then.
         return silent
 
 
@@ -120,7 +120,7 @@ def find_failed_offer(world: World, run_id: str, there: tuple[Machine, ...]) -> 
 
     Args:
         world: the run's ports.
-        run_id: the run, which is settled.
+        run_id: the run; its ledger was reconciled before.
         there: its machines at the provider.
     """
     machines = world.ledger.machines(run_id)

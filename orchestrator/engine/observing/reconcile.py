@@ -20,10 +20,11 @@ from orchestrator.engine.observing.uploads import last_upload_of, read_uploads
 from orchestrator.engine.world import World
 
 _SILENCE = timedelta(minutes=10)
-"""A live machine uploads far more often than this; a machine that went silent is assumed to have ended by then."""
+"""A live machine uploads far more often than this. A machine that is gone is assumed to have ended, at the latest, this
+long after its last upload."""
 
 _LINGER = timedelta(seconds=150)
-"""A machine whose command has ended ends itself within this time of its last upload (core.protocol.wire: linger)."""
+"""The same for a machine whose command had ended: it ends itself within this time (core.protocol.wire: linger)."""
 
 
 def reconcile(world: World, run_id: str) -> tuple[str, ...]:
@@ -153,7 +154,7 @@ def _record_end(world: World, machine: Machine) -> str:
     world.ledger.put_machine(ended)
     world.ledger.record_machine_end(machine.id, ended_at)
     if asked:
-        return f"machine {machine.id} is gone, as a command that was interrupted had asked"
+        return f"machine {machine.id} is gone: an interrupted command had requested its end"
     return _describe_loss(world, ended)
 
 
@@ -189,11 +190,11 @@ def _record_found(world: World, machine: Machine, found: str, intent: Intent | N
 
 
 def _guard(world: World, machine: Machine) -> list[str]:
-    """Have the provider guard a machine; a failure must not keep anybody from ending the machine."""
+    """Have the provider guard a machine; a failure becomes a finding, so that the machine can still be ended."""
     try:
         world.provider.guard(machine.id)
     except KedgeError as err:
-        return [f"machine {machine.id} lacks what its creation would have given it: {_in_one_line(err)}"]
+        return [f"machine {machine.id} could not be completed: {_in_one_line(err)}"]
     return []
 
 
@@ -219,7 +220,7 @@ def _mark_live(world: World, run_id: str) -> None:
 
 
 def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
-    """Close a run that is over and has no machines, unless that would delete or copy its data, as observing mustn't."""
+    """Close a run that is over and has no machines; leave it to `teardown` if that would delete or copy its data."""
     record = world.ledger.run(run_id)
     command = _last_word(world, run_id)
     if record is None or record.stage is RunStage.ENDED:
@@ -230,7 +231,7 @@ def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
     if record.outcome != command.state:
         note_outcome(world, run_id, command)
     if any(volume.at_end is not AtEnd.KEEP for volume in record.spec.job.resources.volumes):
-        return (f"its data volumes are settled, as `at_end` says, by `kedge teardown {run_id}`",)
+        return (f"`kedge teardown {run_id}` ends its data volumes, as `at_end` says",)
     try:
         kept = _end_run(world, run_id)
     except KedgeError as err:
@@ -241,8 +242,8 @@ def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
 def _last_word(world: World, run_id: str) -> Command | None:
     """Return how a run without machines ended for good; None if it may continue.
 
-    A machine that ended itself after its command has left the outcome in the store. Somebody who ends a machine in
-    the provider's console doesn't want another one.
+    A machine that ended itself after its command has left the outcome in the store. If somebody ended the machine in
+    the provider's console, the run doesn't get another one.
     """
     command = latest_command(world, run_id)
     if command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED):

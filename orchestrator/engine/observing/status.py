@@ -100,7 +100,7 @@ def _begun_anew(reports: list[MachineReport], machines: Sequence[Machine]) -> li
     """Report commands that started from scratch instead of resuming, which costs the earlier work once more."""
     roots = {machine.id: machine.root for machine in machines}
     return [
-        f"it seems to have begun anew: {report.anew}; {_way_back(report.run, report.anew, roots[report.machine])}"
+        f"it seems to have started over: {report.anew}; {_way_back(report.run, report.anew, roots[report.machine])}"
         for report in reports
         if report.anew is not None and report.machine in roots
     ]

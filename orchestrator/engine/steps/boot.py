@@ -60,7 +60,7 @@ def await_boot(
     if seen is None:
         raise UnreachableError(
             f"machine {machine_id} has not booted",
-            why=f"it was given {format_duration(at_most)}; last seen: {boot.last_seen}",
+            why=f"it had {format_duration(at_most)} for that; last seen: {boot.last_seen}",
             fix=f"end it with `kedge teardown {run_id}`",
         )
     return seen
@@ -115,7 +115,7 @@ class _Boot:
         self._lost_since = self._lost_since or self._world.clock.now()
         if self._world.clock.now() - self._lost_since > _LOST:
             raise UnreachableError(
-                f"machine {self._id} is {machine.state} at {machine.provider}, and nobody completes its boot",
+                f"machine {self._id} is {machine.state} at {machine.provider}, and nothing completes its boot",
                 fix=f"give the run another with `kedge resume {self._run_id}`",
             )
 
@@ -132,11 +132,11 @@ class _Boot:
         seen = remote.run([*_READY, f"{machine.root}/ready"], timeout=_ASKING)
         if seen.stdout == _NOT_YET:
             self._supply(remote, machine)
-            raise UnreachableError(f"machine {machine.id} answers, and is still booting")
+            raise UnreachableError(f"machine {machine.id} answers, but is still booting")
         if seen.stdout == _GIVEN_UP:
             raise KedgeError(
-                f"the boot of machine {machine.id} went wrong",
-                why="its kedge-boot.service has failed, more often than systemd starts it again",
+                f"the boot of machine {machine.id} failed",
+                why="its kedge-boot.service has failed more often than systemd restarts it",
                 fix="see `kedge exec --admin -- sudo journalctl -u kedge-boot`, or end it with `kedge teardown`",
             )
         if seen.exit_code != 0 or not seen.stdout.startswith(b"{"):
@@ -146,7 +146,7 @@ class _Boot:
             raise _boot_error(machine, ready)
 
     def _supply(self, remote: Remote, machine: Machine) -> None:
-        """Send the machine what it needs to continue, once; only its own answer proves that it has it."""
+        """Send the machine its supplies, until its own answer confirms that it has them."""
         if self._supplied:
             return
         supplies = self._world.provider.supplies(machine.id)
@@ -157,13 +157,13 @@ class _Boot:
         self._supplied = True
 
     def _foreign_output(self, machine: Machine, done: Completed) -> UnreachableError:
-        """Make the error for output of something else than the command; a retry in a moment may succeed.
+        """Make the error for output that isn't the command's; a retry in a moment may succeed.
 
         Some images answer every command with a text of their own while they boot, for as long as a connection lasts.
         """
         assert machine.address is not None  # noqa: S101 - as look has seen
         self._world.connector.forget(machine.address)
-        return UnreachableError(f"machine {machine.id} answers, and is still booting: {_last_words(done)}")
+        return UnreachableError(f"machine {machine.id} answers, but is still booting: {_last_words(done)}")
 
 
 def _boot_error(machine: Machine, ready: Readiness) -> KedgeError:
@@ -176,7 +176,7 @@ def _boot_error(machine: Machine, ready: Readiness) -> KedgeError:
             fix=f"rent another one with `kedge resume {machine.run_id}`",
         )
     return KedgeError(
-        f"the boot of machine {machine.id} went wrong",
+        f"the boot of machine {machine.id} failed",
         why=why,
         fix=f"look at {machine.root}/boot.jsonl with `kedge ssh`, or end it with `kedge teardown`",
     )
@@ -188,7 +188,7 @@ def _last_words(done: Completed) -> str:
 
 
 def _rekey(world: World, admin: Remote, machine: Machine) -> Machine:
-    """Replace the host key that others may have read, over the connection that it has authenticated.
+    """Replace the first host key, which others may have read, over a connection that it has authenticated.
 
     The connection can break at any instant. Therefore the machine offers both keys until the laptop has seen the new
     one and has stored it. Clients accept only the pinned key, so an old key that couldn't be retired opens nothing.
@@ -202,6 +202,6 @@ def _rekey(world: World, admin: Remote, machine: Machine) -> Machine:
     try:
         agent_client.retire_host_key(admin, machine)
     except KedgeError as err:
-        _log.warning("the host key that machine %s was born with is still there: %s", machine.id, err.what)
+        _log.warning("the first host key of machine %s could not be retired: %s", machine.id, err.what)
     world.connector.forget(machine.address)
     return replace(machine, address=address)

@@ -37,14 +37,14 @@ def create_machine(world: World, spec: LaunchSpec, action: CreateMachine, boot: 
         else:
             return offer
     raise NoCapacityError(
-        f"no offer for {action.machine_id} could be had",
+        f"no offer for {action.machine_id} was available",
         why="; ".join(refusals),
         fix="try again later, or allow other types or regions",
     )
 
 
 def _create_from(world: World, action: CreateMachine, order: MachineOrder) -> None:
-    """Create from one offer; only a clear refusal closes the intent, reconciling settles all else."""
+    """Create from one offer; a clear refusal closes the intent, everything else is left to reconciling."""
     ledger, clock = world.ledger, world.clock
     intent = ledger.intend(order.run_id, action, clock.now())
     try:

@@ -20,7 +20,7 @@ _SILENCE = timedelta(minutes=1)
 """The agent's watch has a heartbeat every second; after this long without one it is dead, and uploads nothing."""
 
 _SHORT_SILENCE = timedelta(seconds=15)
-"""The shorter wait if the results are on the laptop already, or unwanted: only a `resume` would miss the rest."""
+"""The shorter wait if the results are on the laptop already, or unwanted: only a `resume` would need the rest."""
 
 _END = timedelta(minutes=5)
 _POLL = timedelta(milliseconds=100)
@@ -37,7 +37,7 @@ def end_machine(
     Args:
         world: the run's ports.
         machine: the machine to end.
-        events: receives a remark if the end of the run was not copied off the machine.
+        events: receives a remark if the last results were not uploaded.
         fetched: a verified copy of all its results is on the laptop.
         leaves_results: nobody needs what it hasn't uploaded yet.
 
@@ -45,8 +45,8 @@ def end_machine(
         StillBillingError: the provider hasn't confirmed its end in time.
     """
     if why := _await_last_upload(world, machine, briefly=fetched or leaves_results):
-        at_home = "; a verified copy of the results is at home" if fetched else ""
-        events(Remark(text=f"the end of the run was not copied off the machine: {why}{at_home}"))
+        at_home = "; a verified copy of the results is on this computer" if fetched else ""
+        events(Remark(text=f"the last results were not uploaded: {why}{at_home}"))
     world.provider.destroy(machine.id)
     await_end(world, machine)
     world.ledger.record_machine_end(machine.id, world.clock.now())
@@ -96,14 +96,15 @@ def _await_last_upload(world: World, machine: Machine, *, briefly: bool) -> str:
 def _describe_silence(report: MachineReport, limit: timedelta) -> str:
     """Describe how long the agent's watch has been dead; empty if it isn't. Both times are the machine's own.
 
-    Without any heartbeat, count from the machine's birth: a command whose runner died has a `since` of always now.
+    Without any heartbeat, count from the machine's creation. The command's `since` can't be used: if its runner has
+    died, `since` is the time of the report.
     """
     quiet = timedelta(seconds=report.now - (report.heartbeat or report.created))
     return f"its agent has had no heartbeat for {format_duration(quiet)}" if quiet > limit else ""
 
 
 def _is_gone(world: World, machine_id: str) -> bool:
-    """Look, and request the end again: the provider may not have known a young machine at the first request."""
+    """Tell whether it is gone; if not, request its end again, because the provider may not have known it before."""
     machine = world.provider.describe(machine_id)
     if machine is not None and machine.state is not MachineState.ENDING:
         world.provider.destroy(machine_id)

@@ -53,7 +53,7 @@ def fetch_results(world: World, machine: Machine, destination: str, progress: Pr
             raise
         why = ""
     except KedgeError as err:
-        # Whatever the machine does to a copy, its uploads are as good.
+        # The machine may spoil a copy on purpose. What it has uploaded can still be fetched.
         if not world.has_results(machine.run_id):
             raise
         why = f", since {err.what}"
@@ -70,11 +70,11 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
     if world.store is None or not files:
         raise KedgeError(
             f"there are no results of run {run_id}",
-            why="its machine doesn't answer, and nothing was copied off it",
+            why="its machine doesn't answer, and has uploaded nothing",
             fix=f"see `kedge status {run_id}`",
         )
     arrival = world.store.fetch(run_id, destination, progress)
-    return f"{_describe(files, arrival)}, from the copy that was kept"
+    return f"{_describe(files, arrival)}, from the object store"
 
 
 def _fetch_from_machine(world: World, machine: Machine, destination: str, progress: Progress) -> Fetched:
@@ -95,7 +95,7 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
     if not agent_client.report(remote, there).command.state.is_live:
         raise KedgeError(
             f"the copy of {arrival.different[0][:_SHOWN]!r} differs from the machine's",
-            why="it was cut, or something changes it while it is copied",
+            why="the transfer was cut off, or something changes the file while it is copied",
             fix="fetch again with `kedge fetch`; what is there already isn't sent again",
         )
     named = ", ".join(repr(path[:_SHOWN]) for path in arrival.different[:_NAMED])
@@ -104,7 +104,7 @@ def _fetch_from_machine(world: World, machine: Machine, destination: str, progre
 
 
 def time_to_copy(machine: Machine, now: datetime) -> timedelta:
-    """Return how long a copy may take: handing over its results mustn't let a machine outlive its deadline."""
+    """Return how long a copy may take: it mustn't keep the machine beyond its deadline."""
     return max(machine.deadline_at - now, _AT_LEAST)
 
 
@@ -117,7 +117,7 @@ def _describe(files: Sequence[ResultFile], arrival: Arrival) -> str:
     if arrival.renamed:
         first, home = next(iter(sorted(arrival.renamed.items())))
         said.append(
-            f"{_named(arrival.renamed)} renamed, so that git and Mercurial run nothing in what came home "
+            f"{_named(arrival.renamed)} renamed, so that git and Mercurial run nothing from these results "
             f"({first[:_SHOWN]!r} is {home[:_SHOWN]!r} now)"
         )
     return "; ".join(said)

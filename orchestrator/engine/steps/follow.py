@@ -32,7 +32,7 @@ class MachineLostError(UnreachableError):
 
 
 class OverdueError(KedgeError):
-    """The machine continues after its deadline: its own means to end itself don't work."""
+    """The machine still runs after its deadline: its own deadline timer doesn't work."""
 
 
 def follow(world: World, machine: Machine, *, offset: int, until_over: bool) -> Iterator[FollowEvent]:
@@ -92,7 +92,7 @@ def _refuse_overdue(machine: Machine, now: datetime) -> None:
     if now - machine.deadline_at > _OVERDUE:
         raise OverdueError(
             f"machine {machine.id} has not ended at its deadline",
-            why="what was to end it there is broken, or somebody has taken it over",
+            why="its deadline timer is broken, or somebody has taken the machine over",
             fix=f"end it with `kedge teardown {machine.run_id}`",
         )
 

@@ -51,7 +51,7 @@ def _refuse_unreachable(world: World, machine: Machine) -> None:
         raise UnreachableError(
             f"machine {machine.id} can't be reached from this computer",
             why="the keys to it are on the computer that launched it",
-            fix=f"end it with `kedge teardown {machine.run_id} --no-fetch`, or go on there",
+            fix=f"end it with `kedge teardown {machine.run_id} --no-fetch`, or continue on that computer",
         )
     if there is not None and there.state in (MachineState.ENDING, MachineState.UNKNOWN):
         raise UnreachableError(

@@ -54,7 +54,7 @@ def run_config(
 
 
 def _places(job: Job) -> tuple[str, ...]:
-    """List what lies beside the code; data on a volume is reached through the volume."""
+    """List the targets of data and volumes, without data that lies on a volume."""
     mounts = [mount.target for mount in job.data if not job.is_on_volume(mount)]
     return (*mounts, *(volume.target for volume in job.resources.volumes))
 

@@ -1,4 +1,4 @@
-"""moto's server in the tests' own process, so that they can look into it."""
+"""moto's AWS server in the tests' own process, so that tests can inspect its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACCOUNT_ID = "123456789012"
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Serve AWS on a port of its own; yield the endpoint's URL."""
+    """Serve AWS on a free port; yield the endpoint's URL."""
     with pytest.MonkeyPatch.context() as patch:
         change_sets.complete(patch.setattr)
         keep_first_regions()
@@ -29,7 +29,7 @@ def serving() -> Iterator[str]:
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    """Return what a user's shell says to reach this AWS and no other."""
+    """Return the environment variables that point a user's shell to this AWS only."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "test",
@@ -42,5 +42,5 @@ def environment(endpoint: str) -> dict[str, str]:
 
 
 def reset(endpoint: str) -> None:
-    """Forget everything that was made."""
+    """Delete everything that was created."""
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=60).close()

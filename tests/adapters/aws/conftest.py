@@ -1,4 +1,4 @@
-"""An AWS account for each test: the box's API, without machines."""
+"""A fixture: an AWS account for each test, in the box's API, which starts no machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cloudbox.aws.box import Box
 
 @pytest.fixture
 def aws(api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AwsWorld:
-    """A laptop, and an account that a bootstrap has set up."""
+    """A laptop, and a bootstrapped account."""
     for name, value in api.env.items():
         monkeypatch.setenv(name, value)
     set_up(api)

@@ -14,7 +14,7 @@ from tests.adapters.aws.world import AwsWorld
 from tests.cloudbox.aws.box import Box
 
 if __name__ == "__main__":
-    # What an order is made of doesn't need the box; the SDK finds it in the environment.
+    # An order is made without the box. The SDK reads the box's endpoint from the environment.
     world = AwsWorld(api=cast("Box", None), folder=Path(sys.argv[1]))
     volumes = tuple(VolumeSpec(name=name, target=f"data/{name}", size_gib=1) for name in sys.argv[2:])
     world.provider().create(world.order(volumes=volumes))

@@ -1,4 +1,4 @@
-"""Commands that die at the worst moment."""
+"""Kill a command that creates a machine, during a chosen call to AWS."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.adapters.aws.world import AwsWorld
 
 
 def kill_when(aws: AwsWorld, action: str, *volumes: str) -> None:
-    """Run a command that creates a machine with data volumes, and kill it when AWS is asked for this."""
+    """Run a command that creates a machine with data volumes, and kill it when it calls this action."""
     argv = [sys.executable, "-m", "tests.adapters.aws.crashing_creation", str(aws.folder), *volumes]
     command = subprocess.Popen(argv, env={**os.environ, **aws.api.env})
     end = time.monotonic() + 30
     while not aws.api.calls(action=action):
-        assert command.poll() is None, "the command ended before"
+        assert command.poll() is None, "the command ended before it called the action"
         assert time.monotonic() < end
         time.sleep(0.02)
     command.send_signal(signal.SIGKILL)

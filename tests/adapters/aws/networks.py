@@ -1,4 +1,4 @@
-"""Networks of the user's own, in the box."""
+"""Create networks of the user's own in the box, and read them back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHERE = (("subnet", "kedge.yaml:7"), ("security_group", "kedge.yaml:8"), ("vpc",
 
 
 def make_network(api: Box, *zones: str, region: str = REGION) -> tuple[str, list[str], str]:
-    """Make a network with a public subnet in each zone, and a group that lets one address in."""
+    """Make a network with a public subnet in each zone, and a security group that admits one address."""
     ec2 = api.client("ec2", region)
     vpc = ec2.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
     subnets = [
@@ -29,14 +29,14 @@ def make_network(api: Box, *zones: str, region: str = REGION) -> tuple[str, list
 
 
 def open_group(api: Box, group: str, network: str, *, region: str = REGION, **rule: Any) -> None:
-    """Let a network into a group."""
+    """Admit a network to a security group."""
     port = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **rule}
     kind = {"Ipv6Ranges": [{"CidrIpv6": network}]} if ":" in network else {"IpRanges": [{"CidrIp": network}]}
     api.client("ec2", region).authorize_security_group_ingress(GroupId=group, IpPermissions=[{**port, **kind}])
 
 
 def find_subnets(aws: AwsWorld, site: Site) -> Mapping[str, str]:
-    """Return the subnets that a site's machines would be put into, by zone."""
+    """Return the subnets for a site's machines, by zone."""
     found = find_own_network(aws.api.client("ec2"), site)
     assert found is not None
     return found.subnets

@@ -1,4 +1,4 @@
-"""What a launch means whose encrypted connection breaks before or after its request."""
+"""How a launch is judged if its TLS connection breaks before or after the request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROXY = b"HTTP/1.1 502 Bad Gateway\r\n\r\n" + b"x" * 50
 
 
 class Endpoint:
-    """Takes one encrypted request, and answers with bytes that are no TLS of its connection."""
+    """Accepts one TLS request, and answers with bytes that are not valid TLS on that connection."""
 
     def __init__(self, authority: trustme.CA, answer: bytes) -> None:
         self.request = b""
@@ -36,7 +36,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL that it listens on."""
         return f"https://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Endpoint:
@@ -49,19 +49,19 @@ class Endpoint:
 
     def _serve(self) -> None:
         plain, _ = self._listener.accept()
-        # The client doesn't trust it, or closes the connection first.
+        # The client doesn't trust the certificate, or closes the connection first.
         with contextlib.suppress(OSError), self._context.wrap_socket(plain, server_side=True) as encrypted:
             self.request = encrypted.recv(1 << 16)
             with socket.socket(fileno=os.dup(encrypted.fileno())) as raw:
                 raw.sendall(self._answer)
-                # The client closes it, once it has read the answer.
+                # The client closes the connection once it has read the answer.
                 while raw.recv(1 << 16):
                     pass
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> trustme.CA:
-    """An authority that signs the endpoint's certificate."""
+    """A certificate authority that signs the endpoint's certificate."""
     made = trustme.CA()
     made.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     return made
@@ -74,10 +74,10 @@ def launch(endpoint: Endpoint, shell: pytest.MonkeyPatch) -> tuple[Refusal, Kedg
 
 
 @pytest.mark.parametrize("answer", [RECORD, ALERT, PROXY], ids=["record", "alert", "proxy"])
-def test_a_connection_that_breaks_after_the_request_may_have_launched(
+def test_a_connection_that_breaks_after_the_request_may_have_launched_a_machine(
     authority: trustme.CA, answer: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cloud has read the request; that its answer isn't TLS says nothing about it."""
+    """The cloud has read the request. An answer that is not TLS does not tell what it did."""
     with Endpoint(authority, answer) as endpoint:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
         refusal, error = launch(endpoint, monkeypatch)
@@ -85,7 +85,9 @@ def test_a_connection_that_breaks_after_the_request_may_have_launched(
     assert (refusal.reaction, type(error)) == (Reaction.UNCLEAR, StillBillingError)
 
 
-def test_an_untrusted_certificate_has_launched_nothing(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_launched_through_an_untrusted_certificate(
+    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client sends no request to such an endpoint."""
     with Endpoint(authority, PROXY) as endpoint:
         refusal, error = launch(endpoint, monkeypatch)

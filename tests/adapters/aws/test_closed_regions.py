@@ -1,4 +1,4 @@
-"""A machine in a region that turns out to be closed: the next region is asked, and nothing is left in this one."""
+"""A launch in a region that turns out to be closed: kedge tries the next one, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cloudbox.aws.launches import instances
 
 @pytest.mark.parametrize("how", ["scp", "scp-launches", "not-enabled", "opt-in"])
 def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: str) -> None:
-    """Whichever of the calls is the first to be denied, the refusal speaks for the region and for no other.
+    """Whichever call is denied first, the refusal rules out this region and no other.
 
     fact: aws-scp-deny; fact: aws-region-not-enabled
     """
@@ -31,8 +31,8 @@ def test_a_launch_that_a_region_denies_goes_on_to_the_next(aws: AwsWorld, how: s
     ("call", "denied"),
     [("GetRole", "iam:GetRole"), ("CreateRole", "iam:CreateRole"), ("RunInstances", "iam:PassRole")],
 )
-def test_iam_that_the_organization_denies_is_denied_in_every_region(aws: AwsWorld, call: str, denied: str) -> None:
-    """No other region is asked: the error names what has to be allowed.
+def test_an_iam_call_that_the_organization_denies_rules_out_every_region(aws: AwsWorld, call: str, denied: str) -> None:
+    """No other region is tried: the error names the call to allow.
 
     fact: aws-scp-deny
     """
@@ -45,8 +45,8 @@ def test_iam_that_the_organization_denies_is_denied_in_every_region(aws: AwsWorl
     assert denied in refused.value.why
 
 
-def test_a_zone_by_its_id_is_sent_as_an_id(aws: AwsWorld) -> None:
-    """For the machine and for the volume that is made with it; the same order finds both again.
+def test_a_zone_id_is_sent_as_an_id(aws: AwsWorld) -> None:
+    """For the machine and for its new volume. The same order finds both again.
 
     fact: aws-zone-id-member
     """

@@ -1,4 +1,4 @@
-"""Profiles that assume a role with an MFA code, SSO profiles, and which region a shell means."""
+"""Sign-in to AWS: roles with an MFA code, SSO profiles, and the region that the environment selects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ region = us-east-1
 
 @pytest.fixture
 def home(api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user whose keys are in files, with profiles beside them."""
+    """A user with keys and profiles in files."""
     for name, value in api.env.items():
         monkeypatch.setenv(name, value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -65,7 +65,7 @@ def home(api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def in_terminal(answer: str) -> str:
-    """Run a command of its own on a terminal, type an answer, and return what the terminal showed."""
+    """Run a separate command on a terminal, type an answer, and return what the terminal showed."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, [sys.executable, "-c", WHO])
@@ -86,7 +86,7 @@ def in_terminal(answer: str) -> str:
 def test_an_mfa_code_is_asked_for_once_an_hour_and_not_for_each_command(
     home: Path, api: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session is kept where the AWS CLI keeps it: the next command, without a terminal, asks nobody.
+    """The session is cached where the AWS CLI caches it, so the next command works without a terminal.
 
     fact: aws-cli-cache.
     """
@@ -102,8 +102,8 @@ def test_an_mfa_code_is_asked_for_once_an_hour_and_not_for_each_command(
     assert kept.stat().st_mode & 0o077 == 0
 
 
-def test_without_a_terminal_an_mfa_code_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A timer or a script ends with an error that says how, before AWS is asked."""
+def test_without_a_terminal_no_mfa_code_is_asked_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timer or a script fails with an error that says how to sign in, before any request to AWS."""
     monkeypatch.setenv("AWS_PROFILE", "admin")
     with pytest.raises(BadRequestError) as refused:
         AwsSession().account_id()
@@ -111,25 +111,25 @@ def test_without_a_terminal_an_mfa_code_is_not_waited_for(home: Path, monkeypatc
     assert "in a terminal first" in refused.value.fix
 
 
-def test_an_hour_that_ends_within_a_command_says_how_to_go_on() -> None:
-    """The SDK asks for a code once in a session, never again."""
+def test_a_session_that_expires_during_a_command_says_how_to_continue() -> None:
+    """The SDK asks for a code only once in a session."""
     error = translate(RefreshWithMFAUnsupportedError(), "the machine can't be looked at")
     assert isinstance(error, BadRequestError)
     assert "run the command again in a terminal" in error.fix
 
 
 def test_an_expired_sso_login_names_the_command_that_renews_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the profile's name, so that it can be pasted."""
+    """The command has the profile's name, so it can be pasted."""
     monkeypatch.setenv("AWS_PROFILE", "sso")
     with pytest.raises(BadRequestError) as refused:
         AwsSession().client("ec2")
     assert refused.value.fix == "run `aws sso login --profile sso`"
 
 
-def test_an_expired_sso_login_leaves_the_snapshot_to_plan_with(
+def test_with_an_expired_sso_login_the_plan_uses_the_snapshot(
     home: Path, laptop: Laptop, api: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As without credentials; its basis says why. A launch is refused, and names the command that signs in."""
+    """As without credentials; the basis says why. A launch is refused, and the error names the sign-in command."""
     monkeypatch.setenv("AWS_PROFILE", "sso")
     laptop.extra_env |= {
         name: value
@@ -145,16 +145,16 @@ def test_an_expired_sso_login_leaves_the_snapshot_to_plan_with(
     assert "run `aws sso login --profile sso`" in laptop.errors
 
 
-def test_a_role_that_can_not_be_assumed_without_a_network_leaves_the_snapshot(
+def test_if_a_role_cannot_be_assumed_without_network_the_plan_uses_the_snapshot(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The credentials are asked for before the first call, and that is what fails."""
+    """Credentials are fetched before the first call, and that request fails."""
     config = home / ".aws" / "config"
     config.write_text(config.read_text().replace("mfa_serial = arn:aws:iam::123456789012:mfa/ada\n", ""))
     monkeypatch.setenv("AWS_PROFILE", "admin")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    wish = Resources(accelerators=Accelerators(name="t4"))
-    listing = list_offers(wish, AwsSession(), SystemClock(), tmp_path / "cache")
+    resources = Resources(accelerators=Accelerators(name="t4"))
+    listing = list_offers(resources, AwsSession(), SystemClock(), tmp_path / "cache")
     assert not any(offer.live for offer in listing.offers)
     assert "could not be queried" in listing.notes[0]
 
@@ -162,7 +162,7 @@ def test_a_role_that_can_not_be_assumed_without_a_network_leaves_the_snapshot(
 def test_a_role_that_may_not_be_assumed_is_an_error(
     home: Path, api: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """AWS has answered: prices of a snapshot would hide what to mend."""
+    """AWS has answered; prices of a snapshot would hide what to fix."""
     config = home / ".aws" / "config"
     config.write_text(config.read_text().replace("mfa_serial = arn:aws:iam::123456789012:mfa/ada\n", ""))
     monkeypatch.setenv("AWS_PROFILE", "admin")
@@ -172,7 +172,7 @@ def test_a_role_that_may_not_be_assumed_is_an_error(
 
 
 class Portal(BaseHTTPRequestHandler):
-    """SSO's portal, which gives a role's credentials for a token."""
+    """The SSO portal, which returns a role's credentials for a token."""
 
     def do_GET(self) -> None:
         """Answer GetRoleCredentials for the one token."""
@@ -188,7 +188,7 @@ class Portal(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def portal(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("token", "works"), [("token", True), ("revoked", False)])
 def test_an_sso_profile_works_until_its_login_ends(portal: Path, token: str, works: bool) -> None:
-    """The token that `aws sso login` left is enough; one that the portal no longer knows is an expired login."""
+    """The token from `aws sso login` is enough. A token that the portal no longer knows is an expired login."""
     until = datetime.now(UTC) + timedelta(hours=8)
     kept = {
         "accessToken": token,
@@ -234,7 +234,7 @@ def test_an_sso_profile_works_until_its_login_ends(portal: Path, token: str, wor
         ({}, "us-east-1"),
     ],
 )
-def test_aws_region_goes_before_aws_default_region(home: Path, environ: dict[str, str], region: str) -> None:
-    """Every other SDK of AWS reads AWS_REGION; botocore doesn't. fact: aws-region-variable."""
+def test_aws_region_overrides_aws_default_region(home: Path, environ: dict[str, str], region: str) -> None:
+    """Every other AWS SDK reads AWS_REGION; botocore doesn't. fact: aws-region-variable."""
     assert AwsSession(environ=environ).region == region
     assert AwsSession(environ=environ, region="ap-south-1").region == "ap-south-1"

@@ -1,4 +1,4 @@
-"""Who ended a machine, as AWS tells it."""
+"""Who ended a machine, according to the state reason and time that AWS reports."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def described(code: str, *, transition: str = "", state: str = "terminated") -> 
 )
 @pytest.mark.parametrize("state", ["shutting-down", "terminated", "stopped"])
 def test_each_reason_names_who_ended_the_machine(code: str, by: EndedBy, state: str) -> None:
-    """From the moment on at which it begins to end."""
+    """The reason is known as soon as the machine shuts down."""
     end = explain_end(described(code, state=state), DEADLINE, DEADLINE - timedelta(minutes=9))
     assert end is not None
     assert (end.by, end.says) == (by, f"{code}: in AWS's words")
 
 
 @pytest.mark.parametrize("code", FAILED_STARTS)
-def test_a_reason_of_the_first_minutes_is_a_failed_start(code: str) -> None:
-    """The same code hours later is a loss, which is recovered just so.
+def test_a_state_reason_of_the_first_minutes_means_a_failed_start(code: str) -> None:
+    """The same code later means that a running machine ended. A failed start is recovered like a lost machine.
 
     fact: aws-state-reasons
     """
@@ -79,10 +79,10 @@ def test_a_reason_of_the_first_minutes_is_a_failed_start(code: str) -> None:
         ("User initiated (2026-11-21 18:05:00 GMT)", EndedBy.DEADLINE),
         ("", EndedBy.DEADLINE),
     ],
-    ids=["before the deadline", "after it", "nobody says when, and it has passed"],
+    ids=["before the deadline", "after it", "no time given, deadline passed"],
 )
-def test_the_schedule_ends_a_machine_by_a_call_like_anybodys(transition: str, by: EndedBy) -> None:
-    """It does so only after the deadline: when the machine ended tells one from the other."""
+def test_an_end_by_the_schedule_is_recognised_by_its_time(transition: str, by: EndedBy) -> None:
+    """The schedule makes the same call as a user, but only after the deadline."""
     end = explain_end(
         described("Client.UserInitiatedShutdown", transition=transition), DEADLINE, DEADLINE + timedelta(hours=1)
     )
@@ -91,15 +91,15 @@ def test_the_schedule_ends_a_machine_by_a_call_like_anybodys(transition: str, by
 
 
 def test_a_machine_that_runs_has_not_ended(aws: AwsWorld) -> None:
-    """Nor has one that never was; a reason that is left of an earlier stop says nothing."""
+    """Nor has a machine that never existed. A reason that is left from an earlier stop is ignored."""
     aws.provider().create(aws.order())
     assert aws.provider().why_ended(M1) is None
     assert aws.provider().why_ended(f"{RUN}-m7") is None
     assert explain_end(described("Client.UserInitiatedShutdown", state="running"), DEADLINE, DEADLINE) is None
 
 
-def test_a_machine_that_somebody_ended_in_the_console_says_so(aws: AwsWorld) -> None:
-    """Also when its tags are gone, which AWS takes from an instance that has ended before it forgets the instance."""
+def test_a_machine_ended_in_the_console_is_reported_as_such(aws: AwsWorld) -> None:
+    """Even without tags: AWS removes them from a terminated instance before it forgets the instance."""
     machine = aws.provider().create(aws.order())
     client = aws.api.client("ec2")
     client.terminate_instances(InstanceIds=[machine.provider_id])
@@ -109,8 +109,8 @@ def test_a_machine_that_somebody_ended_in_the_console_says_so(aws: AwsWorld) -> 
     assert (end.by, end.says) == (EndedBy.SOMEBODY, "Client.UserInitiatedShutdown: User initiated shutdown")
 
 
-def test_a_machine_that_was_reclaimed_says_so(aws: AwsWorld) -> None:
-    """Whether this laptop has a record of it, or another one made it."""
+def test_a_reclaimed_machine_is_reported_as_such(aws: AwsWorld) -> None:
+    """Whether this laptop has a record of it or another one created it."""
     machine = aws.provider().create(aws.order(spot=True))
     aws.api.reclaim(machine.provider_id, notice_seconds=None)
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")

@@ -1,4 +1,4 @@
-"""AWS says yes to a launch, and ends the machine while it starts: a failed launch, which goes on elsewhere."""
+"""AWS accepts a launch and ends the machine while it starts: the launch failed, and the next offer is tried."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ledger(aws: AwsWorld) -> Iterator[SqliteLedger]:
 def test_a_machine_that_aws_ends_at_its_start_is_a_failed_launch(
     aws: AwsWorld, ledger: SqliteLedger, code: str
 ) -> None:
-    """Never ready, never gone in silence: the error names AWS's reason, and asks for another offer.
+    """The error gives AWS's reason, and its class makes the engine try another offer.
 
     fact: aws-failed-starts
     """
@@ -55,8 +55,8 @@ def test_a_machine_that_aws_ends_at_its_start_is_a_failed_launch(
     assert leftovers(aws.api) == []
 
 
-def test_the_disks_of_a_machine_that_never_ran_do_not_stay(aws: AwsWorld) -> None:
-    """They wait for a machine to run: its failed start is the refusal of this offer, and the next one is made."""
+def test_volumes_of_a_machine_that_never_ran_are_deleted(aws: AwsWorld) -> None:
+    """Volumes wait for a running machine. A failed start counts as a refusal of the offer; the next can be taken."""
     aws.api.fail_start("Client.VolumeLimitExceeded")
     provider = aws.provider()
     with pytest.raises(NoCapacityError, match="could not be started"):
@@ -76,8 +76,10 @@ def test_the_disks_of_a_machine_that_never_ran_do_not_stay(aws: AwsWorld) -> Non
     [{}, {"zone": f"{REGION}b"}, {"region": "us-west-2", "zone": "us-west-2a"}],
     ids=["same", "zone", "region"],
 )
-def test_an_instance_that_is_still_ending_is_not_the_next_offer_s_machine(aws: AwsWorld, place: dict[str, Any]) -> None:
-    """It shuts down for minutes under the id that the next offer has too: that one is asked for all the same.
+def test_an_instance_that_is_still_ending_is_not_taken_for_the_next_offer_s_machine(
+    aws: AwsWorld, place: dict[str, Any]
+) -> None:
+    """It shuts down for minutes under the machine id that the next offer also has. The next one is still requested.
 
     fact: aws-failed-starts; fact: aws-slow-ends
     """

@@ -1,4 +1,4 @@
-"""The deadline out of band, for a machine whose creator died before it was made."""
+"""A machine's deadline as a schedule at AWS: the next command creates it if the first one died before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ M1 = f"{RUN}-m1"
 
 @pytest.fixture
 def ledger(aws: AwsWorld) -> Iterator[SqliteLedger]:
-    """What the laptop's ledger has of a launch that is about to create its machine."""
+    """The laptop's ledger, with a launch that is about to create its machine."""
     opened = SqliteLedger(aws.folder, SystemClock())
     now = datetime.now(UTC)
     opened.open_run(LaunchSpec(run_id=RUN, provider="aws", job=Job(name="digits")), now)
@@ -39,7 +39,7 @@ def ledger(aws: AwsWorld) -> Iterator[SqliteLedger]:
 
 
 def look(aws: AwsWorld, ledger: SqliteLedger) -> tuple[str, ...]:
-    """Do what every next command does first."""
+    """Reconcile the ledger with AWS, as every command does first."""
     world = World(
         clock=aws.clock,
         poll_until=poll_until,
@@ -59,13 +59,13 @@ def look(aws: AwsWorld, ledger: SqliteLedger) -> tuple[str, ...]:
 
 
 def fires_at(aws: AwsWorld) -> datetime:
-    """Read when the machine's schedule fires."""
+    """Return when the machine's schedule fires."""
     said = aws.api.client("scheduler").get_schedule(Name=M1)["ScheduleExpression"]
     return datetime.strptime(said, "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=UTC)
 
 
 def die_before_the_schedule(aws: AwsWorld) -> None:
-    """Kill a creation while its call for the schedule is under way, and before that has had an effect."""
+    """Kill a creation during its call for the schedule, before the call has an effect."""
     aws.api.drop_next("CreateSchedule", times=None, before_effect=True)
     kill_when(aws, "CreateSchedule")
     aws.api.clear_faults()
@@ -76,7 +76,7 @@ def die_before_the_schedule(aws: AwsWorld) -> None:
 def test_a_machine_whose_creator_died_gets_its_deadline_from_the_next_command(
     aws: AwsWorld, ledger: SqliteLedger
 ) -> None:
-    """Killed between RunInstances and CreateSchedule: looking is enough, nothing has to be created again."""
+    """The first command dies between RunInstances and CreateSchedule. Reconciling is enough; no launch is needed."""
     die_before_the_schedule(aws)
     (finding,) = look(aws, ledger)
     assert "a command that died" in finding
@@ -86,18 +86,18 @@ def test_a_machine_whose_creator_died_gets_its_deadline_from_the_next_command(
     assert [known.id for known in ledger.machines(RUN, live_only=True)] == [M1]
 
 
-def test_a_deadline_that_aws_does_not_take_is_tried_again(aws: AwsWorld, ledger: SqliteLedger) -> None:
-    """The finding says that the machine lacks it until then."""
+def test_a_schedule_that_aws_refuses_is_retried(aws: AwsWorld, ledger: SqliteLedger) -> None:
+    """Until then the finding says that the machine has no schedule."""
     die_before_the_schedule(aws)
     aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", status=402)
-    assert any("lacks what its creation would have given it" in finding for finding in look(aws, ledger))
+    assert any("could not be completed" in finding for finding in look(aws, ledger))
     assert aws.schedules() == []
     look(aws, ledger)
     assert aws.schedules() == [M1]
 
 
 def test_another_laptop_guards_what_it_finds(aws: AwsWorld) -> None:
-    """The tags tell it the deadline."""
+    """It reads the deadline from the tags."""
     machine = aws.provider().create(aws.order())
     aws.api.client("scheduler").delete_schedule(Name=M1)
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")
@@ -105,8 +105,8 @@ def test_another_laptop_guards_what_it_finds(aws: AwsWorld) -> None:
     assert timedelta(0) < fires_at(aws) - machine.deadline_at <= timedelta(minutes=10)
 
 
-def test_a_guard_that_is_read_back_is_of_this_machine_and_in_time(aws: AwsWorld) -> None:
-    """The self-test fails where the schedule is another instance's, comes hours late, or is gone."""
+def test_the_self_test_checks_the_machine_and_the_time_of_the_schedule(aws: AwsWorld) -> None:
+    """It fails if the schedule ends another instance, fires hours late, or is gone."""
     context = Context(
         state_dir=aws.folder, runtime_dir=aws.folder, clock=aws.clock, key_file=aws.folder / "key", environ={}
     )
@@ -125,7 +125,7 @@ def test_a_guard_that_is_read_back_is_of_this_machine_and_in_time(aws: AwsWorld)
 
 
 def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
-    """The schedule that is there stays as it was."""
+    """The existing schedule stays as it was."""
     aws.provider().create(aws.order())
     before = fires_at(aws)
     aws.provider().guard(M1)
@@ -134,7 +134,7 @@ def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
 
 
 def test_a_machine_that_outlived_its_deadline_is_ended_in_minutes(aws: AwsWorld) -> None:
-    """A schedule in the past may be refused, or never come. fact: aws-past-schedules."""
+    """AWS may refuse a schedule in the past, or never fire it. fact: aws-past-schedules."""
     aws.provider().create(aws.order())
     aws.api.client("scheduler").delete_schedule(Name=M1)
     aws.clock.sleep(timedelta(hours=3))
@@ -143,32 +143,32 @@ def test_a_machine_that_outlived_its_deadline_is_ended_in_minutes(aws: AwsWorld)
 
 
 def destroyed(aws: AwsWorld) -> None:
-    """Have a machine that was ended."""
+    """Create a machine and destroy it."""
     aws.provider().create(aws.order())
     aws.provider().destroy(M1)
 
 
 def ended_by_itself(aws: AwsWorld) -> None:
-    """Have a machine that ended without a command, and whose schedule has gone with it."""
+    """Create a machine that ends without a command, and delete its schedule."""
     machine = aws.provider().create(aws.order())
     aws.api.client("ec2").terminate_instances(InstanceIds=[machine.provider_id])
     aws.api.client("scheduler").delete_schedule(Name=M1)
 
 
 def never_was(_aws: AwsWorld) -> None:
-    """Have none."""
+    """Create no machine."""
 
 
 @pytest.mark.parametrize("happened", [destroyed, ended_by_itself, never_was])
 def test_a_machine_that_is_gone_is_not_guarded(aws: AwsWorld, happened: Callable[[AwsWorld], None]) -> None:
-    """Its schedule would be left for nothing."""
+    """The schedule would be a leftover."""
     happened(aws)
     aws.provider().guard(M1)
     assert aws.schedules() == []
 
 
-def test_a_machine_that_aws_does_not_list_yet_can_not_be_guarded_yet(aws: AwsWorld) -> None:
-    """Nobody knows which instance it is: whoever looks next asks again."""
+def test_a_machine_that_aws_does_not_list_yet_cannot_be_guarded_yet(aws: AwsWorld) -> None:
+    """Its instance id is unknown; the next command tries again."""
     aws.api.drop_next("RunInstances", times=None, before_effect=True)
     kill_when(aws, "RunInstances")
     with pytest.raises(KedgeError, match="yet"):
@@ -178,7 +178,7 @@ def test_a_machine_that_aws_does_not_list_yet_can_not_be_guarded_yet(aws: AwsWor
 def test_a_machine_whose_creator_died_gets_its_volumes_from_the_next_command(
     aws: AwsWorld, ledger: SqliteLedger
 ) -> None:
-    """Killed between RunInstances and AttachVolume: the machine waits for its disks, and looking is enough."""
+    """The first command dies between RunInstances and AttachVolume. The machine waits for its disks."""
     aws.api.drop_next("AttachVolume", times=None, before_effect=True)
     kill_when(aws, "AttachVolume", "scans", "maps")
     aws.api.clear_faults()

@@ -1,4 +1,4 @@
-"""What a run's machines may do at AWS: their own run's objects, its job's data sets, and nothing else."""
+"""What a run's machines may do at AWS: use their run's objects, read its job's data sets, and nothing else."""
 
 from __future__ import annotations
 
@@ -83,18 +83,18 @@ def allows(document: Mapping[str, Any], action: str, resource: str, context: Map
 
 @pytest.mark.parametrize(("action", "resource", "context"), MAY)
 def test_a_machine_may_use_its_own_run(action: str, resource: str, context: dict[str, str]) -> None:
-    """What the agent does: ship, restore, fetch the job's data sets."""
+    """What the agent does: upload, restore, download the job's data sets."""
     assert allows(write_policy(BUCKET, RUN, [DATA]), action, resource, context)
 
 
 @pytest.mark.parametrize(("action", "resource", "context"), MAY_NOT)
 def test_a_machine_may_do_nothing_else(action: str, resource: str, context: dict[str, str]) -> None:
-    """Not even with a run or a data set whose name begins like its own."""
+    """Not even with a run or a data set whose name starts with its own name."""
     assert not allows(write_policy(BUCKET, RUN, [DATA]), action, resource, context)
 
 
 def test_a_job_without_data_sets_reads_none() -> None:
-    """Neither the objects nor their names."""
+    """It may read neither the objects nor their names."""
     assert "data/" not in json.dumps(write_policy(BUCKET, RUN))
 
 
@@ -112,13 +112,13 @@ def test_a_job_without_data_sets_reads_none() -> None:
         (f"https://{BUCKET}/data/maps/", None),
     ],
 )
-def test_an_address_in_the_bucket_names_a_data_set(source: str, name: str | None) -> None:
-    """One data set, and never more: not a pattern, and nothing of a run's."""
+def test_a_url_in_the_bucket_names_one_data_set(source: str, name: str | None) -> None:
+    """Never more than one: a pattern or a path in a run names none."""
     assert data_sets([DataMount(source=source, target="maps")], BUCKET) == ([name] if name else [])
 
 
-def test_of_other_buckets_a_run_reads_those_that_both_its_job_and_the_account_name() -> None:
-    """All of them, and only to read."""
+def test_a_run_reads_another_bucket_if_its_job_and_the_account_name_it() -> None:
+    """It reads every object of the bucket, and writes none."""
     mounts = [
         DataMount(source=source, target="x")
         for source in ("s3://mine/maps/", "s3://stranger/a", "https://other/x", "/home/me/other")
@@ -132,7 +132,7 @@ def test_of_other_buckets_a_run_reads_those_that_both_its_job_and_the_account_na
 
 
 def test_a_run_s_role_reads_another_bucket_that_its_job_names(api: Box, aws: AwsWorld) -> None:
-    """Of those that `bootstrap --read-bucket` has named; the order says which of them the job names."""
+    """`bootstrap --read-bucket` allows the bucket, and the order says that the job names it."""
     api.client("cloudformation").delete_stack(StackName="kedge-account")
     set_up(api, ReadBuckets="mine,other")
     aws.provider().create(aws.order(data=(DataMount(source="s3://mine/maps/", target="maps"),)))
@@ -142,8 +142,8 @@ def test_a_run_s_role_reads_another_bucket_that_its_job_names(api: Box, aws: Aws
     assert json.dumps(written, sort_keys=True) == json.dumps(write_policy(BUCKET, RUN, others=["mine"]), sort_keys=True)
 
 
-def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> None:
-    """Whatever policy somebody attaches to it later, the account's boundary stays above it."""
+def test_a_role_has_the_boundary_and_only_ec2_can_assume_it(aws: AwsWorld) -> None:
+    """Whatever policy somebody attaches later, the account's boundary still limits the role."""
     aws.provider().create(aws.order(data=(SCANS,)))
     iam = aws.api.client("iam")
     role = iam.get_role(RoleName=role_name(RUN))["Role"]
@@ -160,7 +160,7 @@ def test_a_role_is_held_by_the_boundary_and_is_for_ec2_alone(aws: AwsWorld) -> N
 
 
 def test_everything_that_a_run_may_do_is_within_the_boundary(aws: AwsWorld) -> None:
-    """Else the boundary would silently take it away."""
+    """Otherwise the boundary would silently deny it."""
     iam = aws.api.client("iam")
     (policy,) = [each for each in iam.list_policies(Scope="Local")["Policies"] if "boundary" in each["PolicyName"]]
     version = iam.get_policy_version(PolicyArn=policy["Arn"], VersionId=policy["DefaultVersionId"])
@@ -170,7 +170,7 @@ def test_everything_that_a_run_may_do_is_within_the_boundary(aws: AwsWorld) -> N
 
 @pytest.fixture
 def as_machine(aws: AwsWorld) -> Iterator[dict[str, str]]:
-    """Credentials of a run's role, in an account that checks them."""
+    """Credentials of a run's role, in an account that enforces IAM policies."""
     aws.provider().create(aws.order(data=(SCANS,)))
     role = aws.api.client("iam").get_role(RoleName=role_name(RUN))["Role"]
     said = aws.api.client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="machine")["Credentials"]
@@ -188,8 +188,8 @@ def as_machine(aws: AwsWorld) -> Iterator[dict[str, str]]:
     aws.api.enforce_iam(False)
 
 
-def test_a_machine_tries_in_vain_to_leave_its_run(aws: AwsWorld, as_machine: dict[str, str]) -> None:
-    """It uses its own run and reads its job's data; other runs and data, the account and new machines are refused."""
+def test_a_machine_has_no_access_beyond_its_run(aws: AwsWorld, as_machine: dict[str, str]) -> None:
+    """It uses its own run and reads its job's data. Other runs and data, the account and new machines are denied."""
     s3 = aws.api.client("s3", **as_machine)
     ec2 = aws.api.client("ec2", **as_machine)
     own = f"runs/{RUN}/manifest.json"
@@ -213,8 +213,8 @@ def test_a_machine_tries_in_vain_to_leave_its_run(aws: AwsWorld, as_machine: dic
         assert caught.value.response["Error"]["Code"] in {"AccessDenied", "UnauthorizedOperation"}
 
 
-def test_a_role_that_others_have_added_to_goes_all_the_same(aws: AwsWorld) -> None:
-    """IAM deletes no role that has a policy or a profile: what somebody has given it is taken away first.
+def test_a_role_to_which_others_added_policies_is_still_deleted(aws: AwsWorld) -> None:
+    """IAM deletes no role that has a policy or an instance profile, so kedge removes those first.
 
     fact: aws-delete-conflict
     """

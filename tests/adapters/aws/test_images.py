@@ -23,7 +23,7 @@ GPU = Accelerators(name="t4")
 
 @pytest.fixture(scope="module")
 def user(api_process: Box) -> Iterator[AwsSession]:
-    """A user of the box's account; making clients is what takes long."""
+    """A user of the box's account, shared because creating clients is slow."""
     with pytest.MonkeyPatch.context() as shell:
         for name, value in api_process.env.items():
             shell.setenv(name, value)
@@ -32,12 +32,12 @@ def user(api_process: Box) -> Iterator[AwsSession]:
 
 @pytest.fixture
 def session(api: Box, user: AwsSession) -> AwsSession:
-    """The same user, in an account in which nothing was ever made."""
+    """The same user, in an account without any resources."""
     return user
 
 
 def test_a_gpu_gets_the_newest_image_with_its_driver_and_torch(session: AwsSession) -> None:
-    """In the region that was asked for: an image's id means nothing in another."""
+    """In the requested region: an image id is valid in one region only."""
     found = find_image(Resources(), session, "us-east-1", GPU)
     assert "pytorch" in found.name
     assert (found.root_device, found.min_disk_gib > 0) == ("/dev/sda1", True)
@@ -45,7 +45,7 @@ def test_a_gpu_gets_the_newest_image_with_its_driver_and_torch(session: AwsSessi
 
 
 def test_the_newest_image_that_the_region_has_is_taken(session: AwsSession, api: Box) -> None:
-    """One after the other is withdrawn: each time by one question for all of them; those without torch come last.
+    """Images are withdrawn one by one. A look-up is one request for all of them; those without torch come last.
 
     fact: aws-dlami-parameters
     """
@@ -61,7 +61,7 @@ def test_the_newest_image_that_the_region_has_is_taken(session: AwsSession, api:
         api.withdraw_image(kind)
 
 
-def test_a_region_without_any_image_is_told_apart(session: AwsSession, api: Box) -> None:
+def test_a_region_without_any_image_has_its_own_error(session: AwsSession, api: Box) -> None:
     """Another region may have one."""
     api.withdraw_image("deeplearning", region="eu-west-1")
     with pytest.raises(NotInRegionError, match="eu-west-1 has no image"):
@@ -75,7 +75,7 @@ def test_a_machine_without_gpu_gets_plain_ubuntu(session: AwsSession) -> None:
 
 
 def test_an_image_by_id_or_by_parameter_wins(session: AwsSession) -> None:
-    """Whatever the GPU."""
+    """The GPU does not matter then."""
     by_parameter = find_image(Resources(image_id=f"ssm:{DEBIAN}"), session, "us-east-1", GPU)
     assert (by_parameter.name.startswith("debian-12"), by_parameter.root_device) == (True, "/dev/xvda")
     assert find_image(Resources(image_id=by_parameter.id), session, "us-east-1", GPU) == by_parameter
@@ -83,13 +83,13 @@ def test_an_image_by_id_or_by_parameter_wins(session: AwsSession) -> None:
 
 @pytest.mark.parametrize("image_id", ["ami-00000000000000000", "ssm:/nowhere"])
 def test_an_image_that_isnt_there_is_refused(session: AwsSession, image_id: str) -> None:
-    """It may belong to another region."""
+    """The id may belong to another region."""
     with pytest.raises(BadRequestError, match="us-east-1"):
         find_image(Resources(image_id=image_id), session, "us-east-1", GPU)
 
 
-def test_a_gpu_that_the_open_driver_doesnt_know_needs_an_image_of_its_own(session: AwsSession) -> None:
-    """A machine that boots without its GPU would only cost money."""
+def test_a_gpu_that_the_open_driver_doesnt_support_needs_an_explicit_image(session: AwsSession) -> None:
+    """A machine that could not use its GPU would only cost money."""
     with pytest.raises(BadRequestError, match="no public image drives a v100"):
         find_image(Resources(), session, "us-east-1", Accelerators(name="v100", count=4))
     named = Resources(image_id=f"ssm:{DEBIAN}")
@@ -97,7 +97,7 @@ def test_a_gpu_that_the_open_driver_doesnt_know_needs_an_image_of_its_own(sessio
 
 
 def test_an_image_is_looked_up_once_a_day(session: AwsSession, api: Box, tmp_path: Path) -> None:
-    """A second machine asks nobody."""
+    """A second machine causes no request."""
     cache = Cache(tmp_path, SystemClock())
     first = find_image(Resources(), session, "us-east-1", GPU, cache=cache)
     api.reset_calls()
@@ -105,8 +105,8 @@ def test_an_image_is_looked_up_once_a_day(session: AwsSession, api: Box, tmp_pat
     assert not api.calls()
 
 
-def test_a_damaged_answer_is_asked_again(session: AwsSession, tmp_path: Path) -> None:
-    """A full disk or an old version may leave anything."""
+def test_a_damaged_cache_entry_is_looked_up_again(session: AwsSession, tmp_path: Path) -> None:
+    """A full disk or an old version of kedge may leave any content."""
     cache = Cache(tmp_path, SystemClock())
     first = find_image(Resources(), session, "us-east-1", GPU, cache=cache)
     for kept in tmp_path.iterdir():
@@ -114,8 +114,8 @@ def test_a_damaged_answer_is_asked_again(session: AwsSession, tmp_path: Path) ->
     assert find_image(Resources(), session, "us-east-1", GPU, cache=cache) == first
 
 
-def test_whoever_may_not_look_images_up_is_told_so(session: AwsSession, api: Box) -> None:
-    """With the call that has to be allowed."""
+def test_an_image_lookup_without_permission_is_explained(session: AwsSession, api: Box) -> None:
+    """The error names the call to allow."""
     api.fail_next("GetParameters", "AccessDeniedException", times=None)
     with pytest.raises(KedgeError, match="image in us-east-1 can't be looked up") as refused:
         find_image(Resources(), session, "us-east-1", GPU)

@@ -1,4 +1,4 @@
-"""A machine at AWS: how it is asked for, when it ends by itself, and that nothing of it is left."""
+"""The life of a machine at AWS: its launch request, its deadline, and its removal without leftovers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ M1 = f"{RUN}-m1"
 FAR = "eu-west-1"
 
 
-def test_a_machine_is_born_closed_encrypted_and_tagged(aws: AwsWorld) -> None:
-    """One request says it all: no later call has to make it safe, and a power-off ends it for good."""
+def test_a_machine_is_closed_encrypted_and_tagged_from_the_start(aws: AwsWorld) -> None:
+    """One request sets everything: no later call has to make the machine safe, and a power-off terminates it."""
     aws.provider().create(aws.order(disk_gib=50))
     (instance,) = aws.instances()
     tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
@@ -41,8 +41,8 @@ def test_a_machine_is_born_closed_encrypted_and_tagged(aws: AwsWorld) -> None:
     assert asked["InstanceInitiatedShutdownBehavior"] == "terminate"
 
 
-def test_a_spot_machine_is_asked_for_once_and_at_most_at_its_price(aws: AwsWorld) -> None:
-    """It is never stopped or asked for again by AWS; the price is limited only where the user said so."""
+def test_a_spot_machine_is_requested_once_and_with_the_user_s_price_limit(aws: AwsWorld) -> None:
+    """AWS never stops it or launches it again. The request has a price limit only if the user set one."""
     aws.provider().create(aws.order(1, spot=True))
     aws.provider().create(aws.order(2, spot=True, max_usd_per_hour=Decimal("0.05")))
     market = "InstanceMarketOptions."
@@ -60,7 +60,7 @@ def test_a_spot_machine_is_asked_for_once_and_at_most_at_its_price(aws: AwsWorld
 
 
 def test_a_disk_that_is_too_small_for_the_image_is_as_large_as_the_image(aws: AwsWorld) -> None:
-    """AWS refuses a smaller one; what the plan priced is the same."""
+    """AWS refuses a smaller one. The plan prices the same size."""
     aws.provider().create(aws.order(disk_gib=1))
     client = aws.api.client("ec2")
     (disk,) = client.describe_volumes(Filters=[{"Name": "tag:kedge-machine", "Values": [M1]}])["Volumes"]
@@ -69,15 +69,15 @@ def test_a_disk_that_is_too_small_for_the_image_is_as_large_as_the_image(aws: Aw
 
 
 def test_a_burstable_machine_never_bills_more_than_its_price(aws: AwsWorld) -> None:
-    """Beyond its credits it is slow, not dear; other types have no such choice."""
+    """Without credits it is slow instead of expensive. Other types have no such setting."""
     aws.provider().create(aws.order(1, instance_type="t3.medium"))
     aws.provider().create(aws.order(2))
     credit = [call.params.get("CreditSpecification.CpuCredits") for call in aws.api.calls("ec2", "RunInstances")]
     assert credit == ["standard", None]
 
 
-def test_the_plan_is_told_which_regions_were_left_out(aws: AwsWorld) -> None:
-    """A region that is closed to the account is one of the things that its reader should know."""
+def test_the_plan_says_which_regions_were_left_out(aws: AwsWorld) -> None:
+    """Readers should know that a region is closed to the account."""
     aws.api.fail_next("DescribeInstanceTypes", "OptInRequired", times=None, region=FAR)
     laptop = aws.provider()
     offers = laptop.offers(Resources(instance_type="m5.large", regions=(REGION, FAR)))
@@ -87,7 +87,7 @@ def test_the_plan_is_told_which_regions_were_left_out(aws: AwsWorld) -> None:
 
 
 def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
-    """A first machine takes 9 calls, another one and a teardown 3 each; what is known for a day is asked once."""
+    """A first machine takes 9 calls, another one and a teardown 3 each. Some answers are cached for a day."""
     aws.api.reset_calls()
     aws.provider().create(aws.order(1))
     aws.provider().describe(M1)
@@ -105,8 +105,8 @@ def test_control_plane_calls_are_few(aws: AwsWorld) -> None:
     assert aws.actions() == Counter(["DescribeInstances", "TerminateInstances", "DeleteSchedule"])
 
 
-def test_a_replaced_host_key_is_remembered(aws: AwsWorld) -> None:
-    """From then on only the new one counts, and it is not provisional."""
+def test_a_replaced_host_key_is_recorded(aws: AwsWorld) -> None:
+    """From then on kedge accepts only the new key, and it is no longer provisional."""
     aws.provider().create(aws.order())
     aws.provider().pin(M1, "ssh-ed25519 NEW")
     found = aws.provider().describe(M1)
@@ -116,15 +116,15 @@ def test_a_replaced_host_key_is_remembered(aws: AwsWorld) -> None:
 
 
 def test_the_private_host_key_is_nowhere_on_the_laptop(aws: AwsWorld) -> None:
-    """Its public half is all that the laptop needs."""
+    """The laptop needs only the public half."""
     aws.provider().create(aws.order())
     files = [path for path in aws.folder.rglob("*") if path.is_file()]
     assert any(b"ecdsa-sha2-nistp256" in path.read_bytes() for path in files)
     assert not any(b"PRIVATE KEY" in path.read_bytes() for path in files)
 
 
-def test_an_order_that_is_repeated_makes_one_machine(aws: AwsWorld) -> None:
-    """The next command, with a new host key in its hands, gets the machine that is there, and its key."""
+def test_a_repeated_order_creates_one_machine(aws: AwsWorld) -> None:
+    """The next command has a new host key, but gets the existing machine with the key that it has."""
     first = aws.provider().create(aws.order())
     second = aws.provider().create(aws.order())
     assert (first.provider_id, first.address) == (second.provider_id, second.address)
@@ -132,7 +132,7 @@ def test_an_order_that_is_repeated_makes_one_machine(aws: AwsWorld) -> None:
 
 
 def test_a_machine_has_its_deadline_at_aws(aws: AwsWorld) -> None:
-    """A one-shot schedule ends it a few minutes after its deadline, with the account's own role, and removes itself."""
+    """A one-shot schedule ends it a few minutes after its deadline with the account's role, and deletes itself."""
     machine = aws.provider().create(aws.order())
     schedule = aws.api.client("scheduler").get_schedule(Name=M1)
     at = datetime.strptime(schedule["ScheduleExpression"], "at(%Y-%m-%dT%H:%M:%S)").replace(tzinfo=UTC)
@@ -145,7 +145,7 @@ def test_a_machine_has_its_deadline_at_aws(aws: AwsWorld) -> None:
 
 
 def test_no_machine_stays_without_its_deadline(aws: AwsWorld) -> None:
-    """Where AWS doesn't take the schedule, the machine is ended again, and the error says why."""
+    """If AWS refuses the schedule, kedge ends the machine again, and the error says why."""
     aws.api.fail_next("CreateSchedule", "ServiceQuotaExceededException", times=None, status=402)
     with pytest.raises(KedgeError, match="deadline"):
         aws.provider().create(aws.order())
@@ -154,7 +154,7 @@ def test_no_machine_stays_without_its_deadline(aws: AwsWorld) -> None:
 
 
 def test_a_destroyed_machine_is_gone_with_its_schedule(aws: AwsWorld) -> None:
-    """Destroying it again, or one that never was, is no error."""
+    """Destroying it again, or one that never existed, is no error."""
     aws.provider().create(aws.order())
     aws.provider().destroy(M1)
     assert aws.provider().describe(M1) is None
@@ -164,15 +164,15 @@ def test_a_destroyed_machine_is_gone_with_its_schedule(aws: AwsWorld) -> None:
     aws.provider().destroy(f"{RUN}-m7")
 
 
-def test_a_region_without_a_default_network_says_so(aws: AwsWorld) -> None:
-    """It is the one thing that a bootstrap doesn't make."""
+def test_a_region_without_a_default_network_is_explained(aws: AwsWorld) -> None:
+    """Bootstrap does not create a default network; the error has the command that does."""
     aws.api.fail_next("CreateSecurityGroup", "VPCIdNotSpecified", status=400)
     with pytest.raises(BadRequestError, match="create-default-vpc"):
         aws.provider().create(aws.order())
 
 
-def test_an_account_that_is_not_set_up_says_how(aws: AwsWorld) -> None:
-    """Nothing is made before there is a boundary and a role for deadlines."""
+def test_a_launch_without_a_bootstrap_names_the_command(aws: AwsWorld) -> None:
+    """Nothing is created before the boundary and the scheduler's role exist."""
     aws.api.reset()
     with pytest.raises(BadRequestError, match="kedge bootstrap"):
         aws.provider().create(aws.order())
@@ -180,14 +180,14 @@ def test_an_account_that_is_not_set_up_says_how(aws: AwsWorld) -> None:
 
 
 @pytest.mark.parametrize("machine_id", ["", "..", "../state", "a/b", "a b", "-x", "a*"])
-def test_an_id_that_could_be_something_else_is_refused(aws: AwsWorld, machine_id: str) -> None:
-    """An id becomes a path, a tag's filter and a schedule's name."""
+def test_an_invalid_machine_id_is_refused(aws: AwsWorld, machine_id: str) -> None:
+    """An id becomes part of a path, a tag filter and a schedule's name."""
     with pytest.raises(BadRequestError):
         aws.provider().destroy(machine_id)
 
 
-def test_a_zone_without_a_default_subnet_is_left_for_the_next(aws: AwsWorld) -> None:
-    """The refusal speaks for everything in that zone, and for nothing in another."""
+def test_a_zone_without_a_default_subnet_is_skipped(aws: AwsWorld) -> None:
+    """The refusal rules out every offer in that zone, and none in another."""
     client = aws.api.client("ec2")
     zone = {"Name": "availability-zone", "Values": [f"{REGION}a"]}
     (subnet,) = client.describe_subnets(Filters=[zone, {"Name": "default-for-az", "Values": ["true"]}])["Subnets"]
@@ -200,8 +200,8 @@ def test_a_zone_without_a_default_subnet_is_left_for_the_next(aws: AwsWorld) -> 
     assert aws.provider().create(aws.order(zone=f"{REGION}b")).provider_id
 
 
-def test_a_machine_has_an_address_whatever_its_subnet_says(aws: AwsWorld) -> None:
-    """Accounts may switch addresses off for a subnet: the machine would bill, and never be reached."""
+def test_a_machine_gets_a_public_address_even_if_its_subnet_assigns_none(aws: AwsWorld) -> None:
+    """Without it the machine would bill, and could never be reached."""
     aws.provider().create(aws.order())
     (call,) = aws.api.calls("ec2", "RunInstances")
     assert call.params["NetworkInterface.1.AssociatePublicIpAddress"] == "true"

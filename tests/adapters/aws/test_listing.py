@@ -1,4 +1,4 @@
-"""Which machines are found, by whom, and in which regions."""
+"""Which machines a laptop finds, and in which regions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ M1 = f"{RUN}-m1"
 FAR = "eu-west-1"
 
 
-def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> None:
-    """It is reached as the job's user or as kedge's own, with the host key that it was born with: it is provisional."""
+def test_the_next_command_finds_the_machine_as_it_was_created(aws: AwsWorld) -> None:
+    """It is reached as the job's user or as kedge's own. Its first host key is provisional."""
     made = aws.provider().create(aws.order())
     found = aws.provider().describe(M1)
     assert found is not None
@@ -30,7 +30,7 @@ def test_the_next_command_finds_the_machine_as_it_was_made(aws: AwsWorld) -> Non
 
 
 def test_two_instances_with_one_id_are_both_listed_and_both_ended(aws: AwsWorld) -> None:
-    """It must never be; should it happen, neither is overlooked."""
+    """This should never happen. If it does, neither is overlooked."""
     aws.provider().create(aws.order())
     client = aws.api.client("ec2")
     image = aws.instances()[0]["ImageId"]
@@ -47,8 +47,8 @@ def test_two_instances_with_one_id_are_both_listed_and_both_ended(aws: AwsWorld)
     assert aws.instances() == []
 
 
-def test_a_machine_that_this_laptop_does_not_know_is_found_where_the_user_says(aws: AwsWorld) -> None:
-    """It can be ended, and not be reached: only the laptop that made it knows its host key."""
+def test_a_machine_of_another_laptop_is_found_in_a_region_that_the_user_names(aws: AwsWorld) -> None:
+    """It can be ended but not reached: only the laptop that created it knows its host key."""
     aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
     other = AwsWorld(api=aws.api, folder=aws.folder / "other", environ={"KEDGE_AWS_REGIONS": f"us-west-2, {FAR}"})
     (found,) = other.provider().machines()
@@ -59,13 +59,13 @@ def test_a_machine_that_this_laptop_does_not_know_is_found_where_the_user_says(a
 
 
 def test_machines_of_other_regions_are_remembered(aws: AwsWorld) -> None:
-    """The laptop that made a machine looks for it where it made it."""
+    """A laptop looks for a machine in the region where it created it."""
     aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
     assert [machine.id for machine in aws.provider().machines()] == [M1]
 
 
-def test_a_region_that_does_not_answer_is_never_left_out(aws: AwsWorld) -> None:
-    """What may be billing there would be kept silent."""
+def test_a_region_that_does_not_answer_is_an_error(aws: AwsWorld) -> None:
+    """Otherwise a machine that bills there would be hidden."""
     aws.provider().create(aws.order(region=FAR, zone=f"{FAR}a"))
     aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, region=FAR)
     with pytest.raises(KedgeError, match=FAR):
@@ -73,7 +73,7 @@ def test_a_region_that_does_not_answer_is_never_left_out(aws: AwsWorld) -> None:
 
 
 def test_a_stopped_machine_is_not_gone(aws: AwsWorld) -> None:
-    """Its disks still bill: it counts as ending, and only its end settles it."""
+    """Its disks still bill. It counts as ending until it is terminated."""
     machine = aws.provider().create(aws.order())
     aws.api.client("ec2").stop_instances(InstanceIds=[machine.provider_id])
     found = aws.provider().describe(M1)

@@ -1,4 +1,4 @@
-"""Tags that a person takes away in the console: an instance of this computer's is known by its id."""
+"""Tags that somebody removes or edits in the console: the computer that created an instance knows its id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M1 = f"{RUN}-m1"
 
 
 def take_tags(aws: AwsWorld) -> None:
-    """Take all tags from the run's instance, as a person would."""
+    """Remove all tags from the run's instance, as a person might."""
     (instance,) = aws.instances()
     keys = [{"Key": tag["Key"]} for tag in instance["Tags"]]
     aws.api.client("ec2").delete_tags(Resources=[instance["InstanceId"]], Tags=keys)
@@ -21,7 +21,7 @@ def take_tags(aws: AwsWorld) -> None:
 
 
 def test_an_instance_without_tags_is_seen_and_ended(aws: AwsWorld) -> None:
-    """Whatever looks at it knows whose it is, what it costs and how to reach it; nothing says that it is gone.
+    """Every look-up has its run, its price and its address; none says that it is gone.
 
     fact: aws-tags-removable
     """
@@ -46,8 +46,8 @@ def test_an_instance_without_tags_is_seen_and_ended(aws: AwsWorld) -> None:
     aws.provider().release(RUN)
 
 
-def test_an_end_that_aws_knows_nothing_of_keeps_the_schedule(aws: AwsWorld) -> None:
-    """EC2 may list an instance and not know it when it is to end: it runs on, and so its deadline stays.
+def test_a_termination_that_aws_rejects_as_unknown_keeps_the_schedule(aws: AwsWorld) -> None:
+    """EC2 may list an instance, and not find it to terminate it. The instance runs on, so its schedule stays.
 
     fact: aws-eventual-consistency
     """
@@ -62,8 +62,8 @@ def test_an_end_that_aws_knows_nothing_of_keeps_the_schedule(aws: AwsWorld) -> N
     assert aws.schedules() == []
 
 
-def test_a_machine_without_tags_is_seen_beside_its_ended_namesake(aws: AwsWorld) -> None:
-    """The first instance of the id ended at its start, and AWS lists it on for an hour."""
+def test_a_machine_without_tags_is_seen_beside_an_ended_one_with_its_id(aws: AwsWorld) -> None:
+    """The first instance with this machine id ended at its start, and AWS lists it for another hour."""
     first = aws.provider().create(aws.order())
     aws.api.client("ec2").terminate_instances(InstanceIds=[first.provider_id])
     aws.api.finish_states()
@@ -78,8 +78,8 @@ def test_a_machine_without_tags_is_seen_beside_its_ended_namesake(aws: AwsWorld)
     assert aws.instances() == []
 
 
-def test_edited_tags_move_neither_the_address_nor_the_deadline(aws: AwsWorld) -> None:
-    """This computer's record says what it asked for; anybody in the account may write a tag."""
+def test_edited_tags_change_neither_the_address_nor_the_deadline(aws: AwsWorld) -> None:
+    """This computer's record has what it requested; anybody in the account may edit a tag."""
     before = aws.provider().create(aws.order())
     tags = {"kedge-created": "2026-11-23T00:00:00+00:00", "kedge-deadline": "2027-11-23T00:00:00+00:00"}
     aws.api.client("ec2").create_tags(
@@ -103,8 +103,8 @@ def test_edited_tags_move_neither_the_address_nor_the_deadline(aws: AwsWorld) ->
         {"kedge-created": "2020-01-01T00:00:00+00:00", "kedge-deadline": "9999-12-31T23:59:59+00:00"},
     ],
 )
-def test_edited_tags_hide_nothing_of_the_account(aws: AwsWorld, edited: dict[str, str]) -> None:
-    """Another computer, which has no record, lists the instance all the same: as a machine, or as one that bills."""
+def test_edited_tags_hide_no_instance(aws: AwsWorld, edited: dict[str, str]) -> None:
+    """A computer without a record still lists the instance, as a machine or as a leftover with its price."""
     made = aws.provider().create(aws.order())
     tags = [{"Key": key, "Value": value} for key, value in edited.items()]
     aws.api.client("ec2").create_tags(Resources=[made.provider_id], Tags=tags)

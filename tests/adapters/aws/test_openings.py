@@ -1,4 +1,4 @@
-"""To whom the machines of a run are open."""
+"""Which addresses may reach the machines of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ M1 = f"{RUN}-m1"
 
 
 def test_machines_are_opened_to_the_address_that_the_user_has_now(aws: AwsWorld) -> None:
-    """The one before is closed."""
+    """The previous address is closed."""
     aws.provider().create(aws.order(1))
     aws.ssh_from = "198.51.100.9"
     aws.provider().create(aws.order(2))
@@ -20,7 +20,7 @@ def test_machines_are_opened_to_the_address_that_the_user_has_now(aws: AwsWorld)
 
 @pytest.mark.parametrize("address", ["0.0.0.0/0", "::/0", "home"])
 def test_machines_are_never_opened_to_everybody(aws: AwsWorld, address: str) -> None:
-    """What is no address of the user's is refused before anything is made."""
+    """`0.0.0.0/0` and invalid addresses are refused before anything is created."""
     aws.ssh_from = address
     with pytest.raises(BadRequestError, match=address):
         aws.provider().create(aws.order())
@@ -28,8 +28,8 @@ def test_machines_are_never_opened_to_everybody(aws: AwsWorld, address: str) -> 
     assert aws.api.calls("iam", "CreateRole") == []
 
 
-def test_what_somebody_has_removed_is_made_anew(aws: AwsWorld) -> None:
-    """A launch that AWS refuses because the run's group is gone repairs it, and goes on."""
+def test_a_security_group_that_somebody_deleted_is_created_again(aws: AwsWorld) -> None:
+    """AWS refuses a launch without the run's group. The launch creates the group again, and continues."""
     aws.provider().create(aws.order(1))
     aws.provider().destroy(M1)
     laptop = aws.provider()

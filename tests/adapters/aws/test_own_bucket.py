@@ -1,4 +1,4 @@
-"""Nothing goes to, or comes from, a bucket whose name a stranger has taken over."""
+"""kedge neither reads nor writes a bucket whose name another account has taken over."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def session(api: Box, monkeypatch: pytest.MonkeyPatch) -> AwsSession:
     return AwsSession(region=REGION)
 
 
-def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSession, tmp_path: Path) -> None:
-    """The stranger would let everybody in: S3 itself refuses, since no request comes without the owner's name.
+def test_every_request_names_the_bucket_s_expected_owner(api: Box, session: AwsSession, tmp_path: Path) -> None:
+    """The other account admits everybody. S3 itself refuses, because each request names the expected owner.
 
-    Uploads in parts, listings and deletions too.
+    This includes multipart uploads, listings and deletions.
     """
     s3 = own_s3(session, ACCOUNT)
     folder = bucket_of(s3, BUCKET)
@@ -73,8 +73,8 @@ def test_every_request_says_whose_the_bucket_must_be(api: Box, session: AwsSessi
     assert {call.status for call in api.calls("s3")} == {403}
 
 
-def test_every_operation_on_a_bucket_that_can_name_the_owner_does(api: Box, session: AwsSession) -> None:
-    """Also those that a transfer makes by itself, and those of later versions of the SDK."""
+def test_every_operation_that_can_name_the_bucket_s_owner_does(api: Box, session: AwsSession) -> None:
+    """This includes the requests inside a transfer, and operations that a later version of the SDK adds."""
     s3 = own_s3(session, ACCOUNT)
     begun = s3.create_multipart_upload(Bucket=BUCKET, Key="x")["UploadId"]
     api.give_bucket_away(BUCKET)
@@ -89,8 +89,8 @@ def test_every_operation_on_a_bucket_that_can_name_the_owner_does(api: Box, sess
             ask()
 
 
-def test_a_provider_s_own_ways_to_its_bucket_say_it(aws: AwsWorld) -> None:
-    """For results, for the agent that a machine starts from and for data; the address that machines get does, too."""
+def test_the_provider_names_the_bucket_s_owner_wherever_it_uses_the_bucket(aws: AwsWorld) -> None:
+    """For results, for the agent that a machine downloads, for data, and in the URL that machines get."""
     (aws.folder / "set").mkdir()
     (aws.folder / "set" / "a.txt").write_bytes(b"a")
     backing = aws.backing()
@@ -110,8 +110,8 @@ def test_a_provider_s_own_ways_to_its_bucket_say_it(aws: AwsWorld) -> None:
         assert "isn't this account's (any more)" in caught.value.why
 
 
-def test_a_bootstrap_takes_no_bucket_into_which_a_stranger_lets_everybody(api: Box, session: AwsSession) -> None:
-    """That it may be looked into doesn't make it this account's."""
+def test_a_bootstrap_does_not_adopt_another_account_s_open_bucket(api: Box, session: AwsSession) -> None:
+    """Access to a bucket does not prove that this account owns it."""
     api.give_bucket_away(BUCKET)
     template = resource("infra", "aws", "account.yaml").read_text()
     with pytest.raises(BadRequestError, match=f"{BUCKET} is taken"):
@@ -119,7 +119,7 @@ def test_a_bootstrap_takes_no_bucket_into_which_a_stranger_lets_everybody(api: B
 
 
 def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
-    """Neither where the name was lost before it was planned, nor since."""
+    """Whether the name was lost before the removal was planned or after."""
     aws.api.client("s3").put_object(Bucket="kedge-test", Key="runs/x", Body=b"x")
     planned = plan_removal(AwsSession())
     assert planned is not None
@@ -132,28 +132,28 @@ def test_a_removal_deletes_nothing_in_a_strangers_bucket(aws: AwsWorld) -> None:
     assert {call.status for call in aws.api.calls("s3")} == {403}
 
 
-def test_the_machine_is_told_whose_the_bucket_must_be(session: AwsSession) -> None:
-    """In the address of its store."""
+def test_the_machine_is_told_the_bucket_s_expected_owner(session: AwsSession) -> None:
+    """The owner is part of the store's URL."""
     assert f"owner={ACCOUNT}" in bucket_of(own_s3(session, ACCOUNT), BUCKET, owner=ACCOUNT).url
 
 
-def test_the_machine_is_told_where_other_runs_have_its_role(aws: AwsWorld) -> None:
-    """What they write there is nothing that it may run."""
+def test_the_machine_is_told_that_other_runs_share_its_role(aws: AwsWorld) -> None:
+    """It must not execute what they write to the bucket."""
     share_role(aws.api)
     store = aws.backing().store
     assert store is not None
     assert "&shared=1" in store.url
 
 
-def test_a_run_with_a_role_of_its_own_shares_its_place_with_nobody(aws: AwsWorld) -> None:
-    """Which the machine is told as well."""
+def test_a_run_with_its_own_role_is_told_that_it_shares_nothing(aws: AwsWorld) -> None:
+    """The store's URL then has no `shared` mark."""
     store = aws.backing().store
     assert store is not None
     assert "shared" not in store.url
 
 
-def test_a_new_bucket_gets_no_name_with_dots() -> None:
-    """TLS could not verify it (fact: s3-dots)."""
+def test_a_new_bucket_name_has_no_dots() -> None:
+    """TLS could not verify such a host name (fact: s3-dots)."""
     with pytest.raises(BadRequestError, match="dots") as caught:
         resolve_settings(None, AccountSettings(bucket="my.bucket"), default_bucket="kedge-1-eu")
     assert "dashes" in caught.value.fix

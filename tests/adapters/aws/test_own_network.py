@@ -1,4 +1,4 @@
-"""A network of the user's own at AWS: checked while planning."""
+"""The user's own network at AWS is checked while planning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAID = Site(said_at=WHERE)
 
 
 def open_group_to_list(api: Box, group: str, *networks: str) -> None:
-    """Let all networks of a new prefix list into a group."""
+    """Admit all networks of a new prefix list to a security group."""
     ec2 = api.client("ec2")
     made = ec2.create_managed_prefix_list(
         PrefixListName="offices",
@@ -32,7 +32,7 @@ def open_group_to_list(api: Box, group: str, *networks: str) -> None:
 
 
 def delete_default_network(api: Box) -> None:
-    """Leave the region without its default VPC."""
+    """Delete the region's default VPC."""
     ec2 = api.client("ec2")
     (vpc,) = (each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"])
     for subnet in ec2.describe_subnets()["Subnets"]:
@@ -40,12 +40,14 @@ def delete_default_network(api: Box) -> None:
     ec2.delete_vpc(VpcId=vpc)
 
 
-def zones_offered(aws: AwsWorld, site: Site, **wishes: Any) -> set[str]:
-    return {offer.zone for offer in aws.provider().offers(Resources(instance_type="m5.large", site=site, **wishes))}
+def zones_offered(aws: AwsWorld, site: Site, **requirements: Any) -> set[str]:
+    return {
+        offer.zone for offer in aws.provider().offers(Resources(instance_type="m5.large", site=site, **requirements))
+    }
 
 
 def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> None:
-    """By the subnets that were named, or all of the VPC's, or those of the group's VPC."""
+    """The job names subnets, a VPC (all of its subnets), or a group (all subnets of its VPC)."""
     vpc, subnets, group = make_network(aws.api, "us-east-1a", "us-east-1c")
     assert zones_offered(aws, Site(subnets=(subnets[1],))) == {"us-east-1c"}
     assert zones_offered(aws, Site(vpc=vpc)) == {"us-east-1a", "us-east-1c"}
@@ -53,7 +55,7 @@ def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> N
 
 
 @pytest.mark.parametrize(
-    ("wish", "line", "missing"),
+    ("change", "line", "missing"),
     [
         ({"subnets": ("subnet-0a1b2c3d4e5f60718",)}, 7, "subnet-0a1b2c3d4e5f60718"),
         ({"security_group": "sg-0a1b2c3d4e5f60718"}, 8, "security group sg-0a1b2c3d4e5f60718"),
@@ -61,33 +63,33 @@ def test_machines_are_offered_where_the_network_has_a_subnet(aws: AwsWorld) -> N
     ],
 )
 def test_an_unknown_id_is_refused_while_planning_with_its_line(
-    aws: AwsWorld, wish: dict[str, Any], line: int, missing: str
+    aws: AwsWorld, change: dict[str, Any], line: int, missing: str
 ) -> None:
-    """Before anything is made; AWS would say so only after the role is there."""
+    """Before anything is created. AWS would refuse it only after the role exists."""
     with pytest.raises(BadRequestError) as refused:
-        zones_offered(aws, replace(SAID, **wish))
+        zones_offered(aws, replace(SAID, **change))
     assert refused.value.what == f"kedge.yaml:{line}: there is no {missing} in us-east-1"
 
 
-def test_of_several_regions_those_without_the_network_are_left_out(aws: AwsWorld) -> None:
-    """Ids belong to one region."""
+def test_regions_without_the_network_are_left_out(aws: AwsWorld) -> None:
+    """An id belongs to one region."""
     _, subnets, _ = make_network(aws.api, "us-west-2a", region="us-west-2")
     provider = aws.provider()
-    wish = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"), site=Site(subnets=tuple(subnets)))
-    assert {offer.region for offer in provider.offers(wish)} == {"us-west-2"}
+    resources = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"), site=Site(subnets=tuple(subnets)))
+    assert {offer.region for offer in provider.offers(resources)} == {"us-west-2"}
     assert f"us-east-1 is left out: there is no {subnets[0]} in us-east-1" in provider.offers_basis
 
 
-def test_what_belongs_to_different_networks_is_refused(aws: AwsWorld) -> None:
-    """EC2 would, at the launch.
+def test_subnets_and_groups_of_different_networks_are_refused(aws: AwsWorld) -> None:
+    """EC2 would refuse them at the launch.
 
     fact: aws-one-network
     """
     vpc, subnets, _ = make_network(aws.api, "us-east-1a")
     group = aws.api.client("ec2").create_security_group(GroupName="other", Description="other")["GroupId"]
-    with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is no subnet of"):
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:7: .* is not a subnet of"):
         zones_offered(aws, replace(SAID, subnets=tuple(subnets), security_group=group))
-    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* is no security group of"):
+    with pytest.raises(BadRequestError, match=r"kedge\.yaml:8: .* is not a security group of"):
         zones_offered(aws, replace(SAID, vpc=vpc, security_group=group))
 
 
@@ -100,10 +102,10 @@ def test_what_belongs_to_different_networks_is_refused(aws: AwsWorld) -> None:
         ("0.0.0.0/0", {"IpProtocol": "-1"}),
     ],
 )
-def test_a_group_that_lets_everybody_in_is_refused_unless_it_is_meant(
+def test_a_group_open_to_everybody_is_refused_unless_the_user_allows_it(
     aws: AwsWorld, network: str, rule: dict[str, Any]
 ) -> None:
-    """Closed by default: `--ssh-from 0.0.0.0/0` says that it is meant; other ports are the user's business."""
+    """`--ssh-from 0.0.0.0/0` allows it. Ports other than 22 are the user's business."""
     _, _, group = make_network(aws.api, "us-east-1a")
     open_group(aws.api, group, "0.0.0.0/0", FromPort=80, ToPort=80)
     site = replace(SAID, security_group=group)
@@ -119,10 +121,10 @@ def test_a_group_that_lets_everybody_in_is_refused_unless_it_is_meant(
 
 @pytest.mark.parametrize("halves", [("0.0.0.0/1", "128.0.0.0/1"), ("::/1", "8000::/1")])
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_group_that_lets_everybody_in_by_parts_is_refused(
+def test_a_group_whose_ranges_together_admit_everybody_is_refused(
     aws: AwsWorld, halves: tuple[str, ...], listed: bool
 ) -> None:
-    """Also where they stand in a prefix list.
+    """Also if the ranges are in a prefix list.
 
     fact: aws-prefix-list-entries
     """
@@ -139,8 +141,8 @@ def test_a_group_that_lets_everybody_in_by_parts_is_refused(
         zones_offered(aws, site)
 
 
-def test_a_public_machine_never_goes_into_a_private_subnet_that_nobody_named(aws: AwsWorld) -> None:
-    """There it would start, bill, and never be reached; a private machine may be in either.
+def test_a_public_machine_is_never_placed_in_a_private_subnet_that_nobody_named(aws: AwsWorld) -> None:
+    """It would start there, bill, and never be reachable. A private machine may be in either kind of subnet.
 
     fact: aws-public-subnets
     """
@@ -159,8 +161,8 @@ def test_a_public_machine_never_goes_into_a_private_subnet_that_nobody_named(aws
 
 
 @pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
-def test_who_reaches_a_public_machine_through_a_host_has_to_be_said(aws: AwsWorld, way: dict[str, Any]) -> None:
-    """It is neither the laptop nor an address of the network."""
+def test_a_public_machine_behind_a_jump_host_needs_a_range_or_a_group(aws: AwsWorld, way: dict[str, Any]) -> None:
+    """Connections come neither from the laptop's address nor from the machine's network."""
     _, _, group = make_network(aws.api, "us-east-1a")
     site = Site(private=False, **way)
     with pytest.raises(BadRequestError, match="it isn't known from which address"):
@@ -169,8 +171,8 @@ def test_who_reaches_a_public_machine_through_a_host_has_to_be_said(aws: AwsWorl
     assert zones_offered(aws, replace(site, security_group=group))
 
 
-def test_without_a_default_network_a_subnet_is_asked_for_while_planning(aws: AwsWorld) -> None:
-    """Many accounts have none; with a subnet named nothing of it is missed.
+def test_without_a_default_network_the_plan_asks_for_a_subnet(aws: AwsWorld) -> None:
+    """Many accounts have no default network. A job that names a subnet needs none.
 
     fact: aws-no-default-vpc
     """
@@ -188,12 +190,12 @@ def test_without_a_default_network_a_subnet_is_asked_for_while_planning(aws: Aws
     assert aws.provider().create(aws.order(site=Site(subnets=tuple(subnets)))).region == REGION
 
 
-def test_of_several_regions_those_without_a_default_network_are_left_out(aws: AwsWorld) -> None:
-    """With a note; one call for each region that is offered."""
+def test_regions_without_a_default_network_are_left_out(aws: AwsWorld) -> None:
+    """A note says so. It takes one call for each offered region."""
     delete_default_network(aws.api)
     aws.api.reset_calls()
     provider = aws.provider()
-    wish = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"))
-    assert {offer.region for offer in provider.offers(wish)} == {"us-west-2"}
+    resources = Resources(instance_type="m5.large", regions=(REGION, "us-west-2"))
+    assert {offer.region for offer in provider.offers(resources)} == {"us-west-2"}
     assert "us-east-1 is left out: there is no default VPC in us-east-1" in provider.offers_basis
     assert sorted(call.region for call in aws.api.calls("ec2", "DescribeVpcs")) == [REGION, "us-west-2"]

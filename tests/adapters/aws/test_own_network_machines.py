@@ -1,4 +1,4 @@
-"""Machines in a network of the user's own: which subnet, group and address they get; the network stays as it is."""
+"""Machines in the user's own network: their subnet, group and address. The network itself stays unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAGS = (("cost-center", "42"), ("team", "vision"))
 
 @pytest.mark.parametrize("way", [{"jump_host": "me@bastion"}, {"proxy_command": "nc %h %p"}])
 def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: AwsWorld, way: dict[str, Any]) -> None:
-    """Not to the laptop, whose address the machine never sees; the next command knows the way to it."""
+    """Not to the laptop, whose address the machine never sees. The next command knows how to reach it."""
     (cidr,) = (each["CidrBlock"] for each in aws.api.client("ec2").describe_vpcs()["Vpcs"] if each["IsDefault"])
     machine = aws.provider().create(aws.order(site=Site(**way), ssh_from=""))
     (run,) = aws.api.calls("ec2", "RunInstances")
@@ -34,8 +34,8 @@ def test_a_private_machine_of_the_default_network_is_open_to_that_network(aws: A
     }
 
 
-def test_a_machine_goes_into_the_subnet_with_the_user_s_own_group_which_stays_as_it_is(aws: AwsWorld) -> None:
-    """No group is made, nothing is opened, and the run's end leaves all of it."""
+def test_a_machine_uses_the_user_s_subnet_and_group_unchanged(aws: AwsWorld) -> None:
+    """No group is created and nothing is opened; the end of the run leaves the group as it was."""
     _, subnets, group = make_network(aws.api, "us-east-1a", "us-east-1c")
     before = group_rules(aws.api, group)
     provider, site = aws.provider(), Site(security_group=group)
@@ -56,7 +56,7 @@ def test_a_machine_goes_into_the_subnet_with_the_user_s_own_group_which_stays_as
 
 
 def test_a_private_machine_has_no_public_address_and_is_open_to_its_network(aws: AwsWorld) -> None:
-    """Whoever comes through a host in the network comes from there; kedge's own group is made in that network."""
+    """A jump host connects from inside the network. kedge creates its own group in that network."""
     vpc, subnets, _ = make_network(aws.api, "us-east-1a")
     site = Site(subnets=tuple(subnets), jump_host="bastion")
     provider = aws.provider()
@@ -80,8 +80,8 @@ def test_a_private_machine_has_no_public_address_and_is_open_to_its_network(aws:
     assert (seen.address.host.rpartition(".")[0], seen.address.jump_host) == ("10.7.0", "bastion")
 
 
-def test_everything_that_is_made_carries_the_user_s_tags_and_kedge_s_own(aws: AwsWorld) -> None:
-    """Machine, disks, interface, spot request, group, role and data volume, so that a bill can be divided."""
+def test_everything_that_is_created_has_the_user_s_tags_and_kedge_s_own(aws: AwsWorld) -> None:
+    """Machine, disks, interface, spot request, group, role and data volume, so that a bill can be split."""
     volume = VolumeSpec(name="imagenet", target="data", size_gib=5)
     aws.provider().create(aws.order(site=Site(tags=TAGS), volumes=(volume,), spot=True))
     sent = {

@@ -1,4 +1,4 @@
-"""Two accounts on one laptop: what is in one of them is never taken for gone because it isn't in the other."""
+"""Two accounts on one laptop: a machine is not taken for gone because the other account lacks it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_machine_of_another_account_is_refused_and_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
     ask: Callable[[CloudProvider, AwsWorld], object],
 ) -> None:
-    """The refusal names both accounts; back in its own, the machine is there, with its host key."""
+    """The error names both accounts. With its own account again, the machine is found with its host key."""
     made = aws.provider().create(aws.order())
     with monkeypatch.context() as elsewhere:
         for name, value in other_keys.items():
@@ -58,7 +58,7 @@ def test_a_machine_of_another_account_is_refused_and_not_forgotten(
     assert len(aws.instances()) == 1
 
 
-def test_whose_credentials_these_are_is_asked_once(aws: AwsWorld) -> None:
+def test_the_account_of_a_key_is_queried_once(aws: AwsWorld) -> None:
     """A key never changes its account."""
     aws.provider().create(aws.order(1))
     aws.provider().create(aws.order(2))
@@ -66,7 +66,7 @@ def test_whose_credentials_these_are_is_asked_once(aws: AwsWorld) -> None:
 
 
 def test_the_record_of_a_machine_that_is_gone_stays_until_its_run_is_released(aws: AwsWorld) -> None:
-    """That a look-up came back empty is no reason to forget how a machine is reached."""
+    """An empty look-up is no reason to forget how to reach a machine."""
     aws.provider().create(aws.order())
     aws.provider().destroy(M1)
     assert aws.provider().describe(M1) is None

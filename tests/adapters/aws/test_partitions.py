@@ -1,4 +1,4 @@
-"""GovCloud, China and the other clouds apart of AWS are refused in words, before anything is contacted."""
+"""GovCloud, China and AWS's other partitions are refused with an explanation before any request."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ JOB = """
 
 
 @pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1", "us-iso-east-1", "eusc-de-east-1"])
-def test_a_session_in_another_part_of_aws_is_refused(region: str) -> None:
-    """Whether the user's configuration says it or a flag: its credentials would be of no use elsewhere.
+def test_a_session_in_another_aws_partition_is_refused(region: str) -> None:
+    """Whether a flag names it or the user's configuration, whose credentials are not valid elsewhere.
 
     fact: aws-partitions
     """
@@ -33,8 +33,8 @@ def test_a_session_in_another_part_of_aws_is_refused(region: str) -> None:
         AwsSession(region="us-east-1").client("ec2", region)
 
 
-def test_the_region_that_a_shell_means_is_looked_at(aws: AwsWorld) -> None:
-    """AWS_REGION, which the SDK doesn't read, counts for the provider too.
+def test_the_partition_of_aws_region_is_checked(aws: AwsWorld) -> None:
+    """The SDK does not read AWS_REGION, but the provider does.
 
     fact: aws-region-variable
     """
@@ -43,8 +43,8 @@ def test_the_region_that_a_shell_means_is_looked_at(aws: AwsWorld) -> None:
         aws.provider()
 
 
-def test_a_job_in_another_part_of_aws_is_refused_before_anything_is_contacted(api: Box, laptop: Laptop) -> None:
-    """Exit code 2, and not one call: by the job's region, by its zone, by a flag, and by the user's own region."""
+def test_a_job_in_another_aws_partition_is_refused_before_any_request(api: Box, laptop: Laptop) -> None:
+    """Exit code 2 and no call, for the job's region, its zone, a flag, and the user's own region."""
     set_up(api)
     laptop.extra_env |= {**api.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     api.reset_calls()

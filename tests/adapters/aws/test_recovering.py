@@ -1,4 +1,4 @@
-"""Which runs get another machine, by what AWS says of the one before; instances are entries in the box's API."""
+"""Which runs get another machine, depending on how AWS says the first one ended. The box starts no machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPEC = LaunchSpec(run_id=RUN, provider="aws", job=JOB, recover=True, ssh_from=HO
 
 @dataclass
 class Desk:
-    """A laptop with one run that recovers, whose machine is a spot instance."""
+    """A laptop with one recoverable run on a spot instance."""
 
     app: App
     aws: AwsWorld
@@ -40,7 +40,7 @@ class Desk:
     said: list[str] = field(default_factory=list)
 
     def is_lost(self) -> bool:
-        """Ask what `kedge recover` asks."""
+        """Tell whether `kedge recover` counts the run's machine as lost."""
         return is_lost(self.app, self.app.named_run(RUN), self.said.append)
 
 
@@ -58,7 +58,7 @@ def desk(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         app.ledger.close()
 
 
-def test_a_machine_that_was_taken_away_is_replaced(desk: Desk) -> None:
+def test_a_reclaimed_machine_is_replaced(desk: Desk) -> None:
     """Its run stays live."""
     desk.aws.api.reclaim(desk.instance, notice_seconds=None)
     assert desk.is_lost()
@@ -68,8 +68,8 @@ def test_a_machine_that_was_taken_away_is_replaced(desk: Desk) -> None:
     ]
 
 
-def test_a_machine_that_somebody_ended_in_the_console_is_not_replaced(desk: Desk) -> None:
-    """The run is closed and nothing of it stays at AWS; it is said, and it is no candidate any more."""
+def test_a_machine_ended_in_the_console_is_not_replaced(desk: Desk) -> None:
+    """The run is closed with a message, nothing of it stays at AWS, and it is no longer a candidate."""
     desk.aws.api.client("ec2").terminate_instances(InstanceIds=[desk.instance])
     assert not desk.is_lost()
     record = desk.app.named_run(RUN)
@@ -80,8 +80,8 @@ def test_a_machine_that_somebody_ended_in_the_console_is_not_replaced(desk: Desk
     assert desk.aws.schedules() == []
 
 
-def test_a_machine_that_somebody_stopped_in_the_console_is_not_replaced(desk: Desk) -> None:
-    """It still exists, and bills its disks: the run stays live, for `teardown` or `resume`."""
+def test_a_machine_stopped_in_the_console_is_not_replaced(desk: Desk) -> None:
+    """It still exists and its disks bill. The run stays live, for `teardown` or `resume`."""
     on_demand = desk.aws.provider().create(desk.aws.order(2))
     desk.aws.api.client("ec2").terminate_instances(InstanceIds=[desk.instance])
     desk.app.ledger.put_machine(on_demand)
@@ -92,15 +92,15 @@ def test_a_machine_that_somebody_stopped_in_the_console_is_not_replaced(desk: De
 
 
 def test_a_run_that_was_told_not_to_recover_is_left_alone(desk: Desk) -> None:
-    """Also by the command that follows it, which began when it still did."""
+    """Also by a command that has followed the run since before recovery was turned off."""
     desk.app.ledger.open_run(LaunchSpec(run_id=RUN, provider="aws", job=SPEC.job), datetime.now(UTC))
     desk.aws.api.reclaim(desk.instance, notice_seconds=None)
     assert not desk.is_lost()
     assert recoverable_runs(desk.app) == ()
 
 
-def test_where_nothing_is_to_be_had_recovery_waits_longer_each_time(desk: Desk) -> None:
-    """The offers that a plan names may be refused when they are asked for: AWS isn't asked again and again at once."""
+def test_without_capacity_recovery_waits_longer_each_time(desk: Desk) -> None:
+    """AWS may refuse every offer of a plan; the next attempt is not made at once."""
     outcomes = [UnreachableError("m1 is gone"), NoCapacityError("sold out"), NoCapacityError("sold out")]
 
     def apply_plan(plan: Plan) -> RunProgress:
@@ -123,17 +123,17 @@ def test_where_nothing_is_to_be_had_recovery_waits_longer_each_time(desk: Desk) 
 def test_a_recovered_machine_is_not_planned_open_to_everybody(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, ssh_from: str
 ) -> None:
-    """Whoever recovers may say another range, as whoever launches; nothing is asked of AWS then."""
+    """A recovery accepts a range as a launch does, and refuses this one without any request to AWS."""
     monkeypatch.setenv("KEDGE_SSH_FROM", ssh_from)
     desk.app.settings = read_settings()
     desk.aws.api.reset_calls()
-    with pytest.raises(BadRequestError, match="is everybody"):
+    with pytest.raises(BadRequestError, match="admits everybody"):
         recovery_plan(desk.app, recovered_spec(desk.app, desk.app.named_run(RUN)))
     assert desk.aws.actions().total() == 0
 
 
 def test_a_run_whose_time_is_over_is_no_candidate(desk: Desk) -> None:
-    """The timer doesn't ask AWS every minute for what can't be had any more."""
+    """Otherwise the timer would query AWS every minute for nothing."""
     assert [record.run_id for record in recoverable_runs(desk.app)] == [RUN]
     over = datetime.now(UTC) - timedelta(minutes=1)
     spec = LaunchSpec(run_id=RUN, provider="aws", job=SPEC.job, recover=True, until=over)

@@ -1,4 +1,4 @@
-"""Each of AWS's refusals, answered over HTTP, becomes the error whose class says how to go on."""
+"""Each refusal of AWS, received over HTTP, becomes an error whose class says how to react."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NEXT = {Reaction.NEXT_POOL, Reaction.NEXT_ZONE, Reaction.NEXT_REGION, Reaction.N
 
 @pytest.fixture(scope="module")
 def user(api_process: Box) -> Iterator[AwsSession]:
-    """A user of the box's account; making clients is what takes long."""
+    """A user of the box's account, shared because creating clients is slow."""
     with pytest.MonkeyPatch.context() as shell:
         for name, value in api_process.env.items():
             shell.setenv(name, value)
@@ -62,18 +62,18 @@ def user(api_process: Box) -> Iterator[AwsSession]:
 
 @pytest.fixture
 def session(api: Box, user: AwsSession) -> AwsSession:
-    """The same user, in an account in which nothing was ever made."""
+    """The same user, in an account without any resources."""
     return user
 
 
 def refused(session: AwsSession, offer: Offer = OFFER) -> tuple[Refusal, KedgeError]:
-    """Launch, and return what the refusal means and becomes."""
+    """Launch, and return the refusal and the error that it becomes."""
     ec2 = session.client("ec2", offer.region, single_shot=True)
     try:
         ec2.run_instances(ImageId="ami-1", InstanceType="g5.xlarge", MinCount=1, MaxCount=1, ClientToken="one")
     except (ClientError, BotoCoreError) as err:
         return refusal_of(err), refused_launch(err, replace(ORDER, offer=offer), WHAT)
-    pytest.fail("AWS granted it")
+    pytest.fail("AWS did not refuse the launch")
 
 
 def _name(value: str | Refusal) -> str:
@@ -84,7 +84,7 @@ def _name(value: str | Refusal) -> str:
     ("code", "known"), [(code, refusal) for refusal in REFUSALS for code in refusal.codes], ids=_name
 )
 def test_each_code_of_the_table_is_recognised(session: AwsSession, api: Box, code: str, known: Refusal) -> None:
-    """Sent with AWS's own status, asked once: the SDK's retries would ask again where capacity is lacking."""
+    """It comes with AWS's own status. The request is sent once: the SDK would retry where capacity is lacking."""
     sent = code.replace("*", "Malformed")
     api.fail_next("RunInstances", sent, message=f"ordered by the test {' '.join(known.parts)}")
     refusal, error = refused(session)
@@ -99,16 +99,16 @@ def test_each_code_of_the_table_is_recognised(session: AwsSession, api: Box, cod
     assert len(api.calls("ec2", "RunInstances")) == 1
 
 
-def test_a_code_that_nobody_knows_stops_with_what_aws_said(session: AwsSession, api: Box) -> None:
-    """Guessing could cost money."""
+def test_an_unknown_code_stops_the_launch_and_quotes_aws(session: AwsSession, api: Box) -> None:
+    """A guess could cost money."""
     api.fail_next("RunInstances", "SomethingNew", message="a sentence of AWS's")
     refusal, error = refused(session)
     assert (refusal.reaction, type(error)) == (Reaction.STOP, KedgeError)
     assert "SomethingNew: a sentence of AWS's" in error.why
 
 
-def test_lack_of_capacity_speaks_for_one_pool_only(session: AwsSession, api: Box) -> None:
-    """The same type in another zone, or another type in this zone, may be there."""
+def test_lack_of_capacity_rules_out_one_pool_only(session: AwsSession, api: Box) -> None:
+    """The same type in another zone, or another type in this zone, may be available."""
     api.fail_next("RunInstances", "InsufficientInstanceCapacity")
     error = refused(session)[1]
     assert isinstance(error, NoCapacityError)
@@ -117,8 +117,8 @@ def test_lack_of_capacity_speaks_for_one_pool_only(session: AwsSession, api: Box
     assert not error.covers(replace(OFFER, instance_type="g5.2xlarge"))
 
 
-def test_a_subnet_without_addresses_speaks_for_its_zone(session: AwsSession, api: Box) -> None:
-    """Whatever the type."""
+def test_a_subnet_without_addresses_rules_out_its_zone(session: AwsSession, api: Box) -> None:
+    """For machines of every type."""
     api.fail_next("RunInstances", "InsufficientFreeAddressesInSubnet")
     error = refused(session)[1]
     assert isinstance(error, NoCapacityError)
@@ -126,8 +126,8 @@ def test_a_subnet_without_addresses_speaks_for_its_zone(session: AwsSession, api
     assert not error.covers(replace(OFFER, zone="us-east-1b"))
 
 
-def test_an_organization_s_policy_speaks_for_the_region(session: AwsSession, api: Box) -> None:
-    """Other zones and types of it are denied as well; the next region may not be.
+def test_an_organization_s_policy_rules_out_the_region(session: AwsSession, api: Box) -> None:
+    """Its other zones and types are denied as well; the next region may be open.
 
     fact: aws-scp-deny
     """
@@ -143,7 +143,7 @@ def test_an_organization_s_policy_speaks_for_the_region(session: AwsSession, api
     ("spot", "code", "quota"),
     [(False, "VcpuLimitExceeded", "L-DB2E81BA"), (True, "MaxSpotInstanceCountExceeded", "L-3819A6DF")],
 )
-def test_a_quota_speaks_for_its_family_in_its_region_and_market(
+def test_a_quota_rules_out_its_family_in_its_region_and_market(
     session: AwsSession, api: Box, spot: bool, code: str, quota: str
 ) -> None:
     """No other zone and no other size is tried; another region, market or family is. The fix names the quota."""
@@ -159,8 +159,8 @@ def test_a_quota_speaks_for_its_family_in_its_region_and_market(
     assert error.fix.count(quota) == 2
 
 
-def test_the_role_of_a_moment_ago_is_asked_for_again(session: AwsSession, api: Box) -> None:
-    """IAM takes some seconds; any other invalid parameter is a mistake and stops."""
+def test_a_launch_is_retried_while_its_new_role_is_unknown(session: AwsSession, api: Box) -> None:
+    """IAM publishes a role after some seconds. Any other invalid parameter is a mistake and stops the launch."""
     profile = "Value (kedge-run-1) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
     api.fail_next("RunInstances", "InvalidParameterValue", message=profile)
     assert refused(session)[0].reaction is Reaction.NOT_YET
@@ -168,21 +168,21 @@ def test_the_role_of_a_moment_ago_is_asked_for_again(session: AwsSession, api: B
     assert refused(session)[0].reaction is Reaction.STOP
 
 
-def test_an_answer_that_is_lost_after_the_effect_may_be_billing(session: AwsSession, api: Box) -> None:
-    """The request was sent: nobody may ask for another machine with another token."""
+def test_a_launch_whose_answer_is_lost_may_be_billing(session: AwsSession, api: Box) -> None:
+    """The request was sent, so no other machine may be requested with another token."""
     api.drop_next("RunInstances")
     refusal, error = refused(session)
     assert (refusal.reaction, type(error)) == (Reaction.UNCLEAR, StillBillingError)
     assert "kedge status" in error.fix
 
 
-def test_a_request_that_never_left_made_nothing(session: AwsSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens there: no machine, no doubt."""
+def test_a_request_that_was_never_sent_creates_nothing(session: AwsSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens at the endpoint, so it is certain that there is no machine."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     refusal, error = refused(AwsSession())
     assert (refusal.reaction, type(error)) == (Reaction.STOP, UnreachableError)
 
 
-def test_the_table_that_people_read_is_the_one_in_force() -> None:
-    """docs/aws-errors.md is what render_table makes."""
+def test_the_documented_table_matches_the_code() -> None:
+    """docs/aws-errors.md is the output of render_table."""
     assert DOCS.read_text() == render_table()

@@ -1,4 +1,4 @@
-"""What is taken away with a run that has no machine left."""
+"""What a release deletes of a run that has no machine left."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.adapters.aws.world import HOME, RUN, AwsWorld, open_to
 M1 = f"{RUN}-m1"
 
 
-def test_a_machine_that_ended_by_itself_leaves_nothing_after_its_run(aws: AwsWorld) -> None:
-    """Its schedule is still there then: the run's release takes it away with role and group."""
+def test_a_release_deletes_what_an_ended_machine_left(aws: AwsWorld) -> None:
+    """Its schedule still exists; the release deletes it with role and group."""
     machine = aws.provider().create(aws.order())
     aws.api.client("ec2").terminate_instances(InstanceIds=[machine.provider_id])
     assert aws.provider().describe(M1) is None
@@ -26,15 +26,15 @@ def test_a_machine_that_ended_by_itself_leaves_nothing_after_its_run(aws: AwsWor
 
 
 def test_a_run_that_has_a_machine_is_not_released(aws: AwsWorld) -> None:
-    """Its machines would lose their bucket and their owner would lose the way in."""
+    """Its machines would lose their bucket, and the user would lose SSH access."""
     aws.provider().create(aws.order())
     with pytest.raises(StillBillingError, match=M1):
         aws.provider().release(RUN)
     assert open_to(aws) == [HOME]
 
 
-def test_a_release_takes_nothing_of_another_run(aws: AwsWorld) -> None:
-    """Not of one whose id begins alike either; a second release has nothing left to do."""
+def test_a_release_deletes_nothing_of_another_run(aws: AwsWorld) -> None:
+    """Not even of a run whose id starts the same. A second release has nothing left to do."""
     aws.provider().create(aws.order(1))
     aws.provider().create(aws.order(1, id=f"{RUN}x-m1", run_id=f"{RUN}x"))
     aws.provider().destroy(M1)
@@ -46,8 +46,8 @@ def test_a_release_takes_nothing_of_another_run(aws: AwsWorld) -> None:
     assert list(aws.provider().release(RUN)) == []
 
 
-def test_a_release_needs_no_memory(aws: AwsWorld) -> None:
-    """Another laptop finds what the run has by its tags."""
+def test_a_release_needs_no_local_record(aws: AwsWorld) -> None:
+    """Another laptop finds the run's resources by their tags."""
     aws.provider().create(aws.order())
     aws.provider().destroy(M1)
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")

@@ -1,4 +1,4 @@
-"""A laptop that has moved since its machines were opened to it."""
+"""A laptop whose address has changed since its machines were opened to it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ AWAY = "198.51.100.9/32"
 
 
 def open_to(aws: AwsWorld) -> list[str]:
-    """List who may reach the run's machines."""
+    """List the addresses that may reach the run's machines."""
     groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
     (group,) = groups["SecurityGroups"]
     return [each["CidrIp"] for rule in group["IpPermissions"] for each in rule["IpRanges"]]
 
 
-def test_a_machine_is_opened_to_the_present_address_alone(aws: AwsWorld) -> None:
-    """Two calls, and none the next time."""
+def test_a_machine_is_opened_to_the_current_address_only(aws: AwsWorld) -> None:
+    """It takes two calls, and none the next time."""
     aws.provider().create(aws.order())
     aws.api.reset_calls()
     assert aws.provider().reopen(M1, AWAY)
@@ -40,8 +40,8 @@ def test_a_machine_is_opened_to_the_present_address_alone(aws: AwsWorld) -> None
     assert open_to(aws) == [AWAY]
 
 
-def test_a_machine_is_opened_to_an_address_of_ipv6(aws: AwsWorld) -> None:
-    """EC2 keeps such ranges apart, and reads their descriptions as strictly."""
+def test_a_machine_is_opened_to_an_ipv6_address(aws: AwsWorld) -> None:
+    """EC2 lists IPv6 ranges separately, and checks their descriptions just as strictly."""
     aws.provider().create(aws.order())
     assert aws.provider().reopen(M1, "2001:db8::7/128")
     (group,) = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])[
@@ -52,7 +52,7 @@ def test_a_machine_is_opened_to_an_address_of_ipv6(aws: AwsWorld) -> None:
 
 
 def test_an_address_that_has_not_changed_costs_no_call(aws: AwsWorld) -> None:
-    """A machine that doesn't answer isn't always the firewall's fault."""
+    """The firewall is not the only reason why a machine may not answer."""
     aws.provider().create(aws.order())
     aws.api.reset_calls()
     assert not aws.provider().reopen(M1, HOME)
@@ -60,15 +60,15 @@ def test_an_address_that_has_not_changed_costs_no_call(aws: AwsWorld) -> None:
 
 
 def test_a_machine_of_another_laptop_is_not_opened_to_this_one(aws: AwsWorld) -> None:
-    """Its host key isn't known here: there is nothing to reach."""
+    """This laptop does not have its host key, so it could not connect."""
     aws.provider().create(aws.order())
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")
     assert not other.provider().reopen(M1, AWAY)
     assert open_to(aws) == [HOME]
 
 
-def test_a_range_of_several_addresses_stays_until_somebody_wants_another(aws: AwsWorld) -> None:
-    """It was the user's choice: it isn't even asked where this computer is now."""
+def test_a_range_of_several_addresses_stays_until_the_user_gives_another(aws: AwsWorld) -> None:
+    """The user chose the range, so kedge does not even look up the computer's current address."""
     aws.provider().create(aws.order(ssh_from="198.51.100.0/24"))
     aws.api.reset_calls()
     assert not aws.provider().reopen(M1, "")
@@ -79,15 +79,15 @@ def test_a_range_of_several_addresses_stays_until_somebody_wants_another(aws: Aw
 
 
 def test_a_machine_is_never_reopened_to_everybody(aws: AwsWorld) -> None:
-    """The same addresses are refused as at its creation."""
+    """The same ranges are refused as at its creation."""
     aws.provider().create(aws.order())
     with pytest.raises(BadRequestError, match="everybody"):
         aws.provider().reopen(M1, "0.0.0.0/0")
     assert open_to(aws) == [HOME]
 
 
-def test_a_firewall_that_is_gone_says_so(aws: AwsWorld) -> None:
-    """What the laptop remembers of it isn't changed by a call that failed."""
+def test_a_deleted_firewall_is_reported(aws: AwsWorld) -> None:
+    """A call that failed does not change the laptop's record."""
     aws.provider().create(aws.order())
     aws.api.fail_next("AuthorizeSecurityGroupIngress", "InvalidGroup.NotFound", status=400)
     with pytest.raises(KedgeError, match="can't be opened"):
@@ -97,26 +97,26 @@ def test_a_firewall_that_is_gone_says_so(aws: AwsWorld) -> None:
 
 @dataclass(frozen=True)
 class Desk:
-    """The next command of a laptop, whose machine turns callers away."""
+    """The next command of a laptop whose machine rejects connections."""
 
     app: App
     machine: Machine
 
     def record(self, machine: Machine, ssh_from: str = "") -> None:
-        """Have the ledger know the machine, of a run that was launched for a range of addresses."""
+        """Write the machine to the ledger, with a run that was launched for a range of addresses."""
         spec = LaunchSpec(run_id=RUN, provider="aws", job=Job(name="digits"), ssh_from=ssh_from)
         self.app.ledger.open_run(spec, datetime.now(UTC))
         self.app.ledger.put_machine(machine)
 
     def call(self) -> None:
-        """Do what every command does."""
+        """Connect to the machine as every command does; expect that it does not answer."""
         with pytest.raises(UnreachableError, match="doesn't answer"):
             self.app.remote(self.machine)
 
 
 @pytest.fixture
 def desk(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A command that is given at another address."""
+    """A command that runs at another address."""
     machine = aws.provider().create(aws.order())
     with short_folder() as runtime:
         monkeypatch.setenv("KEDGE_STATE_DIR", str(aws.folder))
@@ -127,7 +127,7 @@ def desk(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def _at_a_closed_port(aws: AwsWorld, machine: Machine) -> Machine:
-    """Put the machine where a firewall turns callers away: the box's own has none."""
+    """Return the machine with a closed port, as a firewall would close it. The box has no firewall."""
     found = aws.provider().describe(machine.id)
     assert found is not None
     assert found.address is not None
@@ -135,14 +135,14 @@ def _at_a_closed_port(aws: AwsWorld, machine: Machine) -> Machine:
 
 
 @pytest.mark.parametrize("in_ledger", ["with its address", "without one, while it boots"])
-def test_a_command_that_is_not_let_in_reopens_its_machine(aws: AwsWorld, desk: Desk, in_ledger: str) -> None:
-    """App and engine use the same way in: where nobody answers, the machine's firewall is looked after."""
+def test_a_command_that_cannot_connect_reopens_its_machine(aws: AwsWorld, desk: Desk, in_ledger: str) -> None:
+    """App and engine connect in the same way, which opens the firewall if the machine does not answer."""
     desk.record(desk.machine if "with its" in in_ledger else replace(desk.machine, address=None))
     desk.call()
     assert open_to(aws) == [AWAY]
 
 
-def test_a_terminal_that_is_not_let_in_reopens_its_machine(aws: AwsWorld, desk: Desk) -> None:
+def test_a_terminal_that_cannot_connect_reopens_its_machine(aws: AwsWorld, desk: Desk) -> None:
     """`ssh`, `exec` and `attach` hand over to the OpenSSH client, which knows nothing of firewalls."""
     desk.record(desk.machine)
     assert run_in_terminal(desk.app, desk.machine, ["true"], tty=False) == 255
@@ -150,7 +150,7 @@ def test_a_terminal_that_is_not_let_in_reopens_its_machine(aws: AwsWorld, desk: 
 
 
 def test_a_range_that_the_user_gave_is_remembered_and_a_later_one_wins(aws: AwsWorld, desk: Desk) -> None:
-    """The run's range holds for every command that says none."""
+    """The run's range applies to every command that gives none."""
     desk.record(desk.machine, ssh_from="192.0.2.0/24")
     desk.call()
     assert open_to(aws) == [AWAY]

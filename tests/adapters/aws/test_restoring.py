@@ -1,4 +1,4 @@
-"""Data volumes from snapshots: looked up while planning, priced, filled as asked for, and never formatted."""
+"""Data volumes from snapshots: looked up while planning, priced, filled at the requested rate, never formatted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELSEWHERE = "us-west-2"
 
 
 def make_snapshot(aws: AwsWorld, gib: int = 40, region: str = REGION) -> str:
-    """Leave a snapshot of a volume in the account; the box lets it hold half of that."""
+    """Create a snapshot of a volume. In the box it holds half of the volume's size."""
     ec2 = aws.api.client("ec2", region)
     volume = ec2.create_volume(AvailabilityZone=f"{region}a", Size=gib)["VolumeId"]
     snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
@@ -33,19 +33,19 @@ def make_snapshot(aws: AwsWorld, gib: int = 40, region: str = REGION) -> str:
 
 
 def scans(snapshot_id: str, *, mibps: int | None = None, size_gib: int = 40) -> VolumeSpec:
-    """Wish for a volume from a snapshot."""
+    """Specify a volume from a snapshot."""
     return VolumeSpec(
         name="scans", target="data/scans", size_gib=size_gib, snapshot_id=snapshot_id, initialization_mibps=mibps
     )
 
 
 def offers(aws: AwsWorld, *volumes: VolumeSpec, regions: tuple[str, ...] = ()) -> list[Offer]:
-    """List what the smallest machine costs with some volumes."""
+    """List the offers for the smallest machine with some volumes."""
     return list(aws.provider().offers(Resources(instance_type="m5.large", volumes=volumes, regions=regions)))
 
 
 def test_a_volume_is_filled_from_its_snapshot_and_stays_encrypted(aws: AwsWorld) -> None:
-    """Without a rate it is filled as EBS pleases, which costs nothing."""
+    """Without a rate EBS fills it at its own pace, which costs nothing."""
     snapshot = make_snapshot(aws)
     aws.api.reset_calls()
     assert {offer.once_usd for offer in offers(aws, scans(snapshot))} == {Decimal(0)}
@@ -55,41 +55,41 @@ def test_a_volume_is_filled_from_its_snapshot_and_stays_encrypted(aws: AwsWorld)
     assert "VolumeInitializationRate" not in call.params
 
 
-def test_a_rate_is_sent_and_the_offer_says_what_the_box_charges_for_it(aws: AwsWorld) -> None:
-    """By what the snapshot holds, 20 GiB, at 200 MiB/s; in us-east-1 the box charges half of what is counted with."""
+def test_a_rate_is_sent_and_the_offer_prices_it(aws: AwsWorld) -> None:
+    """The snapshot holds 20 GiB, the rate is 200 MiB/s. In us-east-1 the box charges half of the offer's price."""
     snapshot = make_snapshot(aws)
-    wish = scans(snapshot, mibps=200)
-    (offer, *_) = offers(aws, wish)
-    aws.provider().create(aws.order(volumes=(wish,)))
+    spec = scans(snapshot, mibps=200)
+    (offer, *_) = offers(aws, spec)
+    aws.provider().create(aws.order(volumes=(spec,)))
     (call,) = [each for each in aws.api.calls("ec2", "CreateVolume") if "SnapshotId" in each.params]
     assert call.params["VolumeInitializationRate"] == "200"
     assert offer.once_usd == Decimal("0.000024") * 20 * 200
     assert offer.once_usd / 2 <= aws.api.meter().usd <= offer.once_usd
 
 
-def test_a_volume_that_exists_is_not_filled_again(aws: AwsWorld) -> None:
-    """Neither its snapshot nor a price is asked for: it may have been deleted meanwhile."""
+def test_an_existing_volume_is_not_filled_again(aws: AwsWorld) -> None:
+    """No price is requested, nor the snapshot, which may have been deleted."""
     snapshot = make_snapshot(aws)
-    wish = scans(snapshot, mibps=200)
-    aws.provider().create(aws.order(volumes=(wish,)))
+    spec = scans(snapshot, mibps=200)
+    aws.provider().create(aws.order(volumes=(spec,)))
     aws.api.client("ec2").delete_snapshot(SnapshotId=snapshot)
-    assert {offer.once_usd for offer in offers(aws, wish)} == {Decimal(0)}
+    assert {offer.once_usd for offer in offers(aws, spec)} == {Decimal(0)}
 
 
 def test_a_volume_from_a_snapshot_is_never_formatted(aws: AwsWorld) -> None:
-    """Neither by the order that made it nor by the next one; it is deleted at the end like any that kedge made."""
-    wish = replace(scans(make_snapshot(aws)), at_end=AtEnd.DELETE)
+    """Neither by the order that creates it nor by the next. It is deleted at the end like any volume of kedge's."""
+    spec = replace(scans(make_snapshot(aws)), at_end=AtEnd.DELETE)
     api = AwsVolumes(AwsSession())
     for _ in range(2):
-        (volume,) = ensure_volumes(api, aws.order(volumes=(wish,)), QuickClock())
+        (volume,) = ensure_volumes(api, aws.order(volumes=(spec,)), QuickClock())
         assert volume.boot.origin is Origin.RESTORED
-    aws.provider().create(aws.order(volumes=(wish,)))
+    aws.provider().create(aws.order(volumes=(spec,)))
     aws.provider().destroy(aws.order().id)
     assert any(line.startswith("deleted data volume scans") for line in aws.provider().release(aws.order().run_id))
 
 
-def test_a_snapshot_fixes_the_region(aws: AwsWorld) -> None:
-    """Of the regions that were asked for, those that don't have it are left out."""
+def test_a_snapshot_pins_the_region(aws: AwsWorld) -> None:
+    """Requested regions without the snapshot are left out."""
     snapshot = make_snapshot(aws, region=ELSEWHERE)
     found = offers(aws, scans(snapshot), regions=(REGION, ELSEWHERE))
     assert {offer.region for offer in found} == {ELSEWHERE}
@@ -99,13 +99,13 @@ def test_a_snapshot_fixes_the_region(aws: AwsWorld) -> None:
     assert "--region" in refused.value.fix
 
 
-def test_a_snapshot_that_can_not_serve_is_refused_before_anything_is_made(aws: AwsWorld) -> None:
-    """Of a larger volume, or in the archive tier; EC2 would refuse it after the plan was confirmed."""
+def test_an_unusable_snapshot_is_refused_before_anything_is_created(aws: AwsWorld) -> None:
+    """It is larger than the volume, or in the archive tier. EC2 would refuse it after the plan was confirmed."""
     snapshot = make_snapshot(aws)
     aws.api.reset_calls()
     with pytest.raises(BadRequestError, match="scans can't be made") as refused:
         offers(aws, scans(snapshot, size_gib=39))
-    assert refused.value.fix == "say size: 40 or more"
+    assert refused.value.fix == "write size: 40 or more"
     aws.api.client("ec2").modify_snapshot_tier(SnapshotId=snapshot, StorageTier="archive")
     with pytest.raises(BadRequestError, match="scans can't be made") as archived:
         offers(aws, scans(snapshot))
@@ -114,38 +114,38 @@ def test_a_snapshot_that_can_not_serve_is_refused_before_anything_is_made(aws: A
 
 
 class StillCopying:
-    """An EC2 whose snapshot isn't complete yet: moto's are at once."""
+    """An EC2 client whose snapshot is not complete yet; moto's snapshots are complete at once."""
 
     def describe_snapshots(self, **_: object) -> dict[str, Any]:
         return {"Snapshots": [{"State": "pending", "Progress": "31%", "VolumeSize": 40}]}
 
 
 def test_a_snapshot_that_is_not_complete_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says how far it is, and that waiting helps."""
+    """The error has the progress, and says that waiting helps."""
     session = AwsSession()
     monkeypatch.setattr(session, "client", lambda *_: StillCopying())
-    wish = Resources(regions=(REGION,), volumes=(scans("snap-0a1b2c3d4e5f60718"),))
+    resources = Resources(regions=(REGION,), volumes=(scans("snap-0a1b2c3d4e5f60718"),))
     with pytest.raises(BadRequestError, match="scans can't be made") as refused:
-        place_snapshots(wish, session, None)
+        place_snapshots(resources, session, None)
     assert refused.value.why == "it is pending (31%)"
 
 
 @pytest.mark.parametrize(
-    "wish", [{"Size": 39}, {"Size": 40, "VolumeInitializationRate": 99}, {"VolumeInitializationRate": 301}]
+    "params", [{"Size": 39}, {"Size": 40, "VolumeInitializationRate": 99}, {"VolumeInitializationRate": 301}]
 )
-def test_the_box_refuses_what_ec2_does(aws: AwsWorld, wish: dict[str, int]) -> None:
-    """A volume smaller than its snapshot's, and rates that EBS doesn't have."""
+def test_the_box_refuses_what_ec2_does(aws: AwsWorld, params: dict[str, int]) -> None:
+    """A volume that is smaller than its snapshot, and rates that EBS does not offer."""
     snapshot = make_snapshot(aws)
     with pytest.raises(ClientError, match="Invalid"):
-        aws.api.client("ec2").create_volume(AvailabilityZone=f"{REGION}a", SnapshotId=snapshot, **wish)
+        aws.api.client("ec2").create_volume(AvailabilityZone=f"{REGION}a", SnapshotId=snapshot, **params)
 
 
-def test_a_rate_that_was_paid_for_in_vain_is_on_the_meter(aws: AwsWorld) -> None:
-    """EBS bills it once the volume is there, even if that is deleted at once: each offer that is tried pays."""
-    wish = scans(make_snapshot(aws), mibps=300)
+def test_a_rate_is_billed_even_if_no_machine_is_created(aws: AwsWorld) -> None:
+    """EBS bills it once the volume exists, even if it is deleted at once. So each tried offer costs it."""
+    spec = scans(make_snapshot(aws), mibps=300)
     for number in (1, 2):
         aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
         with pytest.raises(NoCapacityError):
-            aws.provider().create(aws.order(number, volumes=(wish,)))
+            aws.provider().create(aws.order(number, volumes=(spec,)))
     once = Decimal("0.000012") * 20 * 300
     assert aws.api.meter().usd >= 2 * once

@@ -1,4 +1,4 @@
-"""The way to AWS: clients, regions, and what the SDK's failures become."""
+"""AWS sessions: clients, regions, and the translation of the SDK's failures."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.adapters.aws.account_moto import REGION, environment
 
 
 class Unavailable(BaseHTTPRequestHandler):
-    """AWS on a bad day: every answer is 503."""
+    """An AWS endpoint whose every answer is 503."""
 
     def do_POST(self) -> None:
-        """Count, and refuse."""
+        """Count the request, and refuse it."""
         assert isinstance(self.server, CountingServer)
         self.server.requests += 1
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -36,18 +36,18 @@ class Unavailable(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Log nothing."""
 
 
 class CountingServer(ThreadingHTTPServer):
-    """Counts what it is asked."""
+    """Counts its requests."""
 
     requests = 0
 
 
 @pytest.fixture
 def unavailable(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingServer]:
-    """An endpoint that refuses everything, and the shell that points to it."""
+    """An endpoint that refuses everything, and an environment that points to it."""
     server = CountingServer(("127.0.0.1", 0), Unavailable)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
     for name, value in environment(f"http://127.0.0.1:{server.server_address[1]}").items():
@@ -58,12 +58,12 @@ def unavailable(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingServer]:
 
 
 def answer(code: str, message: str = "no") -> ClientError:
-    """Make what the SDK raises for an answer of AWS."""
+    """Return what the SDK raises for an error code of AWS."""
     return ClientError({"Error": {"Code": code, "Message": message}}, "RunInstances")
 
 
 def test_a_client_that_creates_sends_each_request_once(unavailable: CountingServer) -> None:
-    """A repeated creation could make a second machine; others are sent again, four times at most."""
+    """A repeated creation could make a second machine. Other requests are sent at most four times."""
     session = AwsSession()
     with pytest.raises(ClientError):
         session.client("ec2", single_shot=True).describe_regions()
@@ -74,7 +74,7 @@ def test_a_client_that_creates_sends_each_request_once(unavailable: CountingServ
 
 
 def test_a_client_is_made_once_for_each_region(unavailable: CountingServer) -> None:
-    """Making one costs more than a call; the session's region is the one that a client gets unless told otherwise."""
+    """Creating a client costs more than a call. A client uses the session's region by default."""
     session = AwsSession()
     assert session.client("ec2") is session.client("ec2", REGION)
     assert session.client("ec2", "us-east-1").meta.region_name == "us-east-1"
@@ -84,7 +84,7 @@ def test_a_client_is_made_once_for_each_region(unavailable: CountingServer) -> N
 def test_a_session_without_a_region_says_how_to_name_one(
     unavailable: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is guessed: a machine in the wrong region costs money out of sight."""
+    """A guess could start a machine in a region where nobody notices its costs."""
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(BadRequestError) as caught:
         AwsSession().client("ec2")
@@ -95,7 +95,7 @@ def test_a_session_without_a_region_says_how_to_name_one(
 def test_a_session_without_a_region_still_knows_its_account(
     unavailable: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is the same in every region is asked in one that no account can disable. fact: aws-first-region."""
+    """What is the same in every region is queried in one that no account can disable. fact: aws-first-region."""
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     session = AwsSession()
     assert {session.client("sts").meta.region_name, session.client("iam").meta.region_name} <= {
@@ -105,8 +105,8 @@ def test_a_session_without_a_region_still_knows_its_account(
     assert session.client("ec2", REGION).meta.region_name == REGION
 
 
-def test_a_region_that_is_no_name_is_refused(unavailable: CountingServer) -> None:
-    """The SDK would make a host's name of it."""
+def test_an_invalid_region_name_is_refused(unavailable: CountingServer) -> None:
+    """The SDK would build a host name from it."""
     with pytest.raises(BadRequestError) as caught:
         AwsSession(region="eu west").client("ec2")
     assert "'eu west'" in caught.value.why
@@ -126,15 +126,15 @@ def test_a_region_that_is_no_name_is_refused(unavailable: CountingServer) -> Non
         (answer("RequestLimitExceeded"), KedgeError, "try again"),
     ],
 )
-def test_what_any_call_can_meet_has_a_fix(err: ClientError | BotoCoreError, kind: type[KedgeError], fix: str) -> None:
-    """One line each, and the class that says how to react."""
+def test_a_failure_of_any_call_has_a_fix(err: ClientError | BotoCoreError, kind: type[KedgeError], fix: str) -> None:
+    """It has one line, and a class that says how to react."""
     made = translate(err, "the machine can't be made")
     assert type(made) is kind
     assert made.what == "the machine can't be made"
     assert fix in made.fix
 
 
-def test_an_answer_that_nobody_foresaw_is_quoted_in_one_line() -> None:
-    """The user can look for the code and the message."""
+def test_an_unexpected_answer_is_quoted_in_one_line() -> None:
+    """The user can search for the code and the message."""
     made = translate(answer("Strange", "two\n lines"), "it failed")
     assert made.why == "AWS answered RunInstances with Strange: two lines"

@@ -1,4 +1,4 @@
-"""EC2's machines take their time to begin and to end: kedge waits for both, by the clock."""
+"""EC2 instances take time to start and to end; kedge waits for both."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=1)
 
 @pytest.fixture
 def slow(aws: AwsWorld) -> AwsWorld:
-    """An account whose instances take an hour to begin and to end, and a laptop whose clock is the computer's."""
+    """An account whose instances take an hour to start and to end, and a laptop with the computer's clock."""
     aws.api.set_states(pending_seconds=HOUR, ending_seconds=HOUR)
     return replace(aws, clock=SystemClock())
 
 
 def states(aws: AwsWorld) -> list[str]:
-    """Return the states of all instances, of those that have ended too."""
+    """Return the states of all instances, including terminated ones."""
     listed = aws.api.client("ec2").describe_instances()["Reservations"]
     return [instance["State"]["Name"] for reservation in listed for instance in reservation["Instances"]]
 
 
 def seen(aws: AwsWorld, machine_id: str = M1) -> MachineState | None:
-    """Return what the next command sees of a machine; None when it is gone."""
+    """Return the state in which the next command sees a machine; None if it is gone."""
     machine = aws.provider().describe(machine_id)
     return machine.state if machine else None
 
 
-def test_a_pending_instance_is_a_machine_that_boots(slow: AwsWorld) -> None:
-    """It is ready when EC2 says that it runs, and not before."""
+def test_a_pending_instance_is_a_booting_machine(slow: AwsWorld) -> None:
+    """It is ready when EC2 reports it as running, and not before."""
     slow.provider().create(slow.order())
     assert (states(slow), seen(slow)) == (["pending"], MachineState.BOOTING)
     slow.api.finish_states()
@@ -49,7 +49,7 @@ def test_a_pending_instance_is_a_machine_that_boots(slow: AwsWorld) -> None:
 
 
 def test_a_machine_is_gone_only_when_it_is_terminated(slow: AwsWorld) -> None:
-    """While it shuts down it is neither gone nor free to be released."""
+    """While it shuts down it is not gone, and its run cannot be released."""
     slow.provider().create(slow.order())
     slow.provider().destroy(M1)
     assert (states(slow), seen(slow)) == (["shutting-down"], MachineState.ENDING)
@@ -63,8 +63,8 @@ def test_a_machine_is_gone_only_when_it_is_terminated(slow: AwsWorld) -> None:
     assert slow.api.billing() == []
 
 
-def test_a_volume_waits_for_its_machine_and_for_the_one_before(slow: AwsWorld) -> None:
-    """It is attached when the new one runs, once the old one has let it go."""
+def test_a_volume_waits_for_its_machine_and_for_the_previous_one(slow: AwsWorld) -> None:
+    """It is attached once the new machine runs and the old one has detached it."""
     slow.api.set_states(pending_seconds=1, ending_seconds=1)
     began = slow.clock.now()
     slow.provider().create(slow.order(1, volumes=(SCANS,)))
@@ -79,8 +79,8 @@ def test_a_volume_waits_for_its_machine_and_for_the_one_before(slow: AwsWorld) -
     assert [each["InstanceId"] for each in volume["Attachments"]] == [instance["InstanceId"]]
 
 
-def test_a_machine_that_ends_is_known_as_its_own_run_s(slow: AwsWorld) -> None:
-    """A volume that it still has is worth waiting for, by that run alone."""
+def test_an_ending_machine_is_known_to_belong_to_its_run(slow: AwsWorld) -> None:
+    """Only its own run waits for a volume that it still has."""
     machine = slow.provider().create(slow.order())
     volumes = AwsVolumes(AwsSession())
     assert not volumes.is_ending_machine_of(machine.provider_id, REGION, RUN)

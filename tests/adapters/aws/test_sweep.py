@@ -1,4 +1,4 @@
-"""What is found of kedge's in an account by a laptop that knows nothing of it, and how it ends."""
+"""A sweep by a laptop without records: what it finds of kedge in an account, and how to end that."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def rent(aws: AwsWorld, *volumes: VolumeSpec, region: str = AWAY) -> None:
 
 
 def stranger(aws: AwsWorld) -> AwsWorld:
-    """Return another laptop with the same account, which has never heard of the run."""
+    """Return another laptop with the same account, and no record of the run."""
     return replace(aws, folder=Path(f"{aws.folder}-elsewhere"))
 
 
 def test_everything_is_found_in_every_region(aws: AwsWorld) -> None:
-    """By tags alone: the machine with its region and deadline, and each thing that its run has besides."""
+    """By tags alone: the machine with its region and deadline, and each other resource of its run."""
     rent(aws, SCRATCH, SCANS)
     found = stranger(aws).provider().sweep()
     (machine,) = found.machines
@@ -51,7 +51,7 @@ def test_everything_is_found_in_every_region(aws: AwsWorld) -> None:
 
 
 def test_what_was_found_can_be_ended(aws: AwsWorld) -> None:
-    """In a region that this laptop has no record of; gone is said of that region, too."""
+    """Even in a region that this laptop has no record of. Whether it is gone is checked there, too."""
     rent(aws, SCRATCH)
     provider = stranger(aws).provider()
     assert provider.describe(M1) is None
@@ -65,15 +65,15 @@ def test_what_was_found_can_be_ended(aws: AwsWorld) -> None:
     assert provider.sweep().leftovers == ()
 
 
-def test_a_long_run_s_schedule_is_told_by_its_description(aws: AwsWorld) -> None:
-    """A schedule's name is too short for the id of its machine."""
+def test_the_schedule_of_a_long_run_id_is_identified_by_its_description(aws: AwsWorld) -> None:
+    """A schedule's name is too short for such a machine id."""
     run = "a-run-with-a-name-that-is-much-longer-than-names-at-aws-may-be-1121"
     aws.provider().create(aws.order(id=f"{run}-m1", run_id=run))
     assert {left.run_id for left in stranger(aws).provider().sweep().leftovers} == {run}
 
 
-def test_other_people_s_things_are_not_found(aws: AwsWorld) -> None:
-    """What carries no tag of kedge's is nobody's here."""
+def test_other_people_s_resources_are_not_found(aws: AwsWorld) -> None:
+    """Resources without a tag of kedge's are ignored."""
     ec2 = aws.api.client("ec2")
     ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)
     ec2.create_security_group(GroupName="theirs", Description="theirs")
@@ -89,7 +89,7 @@ def test_other_people_s_things_are_not_found(aws: AwsWorld) -> None:
 
 
 def test_a_region_that_does_not_answer_is_named(aws: AwsWorld) -> None:
-    """What is elsewhere is found all the same."""
+    """Resources in other regions are still found."""
     rent(aws)
     aws.api.fail_next("*", "UnauthorizedOperation", times=None, region="us-west-2", service="ec2")
     found = aws.provider().sweep()
@@ -108,10 +108,10 @@ def test_a_region_that_does_not_answer_is_named(aws: AwsWorld) -> None:
         ("ListRoles", "role", False),
     ],
 )
-def test_a_kind_of_thing_that_may_not_be_listed_hides_no_other(
+def test_a_kind_of_resource_that_may_not_be_listed_hides_no_other(
     aws: AwsWorld, action: str, hidden: str, may_bill: bool
 ) -> None:
-    """A policy that lacks one call leaves the rest of the sweep as it is; what wasn't seen is said.
+    """A policy that lacks one call does not affect the rest of the sweep, which reports what it could not list.
 
     fact: aws-each-listing-is-permitted-alone
     """
@@ -126,8 +126,8 @@ def test_a_kind_of_thing_that_may_not_be_listed_hides_no_other(
 
 
 @pytest.mark.parametrize("how", ["scp", "not-enabled", "opt-in"])
-def test_a_closed_region_that_nobody_here_has_used_may_not_bill(aws: AwsWorld, how: str) -> None:
-    """An organization denies most regions, and EC2 lists them all the same: each is named once, and worries nobody.
+def test_a_closed_region_without_local_records_is_not_expected_to_bill(aws: AwsWorld, how: str) -> None:
+    """An organization denies most regions, and EC2 still lists them. Each is named once, without a warning.
 
     fact: aws-scp-deny; fact: aws-region-not-enabled
     """
@@ -140,8 +140,8 @@ def test_a_closed_region_that_nobody_here_has_used_may_not_bill(aws: AwsWorld, h
     assert not any(part.may_bill for part in found.unseen)
 
 
-def test_a_closed_region_with_something_of_this_computer_s_may_bill(aws: AwsWorld) -> None:
-    """The organization closed it afterwards: the machine there runs on."""
+def test_a_closed_region_with_local_records_may_bill(aws: AwsWorld) -> None:
+    """The organization closed it afterwards; the machine there runs on."""
     rent(aws)
     aws.api.close_region(AWAY)
     assert any(AWAY in part.what for part in aws.provider().sweep().unseen if part.may_bill)
@@ -149,18 +149,18 @@ def test_a_closed_region_with_something_of_this_computer_s_may_bill(aws: AwsWorl
 
 
 def test_a_denial_that_names_no_organization_may_hide_what_bills(aws: AwsWorld) -> None:
-    """It may as well be the user's own policy, which says nothing about what others have there."""
+    """It may be the user's own policy, which says nothing about resources of others there."""
     aws.api.close_region(AWAY, "scp-unsaid")
     assert any(part.may_bill for part in aws.provider().sweep().unseen)
 
 
 def removal(aws: AwsWorld) -> AccountRemoval | None:
-    """Plan what `kedge bootstrap --remove` would take away."""
+    """Plan what `kedge bootstrap --remove` would delete."""
     return plan_removal(AwsSession(), Records(aws.folder / "aws").regions())
 
 
-def test_regions_that_an_organization_denies_keep_no_account_level(aws: AwsWorld) -> None:
-    """With the role of all runs, machines are looked for everywhere: a closed region is said, and may have none.
+def test_regions_that_an_organization_denies_do_not_block_the_removal(aws: AwsWorld) -> None:
+    """With the shared run role, kedge looks for machines everywhere. A closed region is reported and counts as empty.
 
     fact: aws-scp-deny
     """
@@ -172,8 +172,8 @@ def test_regions_that_an_organization_denies_keep_no_account_level(aws: AwsWorld
     assert [note.partition(" ")[0] for note in planned.notes] == [AWAY]
 
 
-def test_a_record_in_a_region_that_is_closed_now_keeps_the_account_level(aws: AwsWorld) -> None:
-    """Its machine may still have the role."""
+def test_a_record_in_a_region_that_is_closed_now_blocks_the_removal(aws: AwsWorld) -> None:
+    """Its machine may still use the role."""
     aws.api.client("cloudformation").delete_stack(StackName="kedge-account")
     set_up(aws.api, RunRole="true")
     rent(aws)
@@ -185,8 +185,8 @@ def test_a_record_in_a_region_that_is_closed_now_keeps_the_account_level(aws: Aw
     assert AWAY in refused.value.why
 
 
-def test_a_budget_that_may_not_be_read_keeps_no_account_level(aws: AwsWorld) -> None:
-    """A role without budgets:ViewBudget removes the rest, and is told that an alarm may stay."""
+def test_a_budget_that_may_not_be_read_does_not_block_the_removal(aws: AwsWorld) -> None:
+    """Without budgets:ViewBudget the rest is removed, and a note says that an alarm may stay."""
     aws.api.fail_next("DescribeBudget", "AccessDeniedException", status=400, times=None)
     planned = removal(aws)
     assert planned is not None
@@ -195,8 +195,8 @@ def test_a_budget_that_may_not_be_read_keeps_no_account_level(aws: AwsWorld) -> 
     assert "budget alarm stays" in note
 
 
-def test_an_instance_that_names_only_its_run_is_found(aws: AwsWorld) -> None:
-    """Somebody has removed the machine's tag, and the computer that knows its id is away; it bills on."""
+def test_an_instance_with_only_the_run_s_tag_is_found(aws: AwsWorld) -> None:
+    """Somebody has removed the machine's tag, and no record here has its id. It still bills."""
     rent(aws)
     (instance,) = aws.instances(AWAY)
     aws.api.client("ec2", AWAY).delete_tags(Resources=[instance["InstanceId"]], Tags=[{"Key": "kedge-machine"}])
@@ -206,7 +206,7 @@ def test_an_instance_that_names_only_its_run_is_found(aws: AwsWorld) -> None:
 
 
 def test_a_schedule_that_fires_during_a_sweep_hides_nothing(aws: AwsWorld) -> None:
-    """It is listed, and gone before it is read."""
+    """It is listed, and deleted before it is read."""
     rent(aws)
     aws.api.fail_next("GetSchedule", "ResourceNotFoundException", status=404)
     found = stranger(aws).provider().sweep()
@@ -214,8 +214,8 @@ def test_a_schedule_that_fires_during_a_sweep_hides_nothing(aws: AwsWorld) -> No
     assert {left.kind for left in found.leftovers} == {"security group", "role"}
 
 
-def test_a_group_whose_tags_are_not_shown_yet_is_nobody_s(aws: AwsWorld) -> None:
-    """EC2 finds it by its tag, and describes it without."""
+def test_a_group_whose_tags_are_not_shown_yet_is_a_leftover_of_no_run(aws: AwsWorld) -> None:
+    """EC2 finds it by its tag, and describes it without tags."""
     client = AwsSession().client("ec2", AWAY)
     with Stubber(client) as ec2:
         ec2.add_response("describe_security_groups", {"SecurityGroups": [{"GroupId": "sg-1"}]})

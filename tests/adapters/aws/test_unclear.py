@@ -1,4 +1,4 @@
-"""However the request for a machine breaks, there is one machine or none, and the next command knows."""
+"""A launch request that breaks anywhere creates at most one machine, and the next command knows about it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def launches(aws: AwsWorld) -> int:
     ("code", "status"),
     [("RequestLimitExceeded", 503), ("InternalError", 500), ("ServerInternal", 500), ("Unavailable", 503)],
 )
-def test_a_call_that_aws_could_not_take_is_repeated(aws: AwsWorld, code: str, status: int) -> None:
-    """With the same token, so that it makes no difference whether the first one had an effect."""
+def test_a_call_that_aws_could_not_process_is_retried(aws: AwsWorld, code: str, status: int) -> None:
+    """The retry has the same token, so it does not matter whether the first one had an effect."""
     aws.api.fail_next("RunInstances", code, times=2, status=status)
     aws.provider().create(aws.order())
     assert len(aws.instances()) == 1
@@ -35,8 +35,8 @@ def test_a_call_that_aws_could_not_take_is_repeated(aws: AwsWorld, code: str, st
     assert launches(aws) == 3
 
 
-def test_a_new_role_is_waited_for_by_asking_again(aws: AwsWorld) -> None:
-    """IAM tells EC2 of an instance profile a few seconds late: no pause is spent when it doesn't."""
+def test_a_launch_is_retried_until_its_new_role_is_known(aws: AwsWorld) -> None:
+    """EC2 may learn of an instance profile a few seconds late. If it knows the profile, there is no pause."""
     before = aws.clock.now()
     aws.api.fail_next("RunInstances", "InvalidParameterValue", times=3, status=400, message=NO_PROFILE)
     aws.provider().create(aws.order())
@@ -44,8 +44,8 @@ def test_a_new_role_is_waited_for_by_asking_again(aws: AwsWorld) -> None:
     assert aws.clock.now() - before < timedelta(seconds=60)
 
 
-def test_a_role_that_never_comes_is_given_up_after_a_minute(aws: AwsWorld) -> None:
-    """The wait is bounded, and nothing is left that looks like a machine."""
+def test_a_role_that_never_appears_is_given_up_after_a_minute(aws: AwsWorld) -> None:
+    """The wait is bounded, and leaves nothing that looks like a machine."""
     aws.api.fail_next("RunInstances", "InvalidParameterValue", times=None, status=400, message=NO_PROFILE)
     with pytest.raises(KedgeError):
         aws.provider().create(aws.order())
@@ -63,12 +63,12 @@ def test_a_role_that_never_comes_is_given_up_after_a_minute(aws: AwsWorld) -> No
         ("AttachVolume", "InvalidVolume.NotFound"),
     ],
 )
-def test_what_was_made_a_moment_ago_may_be_unknown_for_a_while(aws: AwsWorld, action: str, code: str) -> None:
-    """One part of AWS hears late of what another has made: it is asked again, for half a minute."""
+def test_a_call_is_retried_while_a_new_resource_is_unknown(aws: AwsWorld, action: str, code: str) -> None:
+    """AWS is eventually consistent, so kedge retries for half a minute."""
     scans = VolumeSpec(name="scans", target="data/scans", size_gib=1)
     begun = aws.clock.now()
     if action == "DescribeVolumes":
-        # The first looks for volumes of this name, which is no error where there are none.
+        # The first call looks for volumes of this name, and finds none without an error.
         aws.api.delay_next(action, 0)
     aws.api.fail_next(action, code, times=3, status=400)
     aws.provider().create(aws.order(volumes=(scans,)))
@@ -76,8 +76,8 @@ def test_what_was_made_a_moment_ago_may_be_unknown_for_a_while(aws: AwsWorld, ac
     assert aws.clock.now() - begun < timedelta(seconds=60)
 
 
-def test_a_new_volume_that_is_not_known_yet_is_deleted_all_the_same(aws: AwsWorld) -> None:
-    """The machine could not be had: nothing else would ever take the volume away."""
+def test_a_new_volume_that_is_not_known_yet_is_still_deleted(aws: AwsWorld) -> None:
+    """The machine could not be created, and nothing else would ever delete the volume."""
     aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
     aws.api.fail_next("DeleteVolume", "InvalidVolume.NotFound", times=2, status=400)
     with pytest.raises(NoCapacityError):
@@ -85,8 +85,8 @@ def test_a_new_volume_that_is_not_known_yet_is_deleted_all_the_same(aws: AwsWorl
     assert aws.api.billing() == []
 
 
-def test_a_dropped_answer_makes_no_second_machine(aws: AwsWorld) -> None:
-    """The request had its effect; sent again, it returns what it made."""
+def test_a_lost_answer_creates_no_second_machine(aws: AwsWorld) -> None:
+    """The request had its effect; sent again, it returns the machine that it created."""
     aws.api.drop_next("RunInstances", times=2)
     machine = aws.provider().create(aws.order())
     (instance,) = aws.instances()
@@ -95,7 +95,7 @@ def test_a_dropped_answer_makes_no_second_machine(aws: AwsWorld) -> None:
 
 
 def test_a_machine_whose_answers_are_all_lost_is_found_by_its_tag(aws: AwsWorld) -> None:
-    """It is kedge's own, so it is used; its host key is known."""
+    """The tag proves that kedge created it, so it is used; its host key is known."""
     aws.api.drop_next("RunInstances", times=None)
     machine = aws.provider().create(aws.order())
     assert len(aws.instances()) == 1
@@ -105,8 +105,8 @@ def test_a_machine_whose_answers_are_all_lost_is_found_by_its_tag(aws: AwsWorld)
     assert found.address == machine.address
 
 
-def test_what_nobody_can_tell_may_be_billing(aws: AwsWorld) -> None:
-    """No answer and no instance: it counts as a machine for a quarter of an hour from the last request on."""
+def test_a_launch_without_answer_and_without_instance_may_be_billing(aws: AwsWorld) -> None:
+    """It counts as a machine for 15 minutes from the last request on."""
     aws.api.drop_next("RunInstances", times=None, before_effect=True)
     laptop = aws.provider()
     with pytest.raises(StillBillingError, match=M1):
@@ -121,8 +121,8 @@ def test_what_nobody_can_tell_may_be_billing(aws: AwsWorld) -> None:
     assert aws.provider().describe(M1) is None
 
 
-def test_no_machine_is_made_while_another_may_have_been(aws: AwsWorld) -> None:
-    """Neither the next of the run nor the same one elsewhere; another run is free, and so is this one later."""
+def test_no_machine_is_created_while_another_launch_is_unclear(aws: AwsWorld) -> None:
+    """Neither the run's next machine nor the same one elsewhere. Other runs may create, and so may this one later."""
     aws.api.drop_next("RunInstances", times=None, before_effect=True)
     with pytest.raises(StillBillingError):
         aws.provider().create(aws.order(1))
@@ -137,8 +137,8 @@ def test_no_machine_is_made_while_another_may_have_been(aws: AwsWorld) -> None:
     assert len(aws.instances()) == 2
 
 
-def test_a_machine_that_turns_up_late_no_longer_stands_in_the_way(aws: AwsWorld) -> None:
-    """AWS listed it after all: it is one machine more, and known."""
+def test_a_machine_that_appears_late_no_longer_blocks_the_run(aws: AwsWorld) -> None:
+    """AWS lists it after all, so it is known, as one machine more."""
     aws.api.drop_next("RunInstances", times=None)
     aws.api.fail_next("DescribeInstances", "UnauthorizedOperation", times=None, status=403)
     with pytest.raises(StillBillingError):
@@ -149,19 +149,19 @@ def test_a_machine_that_turns_up_late_no_longer_stands_in_the_way(aws: AwsWorld)
     assert len(aws.instances()) == 2
 
 
-def test_a_machine_that_was_just_asked_for_counts_as_unknown(aws: AwsWorld) -> None:
-    """A command that died within the request leaves a machine that may come to be."""
+def test_a_machine_whose_request_is_under_way_counts_as_unclear(aws: AwsWorld) -> None:
+    """A command that dies during the request may leave a machine that appears later."""
     aws.api.delay_next("RunInstances", 3)
     kill_when(aws, "RunInstances")
     (machine,) = aws.provider().machines()
     assert machine.id == M1
     assert machine.state in {MachineState.UNKNOWN, MachineState.READY}
-    # The request is still under way, and no business of the next test's.
+    # The request is still under way, and must not disturb the next test.
     wait_until(lambda: bool(aws.instances()))
 
 
-def test_a_command_killed_within_the_request_counts_as_long_as_an_answer_that_was_lost(aws: AwsWorld) -> None:
-    """Nobody has read an answer: for a quarter of an hour it may be billing, and no other machine is made."""
+def test_a_launch_killed_during_its_request_is_unclear_as_long_as_one_with_a_lost_answer(aws: AwsWorld) -> None:
+    """Nobody read an answer: for 15 minutes it may be billing, and no other machine is created."""
     aws.api.drop_next("RunInstances", before_effect=True, seconds=3)
     kill_when(aws, "RunInstances")
     aws.clock.sleep(timedelta(minutes=13))
@@ -177,7 +177,7 @@ def test_a_command_killed_within_the_request_counts_as_long_as_an_answer_that_wa
 
 
 def test_an_answer_ends_the_uncertainty(aws: AwsWorld) -> None:
-    """A machine of which AWS has told is gone as soon as AWS no longer lists it, and stands in nobody's way."""
+    """A machine that AWS has confirmed is gone as soon as AWS no longer lists it, and blocks nothing."""
     aws.provider().create(aws.order())
     aws.provider().destroy(M1)
     aws.api.reset()
@@ -187,8 +187,8 @@ def test_an_answer_ends_the_uncertainty(aws: AwsWorld) -> None:
     aws.provider().create(aws.order(2))
 
 
-def test_a_command_killed_right_after_the_request_leaves_all_that_is_needed(aws: AwsWorld) -> None:
-    """The next one finds the machine, knows its host key, and gives it its schedule; there is only one."""
+def test_a_command_killed_right_after_the_request_leaves_all_that_the_next_one_needs(aws: AwsWorld) -> None:
+    """The next command finds the machine, knows its host key, and creates its schedule. There is one machine."""
     aws.api.delay_next("CreateSchedule", 3)
     kill_when(aws, "CreateSchedule")
     (found,) = aws.provider().machines()
@@ -201,8 +201,8 @@ def test_a_command_killed_right_after_the_request_leaves_all_that_is_needed(aws:
     assert aws.schedules() == [M1]
 
 
-def test_a_machine_of_another_laptop_is_not_made_twice(aws: AwsWorld) -> None:
-    """The token says that it is there; it can't be reached from here, for its host key is the other's."""
+def test_a_machine_of_another_laptop_is_not_created_twice(aws: AwsWorld) -> None:
+    """The token shows that it exists. It cannot be reached from here, because the other laptop has its host key."""
     made = aws.provider().create(aws.order())
     other = AwsWorld(api=aws.api, folder=aws.folder / "other")
     found = other.provider().create(aws.order())
@@ -211,8 +211,8 @@ def test_a_machine_of_another_laptop_is_not_made_twice(aws: AwsWorld) -> None:
     assert len(aws.instances()) == 1
 
 
-def test_a_lack_of_capacity_is_asked_once_and_the_next_zone_is_free_to_try(aws: AwsWorld) -> None:
-    """AWS sends it with a status on which SDKs ask again; kedge goes on to the next offer."""
+def test_a_lack_of_capacity_is_not_retried_and_the_next_zone_can_be_tried(aws: AwsWorld) -> None:
+    """AWS sends it with a status that SDKs retry; kedge goes on to the next offer."""
     aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
     laptop = aws.provider()
     with pytest.raises(NoCapacityError):
@@ -225,7 +225,7 @@ def test_a_lack_of_capacity_is_asked_once_and_the_next_zone_is_free_to_try(aws: 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "ExpiredToken", "InvalidParameterValue"])
 def test_a_refused_machine_leaves_no_trace_of_itself(aws: AwsWorld, code: str) -> None:
-    """A clear no to the only request is no machine."""
+    """A clear refusal of the only request means that there is no machine."""
     aws.api.fail_next("RunInstances", code, status=403)
     with pytest.raises(KedgeError) as caught:
         aws.provider().create(aws.order())
@@ -233,8 +233,8 @@ def test_a_refused_machine_leaves_no_trace_of_itself(aws: AwsWorld, code: str) -
     assert list(aws.provider().machines()) == []
 
 
-def test_a_lack_of_capacity_is_a_clear_no_even_after_a_lost_answer(aws: AwsWorld) -> None:
-    """AWS has looked at this very request: the next offer may be tried at once."""
+def test_a_lack_of_capacity_is_a_clear_refusal_even_after_a_lost_answer(aws: AwsWorld) -> None:
+    """AWS has judged this very request, so the next offer can be tried at once."""
     aws.api.drop_next("RunInstances", before_effect=True)
     aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, status=500)
     with pytest.raises(NoCapacityError):
@@ -246,10 +246,10 @@ def test_a_lack_of_capacity_is_a_clear_no_even_after_a_lost_answer(aws: AwsWorld
     ("code", "message"),
     [("InvalidParameterValue", NO_PROFILE), ("ExpiredToken", "expired"), ("UnauthorizedOperation", "not allowed")],
 )
-def test_a_machine_whose_answer_was_lost_is_found_whatever_is_refused_then(
+def test_a_machine_whose_answer_was_lost_is_found_even_if_the_retry_is_refused(
     aws: AwsWorld, code: str, message: str
 ) -> None:
-    """AWS refuses the second request before it looks at the token: the first one may have made the machine."""
+    """AWS refuses the retry before it looks at the token. The first request may have created the machine."""
     aws.api.drop_next("RunInstances")
     aws.api.fail_next("RunInstances", code, times=None, status=400, message=message)
     machine = aws.provider().create(aws.order())
@@ -258,8 +258,8 @@ def test_a_machine_whose_answer_was_lost_is_found_whatever_is_refused_then(
     assert aws.schedules() == [M1]
 
 
-def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(aws: AwsWorld) -> None:
-    """Its request stayed unclear, and only its end is seen: there is nothing left to wait for."""
+def test_a_machine_of_an_unclear_request_is_released_once_it_has_ended(aws: AwsWorld) -> None:
+    """Its end is the first that is seen of it; after that there is nothing left to wait for."""
     aws.api.drop_next("RunInstances", times=None)
     aws.api.fail_next("DescribeInstances", "RequestLimitExceeded", times=None, status=503)
     with pytest.raises(StillBillingError):
@@ -273,8 +273,8 @@ def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(aws: AwsWorld
     assert aws.api.billing() == []
 
 
-def test_a_disk_that_cannot_be_is_refused_before_anything_is_recorded(aws: AwsWorld) -> None:
-    """Nothing was sent: the run's next machine need not wait until it is clear what was made."""
+def test_an_impossible_disk_is_refused_before_anything_is_recorded(aws: AwsWorld) -> None:
+    """Nothing was sent, so the run's next machine does not have to wait."""
     with pytest.raises(BadRequestError, match="disk"):
         aws.provider().create(aws.order(disk_gib=8, disk_iops=50_000))
     assert list(aws.provider().machines()) == []

@@ -1,4 +1,4 @@
-"""Data volumes: made once, found again, and at the end kept, deleted or copied as the job says."""
+"""Data volumes: created once, found again, and kept, deleted or copied at the end as the job says."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def volumes(aws: AwsWorld) -> list[dict[str, Any]]:
     return list(aws.api.client("ec2").describe_volumes(Filters=filters)["Volumes"])
 
 
-def at_end(wish: AtEnd) -> tuple[VolumeSpec, ...]:
-    return (VolumeSpec(name="scans", target="data/scans", size_gib=20, at_end=wish),)
+def at_end(choice: AtEnd) -> tuple[VolumeSpec, ...]:
+    return (VolumeSpec(name="scans", target="data/scans", size_gib=20, at_end=choice),)
 
 
-def test_a_new_volume_is_made_in_the_machine_s_zone_and_attached(aws: AwsWorld) -> None:
-    """It is encrypted, carries its name, and is there before the machine looks for it."""
+def test_a_new_volume_is_created_in_the_machine_s_zone_and_attached(aws: AwsWorld) -> None:
+    """It is encrypted, has its name, and exists before the machine looks for it."""
     machine = aws.provider().create(aws.order(volumes=(SCANS,)))
     (volume,) = volumes(aws)
     assert (volume["VolumeType"], volume["Encrypted"], volume["Size"]) == ("gp3", True, 20)
@@ -46,7 +46,7 @@ def test_a_new_volume_is_made_in_the_machine_s_zone_and_attached(aws: AwsWorld) 
 
 
 def test_a_volume_outlives_its_run_and_serves_the_next(aws: AwsWorld) -> None:
-    """Kept is what the release says, with the warning that it bills; the next run gets the same one.
+    """The release reports it as kept, with the warning that it bills. The next run gets the same volume.
 
     fact: aws-volumes-outlive-instances
     """
@@ -62,7 +62,7 @@ def test_a_volume_outlives_its_run_and_serves_the_next(aws: AwsWorld) -> None:
 
 
 def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
-    """A user's own, tagged by hand, is used and never touched; the machine is told by its serial and this mark."""
+    """A user's own volume, tagged by hand, is never formatted. The machine gets each serial and who made the volume."""
     api = AwsVolumes(AwsSession())
     (made,) = ensure_volumes(api, aws.order(volumes=(SCANS,)), QuickClock())
     own = VolumeSpec(name="mine", target="data/mine", size_gib=1)
@@ -77,18 +77,18 @@ def test_only_a_volume_that_kedge_made_may_be_formatted(aws: AwsWorld) -> None:
 
 
 def test_a_volume_pins_the_zone(aws: AwsWorld) -> None:
-    """Offers are for its zone; before there is one, any zone will do."""
-    wish = Resources(volumes=(SCANS,))
-    assert locate_volumes(AwsVolumes(AwsSession()), wish) == (wish, None)
+    """Offers are limited to its zone. A volume that does not exist yet allows any zone."""
+    resources = Resources(volumes=(SCANS,))
+    assert locate_volumes(AwsVolumes(AwsSession()), resources) == (resources, None)
     aws.provider().create(aws.order(zone=f"{REGION}b", volumes=(SCANS,)))
     there = Resources(volumes=(replace(SCANS, iops=3000, mibps=125),))
-    assert locate_volumes(AwsVolumes(AwsSession()), wish) == (there, f"{REGION}b")
+    assert locate_volumes(AwsVolumes(AwsSession()), resources) == (there, f"{REGION}b")
     with pytest.raises(BadRequestError, match=f"{REGION}b"):
         aws.provider().create(aws.order(2, zone=f"{REGION}a", volumes=(SCANS,)))
 
 
-def test_volumes_in_two_zones_can_not_go_together(aws: AwsWorld) -> None:
-    """No machine can have both: it is said before anything is priced."""
+def test_volumes_in_two_zones_cannot_be_combined(aws: AwsWorld) -> None:
+    """No machine can attach both. The refusal comes before any price is queried."""
     other = VolumeSpec(name="other", target="data/other", size_gib=1)
     aws.provider().create(aws.order(1, volumes=(SCANS,)))
     aws.provider().create(aws.order(2, zone=f"{REGION}b", volumes=(other,)))
@@ -97,7 +97,7 @@ def test_volumes_in_two_zones_can_not_go_together(aws: AwsWorld) -> None:
 
 
 def test_a_volume_in_use_is_not_taken(aws: AwsWorld) -> None:
-    """It is waited for as long as a machine takes to end, and no longer; no machine is made for it."""
+    """The wait is as long as a machine takes to end, and no longer. No machine is created meanwhile."""
     aws.provider().create(aws.order(1, volumes=(SCANS,)))
     before = aws.clock.now()
     with pytest.raises(ConflictError, match="scans"):
@@ -106,8 +106,8 @@ def test_a_volume_in_use_is_not_taken(aws: AwsWorld) -> None:
     assert len(aws.instances()) == 1
 
 
-def test_a_machine_that_can_not_be_had_leaves_no_volume(aws: AwsWorld) -> None:
-    """The next offer may be in another zone: a volume made for this one would be in its way, and bill."""
+def test_a_machine_that_cannot_be_created_leaves_no_volume(aws: AwsWorld) -> None:
+    """The next offer may be in another zone, where the volume could not be attached. It would still bill."""
     aws.api.fail_next("RunInstances", "InsufficientInstanceCapacity", status=500)
     with pytest.raises(NoCapacityError):
         aws.provider().create(aws.order(volumes=(SCANS,)))
@@ -124,10 +124,10 @@ def test_a_machine_that_can_not_be_had_leaves_no_volume(aws: AwsWorld) -> None:
         ("VolumeLimitExceeded", ("us-west-2", "us-west-2a")),
     ],
 )
-def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
+def test_a_volume_that_cannot_be_created_here_is_created_elsewhere(
     aws: AwsWorld, code: str, elsewhere: tuple[str, str]
 ) -> None:
-    """A zone without gp3, or a region whose limit is reached, refuses its offers: there may be room in the next.
+    """A zone without gp3, or a region whose limit is reached, rules out its offers. The next may have room.
 
     fact: aws-volume-refusals
     """
@@ -142,7 +142,7 @@ def test_a_volume_that_can_not_be_made_here_is_made_elsewhere(
 
 
 def test_a_volume_is_deleted_at_the_end_where_the_job_says_so(aws: AwsWorld) -> None:
-    """Nothing of it bills any more."""
+    """Nothing bills any more."""
     aws.provider().create(aws.order(volumes=at_end(AtEnd.DELETE)))
     aws.provider().destroy(M1)
     assert any(line.startswith("deleted data volume scans") for line in aws.provider().release(RUN))
@@ -151,7 +151,7 @@ def test_a_volume_is_deleted_at_the_end_where_the_job_says_so(aws: AwsWorld) -> 
 
 
 def test_a_volume_is_copied_before_it_is_deleted(aws: AwsWorld) -> None:
-    """The snapshot carries the volume's name and its run."""
+    """The snapshot has the volume's name and its run."""
     aws.provider().create(aws.order(volumes=at_end(AtEnd.SNAPSHOT)))
     aws.provider().destroy(M1)
     (line,) = [line for line in aws.provider().release(RUN) if "volume" in line]
@@ -162,14 +162,14 @@ def test_a_volume_is_copied_before_it_is_deleted(aws: AwsWorld) -> None:
     assert volumes(aws) == []
 
 
-def test_a_machine_without_volumes_asks_nothing_about_them(aws: AwsWorld) -> None:
-    """They cost calls only where there are any."""
+def test_a_machine_without_volumes_causes_no_volume_calls(aws: AwsWorld) -> None:
+    """Volumes cost calls only if there are any."""
     aws.provider().create(aws.order())
     assert not [call for call in aws.api.calls("ec2") if "Volume" in call.action]
 
 
 def test_a_repeated_order_attaches_what_was_left_unattached(aws: AwsWorld) -> None:
-    """A command that died between the machine and its volume is gone on with."""
+    """The order continues what a command left that died between the machine and its volume."""
     machine = aws.provider().create(aws.order(volumes=(SCANS,)))
     (volume,) = volumes(aws)
     aws.api.client("ec2").detach_volume(VolumeId=volume["VolumeId"], InstanceId=machine.provider_id, Device="/dev/sdf")
@@ -179,7 +179,7 @@ def test_a_repeated_order_attaches_what_was_left_unattached(aws: AwsWorld) -> No
 
 
 def test_a_run_that_never_had_a_volume_leaves_it_as_it_was(aws: AwsWorld) -> None:
-    """One that asked for a kept volume with `delete`, and got no machine, has no say in the volume's end."""
+    """It asked for a kept volume with `delete` but got no machine, so its setting does not count."""
     aws.provider().create(aws.order(volumes=(SCANS,)))
     aws.provider().destroy(M1)
     (before,) = volumes(aws)
@@ -192,7 +192,7 @@ def test_a_run_that_never_had_a_volume_leaves_it_as_it_was(aws: AwsWorld) -> Non
 
 
 def test_a_volume_that_kedge_did_not_make_is_never_deleted(aws: AwsWorld) -> None:
-    """A user's own, tagged by hand, stays, whatever the job says."""
+    """A user's own volume, tagged by hand, stays whatever the job says."""
     tags = [{"Key": "kedge-volume", "Value": "scans"}]
     aws.api.client("ec2").create_volume(
         AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=[{"ResourceType": "volume", "Tags": tags}]
@@ -204,8 +204,8 @@ def test_a_volume_that_kedge_did_not_make_is_never_deleted(aws: AwsWorld) -> Non
     assert len(volumes(aws)) == 1
 
 
-def test_a_volume_follows_what_its_last_run_says(aws: AwsWorld) -> None:
-    """The run that has it decides; the one before no longer does."""
+def test_a_volume_follows_the_setting_of_its_last_run(aws: AwsWorld) -> None:
+    """The run that has it decides; the previous one no longer does."""
     aws.provider().create(aws.order(volumes=at_end(AtEnd.DELETE)))
     aws.provider().destroy(M1)
     aws.provider().create(aws.order(1, id="next-1-m1", run_id="next-1", volumes=(SCANS,)))
@@ -214,21 +214,21 @@ def test_a_volume_follows_what_its_last_run_says(aws: AwsWorld) -> None:
     assert len(volumes(aws)) == 1
 
 
-def test_a_volume_that_exists_is_priced_by_its_own_size(aws: AwsWorld) -> None:
-    """The size in the job is that of a new one."""
+def test_an_existing_volume_is_priced_by_its_own_size(aws: AwsWorld) -> None:
+    """The size in the job is for a new volume."""
     aws.provider().create(aws.order(volumes=(SCANS,)))
-    wished = VolumeSpec(name="scans", target="data/scans", size_gib=1)
-    (small, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(wished,)))
+    smaller = VolumeSpec(name="scans", target="data/scans", size_gib=1)
+    (small, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(smaller,)))
     (large, *_) = aws.provider().offers(Resources(instance_type="m5.large", volumes=(SCANS,)))
     assert small.disk_usd_per_hour == large.disk_usd_per_hour
 
 
-def test_disks_are_as_fast_as_was_asked_for_and_bill_as_the_offer_said(aws: AwsWorld) -> None:
-    """Root disk and volume; a large volume gets 500 MiB/s by itself, and one that exists is priced as it is."""
+def test_disks_have_the_requested_speed_and_bill_as_the_offer_said(aws: AwsWorld) -> None:
+    """Root disk and volume. A large volume gets 500 MiB/s by default; an existing one is priced as it is."""
     fast = VolumeSpec(name="fast", target="data/fast", size_gib=20, mibps=1000)
     large = VolumeSpec(name="large", target="data/large", size_gib=500)
-    wishes = Resources(instance_type="m5.large", disk_mibps=1000, volumes=(fast, large))
-    (offer, *_) = aws.provider().offers(wishes)
+    resources = Resources(instance_type="m5.large", disk_mibps=1000, volumes=(fast, large))
+    (offer, *_) = aws.provider().offers(resources)
     aws.provider().create(aws.order(disk_mibps=1000, volumes=(fast, large)))
     found = {volume["Size"]: (volume["Iops"], volume["Throughput"]) for volume in volumes(aws)}
     assert found == {20: (4000, 1000), 500: (3000, 500)}
@@ -238,12 +238,12 @@ def test_disks_are_as_fast_as_was_asked_for_and_bill_as_the_offer_said(aws: AwsW
     bills = sum(bill.usd_per_hour for bill in aws.api.billing() if bill.kind == "volume")
     assert offer.disk_usd_per_hour == pytest.approx(bills + Decimal("0.005"), abs=Decimal("0.00001"))
     slow = replace(fast, mibps=None)
-    (again, *_) = aws.provider().offers(replace(wishes, volumes=(slow, large)))
+    (again, *_) = aws.provider().offers(replace(resources, volumes=(slow, large)))
     assert again.disk_usd_per_hour == offer.disk_usd_per_hour
 
 
 def test_a_run_s_volumes_are_those_that_exist(aws: AwsWorld) -> None:
-    """EC2 lists a deleted one for some minutes more; one in `error` exists, and never becomes free."""
+    """EC2 still lists a deleted volume for some minutes. A volume in `error` exists, and never becomes available."""
     session = AwsSession()
     shown = aws.api.client("ec2").create_volume(AvailabilityZone=f"{REGION}a", Size=1)
     lost = {key: value for key, value in shown.items() if key != "ResponseMetadata"} | {"State": "error"}

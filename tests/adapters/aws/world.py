@@ -1,4 +1,4 @@
-"""A laptop with an AWS account in the box."""
+"""A test's laptop and its AWS account in the box."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPE = "m5.large"
 
 
 class QuickClock:
-    """The computer's clock, on which waiting takes no time."""
+    """The computer's clock, except that sleeping takes no time."""
 
     def __init__(self) -> None:
         self._ahead = timedelta(0)
@@ -39,7 +39,7 @@ class QuickClock:
 
 
 def set_up(api: Box, **parameters: str) -> None:
-    """Do what `kedge bootstrap --provider aws` does, with other parameters of account.yaml than its own."""
+    """Do what `kedge bootstrap --provider aws` does, with parameters for account.yaml."""
     template = resource("infra/aws/account.yaml").read_text()
     api.client("cloudformation").create_stack(
         StackName="kedge-account",
@@ -53,7 +53,7 @@ def set_up(api: Box, **parameters: str) -> None:
 
 
 def share_role(api: Box) -> None:
-    """Do what `kedge bootstrap --run-role` does in an account that is set up."""
+    """Do what `kedge bootstrap --run-role` does in a bootstrapped account."""
     wanted = {"BucketName": "kedge-test", "RunRole": "true"}
     api.client("cloudformation").update_stack(
         StackName="kedge-account",
@@ -65,7 +65,7 @@ def share_role(api: Box) -> None:
 
 @dataclass
 class AwsWorld:
-    """One account, and the state folder of one laptop; `ssh_from` is where the laptop is."""
+    """One account, and the state folder of one laptop; `ssh_from` is the laptop's address."""
 
     api: Box
     folder: Path
@@ -120,7 +120,7 @@ class AwsWorld:
 
 
 def open_to(aws: AwsWorld) -> list[str]:
-    """List who may reach port 22 of the run's machines."""
+    """List the addresses that may reach port 22 of the run's machines."""
     groups = aws.api.client("ec2").describe_security_groups(Filters=[{"Name": "tag:kedge-run", "Values": [RUN]}])
     (group,) = groups["SecurityGroups"]
     (rule,) = group["IpPermissions"]

@@ -1,4 +1,4 @@
-"""The life of a run at AWS, as everything that is sent and written in it."""
+"""Run a whole life at AWS, and collect every request and record of it for the golden files."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _SCANS = VolumeSpec(name="scans", target="data/scans", size_gib=20, at_end=AtEnd
 
 @dataclass(frozen=True, kw_only=True)
 class AwsLife:
-    """What is compared with golden files.
+    """What is compared with the golden files.
 
     Attributes:
-        requests: all that change something, by action.
-        tokens: of the requests that carry one, by what was asked for.
-        ids: what each placeholder stands for: the instances, the group and the rest that the cloud has named.
-        user_data: of the first machine.
-        is_compressed: its user-data came as gzip writes it without a date.
+        requests: all requests that change something, by action.
+        tokens: the idempotency tokens of the requests that have one, by action and number.
+        ids: the value of each placeholder: ids that the cloud assigns, and times.
+        user_data: the user-data of the first machine.
+        is_compressed: whether its user-data is gzip without a date.
         run_record: the run's record while its machines lived.
-        files: in the state folder, then.
+        files: the files in the state folder at that time.
     """
 
     requests: Mapping[str, Sequence[Any]]
@@ -56,12 +56,12 @@ class AwsLife:
 
 
 def order(aws: AwsWorld, number: int, **changes: Any) -> MachineOrder:
-    """Order a machine, with what is the same whatever becomes of kedge."""
+    """Order a machine with a fixed agent archive, so that changes of the agent do not matter."""
     return aws.order(number, agent_archive=AGENT, **changes)
 
 
 def live(aws: AwsWorld, provider: Provider) -> AwsLife:
-    """Make two machines, end one and make it anew, end all, and take away what the run had."""
+    """Create two machines, replace one of them, destroy all, and release the run."""
     api = aws.api
     api.set_states(pending_seconds=0, ending_seconds=600)
     first = provider.create(order(aws, 1, site=_SITE, disk_gib=50, volumes=(_SCANS,)))
@@ -86,7 +86,7 @@ def live(aws: AwsWorld, provider: Provider) -> AwsLife:
         "<volume>": next(call.params["VolumeId"] for call in calls if call.action == "AttachVolume"),
         "<image>": next(call.params["ImageId"] for call in calls if call.action == "RunInstances"),
     }
-    # Counted from the birth that the box has noted, on a clock of its own.
+    # The box's own clock gives the creation times, from which the ends are counted.
     ends = {
         "<the first's end>": first.deadline_at + _LATER,
         "<the spot's end>": spot.deadline_at + _LATER,
@@ -95,7 +95,7 @@ def live(aws: AwsWorld, provider: Provider) -> AwsLife:
     names = {found: name for name, found in ids.items()}
     names |= {f"at({end:%Y-%m-%dT%H:%M:%S})": "at(<its end>)" for end in ends.values()}
     requests = name_all(_requests(calls), names)
-    # The box keeps only the beginning of long texts.
+    # The box records only the beginning of long values.
     requests["iam PutRolePolicy"][0]["PolicyDocument"] = policy["PolicyDocument"]
     # AWS lists instances in any order.
     requests["ec2 TerminateInstances"].sort(key=str)
@@ -111,13 +111,15 @@ def live(aws: AwsWorld, provider: Provider) -> AwsLife:
     )
 
 
-def ask_in_vain(aws: AwsWorld, provider: Provider, wishes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, str]:
-    """Order machines for the seeded run where there are none left, and return each request's token.
+def order_while_sold_out(
+    aws: AwsWorld, provider: Provider, orders: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, str]:
+    """Order machines for the seeded run while none are left, and return each request's token.
 
     Args:
         aws: the laptop and its account.
-        provider: the laptop's; a new one would have to make its clients anew.
-        wishes: what each order changes of the usual one.
+        provider: the laptop's provider; a new one would have to create its clients again.
+        orders: by name, how each order differs from the default one.
     """
     runs = aws.folder / "aws" / "runs"
     runs.mkdir(parents=True, exist_ok=True)
@@ -125,7 +127,7 @@ def ask_in_vain(aws: AwsWorld, provider: Provider, wishes: Mapping[str, Mapping[
     record = {"id": SEEDED_RUN, "account": "123456789012", "role": True, "groups": groups}
     (runs / f"{SEEDED_RUN}.json").write_text(json.dumps(record))
     with _sold_out(aws.api):
-        return {name: _token_of(aws.api, provider, _seeded_order(aws, each)) for name, each in wishes.items()}
+        return {name: _token_of(aws.api, provider, _seeded_order(aws, each)) for name, each in orders.items()}
 
 
 def default_subnet(api: Box, zone: str) -> str:
@@ -135,10 +137,10 @@ def default_subnet(api: Box, zone: str) -> str:
     return found
 
 
-def _seeded_order(aws: AwsWorld, wish: Mapping[str, Any]) -> MachineOrder:
-    known = {name: value for name, value in wish.items() if name not in {"machine", "subnets"}}
-    site = Site(subnets=tuple(wish.get("subnets", ())))
-    return order(aws, 1, id=f"{SEEDED_RUN}-m{wish.get('machine', 1)}", run_id=SEEDED_RUN, site=site, **known)
+def _seeded_order(aws: AwsWorld, changes: Mapping[str, Any]) -> MachineOrder:
+    known = {name: value for name, value in changes.items() if name not in {"machine", "subnets"}}
+    site = Site(subnets=tuple(changes.get("subnets", ())))
+    return order(aws, 1, id=f"{SEEDED_RUN}-m{changes.get('machine', 1)}", run_id=SEEDED_RUN, site=site, **known)
 
 
 @contextmanager
@@ -154,7 +156,7 @@ def _token_of(api: Box, provider: Provider, order: MachineOrder) -> str:
     except NoCapacityError:
         token: str = api.calls("ec2", "RunInstances")[-1].params["ClientToken"]
         return token
-    raise AssertionError("the box had none left")
+    raise AssertionError("the box created a machine although it was sold out")
 
 
 def _user_data(api: Box, instance_id: str) -> tuple[str, bool]:
@@ -185,7 +187,7 @@ def _tokens(calls: Sequence[Seen]) -> dict[str, str]:
 
 
 def _nested(params: Mapping[str, Any]) -> Any:
-    """Read parameters as the Query API flattens them: `Tag.1.Key`; tags become a mapping."""
+    """Nest parameters that the Query API flattens, such as `Tag.1.Key`; tags become a mapping."""
     tree: dict[str, Any] = {}
     for path, value in params.items():
         *folders, leaf = path.replace(".member.", ".").split(".")

@@ -1,4 +1,4 @@
-"""Each cloud's life is lived once for all tests that compare it with golden files."""
+"""Fixtures: the golden files, an environment for the tests of a module, a laptop at a fake cloud."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def golden(tmp_path: Path) -> Golden:
 
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
-    """Changes the environment for the tests of a module."""
+    """A monkeypatch that lasts for the tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
 @pytest.fixture
 def regional(tmp_path: Path) -> Laptop:
-    """A computer with an account at a fake cloud of regions."""
+    """A laptop with an account at a fake cloud that has regions."""
     return laptop("token", tmp_path)

@@ -1,4 +1,4 @@
-"""The life of a run at DigitalOcean, or at the AMD Developer Cloud, as everything that is sent and written in it."""
+"""Run a whole life at DigitalOcean or the AMD Developer Cloud, and collect its requests and records."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OWN = VolumeSpec(name="Lab_Data-2", target="data/lab", size_gib=1, at_end=AtEnd
 
 @dataclass(frozen=True, kw_only=True)
 class DoLife:
-    """What is compared with golden files.
+    """What is compared with the golden files.
 
     Attributes:
-        requests: all that change something, by method and path.
-        user_data: of the first machine.
+        requests: all requests that change something, by method and path.
+        user_data: the user-data of the first machine.
         run_record: the run's record while its machines lived.
-        files: in the state folder, then.
+        files: the files in the state folder at that time.
     """
 
     requests: Mapping[str, Sequence[Any]]
@@ -35,7 +35,7 @@ class DoLife:
 
 
 def live(do: DoWorld) -> DoLife:
-    """Make two machines, one of them with data volumes, end them, and take away what the run had."""
+    """Create two machines, one of them with data volumes, destroy them, and release the run."""
     provider = do.provider()
     volumes = (_SCANS, _OWN) if do.name == "do" else ()
     first = provider.create(do.order(1, agent_archive=AGENT, volumes=volumes))

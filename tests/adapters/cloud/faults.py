@@ -1,4 +1,4 @@
-"""How calls to a cloud fail, as rows: a kind of cloud, and the faults that strike it in the order of striking."""
+"""Rows for parametrized tests: a kind of cloud, and the faults of its calls in the order in which they occur."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tests.support.fake_cloud.account import MARK_CLOUD, TOKEN_CLOUD
 from tests.support.fake_volumes import AFTER_START, AT_BIRTH
 
 Faults = tuple[tuple[str, str], ...]
-"""The call that each strikes, and how it fails; see `FakeCloudApi`."""
+"""Pairs of the call that fails and how it fails; see `FakeCloudApi`."""
 
 CLOUDS = {"token": TOKEN_CLOUD, "mark": MARK_CLOUD}
 KINDS_OF_VOLUMES = {"token": AFTER_START, "mark": AT_BIRTH}
 LAGS = (0, 20, 60)
-"""Seconds for which nobody knows what was made."""
+"""Seconds until the cloud lists what was created."""
 ONE_LAG = (20,)
 _CALLS = ("list", "read", "choose", "ensure", "arm", "adopt", "status", "delete")
 _OUTCOMES = ("drop", "lost", "late", "very late", "errored", "vanishes", "unsent")
@@ -32,6 +32,6 @@ FAULTS: tuple[Faults, ...] = (
 ROWS = [
     (name, faults)
     for name, faults in product(CLOUDS, FAULTS)
-    # A cloud with tokens takes no creation back that it has accepted.
+    # A cloud with tokens does not undo a creation that it has accepted.
     if name == "mark" or not {("send", "errored"), ("send", "vanishes")} & set(faults)
 ]

@@ -1,4 +1,4 @@
-"""Files that hold what kedge sends to clouds and writes to disks: people read them, and tests compare with them."""
+"""Golden files: what kedge sends to clouds and writes to disks, for people to read and tests to compare with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MODULES = re.compile(r'(?:  - path: "[^\n]*/kedge_agent/[^\n]*\n    content: [^
 
 
 class FixedClock:
-    """Begins at START; waiting takes no time, and passes for a box as well."""
+    """A clock that begins at START. A sleep returns at once, and advances it and the box."""
 
     def __init__(self, box: DigitalOceanBox | None = None) -> None:
         self._now = START
@@ -43,16 +43,16 @@ class FixedClock:
 
 @dataclass(frozen=True)
 class Golden:
-    """The golden files; what differs from one of them is left for the reader in a folder of the test's own."""
+    """The golden files. A result that differs from its file is written to a folder of the test."""
 
     came_out: Path
 
     def read(self, name: str) -> Any:
-        """Read a golden file of JSON."""
+        """Read a golden file as JSON."""
         return json.loads((GOLDEN / name).read_text())
 
     def compare(self, name: str, value: object) -> None:
-        """Compare something that JSON can carry with a golden file."""
+        """Compare a value that JSON can represent with a golden file."""
         self.compare_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def compare_text(self, name: str, text: str) -> None:
@@ -62,20 +62,20 @@ class Golden:
         if text != before:
             came_out.write_text(text)
             changes = difflib.unified_diff(before.splitlines(), text.splitlines(), name, "now", lineterm="")
-            pytest.fail("\n".join(("if the change is meant:", f"cp {came_out} {golden}", *changes)), pytrace=False)
+            pytest.fail("\n".join(("if the change is intended:", f"cp {came_out} {golden}", *changes)), pytrace=False)
 
 
 def name_all(value: Any, names: Mapping[str, str]) -> Any:
-    """Put names in the place of what is another one each time: ids of the cloud's, keys, addresses of the box."""
+    """Replace what differs in each run by names: ids that the cloud assigns, keys, addresses of the box."""
     text = json.dumps(value, ensure_ascii=False)
-    # The longest first: a short one may be a part of it.
+    # The longest first: a short value may be a part of a longer one.
     for found in sorted(names, key=len, reverse=True):
         text = text.replace(json.dumps(found, ensure_ascii=False)[1:-1], names[found])
     return json.loads(text)
 
 
 def read_user_data(text: str, names: Mapping[str, str]) -> str:
-    """Return user-data as the golden file has it: without the machine's own key and the text of the agent's modules."""
+    """Return user-data as in the golden file, without the machine's own key and the agent's source."""
     keys = yaml.safe_load(text)["ssh_keys"]
     for kind, key in keys.items():
         text = text.replace(json.dumps(key), json.dumps(f"<{kind}>"))

@@ -1,4 +1,4 @@
-"""A computer that uses the one provider of all clouds, with a fake account."""
+"""A laptop that uses the shared cloud provider with a fake account."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERY_CLOUD = pytest.mark.parametrize("cloud", CLOUDS)
 
 @dataclass
 class Laptop:
-    """A computer, and its account."""
+    """A laptop and its account."""
 
     cloud: FakeCloud
     folder: Path
@@ -36,7 +36,7 @@ class Laptop:
     key_file: Path = Path("nowhere")
 
     def provider(self) -> CloudProvider:
-        """Start a command."""
+        """Open the provider, as each command does."""
         ctx = fake_context(self.cloud, self.files, self.folder)
         assert isinstance(ctx.records, FakeRecords)
         ctx.records.is_full = self.has_full_records
@@ -52,7 +52,7 @@ class Laptop:
         assert self.provider().describe(M1) is None
 
     def elsewhere(self) -> Laptop:
-        """Sit down at a computer that knows nothing of it."""
+        """Return another laptop with the same account and no records."""
         return replace(self, files={})
 
 

@@ -1,4 +1,4 @@
-"""A machine's life at a cloud in memory: an account, the computers that use it, and commands that are killed."""
+"""A machine's life at an in-memory cloud: an account, the laptops that use it, and commands that are killed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ M1 = f"{RUN}-m1"
 
 @dataclass
 class World:
-    """An account, and the computers that use it.
+    """An account, and the laptops that use it.
 
     Attributes:
-        records: of the first computer.
+        records: the records of the first laptop.
     """
 
     cloud: FakeCloud
@@ -38,11 +38,11 @@ class World:
     records: dict[str, bytes] = field(default_factory=dict)
 
     def context(self, process: Process | None = None) -> CloudContext:
-        """Start a command on the first computer."""
+        """Start a command on the first laptop."""
         return fake_context(self.cloud, self.records, self.claims, process)
 
     def elsewhere(self) -> CloudContext:
-        """Start a command on a computer that knows nothing of it."""
+        """Start a command on a laptop without records."""
         return fake_context(self.cloud, {}, self.claims / "elsewhere")
 
 
@@ -63,7 +63,7 @@ def create(world: World, process: Process | None = None) -> Instance:
 
 
 def create_again(ctx: CloudContext, world: World) -> Instance:
-    """Give the command again until it works, as a person would who is told that something isn't clear."""
+    """Repeat the command until it works, as a user does after an error about something unclear."""
     for _ in range(30):
         try:
             return create_instance(ctx, order(world.cloud.traits))
@@ -73,7 +73,7 @@ def create_again(ctx: CloudContext, world: World) -> Instance:
 
 
 def tear_down(ctx: CloudContext, world: World) -> None:
-    """Give the command again until the cloud confirms the end."""
+    """Repeat the command until the cloud confirms the end."""
     for _ in range(30):
         try:
             delete_machine(ctx, M1)
@@ -93,13 +93,13 @@ def is_gone(ctx: CloudContext) -> bool:
 
 
 def worlds(traits: Traits, faults: Faults, claims: Path, lags: tuple[int, ...] = LAGS) -> Iterator[Callable[[], World]]:
-    """Yield what makes the same world again and again, for each lag."""
+    """Yield, for each lag, a function that makes the same world again and again."""
     for lag in lags:
         yield partial(_world, traits, timedelta(seconds=lag), faults, claims)
 
 
 def killed_everywhere(make: Callable[[], World]) -> Iterator[World]:
-    """Yield a world for each point at which a creation can be killed, after it was killed there."""
+    """Yield a world for each point at which a creation can be killed, after the kill."""
     for point in range(1000):
         world = make()
         try:

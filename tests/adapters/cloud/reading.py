@@ -1,7 +1,7 @@
-"""What the clouds' records say, in words that every cloud shares.
+"""Read the records of every cloud as facts with the same names.
 
-This is the one place that knows how a record is read: where its type or a field is renamed, only this module changes,
-and the files of `records/` with what they say stay as they are.
+Only this module knows how a record is read. If its type or a field is renamed, change this module:
+the files of `records/` and their facts stay as they are.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Facts = Mapping[str, Any]
 
 
 def read_machine(cloud: str, folder: Path, machine_id: str) -> Facts | None:
-    """Read a machine's record as the cloud's provider does; None where it has none."""
+    """Read a machine's record as the cloud's provider does; None if there is none."""
     record = _open(cloud, folder).machine(machine_id)
     names = (*_OF_ALL, *_OF_ONE[cloud])
     return None if record is None else _plain({name: getattr(record, name) for name in names})
 
 
 def write_machine_back(cloud: str, folder: Path, machine_id: str) -> None:
-    """Read a machine's record and write it as this version does."""
+    """Read a machine's record, and write it in this version's format."""
     records = _open(cloud, folder)
     record = records.machine(machine_id)
     assert record is not None
@@ -38,41 +38,41 @@ def write_machine_back(cloud: str, folder: Path, machine_id: str) -> None:
 
 
 def list_machines(cloud: str, folder: Path) -> list[str]:
-    """List the machines of which there is a record."""
+    """List the machines that have a record."""
     return [record.id for record in _open(cloud, folder).machines()]
 
 
 def read_run(cloud: str, folder: Path, run_id: str) -> Facts:
-    """Read a run's record; an empty one where there is none."""
+    """Read a run's record; an empty one if there is none."""
     return _plain(_open(cloud, folder).run(run_id))
 
 
 def list_runs(cloud: str, folder: Path) -> list[str]:
-    """List the runs of which there is a record."""
+    """List the runs that have a record."""
     return [record.id for record in _open(cloud, folder).runs()]
 
 
 def write_run_back(cloud: str, folder: Path, run_id: str) -> bytes:
-    """Read a run's record and write it as it is; return the file."""
+    """Read a run's record, and write it again unchanged; return the file's content."""
     records: Any = _open(cloud, folder)
     records.keep_run(records.run(run_id))
     return (folder / "runs" / f"{run_id}.json").read_bytes()
 
 
-def stated(cloud: str, kind: str) -> dict[str, Any]:
-    """Return what each record of a cloud is stated to say, by id.
+def expected_facts(cloud: str, kind: str) -> dict[str, Any]:
+    """Return the expected facts of each record of a cloud, by id.
 
     Args:
         cloud: one of CLOUDS.
-        kind: `machines`, where a damaged record says None; `runs`; or `damaged runs`, which are read as empty ones.
+        kind: `machines` (None for a damaged record), `runs`, or `damaged runs` (read as empty records).
     """
     said: dict[str, Any] = json.loads((RECORDS / cloud / "facts.json").read_text())[kind]
     return said
 
 
-def every(*kinds: str) -> Sequence[tuple[str, str]]:
-    """List the clouds, each with the ids of its records of these kinds."""
-    return [(cloud, each) for cloud in CLOUDS for kind in kinds for each in stated(cloud, kind)]
+def all_records(*kinds: str) -> Sequence[tuple[str, str]]:
+    """List all pairs of a cloud and the id of one of its records of these kinds."""
+    return [(cloud, each) for cloud in CLOUDS for kind in kinds for each in expected_facts(cloud, kind)]
 
 
 def _open(cloud: str, folder: Path) -> aws.Records | digitalocean.Records:
@@ -93,4 +93,4 @@ _OF_ONE = {
     "do": ("action", "noted_at", "young_from", "ended"),
     "amd": ("action", "noted_at", "young_from", "ended"),
 }
-"""What a record of one cloud says besides; of the others it says nothing."""
+"""Facts that only the records of one cloud have."""

@@ -1,4 +1,4 @@
-"""Commands that change one run's record at the same time."""
+"""Several commands change one run's record at the same time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.fakes import RUN
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run's record at some cloud."""
+    """A run's record."""
 
     id: str
     regions: tuple[str, ...] = ()
 
 
-def test_changes_of_several_commands_at_once_are_all_kept(tmp_path: Path) -> None:
-    """Each reads what the one before it has written."""
+def test_concurrent_changes_of_several_commands_are_all_kept(tmp_path: Path) -> None:
+    """Each command reads what the previous one has written."""
 
     def note(region: str) -> None:
         folder = RecordFolder(tmp_path, Run)
@@ -40,8 +40,8 @@ def test_changes_of_several_commands_at_once_are_all_kept(tmp_path: Path) -> Non
     assert [run.id for run in folder.runs()] == [RUN]
 
 
-def test_a_record_that_is_never_let_go_is_given_up(tmp_path: Path) -> None:
-    """Nothing is written then."""
+def test_waiting_for_a_locked_record_has_a_deadline(tmp_path: Path) -> None:
+    """Afterwards nothing is written."""
     folder, clock = RecordFolder(tmp_path, Run), FakeClock()
     with (
         hold_folder(tmp_path / "runs", clock, ConflictError("taken"), within=timedelta(0)),

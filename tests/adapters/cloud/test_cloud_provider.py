@@ -1,4 +1,4 @@
-"""What the one provider of all clouds does besides the contract: whom it asks, and what it makes of the answers."""
+"""What the shared cloud provider does beyond the contract: its queries, and how it interprets the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fake_cloud.account import MARK_CLOUD, TOKEN_CLOUD, FakeCloud
 
 @EVERY_CLOUD
 def test_a_machine_whose_end_is_confirmed_is_not_waited_for_again(cloud: str, tmp_path: Path) -> None:
-    """A second teardown takes no time, however young the machine was."""
+    """A second teardown returns at once, however young the machine was."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.provider().destroy(M1)
@@ -34,7 +34,7 @@ def test_a_machine_whose_end_is_confirmed_is_not_waited_for_again(cloud: str, tm
 
 @EVERY_CLOUD
 def test_a_pinned_key_replaces_the_provisional_one(cloud: str, tmp_path: Path) -> None:
-    """Only the computer that has the record can tell."""
+    """Only the computer that has the record knows about it."""
     mine = laptop(cloud, tmp_path)
     made = mine.create()
     assert made.address is not None
@@ -48,8 +48,8 @@ def test_a_pinned_key_replaces_the_provisional_one(cloud: str, tmp_path: Path) -
 
 
 @EVERY_CLOUD
-def test_port_22_is_opened_to_a_new_range_by_who_can_use_it(cloud: str, tmp_path: Path) -> None:
-    """Nobody else knows the machine's host key; and only in the run's own account."""
+def test_port_22_is_opened_only_by_the_computer_that_has_the_host_key(cloud: str, tmp_path: Path) -> None:
+    """It opens the port only in the run's own account."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     assert not mine.elsewhere().provider().reopen(M1, "198.51.100.7/32")
@@ -63,7 +63,7 @@ def test_port_22_is_opened_to_a_new_range_by_who_can_use_it(cloud: str, tmp_path
 
 
 def test_a_machine_whose_creation_fails_is_shown_as_ending(tmp_path: Path) -> None:
-    """It never boots, and bills until it is deleted; what its creator would have done about it, it no longer can."""
+    """Its creator was killed before it could delete the machine, which never boots and bills until it is deleted."""
     mine = World(FakeCloud(MARK_CLOUD), tmp_path)
 
     def broken() -> World:
@@ -80,8 +80,8 @@ def test_a_machine_whose_creation_fails_is_shown_as_ending(tmp_path: Path) -> No
     assert ends == {(MachineState.ENDING, EndedBy.START)}
 
 
-def test_two_instances_of_one_machine_are_one_where_the_younger_goes(tmp_path: Path) -> None:
-    """The oldest stays: two computers have made it at once, and the next look of either deletes the other."""
+def test_of_two_instances_of_one_machine_the_younger_is_deleted(tmp_path: Path) -> None:
+    """Two computers created it at once. The next look-up by either of them deletes the younger instance."""
     mine = laptop("mark", tmp_path)
     mine.create()
     mine.cloud.make(mine.cloud.sent[0])
@@ -92,7 +92,7 @@ def test_two_instances_of_one_machine_are_one_where_the_younger_goes(tmp_path: P
 
 
 def test_marks_in_another_case_are_the_machine_s_own(tmp_path: Path) -> None:
-    """A tag keeps the case in which somebody once wrote it."""
+    """A cloud may keep the case in which a tag was first written."""
     mine = Laptop(FakeCloud(replace(MARK_CLOUD, folds_case=True), shouts=True), tmp_path)
     made = mine.create()
     assert made.id == M1
@@ -104,8 +104,8 @@ def test_marks_in_another_case_are_the_machine_s_own(tmp_path: Path) -> None:
     mine.provider().release(RUN)
 
 
-def test_a_machine_that_nobody_noted_is_known_by_its_mark_in_any_case(tmp_path: Path) -> None:
-    """The command that made it was killed before it read the answer."""
+def test_a_machine_without_a_recorded_id_is_found_by_its_mark_in_any_case(tmp_path: Path) -> None:
+    """The command that created it was killed before it read the answer."""
     seen = set()
 
     def loud() -> World:
@@ -119,8 +119,8 @@ def test_a_machine_that_nobody_noted_is_known_by_its_mark_in_any_case(tmp_path: 
 
 
 @EVERY_CLOUD
-def test_a_machine_is_brought_its_agent_and_the_bucket_s_keys(cloud: str, tmp_path: Path) -> None:
-    """With a seal that no other run's machines have."""
+def test_a_machine_receives_its_agent_and_the_bucket_s_keys_over_ssh(cloud: str, tmp_path: Path) -> None:
+    """The files have a seal that differs between runs."""
     mine = laptop(cloud, tmp_path)
     key_file, _ = ensure_key(tmp_path / "key")
     mine.key_file = key_file
@@ -134,8 +134,8 @@ def test_a_machine_is_brought_its_agent_and_the_bucket_s_keys(cloud: str, tmp_pa
     assert supplies[0] != supplies[1]
 
 
-def test_a_machine_that_fetches_its_agent_is_brought_nothing(regional: Laptop) -> None:
-    """It has a role."""
+def test_a_machine_that_downloads_its_agent_receives_nothing_over_ssh(regional: Laptop) -> None:
+    """It has an IAM role."""
     fetches = replace(TOKEN_CLOUD, boot=replace(TOKEN_CLOUD.boot, carries_bootstrap=True))
     regional.cloud.traits = fetches
     regional.create()
@@ -143,8 +143,8 @@ def test_a_machine_that_fetches_its_agent_is_brought_nothing(regional: Laptop) -
     assert regional.provider().can_start_at_boot
 
 
-def test_offers_say_what_else_is_to_be_known_of_them(regional: Laptop) -> None:
-    """The account's caveats join those that are true of every machine there."""
+def test_offers_come_with_their_basis_and_caveats(regional: Laptop) -> None:
+    """The caveats of the account are added to those of every machine of the cloud."""
     provider = regional.provider()
     assert (provider.offers_basis, provider.caveats) == ("live", ("nothing here is real",))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""When a run's resources are released at any cloud, and what prevents it."""
+"""When any cloud releases a run's resources, and what prevents it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.fake_volumes import FakeVolumes
 
 @EVERY_CLOUD
 def test_a_run_is_released_once_it_has_no_machine(cloud: str, tmp_path: Path) -> None:
-    """Another computer's included; then its guards and keys are gone, and this computer forgets it."""
+    """Machines of another computer count as well. Then guards, keys and local records are deleted."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     for computer in (mine, mine.elsewhere()):
@@ -33,8 +33,8 @@ def test_a_run_is_released_once_it_has_no_machine(cloud: str, tmp_path: Path) ->
 
 
 @EVERY_CLOUD
-def test_a_run_whose_machine_may_yet_come_is_not_released(cloud: str, tmp_path: Path) -> None:
-    """Its record is what finds it, with the host key that it will show."""
+def test_a_run_whose_machine_may_still_appear_is_not_released(cloud: str, tmp_path: Path) -> None:
+    """Its record is needed to find it, and has its host key."""
     mine = laptop(cloud, tmp_path)
     mine.cloud.faults += [("send", "lost")] * 20
     with pytest.raises(StillBillingError, match="may have been created"):
@@ -47,8 +47,8 @@ def test_a_run_whose_machine_may_yet_come_is_not_released(cloud: str, tmp_path: 
 
 
 @EVERY_CLOUD
-def test_another_account_knows_nothing_of_a_run(cloud: str, tmp_path: Path) -> None:
-    """Looked for there, its machine seems to be gone, and nothing seems to be left."""
+def test_a_run_is_not_released_with_credentials_of_another_account(cloud: str, tmp_path: Path) -> None:
+    """In that account, its machine would seem to be gone and nothing would seem to be left."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.cloud.clock.sleep(timedelta(hours=1))
@@ -59,8 +59,8 @@ def test_another_account_knows_nothing_of_a_run(cloud: str, tmp_path: Path) -> N
     assert list(mine.files) == [M1]
 
 
-def test_a_run_is_looked_for_where_it_is_known_to_be(regional: Laptop) -> None:
-    """Where its record, its machines' records or a sweep of this command say; else wherever anything is."""
+def test_a_run_is_looked_for_in_the_places_that_are_recorded(regional: Laptop) -> None:
+    """Its record, its machines' records or a sweep name the places; otherwise every place in use is searched."""
     ctx = fake_context(regional.cloud, regional.files, regional.folder)
     ctx.swept["other-1"] = {"there"}
     assert (ctx.places_of("other-1"), ctx.places_of(RUN)) == ({"there"}, {"here", "there"})
@@ -68,8 +68,8 @@ def test_a_run_is_looked_for_where_it_is_known_to_be(regional: Laptop) -> None:
     assert ctx.places_of(RUN) == {"here"}
 
 
-def test_a_guard_that_was_left_is_taken_away_with_its_run(regional: Laptop) -> None:
-    """Its removal with the machine has failed."""
+def test_a_leftover_guard_is_deleted_with_its_run(regional: Laptop) -> None:
+    """Deleting it together with the machine had failed."""
     regional.create()
     regional.cloud.faults.append(("disarm", "error"))
     regional.destroy()
@@ -79,8 +79,8 @@ def test_a_guard_that_was_left_is_taken_away_with_its_run(regional: Laptop) -> N
 
 
 @EVERY_CLOUD
-def test_a_volume_that_somebody_has_keeps_its_run(cloud: str, tmp_path: Path) -> None:
-    """The next release goes on with it."""
+def test_a_volume_in_use_keeps_its_run_from_being_released(cloud: str, tmp_path: Path) -> None:
+    """The next release continues with it."""
     volumes = FakeVolumes(traits=KINDS_OF_VOLUMES[cloud])
     scans = volumes.add("scans", run_id=RUN, at_end=AtEnd.DELETE, holder="i-9", is_free=False)
     mine = laptop(cloud, tmp_path, volumes)
@@ -91,16 +91,16 @@ def test_a_volume_that_somebody_has_keeps_its_run(cloud: str, tmp_path: Path) ->
 
 
 @EVERY_CLOUD
-def test_a_run_is_released_whatever_its_volumes_are_called(cloud: str, tmp_path: Path) -> None:
-    """A name is no message: this volume is kept, as its run says."""
+def test_the_name_of_a_volume_does_not_affect_the_release(cloud: str, tmp_path: Path) -> None:
+    """A name is not a message: this volume is kept, as its run says."""
     volumes = FakeVolumes(traits=KINDS_OF_VOLUMES[cloud])
     volumes.add("again", run_id=RUN, at_end=AtEnd.KEEP)
     mine = laptop(cloud, tmp_path, volumes)
     assert mine.provider().release(RUN) == ["kept data volume again (vol-1); it bills until it is deleted"]
 
 
-def test_a_full_record_spares_the_look_for_volumes(tmp_path: Path) -> None:
-    """Unless a sweep of the same command has found some of the run."""
+def test_a_complete_record_saves_the_search_for_volumes(tmp_path: Path) -> None:
+    """Unless a sweep of the same command has found volumes of the run."""
     volumes = FakeVolumes()
     mine = laptop("token", tmp_path, volumes)
     mine.has_full_records = True
@@ -113,8 +113,8 @@ def test_a_full_record_spares_the_look_for_volumes(tmp_path: Path) -> None:
 
 
 @EVERY_CLOUD
-def test_a_volume_that_its_cloud_has_lost_keeps_no_run(cloud: str, tmp_path: Path) -> None:
-    """It never becomes free: it is deleted, or left if the job wants a snapshot, which nobody can make any more."""
+def test_a_lost_volume_does_not_prevent_a_release(cloud: str, tmp_path: Path) -> None:
+    """It never becomes available. It is deleted, or left if the job wants a snapshot, which is no longer possible."""
     volumes = FakeVolumes(traits=KINDS_OF_VOLUMES[cloud])
     volumes.add("scans", run_id=RUN, at_end=AtEnd.DELETE, is_free=False, is_lost=True)
     volumes.add("masks", run_id=RUN, at_end=AtEnd.SNAPSHOT, is_free=False, is_lost=True)
@@ -125,12 +125,12 @@ def test_a_volume_that_its_cloud_has_lost_keeps_no_run(cloud: str, tmp_path: Pat
     ]
 
 
-def test_a_volume_that_goes_meanwhile_keeps_no_run(tmp_path: Path) -> None:
-    """Somebody deletes it while the release waits for it."""
+def test_a_volume_that_somebody_deletes_meanwhile_does_not_prevent_a_release(tmp_path: Path) -> None:
+    """It disappears while the release waits for it."""
     volumes = FakeVolumes()
     volumes.add("scans", run_id=RUN, at_end=AtEnd.DELETE, is_free=False)
     now = volumes.clock.now()
-    # Due at the first request, the listing, and so at the second.
+    # The first request, the listing, schedules the deletion, so it happens at the second.
     volumes.later.append((now, lambda: volumes.later.append((now, volumes.volumes.clear))))
     mine = laptop("token", tmp_path, volumes)
     assert mine.provider().release(RUN) == ["data volume scans (vol-1) is gone"]

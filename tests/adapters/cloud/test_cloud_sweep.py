@@ -1,4 +1,4 @@
-"""What a sweep of any cloud finds, and what it says of regions that it can't see."""
+"""What a sweep of any cloud finds, and how it reports regions that it cannot list."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.fake_volumes import FakeVolumes
 
 
 @EVERY_CLOUD
-def test_a_sweep_elsewhere_finds_what_a_run_has(cloud: str, tmp_path: Path) -> None:
-    """The machine, its guard, its volume and what the run has besides, each with the run that it belongs to."""
+def test_a_sweep_by_another_computer_finds_all_resources_of_a_run(cloud: str, tmp_path: Path) -> None:
+    """The machine, its guard, its volume and the rest, each with the run that it belongs to."""
     volumes = FakeVolumes(traits=KINDS_OF_VOLUMES[cloud])
     volumes.add("scans", run_id=RUN, at_end=AtEnd.KEEP, usd_per_hour=Decimal(1))
     mine = laptop(cloud, tmp_path, volumes)
@@ -36,8 +36,8 @@ def test_a_sweep_elsewhere_finds_what_a_run_has(cloud: str, tmp_path: Path) -> N
 
 
 @EVERY_CLOUD
-def test_a_machine_without_its_marks_is_found_by_the_computer_that_made_it(cloud: str, tmp_path: Path) -> None:
-    """Anybody in the account can take them away; it goes on, and bills."""
+def test_a_machine_without_marks_is_found_by_the_computer_that_created_it(cloud: str, tmp_path: Path) -> None:
+    """Anybody in the account can remove the marks; the machine keeps running and billing."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.cloud.instances[0].marked = False
@@ -49,8 +49,8 @@ def test_a_machine_without_its_marks_is_found_by_the_computer_that_made_it(cloud
 
 
 @EVERY_CLOUD
-def test_an_instance_that_is_no_machine_is_a_leftover_of_nobody(cloud: str, tmp_path: Path) -> None:
-    """Its mark was changed to what is no id; it bills what its type costs."""
+def test_an_instance_without_a_machine_id_is_a_leftover_of_no_run(cloud: str, tmp_path: Path) -> None:
+    """Somebody changed its mark to an invalid id. It bills the price of its type."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.cloud.instances[0].named = False
@@ -61,8 +61,8 @@ def test_an_instance_that_is_no_machine_is_a_leftover_of_nobody(cloud: str, tmp_
 
 
 @EVERY_CLOUD
-def test_an_instance_that_is_no_machine_and_gone_is_no_leftover(cloud: str, tmp_path: Path) -> None:
-    """It bills nothing any more, though its cloud may list it on for an hour."""
+def test_a_gone_instance_without_a_machine_id_is_no_leftover(cloud: str, tmp_path: Path) -> None:
+    """It no longer bills, though its cloud may list it for another hour."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.cloud.keeps_gone = True
@@ -73,8 +73,8 @@ def test_an_instance_that_is_no_machine_and_gone_is_no_leftover(cloud: str, tmp_
 
 
 @EVERY_CLOUD
-def test_an_instance_that_is_no_machine_costs_what_its_mark_says(cloud: str, tmp_path: Path) -> None:
-    """Its cloud names no price of its type, or one without the disks."""
+def test_an_instance_without_a_machine_id_has_the_price_of_its_mark(cloud: str, tmp_path: Path) -> None:
+    """The cloud has no price for its type, or one without disks."""
     mine = laptop(cloud, tmp_path)
     mine.create()
     mine.cloud.instances[0].edited = {"machine_id": "", "usd_per_hour": Decimal(4), "list_usd_per_hour": Decimal(0)}
@@ -82,8 +82,8 @@ def test_an_instance_that_is_no_machine_costs_what_its_mark_says(cloud: str, tmp
     assert [left.usd_per_hour for left in found if left.kind == mine.cloud.traits.noun] == [Decimal(4)]
 
 
-def test_what_a_region_does_not_list_hides_nothing_of_the_rest(regional: Laptop) -> None:
-    """It is reported as unseen, and may bill."""
+def test_a_region_that_cannot_be_listed_hides_no_other_region(regional: Laptop) -> None:
+    """It is reported as not seen, and may bill."""
     regional.create()
     regional.cloud.faults.append(("list", "error"))
     found = regional.elsewhere().provider().sweep()
@@ -92,8 +92,8 @@ def test_what_a_region_does_not_list_hides_nothing_of_the_rest(regional: Laptop)
     assert {left.kind for left in found.leftovers} == {"key", "alarm"}
 
 
-def test_what_bills_nothing_is_unseen_as_such(regional: Laptop) -> None:
-    """A role that can't be listed is no reason to look for a bill."""
+def test_a_part_that_cannot_bill_is_reported_as_such(regional: Laptop) -> None:
+    """A role that cannot be listed costs nothing."""
     regional.create()
     regional.cloud.faults.append(("keys", "error"))
     found = regional.provider().sweep()
@@ -101,16 +101,16 @@ def test_what_bills_nothing_is_unseen_as_such(regional: Laptop) -> None:
     assert [part.may_bill for part in found.unseen] == [False]
 
 
-def test_where_one_question_covers_the_account_a_sweep_fails_with_it(tmp_path: Path) -> None:
-    """What isn't listed may be anything."""
+def test_a_sweep_fails_if_the_one_listing_of_the_account_fails(tmp_path: Path) -> None:
+    """Without regions there is nothing else to list."""
     mine = laptop("mark", tmp_path)
     mine.cloud.faults.append(("keys", "error"))
     with pytest.raises(KedgeError, match="keys doesn't work"):
         mine.provider().sweep()
 
 
-def test_a_closed_region_that_nobody_has_used_is_said_once(regional: Laptop) -> None:
-    """Nothing of it can bill, and nothing of the other regions is hidden."""
+def test_a_closed_region_that_was_never_used_is_reported_once(regional: Laptop) -> None:
+    """It cannot bill, and does not hide the other regions."""
     regional.cloud.closed = ("there",)
     regional.create()
     found = regional.provider().sweep()
@@ -120,7 +120,7 @@ def test_a_closed_region_that_nobody_has_used_is_said_once(regional: Laptop) -> 
 
 
 def test_a_closed_region_that_has_been_used_may_bill(regional: Laptop) -> None:
-    """What was made before it was closed is there still."""
+    """Machines that were created before it was closed still exist."""
     regional.create()
     record_there(regional, "i-0001")
     machines, guards = regional.provider().sweep().unseen
@@ -128,8 +128,8 @@ def test_a_closed_region_that_has_been_used_may_bill(regional: Laptop) -> None:
     assert not guards.may_bill
 
 
-def test_a_region_that_fails_hides_no_recorded_machine_of_another(regional: Laptop) -> None:
-    """Both have lost their marks, and are looked up by their recorded ids, each in its region."""
+def test_a_failing_region_hides_no_recorded_machine_of_another_region(regional: Laptop) -> None:
+    """Both machines have lost their marks, and are looked up by recorded id, each in its region."""
     regional.create()
     record_there(regional, "i-0009")
     regional.cloud.instances[0].marked = False
@@ -139,15 +139,15 @@ def test_a_region_that_fails_hides_no_recorded_machine_of_another(regional: Lapt
     assert found.unseen[0].what.startswith("the region can't be listed")
 
 
-def test_a_closed_region_may_not_bill_for_a_computer_that_has_used_none(regional: Laptop) -> None:
-    """It has no record, and no region is configured: so it looks everywhere, and expects nothing anywhere."""
+def test_a_closed_region_cannot_bill_for_a_computer_without_records(regional: Laptop) -> None:
+    """Without records and a configured region it searches everywhere, and expects nothing anywhere."""
     regional.cloud.configured = ()
     regional.cloud.closed = ("there",)
     assert [part.may_bill for part in regional.provider().sweep().unseen] == [False]
 
 
 def record_there(regional: Laptop, provider_id: str) -> None:
-    """Add the record of a machine in a region that has been closed to the account since."""
+    """Add the record of a machine in a region, and close that region to the account."""
     ((machine_id, content),) = regional.files.items()
     changes = {'"here"': '"there"', M1: f"{M1}0", "i-0001": provider_id}
     for old, new in changes.items():

@@ -1,4 +1,4 @@
-"""What is sent to AWS and written on disks is what people and other versions of kedge expect."""
+"""Requests to AWS and files on disk compared with golden files, which other versions of kedge rely on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from orchestrator.adapters.providers import Context, open_backing
 from orchestrator.core.ports import Provider
 from tests.adapters.aws.world import AwsWorld, set_up
-from tests.adapters.cloud.aws_life import GROUPS, SEEDED_RUN, AwsLife, ask_in_vain, default_subnet, live
+from tests.adapters.cloud.aws_life import GROUPS, SEEDED_RUN, AwsLife, default_subnet, live, order_while_sold_out
 from tests.adapters.cloud.goldens import GOLDEN, START, FixedClock, Golden
 from tests.cloudbox.aws.box import REGION, Box
 
 
 @pytest.fixture(scope="module")
 def world(api_process: Box, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsWorld]:
-    """A laptop, and an account that a bootstrap has set up."""
+    """A laptop and a bootstrapped account."""
     api_process.reset()
     for name, value in api_process.env.items():
         patch.setenv(name, value)
@@ -33,7 +33,7 @@ def world(api_process: Box, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def provider(world: AwsWorld) -> Provider:
-    """The laptop's provider: making the SDK's clients is what takes longest here."""
+    """The laptop's provider, shared because creating the SDK's clients is slow."""
     return world.provider()
 
 
@@ -44,17 +44,17 @@ def life(world: AwsWorld, provider: Provider) -> AwsLife:
 
 
 def token(parts: Sequence[str], ids: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the idempotency token that stands for these parts."""
+    """Return the idempotency token for these parts."""
     return hashlib.sha256("\0".join(ids.get(part, part) for part in parts).encode()).hexdigest()
 
 
 def test_every_request_that_changes_something_is_the_one_of_the_golden_file(life: AwsLife, golden: Golden) -> None:
-    """Names, tags, the schedule's text, and the whole RunInstances but for its user-data."""
+    """Names, tags, the schedule's expression, and all of RunInstances except its user-data."""
     golden.compare("aws/requests.json", life.requests)
 
 
 def test_the_user_data_of_an_instance_is_that_of_the_golden_file(life: AwsLife, golden: Golden) -> None:
-    """Down to the last space; compressed as before, so that a request which is repeated is the same."""
+    """Every byte. It is compressed as before, so that a retry of the request is identical."""
     golden.compare_text("aws/user_data.yaml", life.user_data)
     assert life.is_compressed
 
@@ -65,28 +65,28 @@ def test_a_run_s_record_is_that_of_the_golden_file(life: AwsLife, golden: Golden
 
 
 def test_the_state_folder_s_files_have_the_names_of_the_golden_file(life: AwsLife, golden: Golden) -> None:
-    """What was remembered of the account is found under them."""
+    """Cached facts about the account are found by these names."""
     golden.compare("aws/files.json", life.files)
 
 
-def test_the_tokens_of_a_life_stand_for_what_the_golden_file_says(life: AwsLife, golden: Golden) -> None:
-    """AWS refuses a token that comes back with other parameters, and makes a machine twice for two tokens."""
+def test_the_tokens_of_a_life_are_computed_from_the_parts_in_the_golden_file(life: AwsLife, golden: Golden) -> None:
+    """AWS refuses a known token with other parameters, and creates two machines for two tokens."""
     said = golden.read("aws/tokens.json")["of a life"]
     assert life.tokens == {name: token(parts, life.ids) for name, parts in said.items()}
 
 
 def test_the_token_of_an_order_is_that_of_the_golden_file(world: AwsWorld, provider: Provider, golden: Golden) -> None:
-    """One for each offer: a creation that broke off under an earlier version is taken up, not made twice."""
+    """One for each offer. A creation that an earlier version left unfinished is continued, not repeated."""
     said = golden.read("aws/tokens.json")["of orders"]
-    sent = ask_in_vain(world, provider, {name: entry["order"] for name, entry in said.items()})
+    sent = order_while_sold_out(world, provider, {name: entry["order"] for name, entry in said.items()})
     assert sent == {name: entry["token"] for name, entry in said.items()}
     assert sent == {name: token(entry["parts"]) for name, entry in said.items()}
 
 
-def test_the_token_of_an_order_for_a_subnet_of_the_user_s_names_it(world: AwsWorld, provider: Provider) -> None:
-    """AWS has named it, so that no file can hold the token."""
+def test_the_token_of_an_order_includes_the_user_s_subnet(world: AwsWorld, provider: Provider) -> None:
+    """AWS assigns the subnet's id, so no golden file can have the token."""
     subnet = default_subnet(world.api, f"{REGION}b")
-    sent = ask_in_vain(world, provider, {"mine": {"zone": f"{REGION}b", "subnets": [subnet]}})
+    sent = order_while_sold_out(world, provider, {"mine": {"zone": f"{REGION}b", "subnets": [subnet]}})
     parts = [f"{SEEDED_RUN}-m1", REGION, f"{REGION}b", "m5.large", "on-demand", GROUPS[REGION], subnet]
     assert sent == {"mine": token(parts)}
 
@@ -96,12 +96,12 @@ STORES = json.loads((GOLDEN / "aws" / "store_urls.json").read_text())
 
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_s_url_is_that_of_the_golden_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines that run have it, and what is remembered of an account is found where earlier versions have put it."""
+    """Running machines have it. Cached facts of an account are found where earlier versions put them."""
     said = STORES[name]
     environ = {"AWS_ACCESS_KEY_ID": "AKIAKEDGE", "AWS_SECRET_ACCESS_KEY": "none", **said["environ"]}
     for variable in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(variable)
-    # Where nothing is found that was remembered, nobody is to be asked.
+    # A missing cache entry must not lead to a request.
     nobody = {f"AWS_ENDPOINT_URL_{service}": "http://127.0.0.1:9" for service in ("CLOUDFORMATION", "IAM", "STS")}
     for variable, value in {**environ, **nobody}.items():
         monkeypatch.setenv(variable, value)

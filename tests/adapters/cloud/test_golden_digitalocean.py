@@ -1,4 +1,4 @@
-"""What is sent to DigitalOcean's API and written on disks is what people and other versions of kedge expect."""
+"""Requests to DigitalOcean and files on disk compared with golden files, which other versions of kedge rely on."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def life(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield cloud, live(world)
     broken = api.broken
     api.reset()
-    assert not broken, "the box made mistakes"
+    assert not broken, "a call or an answer broke DigitalOcean's API description"
 
 
 def test_every_request_that_changes_something_is_the_one_of_the_golden_file(
     life: tuple[str, DoLife], golden: Golden
 ) -> None:
-    """Names, tags, the firewall, and the whole request for a droplet but for its user-data."""
+    """Names, tags, the firewall, and all of the request for a droplet except its user-data."""
     golden.compare(f"{life[0]}/requests.json", life[1].requests)
 
 
 def test_the_user_data_of_a_droplet_is_that_of_the_golden_file(life: tuple[str, DoLife], golden: Golden) -> None:
-    """Down to the last space."""
+    """Every byte."""
     golden.compare_text(f"{life[0]}/user_data.yaml", life[1].user_data)
 
 
@@ -52,14 +52,14 @@ def test_a_run_s_record_is_that_of_the_golden_file(life: tuple[str, DoLife], gol
 
 
 def test_the_state_folder_s_files_have_the_names_of_the_golden_file(life: tuple[str, DoLife], golden: Golden) -> None:
-    """An older kedge that is at work on the same machine waits at the same lock."""
+    """An older kedge that works on the same machine waits for the same lock."""
     golden.compare(f"{life[0]}/files.json", life[1].files)
 
 
 @pytest.mark.parametrize("cloud", ["do", "amd"])
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_s_url_is_that_of_the_golden_file(cloud: str, name: str, tmp_path: Path) -> None:
-    """Machines that run have it; both sites use the same bucket."""
+    """Running machines have it; both clouds use the same bucket."""
     keys = {"SPACES_ACCESS_KEY_ID": "DO00KEY", "SPACES_SECRET_ACCESS_KEY": "very-secret"}
     tokens = {"DIGITALOCEAN_ACCESS_TOKEN": "token", "AMD_DEVCLOUD_TOKEN": "token"}
     context = Context(

@@ -1,4 +1,4 @@
-"""The ledger's intent of a creation keeps its form: the next version of kedge settles what this one broke off."""
+"""The ledger's intent of a creation keeps its format, so that the next version can settle an unfinished one."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ DROPLET = Offer(
 )
 
 
-def test_each_try_writes_the_payload_of_the_golden_file(tmp_path: Path, golden: Golden) -> None:
-    """One intent for each offer, with that offer alone; the file is byte for byte what the ledger holds."""
+def test_each_attempt_writes_the_payload_of_the_golden_file(tmp_path: Path, golden: Golden) -> None:
+    """One intent for each offer, with that offer only. The file equals the ledger's content byte for byte."""
     ledger = SqliteLedger(tmp_path, SystemClock())
     provider = FakeProvider(lambda order: NoCapacityError("sold out") if order.region != "tor1" else None)
     action = CreateMachine(
@@ -91,7 +91,7 @@ def test_each_try_writes_the_payload_of_the_golden_file(tmp_path: Path, golden: 
 
 
 def test_the_payloads_of_the_golden_file_say_which_offer_was_tried(tmp_path: Path) -> None:
-    """As an older version has written them into its ledger."""
+    """An older version may have written them to its ledger."""
     for payload, offer in zip(json.loads((GOLDEN / "ledger.json").read_text()), (SPOT, PLAIN, DROPLET), strict=True):
         folder = tmp_path / offer.instance_type
         folder.mkdir()

@@ -1,7 +1,7 @@
-"""Every way in which a creation can be cut off, at clouds of either kind, and what becomes of its machine then.
+"""Every way to interrupt a creation, at both kinds of clouds, and what happens to its machine.
 
-A command is killed before and after each thing that it does to the cloud or to its records, and the cloud fails each of
-its calls in each way. Whatever comes then, there is one machine, and it can be ended.
+A command is killed before and after each thing that it does to the cloud or to its records, and the cloud fails each
+of its calls in each way. Whatever happens next, there is one machine, and it can be ended.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_POINTS = 1000
 
 
 @EVERY_FAULT
-def test_a_creation_makes_one_machine_or_says_what_may_bill(cloud: str, faults: Faults, tmp_path: Path) -> None:
-    """Without a kill: after any error but StillBillingError nothing of the machine is left."""
+def test_a_creation_creates_one_machine_or_reports_what_may_bill(cloud: str, faults: Faults, tmp_path: Path) -> None:
+    """Without a kill. After any error except StillBillingError nothing of the machine is left."""
     for make in worlds(CLOUDS[cloud], faults, tmp_path):
         world = make()
         try:
@@ -49,7 +49,7 @@ def test_a_creation_makes_one_machine_or_says_what_may_bill(cloud: str, faults: 
 
 @EVERY_FAULT
 def test_a_command_after_a_kill_makes_no_second_machine(cloud: str, faults: Faults, tmp_path: Path) -> None:
-    """Wherever the first was killed; the machine shows the host key of the record, and can be ended."""
+    """Wherever the first was killed. The machine has the host key of the record, and can be ended."""
     for make in worlds(CLOUDS[cloud], faults, tmp_path, ONE_LAG if faults else LAGS):
         for world in killed_everywhere(make):
             made = create_again(world.context(), world)
@@ -65,7 +65,7 @@ def test_a_command_after_a_kill_makes_no_second_machine(cloud: str, faults: Faul
 
 @EVERY_FAULT
 def test_what_a_killed_command_left_can_be_ended(cloud: str, faults: Faults, tmp_path: Path) -> None:
-    """Also what arrives late."""
+    """Including what appears late."""
     for make in worlds(CLOUDS[cloud], faults, tmp_path, ONE_LAG if faults else LAGS):
         for world in killed_everywhere(make):
             tear_down(world.context(), world)
@@ -74,8 +74,8 @@ def test_what_a_killed_command_left_can_be_ended(cloud: str, faults: Faults, tmp
 
 
 @EVERY_CLOUD
-def test_an_end_that_is_killed_is_carried_out_by_the_next_command(cloud: str, tmp_path: Path) -> None:
-    """Wherever it was killed, and also where the machine is so young that nobody knows it yet."""
+def test_a_killed_destruction_is_completed_by_the_next_command(cloud: str, tmp_path: Path) -> None:
+    """Wherever it was killed, and even if the machine is so young that the cloud does not list it yet."""
     for make in worlds(CLOUDS[cloud], (), tmp_path):
         for point in range(MOST_POINTS):
             world = make()
@@ -91,7 +91,7 @@ def test_an_end_that_is_killed_is_carried_out_by_the_next_command(cloud: str, tm
 
 @EVERY_CLOUD
 def test_two_computers_that_create_at_once_end_up_with_one_machine(cloud: str, tmp_path: Path) -> None:
-    """The second does all of its work between any two things that the first does."""
+    """The second does all of its work between any two steps of the first."""
     for make in worlds(CLOUDS[cloud], (), tmp_path):
         for point in range(MOST_POINTS):
             world = make()
@@ -107,8 +107,8 @@ def test_two_computers_that_create_at_once_end_up_with_one_machine(cloud: str, t
 
 
 @EVERY_CLOUD
-def test_another_computer_goes_on_where_one_was_killed(cloud: str, tmp_path: Path) -> None:
-    """It has no record; once the cloud lists what was made, it is the one machine."""
+def test_another_computer_continues_where_one_was_killed(cloud: str, tmp_path: Path) -> None:
+    """It has no record. Once the cloud lists what was created, that is the one machine."""
     for make in worlds(CLOUDS[cloud], (), tmp_path):
         for world in killed_everywhere(make):
             world.cloud.clock.sleep(world.cloud.lag)
@@ -122,7 +122,7 @@ def test_another_computer_goes_on_where_one_was_killed(cloud: str, tmp_path: Pat
 
 @EVERY_CLOUD
 def test_a_machine_whose_creator_was_killed_is_guarded_by_the_next_command(cloud: str, tmp_path: Path) -> None:
-    """Where its cloud has guards; once the machine is listed, and no other command completes it."""
+    """If its cloud has guards, once the machine is listed. No other command completes the machine."""
     for make in worlds(CLOUDS[cloud], (), tmp_path):
         for world in killed_everywhere(make):
             world.cloud.clock.sleep(world.cloud.lag)

@@ -1,4 +1,4 @@
-"""What a machine's life does at any cloud, case by case."""
+"""Rules of a machine's life that hold at any cloud, case by case."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EVERY_CLOUD = pytest.mark.parametrize("cloud", CLOUDS)
 
 
 @EVERY_CLOUD
-def test_a_machine_that_has_lost_its_marks_is_known_by_its_id(cloud: str, tmp_path: Path) -> None:
-    """Anybody in the account can take them away; it goes on, and bills."""
+def test_a_machine_without_marks_is_found_by_its_id(cloud: str, tmp_path: Path) -> None:
+    """Anybody in the account can remove the marks; the machine keeps running and billing."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     made = create(world)
     world.cloud.instances[0].marked = False
@@ -35,8 +35,8 @@ def test_a_machine_that_has_lost_its_marks_is_known_by_its_id(cloud: str, tmp_pa
 
 @EVERY_CLOUD
 @pytest.mark.parametrize("account", ["5678", ""])
-def test_credentials_of_another_account_neither_make_nor_end(cloud: str, account: str, tmp_path: Path) -> None:
-    """Looked for there, the machine seems to be gone; so it does in an account that the cloud doesn't name."""
+def test_credentials_of_another_account_neither_create_nor_destroy(cloud: str, account: str, tmp_path: Path) -> None:
+    """In that account the machine would seem to be gone. The same holds if the cloud does not name the account."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     create(world)
     mine, world.cloud.instances = world.cloud.instances, []
@@ -50,8 +50,8 @@ def test_credentials_of_another_account_neither_make_nor_end(cloud: str, account
 
 
 @EVERY_CLOUD
-def test_a_new_key_is_waited_for_with_the_same_request(cloud: str, tmp_path: Path) -> None:
-    """The cloud doesn't know it everywhere yet."""
+def test_a_request_is_repeated_until_the_cloud_knows_its_new_key(cloud: str, tmp_path: Path) -> None:
+    """The key is not known everywhere in the cloud yet."""
     world = World(FakeCloud(CLOUDS[cloud], key_lag=timedelta(seconds=20)), tmp_path)
     is_complete(world, create(world))
     assert len(world.cloud.sent) > 1
@@ -59,8 +59,8 @@ def test_a_new_key_is_waited_for_with_the_same_request(cloud: str, tmp_path: Pat
 
 
 @EVERY_CLOUD
-def test_a_key_that_is_gone_is_made_anew_and_named_by_another_request(cloud: str, tmp_path: Path) -> None:
-    """Somebody has removed it, and the record says that it is there."""
+def test_a_deleted_key_is_created_again_and_named_in_a_new_request(cloud: str, tmp_path: Path) -> None:
+    """Somebody deleted it; the record still has it."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     world.cloud.keys["digits-1"] = world.cloud.clock.now()
     world.cloud.faults.append(("send", "NOT_YET"))
@@ -70,8 +70,8 @@ def test_a_key_that_is_gone_is_made_anew_and_named_by_another_request(cloud: str
 
 
 @EVERY_CLOUD
-def test_a_key_that_never_comes_is_given_up_after_a_minute(cloud: str, tmp_path: Path) -> None:
-    """Nothing was made, and the record of the machine is gone."""
+def test_a_key_that_never_becomes_known_is_given_up_after_a_minute(cloud: str, tmp_path: Path) -> None:
+    """Nothing was created, and the machine's record is deleted."""
     world = World(FakeCloud(CLOUDS[cloud], key_lag=timedelta(hours=1)), tmp_path)
     begun = world.cloud.clock.now()
     with pytest.raises(KedgeError, match="can't be created"):
@@ -81,15 +81,15 @@ def test_a_key_that_never_comes_is_given_up_after_a_minute(cloud: str, tmp_path:
 
 
 class Fatal(FakeClock):
-    """The clock of a command that dies as soon as it waits."""
+    """A clock whose sleep kills the command."""
 
     def sleep(self, duration: timedelta) -> None:
         raise KilledError(duration)
 
 
 @EVERY_CLOUD
-def test_a_command_that_dies_after_a_refusal_leaves_no_doubt(cloud: str, tmp_path: Path) -> None:
-    """It would have asked again; nothing was made, and the next command asks at once."""
+def test_a_command_that_dies_after_a_refusal_leaves_nothing_unclear(cloud: str, tmp_path: Path) -> None:
+    """It died before its retry. Nothing was created, and the next command can create at once."""
     world = World(FakeCloud(CLOUDS[cloud], key_lag=timedelta(seconds=20), clock=Fatal()), tmp_path)
     with pytest.raises(KilledError):
         create(world)
@@ -99,8 +99,8 @@ def test_a_command_that_dies_after_a_refusal_leaves_no_doubt(cloud: str, tmp_pat
 
 @EVERY_CLOUD
 @pytest.mark.parametrize("call", ["choose", "ensure"])
-def test_a_place_that_turns_out_to_be_closed_is_left_for_the_next(cloud: str, call: str, tmp_path: Path) -> None:
-    """Whatever is denied first there, the refusal speaks for all of its offers and for no other's."""
+def test_a_place_that_turns_out_to_be_closed_is_skipped(cloud: str, call: str, tmp_path: Path) -> None:
+    """Whichever call is denied first, the refusal rules out all offers there, and no others."""
     world = World(FakeCloud(CLOUDS[cloud], faults=[(call, "closed")]), tmp_path)
     with pytest.raises(NoCapacityError, match=f"{call} doesn't work") as caught:
         create(world)
@@ -109,8 +109,8 @@ def test_a_place_that_turns_out_to_be_closed_is_left_for_the_next(cloud: str, ca
     is_complete(world, create(world))
 
 
-def test_what_can_be_neither_guarded_nor_ended_may_be_billing(tmp_path: Path) -> None:
-    """The cloud doesn't know what it has made a moment ago, and goes on running it."""
+def test_an_instance_that_can_be_neither_guarded_nor_ended_may_be_billing(tmp_path: Path) -> None:
+    """The cloud does not find the instance that it has just created, and keeps running it."""
     faults = [("arm", "error"), *[("deletion", "unknown")] * 100]
     world = World(FakeCloud(TOKEN_CLOUD, faults=faults), tmp_path)
     with pytest.raises(StillBillingError, match="may still be billing") as caught:
@@ -121,8 +121,8 @@ def test_what_can_be_neither_guarded_nor_ended_may_be_billing(tmp_path: Path) ->
     )
 
 
-def test_a_token_names_the_instances_that_have_ended(tmp_path: Path) -> None:
-    """The cloud would return an instance that ends, for the token of the request that made it."""
+def test_a_token_depends_on_the_instances_that_have_ended(tmp_path: Path) -> None:
+    """For the same token, the cloud would return the instance that is ending."""
     world = World(FakeCloud(TOKEN_CLOUD, ending=timedelta(minutes=10)), tmp_path)
     first = create(world)
     delete_machine(world.context(), M1)
@@ -131,8 +131,8 @@ def test_a_token_names_the_instances_that_have_ended(tmp_path: Path) -> None:
     assert [each.id for each in world.cloud.living()] == [second.id]
 
 
-def test_an_unclear_request_is_repeated_with_its_token_alone(tmp_path: Path) -> None:
-    """Three lost answers, one instance; nobody looks for it."""
+def test_an_unclear_request_is_repeated_with_its_token(tmp_path: Path) -> None:
+    """Three answers are lost, and there is one instance; kedge does not have to search for it."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[("send", "drop")] * 3), tmp_path)
     is_complete(world, create(world))
     assert len(world.cloud.sent) == 4
@@ -140,8 +140,8 @@ def test_an_unclear_request_is_repeated_with_its_token_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("then", ["unsent", "STOP", "NOT_YET", "RETRY", "NEXT_REGION"])
-def test_what_may_have_been_made_is_looked_for_whatever_comes_then(then: str, tmp_path: Path) -> None:
-    """The answer was lost; sent again, the request doesn't get so far as to say what became of the first."""
+def test_an_instance_that_may_exist_is_looked_for_whatever_the_retry_returns(then: str, tmp_path: Path) -> None:
+    """The answer was lost, and the retry fails before it could tell what the first request did."""
     faults = [("send", "drop"), *[("send", then)] * 1000]
     world = World(FakeCloud(TOKEN_CLOUD, faults=faults), tmp_path)
     made = create(world)
@@ -153,8 +153,10 @@ def test_what_may_have_been_made_is_looked_for_whatever_comes_then(then: str, tm
 
 
 @pytest.mark.parametrize("then", ["unsent", "STOP", "NOT_YET", "RETRY", "NEXT_REGION"])
-def test_what_may_come_late_counts_as_billing_whatever_comes_then(then: str, tmp_path: Path) -> None:
-    """The first request is on its way still; its record keeps the host key that its machine will show."""
+def test_an_instance_that_may_appear_late_counts_as_billing_whatever_the_retry_returns(
+    then: str, tmp_path: Path
+) -> None:
+    """The first request is still under way; its record keeps the machine's host key."""
     faults = [("send", "very late"), *[("send", then)] * 1000]
     world = World(FakeCloud(TOKEN_CLOUD, faults=faults), tmp_path)
     with pytest.raises(StillBillingError, match="may have been created"):
@@ -165,8 +167,8 @@ def test_what_may_come_late_counts_as_billing_whatever_comes_then(then: str, tmp
     assert world.cloud.most_at_once == 1
 
 
-def test_a_refusal_of_the_request_itself_clears_what_was_unclear(tmp_path: Path) -> None:
-    """The cloud has looked at this very request, and hasn't the capacity: the next offer may be tried."""
+def test_a_refusal_of_the_request_itself_makes_it_clear_again(tmp_path: Path) -> None:
+    """The cloud has judged this very request and lacks capacity, so the next offer can be tried."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[("send", "lost"), ("send", "NEXT_POOL")]), tmp_path)
     with pytest.raises(NoCapacityError):
         create(world)
@@ -174,15 +176,15 @@ def test_a_refusal_of_the_request_itself_clears_what_was_unclear(tmp_path: Path)
 
 
 def test_an_unclear_request_without_a_token_is_never_repeated(tmp_path: Path) -> None:
-    """What it made is found by its mark, as soon as it is listed."""
+    """Its instance is found by its mark as soon as it is listed."""
     world = World(FakeCloud(MARK_CLOUD, lag=timedelta(seconds=60), faults=[("send", "drop")]), tmp_path)
     is_complete(world, create(world))
     assert len(world.cloud.sent) == 1
 
 
 @EVERY_CLOUD
-def test_no_machine_is_made_while_another_of_the_run_may_have_been(cloud: str, tmp_path: Path) -> None:
-    """For a quarter of an hour."""
+def test_no_machine_is_created_while_another_of_the_run_is_unclear(cloud: str, tmp_path: Path) -> None:
+    """This lasts 15 minutes."""
     lost = [("send", "lost")] * 20
     world = World(FakeCloud(CLOUDS[cloud], faults=list(lost)), tmp_path)
     with pytest.raises(StillBillingError, match="may have been created"):
@@ -195,7 +197,7 @@ def test_no_machine_is_made_while_another_of_the_run_may_have_been(cloud: str, t
 
 
 def test_two_commands_of_one_computer_do_not_create_at_once(tmp_path: Path) -> None:
-    """Each would overwrite the other's record of the host key."""
+    """Each would overwrite the host key that the other recorded."""
     world = World(FakeCloud(MARK_CLOUD), tmp_path)
     refused = []
 
@@ -208,16 +210,16 @@ def test_two_commands_of_one_computer_do_not_create_at_once(tmp_path: Path) -> N
     assert len(refused) == 1
 
 
-def test_a_deletion_without_effect_is_asked_for_again(tmp_path: Path) -> None:
-    """An instance may be too new for it."""
+def test_a_deletion_without_effect_is_repeated(tmp_path: Path) -> None:
+    """An instance may be too new to be deleted."""
     world = World(FakeCloud(MARK_CLOUD, too_new=timedelta(minutes=1)), tmp_path)
     create(world)
     delete_machine(world.context(), M1)
     assert world.cloud.billing() == []
 
 
-def test_an_instance_that_is_shown_on_and_on_may_be_billing(tmp_path: Path) -> None:
-    """Its deletion was accepted, and nothing came of it for minutes."""
+def test_an_instance_that_is_still_listed_after_its_deletion_may_be_billing(tmp_path: Path) -> None:
+    """Its deletion was accepted, and had no effect for minutes."""
     world = World(FakeCloud(MARK_CLOUD, ending=timedelta(hours=1)), tmp_path)
     create(world)
     with pytest.raises(StillBillingError, match="may still be billing"):
@@ -225,8 +227,8 @@ def test_an_instance_that_is_shown_on_and_on_may_be_billing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("fault", ["errored", "vanishes"])
-def test_a_creation_that_fails_after_its_answer_is_no_capacity(fault: str, tmp_path: Path) -> None:
-    """The next offer is tried; the cloud says why."""
+def test_a_creation_that_fails_after_its_answer_counts_as_no_capacity(fault: str, tmp_path: Path) -> None:
+    """The next offer can be tried; the error has the cloud's reason."""
     world = World(FakeCloud(MARK_CLOUD, faults=[("send", fault)]), tmp_path)
     with pytest.raises(NoCapacityError, match="failed to create large in here") as caught:
         create(world)
@@ -234,8 +236,8 @@ def test_a_creation_that_fails_after_its_answer_is_no_capacity(fault: str, tmp_p
     assert world.cloud.billing() == []
 
 
-def test_a_guard_stays_where_the_cloud_does_not_know_what_it_lists(tmp_path: Path) -> None:
-    """It goes on running it: the guard is what is left to end it."""
+def test_a_guard_stays_if_the_cloud_lists_an_instance_that_it_cannot_delete(tmp_path: Path) -> None:
+    """The cloud keeps running it, and only the guard is left to end it."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[("deletion", "unknown")]), tmp_path)
     made = create(world)
     delete_machine(world.context(), M1)
@@ -246,7 +248,7 @@ def test_a_guard_stays_where_the_cloud_does_not_know_what_it_lists(tmp_path: Pat
 
 @EVERY_CLOUD
 def test_a_killed_command_leaves_the_record_before_its_request(cloud: str, tmp_path: Path) -> None:
-    """Whatever was asked for is in a record, with the host key that it will show."""
+    """Each request that was sent has a record, with the machine's host key."""
     for point in range(1000):
         world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
         try:
@@ -260,8 +262,8 @@ def test_a_killed_command_leaves_the_record_before_its_request(cloud: str, tmp_p
 
 
 @EVERY_CLOUD
-def test_a_machine_is_young_from_its_answer_and_not_from_its_request(cloud: str, tmp_path: Path) -> None:
-    """A new key took most of a minute: what was made then isn't gone because nobody lists it 40 s later."""
+def test_a_machine_s_age_counts_from_its_answer_and_not_from_its_request(cloud: str, tmp_path: Path) -> None:
+    """Waiting for a new key took most of a minute. A machine that is not listed 40 s after its answer is not gone."""
     slow = FakeCloud(CLOUDS[cloud], key_lag=timedelta(seconds=55), lag=timedelta(seconds=80))
     world = World(slow, tmp_path)
     made = create(world)
@@ -273,7 +275,7 @@ def test_a_machine_is_young_from_its_answer_and_not_from_its_request(cloud: str,
 
 
 def test_a_machine_that_is_not_listed_yet_keeps_its_guard(tmp_path: Path) -> None:
-    """Its end is requested by its recorded id; the cloud doesn't know it, so the guard is left to end it."""
+    """Its deletion is requested by the recorded id, which the cloud does not know yet. Only the guard can end it."""
     world = World(FakeCloud(TOKEN_CLOUD, lag=timedelta(seconds=60)), tmp_path)
     made = create(world)
     world.cloud.faults.append(("delete", "error"))
@@ -284,7 +286,7 @@ def test_a_machine_that_is_not_listed_yet_keeps_its_guard(tmp_path: Path) -> Non
 
 
 def test_an_unclear_machine_is_reported_with_the_listing_that_failed(tmp_path: Path) -> None:
-    """Why it failed is what the user can mend, such as credentials that have expired meanwhile."""
+    """The user can fix the cause of that failure, such as credentials that have expired."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[*[("send", "lost")] * 40, ("list", "error")]), tmp_path)
     with pytest.raises(StillBillingError, match="may have been created") as caught:
         create(world)

@@ -1,4 +1,4 @@
-"""A creation with data volumes, cut off anywhere: none bills unseen, and none goes to two machines."""
+"""A creation with data volumes that is interrupted anywhere: no volume bills unseen or goes to two machines."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def volumes_of(world: World) -> FakeVolumes:
 
 
 def end_all(world: World) -> list[str]:
-    """Tear the run down, and name the volumes that are left."""
+    """Tear the run down, and return the names of the volumes that are left."""
     tear_down(world.context(), world)
     world.cloud.clock.sleep(timedelta(minutes=1))
     end_volumes(volumes_of(world), RUN, "here", world.cloud.clock)
@@ -82,7 +82,7 @@ def end_all(world: World) -> list[str]:
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("answer", ["", "drop"])
 def test_a_command_after_a_kill_gives_the_machine_its_volumes(cloud: str, answer: str, tmp_path: Path) -> None:
-    """Each is made once; what is to be deleted with the run is."""
+    """Each volume is created once, and deleted with the run if the job says so."""
     faults: Faults = (("send", answer),) if answer else ()
     for world in killed_everywhere(partial(make_world, cloud, faults, tmp_path)):
         made = create_again(world.context(), world)
@@ -94,14 +94,14 @@ def test_a_command_after_a_kill_gives_the_machine_its_volumes(cloud: str, answer
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_volumes_of_a_killed_command_are_settled_with_its_run(cloud: str, tmp_path: Path) -> None:
-    """What was made and is to be kept stays, with the run's mark."""
+    """A volume that is to be kept stays, with the run's mark."""
     for world in killed_everywhere(partial(make_world, cloud, (), tmp_path)):
         assert set(end_all(world)) <= {"models"}
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_a_machine_that_can_not_be_had_leaves_no_volume(cloud: str, tmp_path: Path) -> None:
-    """The next offer may be in another place, where they could not go."""
+def test_a_machine_that_cannot_be_created_leaves_no_volume(cloud: str, tmp_path: Path) -> None:
+    """The next offer may be in another place, where they could not be attached."""
     world = make_world(cloud, (("send", "NEXT_POOL"),), tmp_path)
     with pytest.raises(NoCapacityError):
         create(world)
@@ -109,8 +109,8 @@ def test_a_machine_that_can_not_be_had_leaves_no_volume(cloud: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_a_machine_that_is_not_completed_gives_its_volumes_back(cloud: str, tmp_path: Path) -> None:
-    """Where they were attached at birth they are deleted again; else the run's end settles them."""
+def test_a_machine_that_is_not_completed_releases_its_volumes(cloud: str, tmp_path: Path) -> None:
+    """Volumes that were attached at creation are deleted again. Others are settled at the run's end."""
     world = make_world(cloud, (("adopt", "error"),), tmp_path)
     with pytest.raises(KedgeError):
         create(world)
@@ -121,7 +121,7 @@ def test_a_machine_that_is_not_completed_gives_its_volumes_back(cloud: str, tmp_
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_machine_with_volumes_of_another_run_takes_none_of_them(cloud: str, tmp_path: Path) -> None:
-    """A disk that two machines write to is lost."""
+    """Two machines that write to one disk destroy its data."""
     world = make_world(cloud, (), tmp_path)
     create(world)
     second = replace(order(world), id="other-1-m1", run_id="other-1")

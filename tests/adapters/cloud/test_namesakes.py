@@ -1,4 +1,4 @@
-"""An instance counts as a machine only if this machine's request made it: its marks may be another's, or edited."""
+"""A namesake is another instance with the same machine's mark: a copy, an earlier one, or one with edited marks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def provider(world: World) -> CloudProvider:
 
 
 def with_an_ended_namesake(cloud: str, tmp_path: Path, lag: int = 0) -> World:
-    """Make an account whose first instance of the machine has ended, and is listed still."""
+    """Make an account whose first instance of the machine has ended, and is still listed."""
     world = World(FakeCloud(CLOUDS[cloud], keeps_gone=True, ending=timedelta(seconds=1)), tmp_path)
     create(world)
     world.cloud.end(world.cloud.instances[0])
@@ -38,8 +38,8 @@ def with_an_ended_namesake(cloud: str, tmp_path: Path, lag: int = 0) -> World:
 
 
 @EVERY_CLOUD
-def test_an_ended_namesake_settles_no_unclear_request(cloud: str, tmp_path: Path) -> None:
-    """The machine's next request may have made another: until that is known, the run gets no further one."""
+def test_an_ended_namesake_does_not_settle_an_unclear_request(cloud: str, tmp_path: Path) -> None:
+    """The next request may have created another instance. Until that is clear, the run gets no machine."""
     world = with_an_ended_namesake(cloud, tmp_path)
     world.cloud.faults += [("send", "very late"), *LOST]
     with pytest.raises(StillBillingError, match="may have been created"):
@@ -62,7 +62,7 @@ def test_an_ended_namesake_settles_no_unclear_request(cloud: str, tmp_path: Path
 @EVERY_CLOUD
 @pytest.mark.parametrize("unmarked", [False, True])
 def test_a_young_machine_is_seen_beside_its_ended_namesake(cloud: str, unmarked: bool, tmp_path: Path) -> None:
-    """Nobody lists it by its mark yet, while the ended one is listed."""
+    """The cloud does not list it by its mark yet, and lists the ended one."""
     world = with_an_ended_namesake(cloud, tmp_path, lag=0 if unmarked else 3)
     made = create(world)
     assert made.id == "i-0002"
@@ -82,8 +82,8 @@ def test_a_young_machine_is_seen_beside_its_ended_namesake(cloud: str, unmarked:
     assert world.cloud.billing() == []
 
 
-def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(tmp_path: Path) -> None:
-    """Its request stayed unclear, it was listed later, and this command is the first that sees it again."""
+def test_a_machine_of_an_unclear_request_is_released_once_it_has_ended(tmp_path: Path) -> None:
+    """Its request stayed unclear, and it was listed later. This command is the first to see it."""
     world = World(FakeCloud(TOKEN_CLOUD, faults=[("send", "very late"), *LOST]), tmp_path)
     with pytest.raises(StillBillingError):
         create(world)
@@ -97,8 +97,8 @@ def test_a_machine_that_nobody_noted_is_released_once_it_has_ended(tmp_path: Pat
 
 
 @EVERY_CLOUD
-def test_edited_marks_change_nothing_of_a_machine_whose_id_is_known(cloud: str, tmp_path: Path) -> None:
-    """Anybody in the account can edit them: the record tells its request, its deadline and its price."""
+def test_edited_marks_do_not_change_a_machine_whose_id_is_recorded(cloud: str, tmp_path: Path) -> None:
+    """Anybody in the account can edit marks. Request, deadline and price are read from the record."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     create(world)
     before, guards = seen(world), dict(world.cloud.guards)
@@ -118,8 +118,8 @@ def seen(world: World) -> Machine:
     return listed
 
 
-def test_the_end_of_a_namesake_ends_no_unclear_request(tmp_path: Path) -> None:
-    """Another computer's machine is deleted; what this one requested may still come, and keeps its record."""
+def test_the_end_of_a_namesake_does_not_settle_an_unclear_request(tmp_path: Path) -> None:
+    """Another computer's instance is deleted. What this one requested may still appear, and keeps its record."""
     world = World(FakeCloud(MARK_CLOUD, faults=[("send", "very late")]), tmp_path)
     with pytest.raises(StillBillingError, match="may have been created"):
         create(world)
@@ -136,8 +136,8 @@ def test_the_end_of_a_namesake_ends_no_unclear_request(tmp_path: Path) -> None:
     assert world.records == {}
 
 
-def test_a_deletion_that_came_to_nothing_is_no_end(tmp_path: Path) -> None:
-    """The cloud goes on running what it was too busy to delete: the next look shows it as it is."""
+def test_after_a_deletion_without_effect_the_machine_is_shown_as_running(tmp_path: Path) -> None:
+    """The cloud refuses to delete an instance that is too new, and keeps running it."""
     world = World(FakeCloud(MARK_CLOUD), tmp_path)
     create(world)
     world.cloud.too_new = timedelta(hours=1)
@@ -146,8 +146,8 @@ def test_a_deletion_that_came_to_nothing_is_no_end(tmp_path: Path) -> None:
     assert seen(world).state is MachineState.READY
 
 
-def test_an_adopted_namesake_settles_no_unclear_request(tmp_path: Path) -> None:
-    """Another computer's machine is taken instead; what this one requested comes later, and is found and ended."""
+def test_an_adopted_namesake_does_not_settle_an_unclear_request(tmp_path: Path) -> None:
+    """Another computer's instance is used instead. What this one requested appears later, is found, and is ended."""
     world = World(FakeCloud(TOKEN_CLOUD), tmp_path)
     first = order(world.cloud.traits)
     theirs = create_instance(world.elsewhere(), replace(first, offer=make_offer("token", "other", "here")))
@@ -166,7 +166,7 @@ def test_an_adopted_namesake_settles_no_unclear_request(tmp_path: Path) -> None:
 
 
 def test_an_ending_namesake_is_not_taken_for_an_unclear_request(tmp_path: Path) -> None:
-    """It never serves; what the request made may still come."""
+    """It cannot be used, and the instance of the request may still appear."""
     world = World(FakeCloud(TOKEN_CLOUD, ending=timedelta(hours=1)), tmp_path)
     first = order(world.cloud.traits)
     create_instance(world.elsewhere(), replace(first, offer=make_offer("token", "other", "here")))
@@ -179,8 +179,10 @@ def test_an_ending_namesake_is_not_taken_for_an_unclear_request(tmp_path: Path) 
 
 
 @EVERY_CLOUD
-def test_an_instance_that_is_not_deleted_keeps_no_other_alive(cloud: str, tmp_path: Path) -> None:
-    """One of two with the machine's mark is protected against its deletion: the error says so, the other ends."""
+def test_an_instance_that_cannot_be_deleted_does_not_prevent_the_deletion_of_another(
+    cloud: str, tmp_path: Path
+) -> None:
+    """Two instances have the machine's mark, and one is protected. The error says so; the other is deleted."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     create(world)
     world.cloud.make(world.cloud.instances[0].draft)
@@ -188,12 +190,12 @@ def test_an_instance_that_is_not_deleted_keeps_no_other_alive(cloud: str, tmp_pa
     with pytest.raises(KedgeError, match="delete doesn't work"):
         provider(world).destroy(M1)
     assert [each.id for each in world.cloud.living()] == ["i-0001"]
-    # Its guard is what is left to end it.
+    # Only its guard is left to end it.
     assert world.cloud.guards.get(M1, ("i-0001",))[0] == "i-0001"
 
 
-def test_an_address_is_released_also_if_a_deletion_fails(tmp_path: Path) -> None:
-    """No later listing names it, once the instance is gone; what stays is in the error."""
+def test_an_address_is_released_even_if_a_deletion_fails(tmp_path: Path) -> None:
+    """Once the instance is gone, no listing connects the address with it."""
     world = World(FakeCloud(MARK_CLOUD, reserved={"i-0001": "192.0.2.9"}), tmp_path)
     create(world)
     world.cloud.faults.append(("delete", "drop"))
@@ -202,8 +204,8 @@ def test_an_address_is_released_also_if_a_deletion_fails(tmp_path: Path) -> None
     assert world.cloud.reserved == {}
 
 
-def test_an_address_that_stays_is_named_beside_the_deletion_that_failed(tmp_path: Path) -> None:
-    """Nobody else can tell any more whose it was."""
+def test_an_address_that_stays_is_named_in_the_error_of_the_failed_deletion(tmp_path: Path) -> None:
+    """Later nobody could tell which instance it belonged to."""
     world = World(FakeCloud(MARK_CLOUD, reserved={"i-0001": "192.0.2.9"}), tmp_path)
     create(world)
     world.cloud.faults.append(("delete", "error"))
@@ -214,8 +216,8 @@ def test_an_address_that_stays_is_named_beside_the_deletion_that_failed(tmp_path
 
 
 @EVERY_CLOUD
-def test_a_copy_of_an_instance_takes_nothing_from_it(cloud: str, tmp_path: Path) -> None:
-    """The console's "launch more like this" copies the marks too: the recorded id tells which one is the machine."""
+def test_a_copy_of_an_instance_does_not_replace_it(cloud: str, tmp_path: Path) -> None:
+    """The console's "launch more like this" copies the marks too. The recorded id tells which one is the machine."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     made = create(world)
     before, guards = seen(world), dict(world.cloud.guards)
@@ -234,8 +236,8 @@ def test_a_copy_of_an_instance_takes_nothing_from_it(cloud: str, tmp_path: Path)
 
 
 @EVERY_CLOUD
-def test_a_machine_whose_mark_names_another_is_not_ended_with_that(cloud: str, tmp_path: Path) -> None:
-    """Somebody has edited the mark; the recorded id tells whose instance it is."""
+def test_a_machine_whose_mark_names_another_is_not_ended_with_it(cloud: str, tmp_path: Path) -> None:
+    """Somebody edited the mark; the recorded id tells which machine it is."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     create(world)
     second = create_instance(world.context(), replace(order(world.cloud.traits), id=f"{RUN}-m2"))
@@ -245,8 +247,8 @@ def test_a_machine_whose_mark_names_another_is_not_ended_with_that(cloud: str, t
 
 
 @EVERY_CLOUD
-def test_a_stop_and_a_start_move_no_deadline(cloud: str, tmp_path: Path) -> None:
-    """Some clouds report the last start as the creation."""
+def test_a_stop_and_a_start_do_not_change_the_deadline(cloud: str, tmp_path: Path) -> None:
+    """Some clouds report the last start as the creation time."""
     world = World(FakeCloud(CLOUDS[cloud]), tmp_path)
     create(world)
     before, guards = seen(world), dict(world.cloud.guards)

@@ -1,4 +1,4 @@
-"""A command may be killed at any request about data volumes: none is lost, doubled, or left to bill unseen."""
+"""A command may be killed at any request about data volumes: no volume is lost, duplicated, or left to bill unseen."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LATE = timedelta(seconds=5)
 
 @dataclass(frozen=True)
 class Case:
-    """One cloud, one wish, and what is there before.
+    """A kind of cloud, what the job asks for, and what exists before.
 
     Attributes:
-        found: who has made the volume that is there; None for none.
-        loses_answers: of creations; each had its effect.
+        found: who created the volume that exists; None if there is none.
+        loses_answers: whether the answers to creations are lost after their effect.
     """
 
     traits: VolumeTraits
@@ -33,18 +33,18 @@ class Case:
     loses_answers: bool
 
     def cloud(self) -> FakeVolumes:
-        """Make the account: a volume that is there was kept by another run."""
+        """Make the account. A volume that exists was kept by another run."""
         cloud = FakeVolumes(traits=self.traits, appears_after=LATE, loses_answers=self.loses_answers)
         if self.found is not None:
             cloud.add("scans", origin=self.found, run_id=OTHER)
         return cloud
 
     def launch(self, cloud: FakeVolumes) -> None:
-        """Launch with two volumes, of which one may be there."""
+        """Launch with two volumes, one of which may exist."""
         launch(cloud, order(replace(SCANS, at_end=self.at_end), replace(MODELS, at_end=self.at_end)))
 
     def outlives(self, name: str) -> bool:
-        """Tell whether a volume that the run's machine has had is there after the run's end."""
+        """Tell whether a volume of the run's machine exists after the run's end."""
         return self.at_end is AtEnd.KEEP or (name == "scans" and self.found is Origin.FOUND)
 
 
@@ -58,7 +58,7 @@ CASES = [
 
 
 def killed_at_each(make: Callable[[], FakeVolumes], command: Callable[[FakeVolumes], object]) -> Iterator[FakeVolumes]:
-    """Run a command on new accounts, and kill it before and after each of its requests; the next one lives."""
+    """Run a command on new accounts, and kill it before and after each of its requests; yield each account."""
     undisturbed = make()
     before = len(undisturbed.calls)
     command(undisturbed)
@@ -69,7 +69,7 @@ def killed_at_each(make: Callable[[], FakeVolumes], command: Callable[[FakeVolum
             with pytest.raises(Killed):
                 command(cloud)
             cloud.dies_at = None
-            # By the time of the next command, all parts of the cloud have heard of what was made.
+            # By the time of the next command, the cloud is consistent.
             cloud.clock.sleep(LATE)
             yield cloud
 
@@ -79,8 +79,8 @@ def names(cloud: FakeVolumes) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_launch_that_was_killed_is_gone_on_with(case: Case) -> None:
-    """Wherever it was killed: the next one has both volumes, each once, and this run settles their ends."""
+def test_a_killed_launch_is_continued(case: Case) -> None:
+    """Wherever it was killed, the next one has both volumes once, and they belong to this run."""
     for cloud in killed_at_each(case.cloud, case.launch):
         case.launch(cloud)
         there = {volume.name: volume for volume in cloud.volumes.values()}
@@ -90,8 +90,8 @@ def test_a_launch_that_was_killed_is_gone_on_with(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_launch_that_was_killed_leaves_nothing_that_its_end_does_not_settle(case: Case) -> None:
-    """What the run has made or had goes as it says; what was there, and no machine of it has had, stays as it was."""
+def test_the_teardown_of_a_killed_launch_settles_all_of_its_volumes(case: Case) -> None:
+    """Volumes that the run created or used end as the job says. Others stay as they were."""
     for cloud in killed_at_each(case.cloud, case.launch):
         before = dict(cloud.volumes)
         lines = tear_down(cloud)
@@ -104,8 +104,8 @@ def test_a_launch_that_was_killed_leaves_nothing_that_its_end_does_not_settle(ca
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_an_end_that_was_killed_is_gone_on_with(case: Case) -> None:
-    """The next one ends in the same: deleted or kept, and copied once where the run says so."""
+def test_a_killed_teardown_is_continued(case: Case) -> None:
+    """The next one has the same result: deleted or kept, and copied once if the run says so."""
 
     def launched() -> FakeVolumes:
         cloud = case.cloud()
@@ -121,8 +121,8 @@ def test_an_end_that_was_killed_is_gone_on_with(case: Case) -> None:
             assert {(ids[name], RUN) for name in ids} <= set(cloud.snapshots.values())
 
 
-def test_the_enumeration_meets_every_request() -> None:
-    """A request that no command sends would be killed at nowhere."""
+def test_the_enumeration_covers_every_request() -> None:
+    """A request that no command sends would never be killed."""
     met: set[str] = set()
     for case in CASES:
         cloud = case.cloud()

@@ -1,4 +1,4 @@
-"""The life of a data volume, whoever the cloud is: found or made, given to a machine, and ended as its run says."""
+"""The life of a data volume at any cloud: found or created, attached to a machine, and ended as its run says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def wait_for_volume(run_id: str, minutes: float) -> timedelta:
-    """Wait for a volume that an ending machine of some run gives back after minutes; return how long that took."""
+    """Wait for a volume that an ending machine of a run detaches after some minutes; return how long it took."""
     cloud = FakeVolumes()
     cloud.add("scans", run_id=run_id)
     cloud.start("i-before", run_id, existing_volumes(cloud, [SCANS], "here"))
@@ -33,8 +33,8 @@ def wait_for_volume(run_id: str, minutes: float) -> timedelta:
     return cloud.clock.now() - begun
 
 
-def test_a_machine_of_the_same_run_that_ends_slowly_is_waited_for() -> None:
-    """Large machines take ten minutes and more to shut down; then the error says that it is the run's own."""
+def test_the_wait_for_a_volume_of_the_same_run_is_long() -> None:
+    """Large machines take more than ten minutes to shut down. After that the error says that the run's own has it."""
     assert 12 * MINUTE <= wait_for_volume(RUN, minutes=12) < 13 * MINUTE
     with pytest.raises(ConflictError, match="shutting down for 15 minutes"):
         wait_for_volume(RUN, minutes=20)
@@ -42,8 +42,8 @@ def test_a_machine_of_the_same_run_that_ends_slowly_is_waited_for() -> None:
         wait_for_volume(OTHER, minutes=12)
 
 
-def test_a_volume_that_another_run_took_meanwhile_says_again_whose_it_is() -> None:
-    """While this run waits, the machine before marks it as its own; left so, that run's end would delete it."""
+def test_a_volume_that_another_run_marked_meanwhile_is_marked_again() -> None:
+    """While this run waits, the previous machine marks the volume. That run's end would then delete it."""
     cloud = FakeVolumes()
     volume = cloud.add("scans", run_id=RUN)
     cloud.start("i-before", OTHER, existing_volumes(cloud, [SCANS], "here"))
@@ -56,8 +56,8 @@ def test_a_volume_that_another_run_took_meanwhile_says_again_whose_it_is() -> No
 
 
 @pytest.mark.parametrize("traits", [AFTER_START, AT_BIRTH])
-def test_a_volume_that_another_run_had_while_the_machine_booted_says_again_whose_it_is(traits: VolumeTraits) -> None:
-    """It was free when the machine was asked for, and is free again; left so, that run's end would delete it."""
+def test_a_volume_that_another_run_marked_during_the_boot_is_marked_again(traits: VolumeTraits) -> None:
+    """It was free at the request, and is free again. The other run's end would then delete it."""
     cloud = FakeVolumes(traits=traits)
     volume = cloud.add("scans", run_id=RUN)
     mine = ensure_volumes(cloud, order(SCANS), cloud.clock)
@@ -69,14 +69,14 @@ def test_a_volume_that_another_run_had_while_the_machine_booted_says_again_whose
 
 
 class Untagged(FakeVolumes):
-    """A cloud that shows a new volume without its marks at first."""
+    """A cloud that shows a new volume without marks at first."""
 
     def read(self, volume: ListedVolume) -> ListedVolume:
         return replace(super().read(volume), origin=Origin.FOUND)
 
 
-def test_a_new_volume_is_blank_whatever_its_marks_say_at_first() -> None:
-    """One that kedge didn't make is never formatted: this one could not be used."""
+def test_a_new_volume_is_blank_even_if_its_marks_appear_late() -> None:
+    """A volume that kedge did not create is never formatted, so this one could not be used otherwise."""
     cloud = Untagged()
     (volume,) = ensure_volumes(cloud, order(SCANS), cloud.clock)
     assert volume.boot.origin is Origin.MADE
@@ -86,8 +86,8 @@ def test_a_new_volume_is_blank_whatever_its_marks_say_at_first() -> None:
 
 
 @pytest.mark.parametrize("traits", [AFTER_START, AT_BIRTH])
-def test_a_volume_that_says_whose_it_is_costs_no_request(traits: VolumeTraits) -> None:
-    """A machine that is completed again, and a run that has its volume again."""
+def test_a_volume_with_the_right_marks_costs_no_request(traits: VolumeTraits) -> None:
+    """When a machine is completed again, and when a run uses its volume again."""
     cloud = FakeVolumes(traits=traits)
     launch(cloud, order(SCANS))
     cloud.calls.clear()
@@ -96,40 +96,40 @@ def test_a_volume_that_says_whose_it_is_costs_no_request(traits: VolumeTraits) -
 
 
 def test_a_volume_of_another_place_is_refused_with_the_option_that_helps() -> None:
-    """The cloud's own word for the place."""
+    """The error has the cloud's own word for the place."""
     cloud = FakeVolumes()
     cloud.add("scans", place="here-b")
     with pytest.raises(BadRequestError) as caught:
         ensure_volumes(cloud, order(SCANS), cloud.clock)
-    assert caught.value.fix == "say --zone here-b"
+    assert caught.value.fix == "use --zone here-b"
     cloud = FakeVolumes()
     cloud.add("scans", place="here-b", place_id="here-a")
     assert ensure_volumes(cloud, order(SCANS), cloud.clock)
 
 
-def test_an_order_without_a_place_makes_nothing() -> None:
-    """A volume would be somewhere, and the machine elsewhere."""
+def test_an_order_without_a_place_creates_nothing() -> None:
+    """Otherwise the volume and the machine could be in different places."""
     cloud = FakeVolumes()
     with pytest.raises(BadRequestError, match="need a zone"):
         ensure_volumes(cloud, order(SCANS, zone=""), cloud.clock)
     assert cloud.calls == []
 
 
-def test_what_exists_fixes_the_place_and_bills_by_its_size() -> None:
-    """A cloud that tells no speed keeps what the job says of it, for its offers to refuse."""
+def test_an_existing_volume_pins_the_place_and_is_priced_by_its_size() -> None:
+    """If the cloud reports no speed, the job's value stays, so that the offers can refuse it."""
     cloud = FakeVolumes()
-    wish = replace(SCANS, iops=6000, snapshot_id="snap-1")
+    spec = replace(SCANS, iops=6000, snapshot_id="snap-1")
     cloud.add("scans", size_gib=7)
-    placed, place = locate_volumes(cloud, Resources(volumes=(wish,)))
-    assert (placed.volumes, place) == ((replace(wish, size_gib=7),), "here-a")
+    placed, place = locate_volumes(cloud, Resources(volumes=(spec,)))
+    assert (placed.volumes, place) == ((replace(spec, size_gib=7),), "here-a")
     cloud = FakeVolumes()
     cloud.add("scans", size_gib=7, iops=3000, mibps=125)
-    placed, _ = locate_volumes(cloud, Resources(volumes=(wish,)))
+    placed, _ = locate_volumes(cloud, Resources(volumes=(spec,)))
     assert placed.volumes == (replace(SCANS, size_gib=7, iops=3000, mibps=125),)
 
 
-def test_volumes_that_no_machine_can_have_together_are_refused() -> None:
-    """In two places, or not where they are wished for."""
+def test_volumes_that_cannot_be_attached_to_one_machine_are_refused() -> None:
+    """They are in two places, or not in the requested one."""
     cloud = FakeVolumes(traits=AT_BIRTH)
     cloud.add("scans")
     with pytest.raises(BadRequestError, match="can't be attached to one machine"):
@@ -140,8 +140,8 @@ def test_volumes_that_no_machine_can_have_together_are_refused() -> None:
     assert caught.value.why.endswith("other in here-b, scans in here-a")
 
 
-def test_two_volumes_of_one_name_are_told_apart_by_nobody() -> None:
-    """The error names both, and the tag to take away."""
+def test_two_volumes_of_one_name_are_an_error() -> None:
+    """The error names both, and the tag to remove."""
     cloud = FakeVolumes()
     cloud.add("scans")
     cloud.add("scans")
@@ -150,8 +150,8 @@ def test_two_volumes_of_one_name_are_told_apart_by_nobody() -> None:
     assert caught.value.why == "vol-1 and vol-2 both carry the tag name=scans"
 
 
-def test_a_creation_that_nobody_answers_is_looked_for_and_never_repeated() -> None:
-    """Found by its name it goes on; else it may bill, and what was made before it is deleted."""
+def test_a_volume_whose_creation_is_unclear_is_looked_for_and_not_requested_again() -> None:
+    """If it is found by its name, the launch continues. Otherwise the error says that it may have been created."""
     cloud = FakeVolumes(loses_answers=True)
     (made,) = ensure_volumes(cloud, order(SCANS), cloud.clock)
     assert made.is_new
@@ -164,15 +164,15 @@ def test_a_creation_that_nobody_answers_is_looked_for_and_never_repeated() -> No
 
 @pytest.mark.parametrize("traits", [AFTER_START, AT_BIRTH])
 def test_a_new_volume_may_be_unknown_for_a_while(traits: VolumeTraits) -> None:
-    """It is asked for again until it can be attached."""
+    """The attachment is repeated until it works."""
     cloud = FakeVolumes(traits=traits, appears_after=timedelta(seconds=10))
     launch(cloud, order(SCANS))
     (there,) = cloud.volumes.values()
     assert there.holder == "i-1"
 
 
-def test_a_new_volume_goes_with_the_one_that_can_not_be_had() -> None:
-    """Even while the cloud doesn't know it yet; what was there before stays."""
+def test_a_new_volume_is_deleted_if_another_one_cannot_be_created() -> None:
+    """Even while the cloud does not know it yet. Volumes that existed before stay."""
     cloud = FakeVolumes(appears_after=timedelta(seconds=10))
     cloud.add("elsewhere", place="here-b")
     with pytest.raises(BadRequestError):
@@ -180,8 +180,8 @@ def test_a_new_volume_goes_with_the_one_that_can_not_be_had() -> None:
     assert [volume.name for volume in cloud.volumes.values()] == ["elsewhere"]
 
 
-def test_a_new_volume_goes_with_the_machine_that_was_born_with_it() -> None:
-    """Once that has let it go: the cloud refuses to delete what is attached."""
+def test_a_volume_created_with_its_machine_is_deleted_with_it() -> None:
+    """Only after it is detached: the cloud refuses to delete an attached volume."""
     cloud = FakeVolumes(traits=AT_BIRTH)
     cloud.add("kept")
     volumes = ensure_volumes(cloud, order(SCANS, replace(SCANS, name="kept")), cloud.clock)
@@ -191,8 +191,8 @@ def test_a_new_volume_goes_with_the_machine_that_was_born_with_it() -> None:
     assert [volume.name for volume in cloud.volumes.values()] == ["kept"]
 
 
-def test_a_machine_is_not_completed_with_a_volume_that_another_one_has() -> None:
-    """A disk that two machines write to would be lost."""
+def test_a_machine_is_not_completed_with_a_volume_of_another_machine() -> None:
+    """Two machines that write to one disk would destroy its data."""
     cloud = FakeVolumes()
     cloud.add("scans", run_id=OTHER)
     cloud.start("i-other", OTHER, existing_volumes(cloud, [SCANS], "here"))
@@ -211,8 +211,10 @@ def test_a_machine_is_not_completed_with_a_volume_that_another_one_has() -> None
         (AtEnd.SNAPSHOT, Origin.FOUND, True),
     ],
 )
-def test_a_sweep_says_of_a_volume_what_its_end_would_do(at_end: AtEnd, origin: Origin, *, is_kept: bool) -> None:
-    """What the end keeps, the sweep calls kept; and the end does as it says."""
+def test_a_sweep_says_what_the_end_of_a_run_would_do_with_a_volume(
+    at_end: AtEnd, origin: Origin, *, is_kept: bool
+) -> None:
+    """A volume is reported as kept exactly if the end keeps it."""
     cloud = FakeVolumes()
     volume = cloud.add("scans", run_id=RUN, at_end=at_end, origin=origin)
     assert leftover_of(volume).kept is is_kept
@@ -222,7 +224,7 @@ def test_a_sweep_says_of_a_volume_what_its_end_would_do(at_end: AtEnd, origin: O
 
 
 def test_an_end_leaves_a_volume_to_the_run_that_has_taken_it_meanwhile() -> None:
-    """It was free for a moment, and then another run's."""
+    """It was free for a moment, and then taken by another run."""
     cloud = FakeVolumes()
     volume = cloud.add("scans", run_id=RUN, at_end=AtEnd.DELETE, is_free=False, holder="i-0")
     cloud.instances["i-0"] = RUN
@@ -234,7 +236,7 @@ def test_an_end_leaves_a_volume_to_the_run_that_has_taken_it_meanwhile() -> None
 
 
 def test_a_volume_whose_snapshot_takes_long_is_kept_until_the_next_teardown() -> None:
-    """The snapshot goes on by itself, and is found again."""
+    """The snapshot continues by itself, and is found again."""
     cloud = FakeVolumes(copies_in=timedelta(minutes=12))
     cloud.add("scans", run_id=RUN, at_end=AtEnd.SNAPSHOT)
     (end,) = end_volumes(cloud, RUN, "here", cloud.clock)
@@ -244,8 +246,8 @@ def test_a_volume_whose_snapshot_takes_long_is_kept_until_the_next_teardown() ->
     assert len(cloud.snapshots) == 1
 
 
-def test_nothing_is_asked_for_a_machine_without_volumes() -> None:
-    """They cost requests only where there are any."""
+def test_a_machine_without_volumes_causes_no_volume_requests() -> None:
+    """Volumes cost requests only if there are any."""
     cloud = FakeVolumes()
     assert ensure_volumes(cloud, order(), cloud.clock) == ()
     assert existing_volumes(cloud, (), "here") == ()
@@ -255,7 +257,7 @@ def test_nothing_is_asked_for_a_machine_without_volumes() -> None:
 
 
 def test_volumes_are_numbered_in_the_order_of_the_job() -> None:
-    """Where disks tell no serial, the number is what the machine goes by."""
+    """If disks have no serial number, the machine identifies them by this number."""
     cloud = FakeVolumes()
     cloud.add("second")
     second = VolumeSpec(name="second", target="data/second", size_gib=1)
@@ -266,8 +268,8 @@ def test_volumes_are_numbered_in_the_order_of_the_job() -> None:
     ]
 
 
-def test_a_lost_volume_is_not_said_to_be_another_machine_s() -> None:
-    """No machine has it, and none ever will."""
+def test_a_lost_volume_is_not_reported_as_in_use_by_another_machine() -> None:
+    """No machine has it, or ever will."""
     cloud = FakeVolumes()
     cloud.add("scans", is_free=False, is_lost=True)
     with pytest.raises(ConflictError, match="scans") as caught:

@@ -1,4 +1,4 @@
-"""What a command does about a machine's data volumes, around a creation that always succeeds."""
+"""A command's steps for a machine's data volumes, around a creation that always succeeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def order(*volumes: VolumeSpec, **changes: Any) -> MachineOrder:
 
 
 def launch(cloud: FakeVolumes, wanted: MachineOrder, instance_id: str = "i-1") -> None:
-    """Make the order's machine with its volumes, or complete the one that an earlier command has made."""
+    """Create the order's machine with its volumes, or complete the one that an earlier command created."""
     if instance_id in cloud.instances:
         volumes = existing_volumes(cloud, wanted.volumes, wanted.region)
     else:

@@ -40,7 +40,7 @@ def connector(tmp_path: Path) -> Iterator[SshConnector]:
 
 @dataclass(frozen=True)
 class Box:
-    """A machine with the real agent on it, and its state on the laptop's side."""
+    """A machine that runs the real agent, and the laptop's state for it."""
 
     machine: Machine
     root: Path
@@ -52,7 +52,7 @@ class Box:
         return self.root / "code"
 
     def hash_in_place(self) -> str:
-        """Ask the agent what code the machine has."""
+        """Return the hash of the machine's code, as the agent reports it."""
         return self.remote.run([self.machine.agent, "code-hash"]).stdout.decode().strip()
 
     def source(self, workdir: Path | None, **extras: Path) -> GitCodeSource:

@@ -1,4 +1,4 @@
-"""Repositories that strangers wrote: each would have git run a command, or reach for a file that is none of its own."""
+"""Untrusted repositories that make git run a program, or that reach files outside of themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.adapters.code.conftest import git
 
 
 def alarm(folder: Path) -> tuple[Path, Path]:
-    """Return a program, and the file that is there once it has run."""
+    """Return a program, and the file that exists once it has run."""
     ran = folder / "it ran"
     program = folder / "alarm.sh"
     program.write_text(f"#!/bin/sh\ntouch '{ran}'\nexit 1\n")
@@ -33,13 +33,13 @@ def plain_repository(root: Path) -> Path:
 
 
 def with_fsmonitor(root: Path, program: Path) -> Path:
-    """Name a program that git asks what has changed."""
+    """Configure a program as git's file system monitor."""
     git(plain_repository(root), "config", "core.fsmonitor", str(program))
     return root
 
 
 def with_included_fsmonitor(root: Path, program: Path) -> Path:
-    """Name the program in a tracked file that the configuration includes."""
+    """Configure the program in a tracked file that the configuration includes."""
     plain_repository(root)
     (root / "shared.config").write_text(f'[core]\n\tfsmonitor = "{program}"\n')
     git(root, "config", "include.path", "../shared.config")
@@ -47,7 +47,7 @@ def with_included_fsmonitor(root: Path, program: Path) -> Path:
 
 
 def with_worktree_configuration(root: Path, program: Path) -> Path:
-    """Name the program in the configuration of one work tree."""
+    """Configure the program in the configuration of one work tree."""
     plain_repository(root)
     git(root, "config", "extensions.worktreeConfig", "true")
     git(root, "config", "--worktree", "core.fsmonitor", str(program))
@@ -55,7 +55,7 @@ def with_worktree_configuration(root: Path, program: Path) -> Path:
 
 
 def with_gitfile(root: Path, program: Path) -> Path:
-    """Have `.git` name a repository elsewhere, as that of a submodule does."""
+    """Let a `.git` file point to a repository elsewhere, as in a submodule."""
     elsewhere = root.parent / "elsewhere"
     with_fsmonitor(root, program)
     (root / ".git").rename(elsewhere)
@@ -64,14 +64,14 @@ def with_gitfile(root: Path, program: Path) -> Path:
 
 
 def with_nested_repository(root: Path, program: Path) -> Path:
-    """Put a hostile repository below a harmless work tree, as results from a machine might."""
+    """Put a hostile repository inside a harmless work tree, as a machine's results might."""
     plain_repository(root)
     with_fsmonitor(root / "results" / "model", program)
     return root
 
 
 def with_hostile_submodule(root: Path, program: Path) -> Path:
-    """Check a submodule out whose own configuration is hostile."""
+    """Check out a submodule that has a hostile configuration."""
     library = plain_repository(root.parent / "library")
     plain_repository(root)
     git(root, "submodule", "add", "-q", str(library), "vendor")
@@ -80,7 +80,7 @@ def with_hostile_submodule(root: Path, program: Path) -> Path:
 
 
 def with_bare_layout(root: Path, program: Path) -> Path:
-    """Commit what git takes for a bare repository: a plain clone has it; the workdir is `model`."""
+    """Commit a folder `model` that git takes for a bare repository, clone it, and return that folder as the workdir."""
     plain_repository(root)
     model = root / "model"
     for folder in ("objects", "refs"):
@@ -99,7 +99,7 @@ def with_bare_layout(root: Path, program: Path) -> Path:
 
 
 def with_promisor(root: Path, program: Path) -> Path:
-    """Let git miss the content of a `.gitignore` that it would fetch by running the remote's program."""
+    """Remove the content of a `.gitignore`, which git would fetch by running the remote's program."""
     plain_repository(root)
     (root / "deep").mkdir()
     (root / "deep" / ".gitignore").write_text("*.tmp\n")
@@ -123,7 +123,7 @@ def with_promisor(root: Path, program: Path) -> Path:
 
 
 def write_index(root: Path, *paths: str) -> None:
-    """Write an index that names these paths, which git itself would refuse to add."""
+    """Write an index with these paths, which git itself would refuse to add."""
     entries = b""
     for path in sorted(os.fsencode(path) for path in paths):
         entry = bytes(24) + struct.pack(">I", 0o100644) + bytes(12) + bytes(20) + struct.pack(">H", len(path)) + path

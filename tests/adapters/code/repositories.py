@@ -1,4 +1,4 @@
-"""Repositories of every kind that git can make."""
+"""Make repositories of every kind that git supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In any repository that git can make, kedge lists what git lists."""
+"""In a repository of any kind, kedge lists the same files as git."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.adapters.code.repositories import (
 
 
 def as_git_lists(root: Path) -> set[str]:
-    """Ask git itself, with the repository's own configuration."""
+    """List the files with git itself and the repository's own configuration."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(argv, cwd=root, capture_output=True, check=True)
     listed = {os.fsdecode(path) for path in done.stdout.split(b"\0") if path}
@@ -72,16 +72,16 @@ def as_git_lists(root: Path) -> set[str]:
         a_bare_repository_in_it,
     ],
 )
-def test_what_git_lists_is_listed(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    """With kedge's own empty configuration git reads the same index, and heeds the same ignores."""
+def test_the_listed_files_are_those_that_git_lists(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    """With kedge's empty configuration, git reads the same index and applies the same ignore rules."""
     root = make(tmp_path / "work")
     expected = as_git_lists(root)
     assert expected
     assert {path for path in list_code(root) if os.path.lexists(root / path)} == expected
 
 
-def test_the_users_own_ignores_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`core.excludesFile` of the configuration in the home folder is the user's, and is heeded."""
+def test_the_user_s_own_ignore_rules_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from `core.excludesFile` in the configuration of the home folder."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignores\n")
@@ -93,15 +93,15 @@ def test_the_users_own_ignores_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_listing_changes_nothing_in_the_repository(tmp_path: Path) -> None:
-    """Neither the index nor anything else is written, so that a command that looks only looks."""
+    """Neither the index nor anything else is written, so a command that only looks changes nothing."""
     root = a_split_index(tmp_path / "work")
     before = {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()}
     list_code(root)
     assert {path: path.read_bytes() for path in (root / ".git").rglob("*") if path.is_file()} == before
 
 
-def test_a_repository_that_is_damaged_is_a_bad_request(tmp_path: Path) -> None:
-    """Rather than send what git would have ignored, kedge refuses."""
+def test_a_damaged_repository_is_a_bad_request(tmp_path: Path) -> None:
+    """Otherwise kedge might send files that git would have ignored."""
     root = hostile.plain_repository(tmp_path / "work")
     (root / ".git" / "index").write_bytes(b"no index")
     with pytest.raises(BadRequestError, match="git can't list"):
@@ -109,8 +109,8 @@ def test_a_repository_that_is_damaged_is_a_bad_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["index", "config", "HEAD", "commondir"])
-def test_a_pipe_in_a_repository_makes_nobody_wait(tmp_path: Path, name: str) -> None:
-    """A pipe instead of a file of the repository is refused, and named."""
+def test_a_pipe_in_a_repository_does_not_block_the_listing(tmp_path: Path, name: str) -> None:
+    """A pipe in place of a file of the repository is refused by name."""
     root = hostile.plain_repository(tmp_path / "work")
     (root / ".git" / name).unlink(missing_ok=True)
     os.mkfifo(root / ".git" / name)
@@ -118,8 +118,8 @@ def test_a_pipe_in_a_repository_makes_nobody_wait(tmp_path: Path, name: str) -> 
         list_code(root)
 
 
-def test_a_pipe_as_gitignore_makes_nobody_wait_long(tmp_path: Path) -> None:
-    """Git itself waits for ever; kedge looks for the pipe after two seconds, and names it."""
+def test_a_pipe_as_gitignore_does_not_block_the_listing_for_long(tmp_path: Path) -> None:
+    """Git itself waits for ever. After two seconds kedge looks for the pipe, and names it."""
     root = hostile.plain_repository(tmp_path / "work")
     (root / "deep").mkdir()
     (root / "deep" / "x").write_text("x")
@@ -130,15 +130,15 @@ def test_a_pipe_as_gitignore_makes_nobody_wait_long(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_file_that_names_no_repository_is_a_bad_request(tmp_path: Path) -> None:
-    """As for git: what lies below it is nobody's to list."""
+def test_a_git_file_that_names_no_repository_is_a_bad_request(tmp_path: Path) -> None:
+    """Git cannot list such a folder either."""
     (tmp_path / ".git").write_text("gitdir: /nowhere\n")
     with pytest.raises(BadRequestError, match="names no git repository"):
         list_code(tmp_path)
 
 
-def test_more_repositories_than_a_project_has_are_refused(tmp_path: Path) -> None:
-    """Each costs a process: nobody can have kedge start them without end."""
+def test_too_many_nested_repositories_are_refused(tmp_path: Path) -> None:
+    """Each costs a process, so the number of processes has to be bounded."""
     root = hostile.plain_repository(tmp_path / "work")
     for number in range(501):
         nested = root / f"n{number}" / ".git"
@@ -149,15 +149,15 @@ def test_more_repositories_than_a_project_has_are_refused(tmp_path: Path) -> Non
         list_code(root)
 
 
-def test_a_deep_path_in_an_index_is_bounded(tmp_path: Path) -> None:
-    """Thousands of folders in one path end in no traceback."""
+def test_a_path_with_too_many_folders_in_an_index_is_refused(tmp_path: Path) -> None:
+    """Thousands of folders in one path do not cause a traceback."""
     root = hostile.plain_repository(tmp_path / "work")
     hostile.write_index(root, "a/" * 2_000 + "a", "train.py")
     assert set(list_code(root)) == {"train.py", ".gitignore"}
 
 
 def test_the_attacks_fail_with_a_git_that_knows_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git that ignores kedge's settings, as old ones do, finds nothing to run all the same."""
+    """A git that ignores kedge's settings, as old versions do, still runs no program."""
     program, ran = hostile.alarm(tmp_path)
     roots = [
         make(tmp_path / make.__name__ / "work", program)
@@ -171,7 +171,7 @@ def test_the_attacks_fail_with_a_git_that_knows_no_options(tmp_path: Path, monke
 
 
 def old_git(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a git before the real one that heeds neither `-c` nor the variables that came with later versions."""
+    """Put a git first on the path that ignores `-c` and the environment variables of later versions."""
     real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
     folder.mkdir()
     script = folder / "git"

@@ -1,4 +1,4 @@
-"""Code by way of the bucket: SSH carries its hash alone, and the real agent takes it from there."""
+"""Code is sent through the bucket: SSH carries only its hash, and the real agent downloads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.agent.aws import Aws, Fault
 
 @pytest.fixture
 def cloud_box(box: Box, aws: Aws) -> Box:
-    """A machine that knows its store, and finds its credentials as on AWS."""
+    """A machine that knows its store, and finds its credentials as on AWS does."""
     config = msgspec.json.decode((box.root / "machine.json").read_bytes())
     config["store_url"] = bucket_of(laptop_client(aws), aws.bucket).url
     (box.root / "machine.json").write_bytes(msgspec.json.encode(config))
@@ -44,8 +44,8 @@ def sync(box: Box, aws: Aws, work: Path) -> str:
     return source(box, aws, work).send(box.remote, box.machine, lambda _done, _total: None)
 
 
-def test_the_tree_arrives_as_it_is_and_what_is_deleted_vanishes(cloud_box: Box, aws: Aws, work: Path) -> None:
-    """Odd names, modes and links; no content goes over SSH."""
+def test_the_tree_arrives_unchanged_and_deleted_files_disappear(cloud_box: Box, aws: Aws, work: Path) -> None:
+    """With odd names, modes and links. No content is sent over SSH."""
     for name in AWKWARD:
         path = work / os.fsdecode(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +63,8 @@ def test_the_tree_arrives_as_it_is_and_what_is_deleted_vanishes(cloud_box: Box, 
     assert spy.sent == []
 
 
-def test_unchanged_code_asks_nothing_of_the_bucket(cloud_box: Box, aws: Aws, work: Path) -> None:
-    """One call over SSH, in which the machine has nothing to do."""
+def test_unchanged_code_causes_no_request_to_the_bucket(cloud_box: Box, aws: Aws, work: Path) -> None:
+    """There is one call over SSH, and the machine has nothing to do."""
     first = sync(cloud_box, aws, work)
     before = len(aws.gate.asked)
     assert sync(cloud_box, aws, work) == first
@@ -72,7 +72,7 @@ def test_unchanged_code_asks_nothing_of_the_bucket(cloud_box: Box, aws: Aws, wor
 
 
 def test_a_machine_that_lost_its_code_gets_it_again(cloud_box: Box, aws: Aws, work: Path) -> None:
-    """What this laptop remembers is a hint: another laptop's push, and an object that has expired, are overcome."""
+    """The laptop's cache is only a hint: another laptop's upload or an expired object does no harm."""
     first = sync(cloud_box, aws, work)
     other = work.with_name("other")
     other.mkdir()
@@ -84,8 +84,8 @@ def test_a_machine_that_lost_its_code_gets_it_again(cloud_box: Box, aws: Aws, wo
     assert picture(cloud_box.code) == picture(work)
 
 
-def test_a_machine_that_may_not_read_the_bucket_says_so(cloud_box: Box, aws: Aws, work: Path) -> None:
-    """The agent's own words reach the user, and the tree in place stays."""
+def test_a_machine_without_permission_to_read_the_bucket_is_reported(cloud_box: Box, aws: Aws, work: Path) -> None:
+    """The error has the agent's message, and the machine keeps its old code."""
     sync(cloud_box, aws, work)
     before = picture(cloud_box.code)
     (work / "new.py").write_text("new")

@@ -1,4 +1,4 @@
-"""Listing a stranger's repository runs nothing of his, and never leaves the folder."""
+"""Listing an untrusted repository runs none of its programs, and never leaves its folder."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.support.laptop import Laptop
         hostile.with_promisor,
     ],
 )
-def test_a_strangers_repository_runs_nothing(tmp_path: Path, make: Callable[[Path, Path], Path]) -> None:
-    """Whatever its configuration names, and wherever the repository lies, its files are listed and that is all."""
+def test_listing_an_untrusted_repository_runs_nothing(tmp_path: Path, make: Callable[[Path, Path], Path]) -> None:
+    """Whatever its configuration names and wherever the repository is, kedge only lists its files."""
     program, ran = hostile.alarm(tmp_path)
     workdir = make(tmp_path / "work", program)
     ran.unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def test_a_strangers_repository_runs_nothing(tmp_path: Path, make: Callable[[Pat
 
 @pytest.mark.parametrize("path", ["../secret", "deep/../../secret", "/etc/hostname", ".git/config", "deep/.git/config"])
 def test_an_index_cannot_name_files_elsewhere(tmp_path: Path, path: str) -> None:
-    """What git's own commands refuse to add doesn't count when somebody has written it into the index."""
+    """Paths that git refuses to add are ignored if somebody wrote them into the index."""
     root = hostile.plain_repository(tmp_path / "work")
     (tmp_path / "secret").write_text("secret")
     (root / "deep").mkdir()
@@ -45,8 +45,8 @@ def test_an_index_cannot_name_files_elsewhere(tmp_path: Path, path: str) -> None
     assert set(list_code(root)) == {"train.py", ".gitignore"}
 
 
-def test_a_tracked_file_below_a_link_is_not_code(tmp_path: Path) -> None:
-    """A folder that became a link, ignored or not, leads to nobody else's files."""
+def test_a_tracked_file_behind_a_link_is_not_code(tmp_path: Path) -> None:
+    """If a folder was replaced by a link, ignored or not, the files behind the link are not listed."""
     root = hostile.plain_repository(tmp_path / "work")
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "id").write_text("secret")
@@ -60,8 +60,8 @@ def test_a_tracked_file_below_a_link_is_not_code(tmp_path: Path) -> None:
     assert set(list_code(root)) == {"train.py", ".gitignore", "kept"}
 
 
-def test_a_work_tree_elsewhere_does_not_count(tmp_path: Path) -> None:
-    """`core.worktree` can't have the files of another folder listed."""
+def test_a_work_tree_elsewhere_is_ignored(tmp_path: Path) -> None:
+    """`core.worktree` cannot make kedge list the files of another folder."""
     root = hostile.plain_repository(tmp_path / "work")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "secret").write_text("secret")
@@ -69,8 +69,8 @@ def test_a_work_tree_elsewhere_does_not_count(tmp_path: Path) -> None:
     assert set(list_code(root)) == {"train.py", ".gitignore"}
 
 
-def test_planning_a_strangers_job_runs_nothing_of_his(laptop: Laptop, tmp_path: Path) -> None:
-    """`kedge plan` in a fresh clone whose job names a folder that git takes for a repository."""
+def test_planning_an_untrusted_job_runs_none_of_its_programs(laptop: Laptop, tmp_path: Path) -> None:
+    """`kedge plan` runs in a fresh clone. The job's folder is one that git takes for a repository."""
     program, ran = hostile.alarm(tmp_path)
     clone = hostile.with_bare_layout(tmp_path / "work", program).parent
     ran.unlink(missing_ok=True)

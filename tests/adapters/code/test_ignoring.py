@@ -1,4 +1,4 @@
-"""`.kedgeignore` means what a `.gitignore` means, and can't make kedge wait."""
+"""`.kedgeignore` has the meaning of a `.gitignore`, and cannot block kedge."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orchestrator.adapters.sync.worktree.listing import list_code
 from orchestrator.core.errors import BadRequestError
 from tests.adapters.code.conftest import git
 
-# Words that meet one another often, and all of the syntax. `**\/` is left out: nobody writes it, and it is a special
-# case of wildmatch.c's.
+# Few different words, so that rules often match paths, and all of the syntax except `**\/`, which is a special
+# case in wildmatch.c and is not used in practice.
 _PIECES = ["a", "b", "ab", "*", "**", "/", "/**/", "**/", "/**", "?", "[ab]", "[!a]", "[a-b]", "[]-b]", "[[:alpha:]]"]
 _ODD = ["\\a", "\\*", "\\", "[", "[a", "[^", "[[:no:]]", "[b-a]", "[a-]", "]", " ", "\\ ", "!", "#", "é", "-", "."]
 _LINES = st.lists(st.sampled_from(_PIECES + _PIECES + _ODD), min_size=1, max_size=6).map("".join)
@@ -32,8 +32,8 @@ _PATHS = st.lists(st.lists(_NAMES, min_size=1, max_size=4).map("/".join), min_si
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rules=_RULES, paths=_PATHS)
-def test_rules_mean_what_they_mean_to_git(tmp_path: Path, rules: list[str], paths: list[str]) -> None:
-    """Of any rules and any paths, those are ignored that `git check-ignore` ignores."""
+def test_rules_have_the_same_meaning_as_in_git(tmp_path: Path, rules: list[str], paths: list[str]) -> None:
+    """For any rules and any paths, the ignored paths are those that `git check-ignore` reports."""
     if not (tmp_path / ".git").exists():
         git(tmp_path, "init", "-q")
     text = "\n".join(rules).encode()
@@ -53,7 +53,7 @@ def test_rules_mean_what_they_mean_to_git(tmp_path: Path, rules: list[str], path
 
 @pytest.mark.parametrize("rule", ["*a" * 60 + "b", "**/" + "a/**/" * 60 + "b", "/" + "*a" * 60 + "b", "*" * 900 + "b"])
 def test_a_rule_of_many_stars_takes_no_time(tmp_path: Path, rule: str) -> None:
-    """Each of these takes a matcher that goes back longer than the age of the universe."""
+    """With any of these rules, a matcher that backtracks takes longer than the age of the universe."""
     for path in ("a" * 200, "a/" * 100 + "a"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
@@ -64,16 +64,16 @@ def test_a_rule_of_many_stars_takes_no_time(tmp_path: Path, rule: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\n" * 1_001, "a" * 1_025, "a" * (1 << 18) + "\n#"])
-def test_more_rules_than_anybody_writes_are_refused(tmp_path: Path, text: str) -> None:
-    """Many, long ones, or a large file: the error says so."""
+def test_too_many_rules_are_refused(tmp_path: Path, text: str) -> None:
+    """Many rules, long rules, or a large file. The error says which."""
     (tmp_path / ".kedgeignore").write_text(text)
     with pytest.raises(BadRequestError, match="kedgeignore"):
         list_code(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "itself", "folder"])
-def test_what_is_no_file_is_no_set_of_rules(tmp_path: Path, kind: str) -> None:
-    """A pipe, a device that never ends, a link to itself: refused at once."""
+def test_a_kedgeignore_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A pipe, an endless device and a link to itself are refused at once."""
     place = tmp_path / ".kedgeignore"
     if kind == "pipe":
         os.mkfifo(place)
@@ -86,7 +86,7 @@ def test_what_is_no_file_is_no_set_of_rules(tmp_path: Path, kind: str) -> None:
 
 
 def test_rules_that_take_too_long_are_refused() -> None:
-    """However many files and stars there are: the work ends."""
+    """However many files and stars there are, the work is bounded."""
     rules = IgnoreRules(b"*.log\n", seconds=0)
     with pytest.raises(BadRequestError, match="takes more than"):
         rules.ignores("a.log")

@@ -1,4 +1,4 @@
-"""Which files are a job's code."""
+"""Which files count as a job's code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(root: Path, *paths: str) -> None:
 
 
 class Later(SystemClock):
-    """A clock by which no file is young any more."""
+    """A clock that is ahead, so that no file counts as recently changed."""
 
     def now(self) -> datetime:
         return super().now() + timedelta(hours=1)
@@ -35,7 +35,7 @@ def summary(root: Path, tmp_path: Path, clock: SystemClock | None = None) -> Cod
 
 
 def test_git_decides_what_is_code(work: Path) -> None:
-    """Tracked files count, ignored ones too if tracked; untracked ones unless ignored."""
+    """Tracked files are code, even if ignored. Untracked files are code unless ignored."""
     write(work, ".gitignore", "new.py", "junk.log", "kept.log", "deep/er/new.py")
     (work / ".gitignore").write_text("*.log\n")
     git(work, "add", "-f", "kept.log")
@@ -43,14 +43,14 @@ def test_git_decides_what_is_code(work: Path) -> None:
 
 
 def test_a_subfolder_of_a_repository_is_a_workdir(work: Path) -> None:
-    """Paths are relative to the workdir, and what lies beside it stays at home."""
+    """Paths are relative to the workdir, and files outside of it are not sent."""
     write(work, "project/a.py", "project/b/c.py", "other/d.py")
     git(work, "add", "project/a.py")
     assert sorted(list_code(work / "project")) == ["a.py", "b/c.py"]
 
 
-def test_submodules_and_nested_repositories_are_code_by_their_own_rules(work: Path, tmp_path: Path) -> None:
-    """Each repository's own ignores hold inside it, at any depth."""
+def test_submodules_and_nested_repositories_are_listed_by_their_own_rules(work: Path, tmp_path: Path) -> None:
+    """Each repository's own ignore rules apply inside it, at any depth."""
     lib = tmp_path / "lib"
     write(lib, "lib.py", ".gitignore")
     (lib / ".gitignore").write_text("build\n")
@@ -73,7 +73,7 @@ def test_submodules_and_nested_repositories_are_code_by_their_own_rules(work: Pa
 def test_a_submodule_that_is_not_checked_out_is_left_out(
     work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An empty submodule folder isn't filled with the outer repository's files, and a warning names it."""
+    """Files of the outer repository do not take its place, and a warning names it."""
     lib = tmp_path / "lib"
     write(lib, "lib.py")
     git(lib, "init", "-q")
@@ -85,8 +85,8 @@ def test_a_submodule_that_is_not_checked_out_is_left_out(
     assert "vendor" in caplog.text
 
 
-def test_a_folder_without_git_is_sent_without_the_usual_litter(tmp_path: Path) -> None:
-    """Caches, environments and version control stay at home."""
+def test_a_folder_without_git_is_sent_without_caches_and_environments(tmp_path: Path) -> None:
+    """Caches, virtual environments and version control are not sent."""
     write(
         tmp_path / "w",
         *("a.py", "p/b.py", "p/__pycache__/b.pyc", ".venv/bin/python", "node_modules/x/y.js", "c.pyc"),
@@ -95,8 +95,10 @@ def test_a_folder_without_git_is_sent_without_the_usual_litter(tmp_path: Path) -
     assert sorted(list_code(tmp_path / "w")) == [".hidden", "a.py", "p/b.py"]
 
 
-def test_rules_for_git_without_git_are_said_not_to_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A folder that was copied without its repository sends what the repository kept at home."""
+def test_a_warning_says_that_a_gitignore_without_git_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without its repository, a copied folder sends files that git would have ignored."""
     write(tmp_path / "w", "a.py", "b.bin")
     (tmp_path / "w" / ".gitignore").write_text("*.bin\n")
     assert sorted(list_code(tmp_path / "w")) == [".gitignore", "a.py", "b.bin"]
@@ -104,15 +106,15 @@ def test_rules_for_git_without_git_are_said_not_to_count(tmp_path: Path, caplog:
 
 
 def test_a_folder_that_an_outer_repository_ignores_is_sent_whole(work: Path) -> None:
-    """A project inside an ignored folder is no empty project."""
+    """Otherwise a project inside an ignored folder would be empty."""
     (work / ".gitignore").write_text("sandbox/\n")
     write(work, "sandbox/a.py", "sandbox/__pycache__/a.pyc")
     assert list_code(work / "sandbox") == ["a.py"]
 
 
 @pytest.mark.parametrize("in_git", [True, False])
-def test_kedgeignore_narrows_what_is_sent(tmp_path: Path, in_git: bool) -> None:
-    """Gitignore's syntax, negation and anchors included, with git and without."""
+def test_kedgeignore_excludes_files(tmp_path: Path, in_git: bool) -> None:
+    """It has gitignore's syntax with negation and anchors, with or without git."""
     root = tmp_path / "w"
     write(root, "a.py", "data/x.bin", "deep/data/y.bin", "deep/keep.bin", "notes.md", ".kedgeignore")
     (root / ".kedgeignore").write_text("# comment\n/data\n*.bin\n!keep.bin\n.kedgeignore\n")
@@ -122,14 +124,14 @@ def test_kedgeignore_narrows_what_is_sent(tmp_path: Path, in_git: bool) -> None:
 
 
 def test_results_are_never_code(work: Path) -> None:
-    """Even a tracked results folder stays at home."""
+    """Even a tracked results folder is not sent."""
     write(work, "kedge-results/model.bin", "src/kedge-results.py")
     git(work, "add", "-A")
     assert sorted(list_code(work)) == ["src/kedge-results.py", "train.py"]
 
 
 def test_a_tracked_file_that_was_deleted_is_not_code(work: Path, tmp_path: Path) -> None:
-    """The work tree counts, not the index."""
+    """The work tree decides, not the index."""
     write(work, "old.py")
     git(work, "add", "-A")
     before = summary(work, tmp_path)
@@ -138,7 +140,7 @@ def test_a_tracked_file_that_was_deleted_is_not_code(work: Path, tmp_path: Path)
 
 
 def test_a_file_in_conflict_is_listed_once(work: Path) -> None:
-    """Three versions in the index are one file on the disk."""
+    """The index has three versions of it, the disk has one file."""
     git(work, "commit", "-qm", "base")
     git(work, "checkout", "-qb", "side")
     write(work, "train.py")
@@ -151,8 +153,8 @@ def test_a_file_in_conflict_is_listed_once(work: Path) -> None:
     assert list_code(work) == ["train.py"]
 
 
-def test_a_git_hooks_environment_does_not_mislead(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inside a hook of another repository, the workdir's own repository counts."""
+def test_the_environment_of_a_git_hook_is_ignored(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside a hook of another repository, kedge still uses the workdir's own repository."""
     other = tmp_path / "other"
     other.mkdir()
     git(other, "init", "-q")
@@ -173,7 +175,7 @@ def test_a_git_hooks_environment_does_not_mislead(work: Path, tmp_path: Path, mo
     ],
 )
 def test_a_link_that_leaves_the_tree_is_refused(work: Path, tmp_path: Path, link: str, target: str) -> None:
-    """Absolute, upward, out and in again, or out by way of another link: the error names it."""
+    """The link is absolute, goes upward, leaves and comes back, or leaves through another link. The error names it."""
     (work / "d").mkdir()
     (work / "here").symlink_to(".")
     (work / link).symlink_to(target)
@@ -183,7 +185,7 @@ def test_a_link_that_leaves_the_tree_is_refused(work: Path, tmp_path: Path, link
 
 
 def test_a_socket_or_a_pipe_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing hangs on reading one; a warning names it."""
+    """Reading one would block. A warning names it."""
     root = tmp_path / "w"
     write(root, "a.py")
     os.mkfifo(root / "pipe")
@@ -205,15 +207,15 @@ def test_a_missing_workdir_is_a_bad_request(tmp_path: Path) -> None:
         summary(tmp_path / "nowhere", tmp_path)
 
 
-def test_a_file_named_as_the_manifest_is_refused(work: Path, tmp_path: Path) -> None:
-    """The stream's own name can't be smuggled in."""
+def test_a_file_with_the_manifest_s_name_is_refused(work: Path, tmp_path: Path) -> None:
+    """Otherwise it could replace the manifest in the stream."""
     write(work, ".kedge-manifest.json")
     with pytest.raises(BadRequestError, match="kedge-manifest"):
         summary(work, tmp_path)
 
 
 def test_the_same_tree_has_the_same_hash_anywhere(work: Path, tmp_path: Path) -> None:
-    """Name, content and exec bit change the hash; place, time, other mode bits and git's state don't."""
+    """Names, contents and exec bits change the hash. Location, times, other mode bits and git's state do not."""
     copy = tmp_path / "copy"
     write(copy, "train.py")
     (copy / "train.py").write_text("print('hello')\n")
@@ -227,8 +229,8 @@ def test_the_same_tree_has_the_same_hash_anywhere(work: Path, tmp_path: Path) ->
     assert summary(copy, tmp_path).hash != first
 
 
-def test_a_change_right_after_a_look_is_seen(work: Path, tmp_path: Path) -> None:
-    """Same size and same modification time: a file changed within the clock's tick isn't taken for unchanged."""
+def test_a_change_right_after_a_listing_is_noticed(work: Path, tmp_path: Path) -> None:
+    """The size and the modification time are the same, because the file changed within one tick of the clock."""
     stamp = (work / "train.py").stat()
     first = summary(work, tmp_path).hash
     (work / "train.py").write_text("print('HELLO')\n")
@@ -236,8 +238,8 @@ def test_a_change_right_after_a_look_is_seen(work: Path, tmp_path: Path) -> None
     assert summary(work, tmp_path).hash != first
 
 
-def test_a_cache_that_is_damaged_is_only_slower(work: Path, tmp_path: Path) -> None:
-    """The answer is the same."""
+def test_a_damaged_cache_only_costs_time(work: Path, tmp_path: Path) -> None:
+    """The result is the same."""
     first = summary(work, tmp_path, Later()).hash
     caches = list((tmp_path / "state" / "digests").iterdir())
     assert len(caches) == 1
@@ -246,8 +248,8 @@ def test_a_cache_that_is_damaged_is_only_slower(work: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", ["print('HELLO')\n", "longer than before\n"])
-def test_a_change_of_a_remembered_file_is_seen(work: Path, tmp_path: Path, content: str) -> None:
-    """A digest is remembered only for the very same file, whatever its modification time claims."""
+def test_a_change_of_a_cached_file_is_noticed(work: Path, tmp_path: Path, content: str) -> None:
+    """A cached digest is used only for the same file, whatever its modification time is."""
     before = (work / "train.py").stat()
     first = summary(work, tmp_path, Later()).hash
     assert summary(work, tmp_path, Later()).hash == first
@@ -257,8 +259,8 @@ def test_a_change_of_a_remembered_file_is_seen(work: Path, tmp_path: Path, conte
 
 
 @pytest.mark.parametrize("target", ["loop", "other", "d/../loop"])
-def test_a_link_that_leads_round_in_circles_is_refused(work: Path, tmp_path: Path, target: str) -> None:
-    """While planning: a machine would refuse it, but that is rented by then."""
+def test_a_circular_link_is_refused(work: Path, tmp_path: Path, target: str) -> None:
+    """While planning. The machine would refuse it only after it is created."""
     (work / "d").mkdir()
     (work / "loop").symlink_to(target)
     (work / "other").symlink_to("loop")

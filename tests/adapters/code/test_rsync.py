@@ -1,4 +1,4 @@
-"""Data and results by real rsync over a real SSH connection."""
+"""Data and results are copied by the real rsync over a real SSH connection."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from orchestrator.core.protocol.results import ResultFile
 from tests.adapters.code.conftest import Box
 from tests.adapters.code.test_sending import AWKWARD
 from tests.adapters.code.trees import picture
-from tests.adapters.remote.sshd import Sshd, Wire, short_folder, wait_until
+from tests.adapters.remote.sshd import CuttingProxy, Sshd, short_folder, wait_until
 
 
 def ignore(_done: int, _total: int) -> None:
-    """No progress to look at."""
+    """Ignore the progress."""
 
 
 @pytest.fixture
@@ -48,22 +48,22 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_arrives_with_all_its_names(mover: RsyncMover, box: Box, data: Path) -> None:
-    """Spaces, quotes, newlines and bytes that are no UTF-8, on both sides' paths; links and modes stay."""
+def test_a_folder_arrives_with_odd_names_links_and_modes(mover: RsyncMover, box: Box, data: Path) -> None:
+    """Paths on both sides have spaces, quotes, newlines and bytes that are not UTF-8."""
     mover.send(DataMount(source=str(data), target="my data/train set"), box.machine, ignore)
     assert picture(box.root / "data" / "my data" / "train set") == picture(data)
 
 
-def test_a_file_arrives_under_the_targets_name(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """A mount can be one file."""
+def test_a_file_arrives_under_the_target_s_name(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """A mount can be a single file."""
     (tmp_path / "x.csv").write_text("1,2")
     mover.send(DataMount(source=str(tmp_path / "x.csv"), target="in/table.csv"), box.machine, ignore)
     assert (box.root / "data" / "in" / "table.csv").read_text() == "1,2"
 
 
 @pytest.mark.parametrize("link", ["results", "results/run-1"])
-def test_nothing_is_fetched_through_a_link(mover: RsyncMover, box: Box, tmp_path: Path, link: str) -> None:
-    """A link that came into the place of a run's folder, or of the one around it, while the run was at work."""
+def test_results_are_not_fetched_through_a_link(mover: RsyncMover, box: Box, tmp_path: Path, link: str) -> None:
+    """A link replaced the run's results folder, or its parent folder, while the run was at work."""
     (box.root / "output").mkdir()
     (box.root / "output" / "authorized_keys").write_text("a stranger's")
     (tmp_path / "user").mkdir()
@@ -74,10 +74,10 @@ def test_nothing_is_fetched_through_a_link(mover: RsyncMover, box: Box, tmp_path
     assert list((tmp_path / "user").iterdir()) == []
 
 
-def test_what_a_link_out_of_the_data_points_to_is_sent_where_the_plan_said_so(
+def test_the_target_of_an_outside_link_is_sent_if_the_plan_listed_it(
     mover: RsyncMover, box: Box, tmp_path: Path
 ) -> None:
-    """A data set of links to a big disk arrives as data; a link that came later, and leads elsewhere, is refused."""
+    """A data set of links to a big disk arrives as files. A link to another place that appeared later is refused."""
     (tmp_path / "disk").write_text("big")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "x").symlink_to(tmp_path / "disk")
@@ -89,10 +89,8 @@ def test_what_a_link_out_of_the_data_points_to_is_sent_where_the_plan_said_so(
         mover.send(mount, box.machine, ignore)
 
 
-def test_an_absolute_link_back_into_the_data_arrives_as_what_it_leads_to(
-    mover: RsyncMover, box: Box, tmp_path: Path
-) -> None:
-    """On the machine it would lead to nothing."""
+def test_an_absolute_link_inside_of_the_data_arrives_as_its_target(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """On the machine the link would be broken."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "x").write_text("here")
     (tmp_path / "set" / "y").symlink_to(tmp_path / "set" / "x")
@@ -100,8 +98,8 @@ def test_an_absolute_link_back_into_the_data_arrives_as_what_it_leads_to(
     assert (box.root / "data" / "set" / "y").read_text() == "here"
 
 
-def test_deleting_is_only_done_when_asked_for(mover: RsyncMover, box: Box, data: Path) -> None:
-    """What the run put beside its data stays, unless an exact mirror is wanted."""
+def test_files_are_deleted_only_on_request(mover: RsyncMover, box: Box, data: Path) -> None:
+    """Files that the run wrote beside its data stay, unless the user wants an exact mirror."""
     mount = DataMount(source=str(data), target="d")
     mover.send(mount, box.machine, ignore)
     (box.root / "data" / "d" / "cache.bin").touch()
@@ -113,21 +111,19 @@ def test_deleting_is_only_done_when_asked_for(mover: RsyncMover, box: Box, data:
 
 @pytest.mark.parametrize("target", ["../x", "a/../../x", "/etc/x", "", ".", ".."])
 def test_a_target_outside_of_the_data_folder_is_refused(mover: RsyncMover, box: Box, data: Path, target: str) -> None:
-    """Nothing is contacted."""
+    """No connection is made."""
     with pytest.raises(BadRequestError, match="can't be a target"):
         mover.send(DataMount(source=str(data), target=target), box.machine, ignore)
 
 
 def test_a_missing_source_is_a_bad_request(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """The error names it."""
+    """The error names the source."""
     with pytest.raises(BadRequestError, match="nowhere"):
         mover.send(DataMount(source=str(tmp_path / "nowhere"), target="x"), box.machine, ignore)
 
 
-def test_results_come_home_and_what_is_here_is_not_sent_again(
-    mover: RsyncMover, box: Box, data: Path, tmp_path: Path
-) -> None:
-    """A folder below the machine's root, or an absolute one; the second time nothing moves."""
+def test_results_are_fetched_and_not_sent_again(mover: RsyncMover, box: Box, data: Path, tmp_path: Path) -> None:
+    """From a folder below the machine's root, or from an absolute one. The second time nothing is copied."""
     data.rename(box.root / "my results")
     home = tmp_path / "kedge-results" / "it's here: now"
     listed = [ResultFile(path="inside", bytes=0, sha256="", link="tool")]
@@ -138,8 +134,8 @@ def test_results_come_home_and_what_is_here_is_not_sent_again(
     assert max(moved) == 0
 
 
-def test_progress_grows_to_the_whole(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """Bytes done reach the bytes in all."""
+def test_progress_grows_to_the_total(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """At the end the copied bytes equal the total."""
     (tmp_path / "big").write_bytes(random.Random(1).randbytes(5_000_000))
     seen: list[tuple[int, int]] = []
     mount = DataMount(source=str(tmp_path / "big"), target="big")
@@ -149,10 +145,10 @@ def test_progress_grows_to_the_whole(mover: RsyncMover, box: Box, tmp_path: Path
 
 
 @pytest.mark.parametrize("direction", ["send", "fetch"])
-def test_a_cut_copy_goes_on_where_it_was(
+def test_an_interrupted_copy_continues_where_it_stopped(
     box: Box, sshd: Sshd, mover: RsyncMover, tmp_path: Path, direction: str
 ) -> None:
-    """The cut is an unreachable machine; no half file passes for a whole; a second run sends only the rest."""
+    """The interruption is an UnreachableError. A partial file is not taken for a whole one; only the rest is sent."""
     content = random.Random(2).randbytes(6_000_000)
     there = box.root / "data" / "set"
     source, copy = (tmp_path / "set", there) if direction == "send" else (there, tmp_path / "home")
@@ -165,7 +161,7 @@ def test_a_cut_copy_goes_on_where_it_was(
         else:
             machine_mover.fetch(box.machine, "data/set", str(copy), ignore)
 
-    wire = Wire(sshd.port, dies_after=4_000_000)
+    wire = CuttingProxy(sshd.port, dies_after=4_000_000)
     with short_folder() as runtime:
         connector = SshConnector(SshFiles(pins=tmp_path / "pins2", runtime=runtime / "run"), SystemClock())
         cut = replace(box, machine=replace(box.machine, address=wire.to(sshd.address)))
@@ -179,31 +175,35 @@ def test_a_cut_copy_goes_on_where_it_was(
     assert picture(copy) == {"big": ("file", content, False)}
 
 
-def test_rsync_missing_here_is_said_so(connector: SshConnector, box: Box, data: Path) -> None:
-    """With the command that installs it."""
+def test_a_missing_rsync_on_the_laptop_is_reported(connector: SshConnector, box: Box, data: Path) -> None:
+    """The error has the command that installs it."""
     mover = RsyncMover(connector, program="no-such-rsync")
     with pytest.raises(KedgeError, match="isn't installed here") as caught:
         mover.send(DataMount(source=str(data), target="d"), box.machine, ignore)
     assert "install rsync" in caught.value.fix
 
 
-def test_rsync_missing_there_is_said_so(connector: SshConnector, box: Box, data: Path) -> None:
-    """It isn't mistaken for a broken connection."""
+def test_a_missing_rsync_on_the_machine_is_reported(connector: SshConnector, box: Box, data: Path) -> None:
+    """It is not taken for a broken connection."""
     mover = RsyncMover(connector, remote_program="no-such-rsync")
     with pytest.raises(KedgeError, match="isn't installed on the machine") as caught:
         mover.send(DataMount(source=str(data), target="d"), box.machine, ignore)
     assert not isinstance(caught.value, UnreachableError)
 
 
-def test_a_missing_folder_on_the_machine_is_no_broken_connection(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """Rsync's own words reach the user."""
+def test_a_missing_folder_on_the_machine_is_not_taken_for_a_broken_connection(
+    mover: RsyncMover, box: Box, tmp_path: Path
+) -> None:
+    """The error has rsync's message."""
     with pytest.raises(KedgeError, match="rsync failed") as caught:
         mover.fetch(box.machine, "no/such", str(tmp_path / "home"), ignore)
     assert "No such file" in caught.value.why
 
 
-def test_another_host_key_gets_no_data(mover: RsyncMover, box: Box, sshd: Sshd, data: Path, tmp_path: Path) -> None:
-    """Rsync is as strict as everything else."""
+def test_a_machine_with_another_host_key_gets_no_data(
+    mover: RsyncMover, box: Box, sshd: Sshd, data: Path, tmp_path: Path
+) -> None:
+    """Rsync accepts only the pinned key, like every other connection."""
     _, other = ensure_key(tmp_path / "other")
     machine = replace(box.machine, address=replace(sshd.address, host_key=other))
     with pytest.raises(HostKeyError):
@@ -225,10 +225,8 @@ while byte := process.stdout.read(1):
 """
 
 
-def test_a_machine_that_sends_a_byte_now_and_then_is_given_up(
-    connector: SshConnector, box: Box, tmp_path: Path
-) -> None:
-    """It never falls silent for as long as rsync would mind; the copy ends when its time is over."""
+def test_a_copy_from_a_very_slow_machine_is_given_up(connector: SshConnector, box: Box, tmp_path: Path) -> None:
+    """It sends often enough for rsync's own timeout. The copy ends at its deadline."""
     slow = tmp_path / "slow-rsync"
     slow.write_text(SLOW)
     slow.chmod(0o755)
@@ -241,8 +239,8 @@ def test_a_machine_that_sends_a_byte_now_and_then_is_given_up(
     assert time.monotonic() - began < 20
 
 
-def test_more_than_the_disk_holds_is_not_begun(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
-    """By what the machine itself says of its results."""
+def test_a_copy_larger_than_the_disk_is_not_started(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """The machine's list of results gives the size."""
     (box.root / "results").mkdir(exist_ok=True)
     (box.root / "results" / "run.log").write_text("one\n")
     listed = [ResultFile(path="run.log", bytes=1 << 60, sha256="0" * 64)]
@@ -251,10 +249,10 @@ def test_more_than_the_disk_holds_is_not_begun(mover: RsyncMover, box: Box, tmp_
     assert list((tmp_path / "home").iterdir()) == []
 
 
-def test_a_machine_that_sends_more_than_it_said_does_not_fill_the_disk(
+def test_a_machine_that_sends_more_than_it_listed_does_not_fill_the_disk(
     mover: RsyncMover, box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy ends while the laptop has room to write down what it does."""
+    """The copy ends while the laptop still has room for its own records."""
     (box.root / "results").mkdir(exist_ok=True)
     (box.root / "results" / "run.log").write_bytes(bytes(5_000_000))
     before = shutil.disk_usage(tmp_path)

@@ -1,4 +1,4 @@
-"""Links, modes and repositories in what rsync carries: a hostile machine's results, and the laptop's data."""
+"""Links, modes and repositories that rsync copies, in a hostile machine's results and in the laptop's data."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def bring(mover: RsyncMover, box: Box, home: Path) -> int:
     ],
     ids=["absolute", "through another", "two steps", "through a link to the top"],
 )
-def test_no_link_out_of_the_results_comes_home(
+def test_no_link_that_leaves_the_results_is_fetched(
     mover: RsyncMover, box: Box, output: Path, secret: Path, tmp_path: Path, links: dict[str, str]
 ) -> None:
-    """Whatever way it takes: nothing at home leads out of the results, and what doesn't lead out is there."""
+    """Whatever path the link takes. Everything else is fetched."""
     home = tmp_path / "kedge-results" / "run"
     (output / "metrics.json").write_text("{}")
     for path, target in links.items():
@@ -78,8 +78,8 @@ def test_no_link_out_of_the_results_comes_home(
     assert escaped == []
 
 
-def test_links_among_the_results_come_home(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
-    """To files and to folders, by absolute paths and by roundabout ones too: they lead to the copies at home."""
+def test_links_inside_of_the_results_are_fetched(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """Links to files and folders, also absolute and indirect ones, lead to the fetched copies."""
     (output / "runs/1").mkdir(parents=True)
     (output / "runs/1/a.txt").write_text("a")
     (output / "latest").symlink_to("runs/1")
@@ -93,8 +93,8 @@ def test_links_among_the_results_come_home(mover: RsyncMover, box: Box, output: 
 
 
 @pytest.mark.parametrize("direction", ["send", "fetch"])
-def test_no_mode_but_permissions_is_copied(mover: RsyncMover, box: Box, tmp_path: Path, direction: str) -> None:
-    """setuid, setgid and sticky bits stay where they were, of files and of folders."""
+def test_only_permission_bits_are_copied(mover: RsyncMover, box: Box, tmp_path: Path, direction: str) -> None:
+    """Not the setuid, setgid and sticky bits of files and folders."""
     source, copy = tmp_path / "set", tmp_path / "home"
     if direction == "fetch":
         source = box.root / "results"
@@ -111,8 +111,8 @@ def test_no_mode_but_permissions_is_copied(mover: RsyncMover, box: Box, tmp_path
     assert modes.items() >= {"tool": 0o755, "shared": 0o777}.items()
 
 
-def test_no_pipe_comes_home(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
-    """Whoever opens one waits for ever."""
+def test_no_pipe_is_fetched(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """Opening one would block for ever."""
     os.mkfifo(output / "pipe")
     (output / "x").write_text("x")
     bring(mover, box, tmp_path / "home")
@@ -120,7 +120,7 @@ def test_no_pipe_comes_home(mover: RsyncMover, box: Box, output: Path, tmp_path:
 
 
 def hostile_repository(folder: Path, marker: Path) -> None:
-    """Make a repository whose configuration has git run a command of the machine's."""
+    """Make a repository whose configuration makes git run a command."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q")
     (folder / "train.py").write_text("pass")
@@ -130,10 +130,10 @@ def hostile_repository(folder: Path, marker: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["a clone", "bare", "bare, at the top", "a worktree"])
-def test_git_runs_nothing_of_a_repository_that_came_home(
+def test_git_runs_nothing_from_a_fetched_repository(
     mover: RsyncMover, box: Box, output: Path, tmp_path: Path, layout: str
 ) -> None:
-    """In a clone, a bare repository, the results' own top: `git status` with git's defaults finds none there."""
+    """For each layout, `git status` with git's defaults finds no repository in the results."""
     marker, home = tmp_path / "ran", tmp_path / "home"
     repository = output / "repo"
     hostile_repository(repository, marker)
@@ -156,10 +156,8 @@ def test_git_runs_nothing_of_a_repository_that_came_home(
     assert second == 0
 
 
-def test_mercurial_reads_no_configuration_that_came_home(
-    mover: RsyncMover, box: Box, output: Path, tmp_path: Path
-) -> None:
-    """It runs what two files name, here or where `sharedpath` leads; all else of the repository comes as it is."""
+def test_mercurial_reads_no_fetched_configuration(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """Two files can name programs, here or behind `sharedpath`. All other files of the repository are unchanged."""
     names = ("hgrc", "hgrc-not-shared", "requires", "sharedpath")
     for folder in (output / "repo/.hg", output / "elsewhere"):
         folder.mkdir(parents=True)
@@ -177,10 +175,8 @@ def test_mercurial_reads_no_configuration_that_came_home(
     assert second == 0
 
 
-def test_a_repository_that_came_home_can_be_put_right(
-    mover: RsyncMover, box: Box, output: Path, tmp_path: Path
-) -> None:
-    """Nothing of it is lost: given back its name, HEAD makes it the repository that it was."""
+def test_a_fetched_repository_can_be_restored(mover: RsyncMover, box: Box, output: Path, tmp_path: Path) -> None:
+    """Nothing of it is lost: renaming HEAD back makes it a repository again."""
     hostile_repository(output / "repo", tmp_path / "ran")
     git(output / "repo", "config", "--unset", "core.fsmonitor")
     bring(mover, box, tmp_path / "home")
@@ -190,10 +186,10 @@ def test_a_repository_that_came_home_can_be_put_right(
     git(dot_git.parent, "diff", "--exit-code", "HEAD")
 
 
-def test_a_key_that_the_results_point_to_never_reaches_the_next_machine(
+def test_a_key_that_a_link_in_the_results_names_never_reaches_the_next_machine(
     mover: RsyncMover, box: Box, output: Path, secret: Path, tmp_path: Path
 ) -> None:
-    """The whole way: a hostile machine's results come home, and are the next job's data."""
+    """The whole attack: a hostile machine's results are fetched, and are the next job's data."""
     home = tmp_path / "home"
     (output / "model.bin").symlink_to(secret)
     (output / "real.bin").write_text("weights")
@@ -206,7 +202,7 @@ def test_a_key_that_the_results_point_to_never_reaches_the_next_machine(
 def test_data_with_a_link_that_leaves_it_is_not_sent(
     mover: RsyncMover, box: Box, secret: Path, tmp_path: Path, target: str
 ) -> None:
-    """A repository that somebody else wrote may hold any link."""
+    """An untrusted repository may contain any link."""
     (tmp_path / "set").mkdir()
     (tmp_path / "set/up").symlink_to(".")
     (tmp_path / "set/x").symlink_to(target.format(secret=secret))
@@ -215,8 +211,8 @@ def test_data_with_a_link_that_leaves_it_is_not_sent(
     assert not (box.root / "data/in").exists()
 
 
-def armed(folder: Path, ran: Path) -> Path:
-    """Make what git takes for a repository, whose configuration names a program."""
+def repository_with_program(folder: Path, ran: Path) -> Path:
+    """Make a folder that git takes for a repository, and whose configuration names a program."""
     git(folder.parent, "init", "-q", "--bare", str(folder))
     for name, value in {"fsmonitor": f"touch '{ran}'; false", "bare": "false", "worktree": ".."}.items():
         git(folder, "config", f"core.{name}", value)
@@ -224,13 +220,13 @@ def armed(folder: Path, ran: Path) -> Path:
 
 
 @pytest.mark.parametrize("exit_code", [0, 23])
-def test_a_folder_in_the_place_of_a_renamed_file_brings_no_repository(
+def test_a_folder_that_replaces_a_listed_file_brings_no_repository(
     connector: SshConnector, box: Box, output: Path, tmp_path: Path, exit_code: int
 ) -> None:
-    """The machine lists a file HEAD, and has a folder there by the time that it is copied by itself."""
+    """The machine lists a file HEAD, and replaces it by a folder before that file is copied separately."""
     (output / "x").mkdir()
     (output / "x" / "HEAD").write_text("a result\n")
-    ran, evil, home = tmp_path / "ran", armed(box.root / "evil", tmp_path / "ran"), tmp_path / "home"
+    ran, evil, home = tmp_path / "ran", repository_with_program(box.root / "evil", tmp_path / "ran"), tmp_path / "home"
     rsync = tmp_path / "hostile-rsync"
     rsync.write_text(
         f'#!/bin/sh\nif [ -e "{tmp_path}/once" ]; then rm -rf "{output}/x/HEAD"; cp -r "{evil}" "{output}/x/HEAD"; '
@@ -245,14 +241,12 @@ def test_a_folder_in_the_place_of_a_renamed_file_brings_no_repository(
     assert not ran.exists()
 
 
-def test_a_copy_that_breaks_leaves_no_repository(
-    connector: SshConnector, box: Box, output: Path, tmp_path: Path
-) -> None:
-    """What an earlier fetch, or a sender that heeds no filter, has left is renamed after a failure too."""
+def test_a_failed_copy_leaves_no_repository(connector: SshConnector, box: Box, output: Path, tmp_path: Path) -> None:
+    """Files of an earlier fetch, or of a sender that ignores the filter, are renamed even after a failure."""
     home = tmp_path / "home"
     home.mkdir()
     ran = tmp_path / "ran"
-    armed(home / "repo", ran)
+    repository_with_program(home / "repo", ran)
     rsync = tmp_path / "hostile-rsync"
     rsync.write_text("#!/bin/sh\nexit 12\n")
     rsync.chmod(0o755)
@@ -262,10 +256,10 @@ def test_a_copy_that_breaks_leaves_no_repository(
     assert not ran.exists()
 
 
-def test_modes_of_a_machine_keep_nobody_from_what_came(
+def test_modes_of_fetched_folders_do_not_lock_the_user_out(
     mover: RsyncMover, box: Box, output: Path, tmp_path: Path
 ) -> None:
-    """A folder without any permission comes home with its owner's, so that all of it can be looked at and removed."""
+    """A folder without permissions gets those of its owner, so that all of it can be read and deleted."""
     (output / "closed").mkdir()
     (output / "closed" / "weights").write_text("1")
     (output / "closed" / "weights").chmod(0)

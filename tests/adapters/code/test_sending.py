@@ -1,4 +1,4 @@
-"""Code reaches a machine whole or not at all: over a real SSH connection, taken by the real agent."""
+"""Code reaches a machine completely or not at all, over a real SSH connection to the real agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.protocol.decoding import ANSWER_BYTES
 from tests.adapters.code.conftest import Box, git
 from tests.adapters.code.trees import picture
-from tests.adapters.remote.sshd import Sshd, Wire
+from tests.adapters.remote.sshd import CuttingProxy, Sshd
 
 AWKWARD = [
     b"a b.py",
@@ -36,7 +36,7 @@ AWKWARD = [
 
 
 class Spy:
-    """A remote that passes everything on, counts what is streamed and may do something in the middle."""
+    """A remote that forwards everything, counts the streamed bytes, and may call a function in the middle."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -67,14 +67,14 @@ class Spy:
         self._remote.close()
 
 
-def put_something_large_before(work: Path) -> None:
-    """Keep what comes later in the tree from being packed before the stream is taken."""
+def put_a_large_file_first(work: Path) -> None:
+    """Write a large file that sorts first, so that later files are not packed before the stream is read."""
     (work / "a large file").write_bytes(random.Random(5).randbytes(24_000_000))
 
 
 @pytest.mark.parametrize("zstd", [True, False])
-def test_awkward_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: bool) -> None:
-    """What is on the machine is what was on the laptop, byte for byte, with either codec."""
+def test_odd_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: bool) -> None:
+    """The machine has the laptop's files byte for byte, with either codec."""
     for name in AWKWARD:
         path = work / os.fsdecode(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def test_awkward_names_links_and_exec_bits_survive(box: Box, work: Path, zstd: b
 
 
 def test_unchanged_code_is_not_sent_again(box: Box, work: Path) -> None:
-    """Neither by the same laptop nor by another one that sees the machine for the first time."""
+    """Neither by the same laptop nor by another one that uses the machine for the first time."""
     first, _ = box.sync(work)
     spy = Spy(box.remote)
     other = replace(box, state=box.state.with_name("other laptop"))
@@ -102,8 +102,8 @@ def test_unchanged_code_is_not_sent_again(box: Box, work: Path) -> None:
     assert spy.bytes < 3 * 300
 
 
-def test_only_what_changed_is_sent_in_one_round_trip(box: Box, work: Path) -> None:
-    """A small edit in a large tree sends that file; new modes, links and deletions need no contents of others."""
+def test_only_changes_are_sent_in_one_round_trip(box: Box, work: Path) -> None:
+    """A small edit in a large tree sends one file. New modes, links and deletions send no file contents."""
     (work / "large.bin").write_bytes(random.Random(1).randbytes(3_000_000))
     (work / "gone.py").touch()
     (work / "folder").mkdir()
@@ -123,7 +123,7 @@ def test_only_what_changed_is_sent_in_one_round_trip(box: Box, work: Path) -> No
 
 
 def test_a_file_becomes_a_folder_and_a_folder_a_link(box: Box, work: Path) -> None:
-    """A change of kind at the same path arrives, tracked or not."""
+    """The kind of a path can change, tracked or not."""
     (work / "a").write_text("file")
     (work / "b").mkdir()
     (work / "b" / "x").write_text("in b")
@@ -140,7 +140,7 @@ def test_a_file_becomes_a_folder_and_a_folder_a_link(box: Box, work: Path) -> No
 
 
 def test_a_machine_that_lacks_the_base_gets_everything(box: Box, work: Path) -> None:
-    """What this laptop remembers is a hint: another laptop's push in between is overcome at once."""
+    """The laptop's cache is only a hint: another laptop's upload in between does no harm."""
     box.sync(work)
     stranger = replace(box, state=box.state.with_name("other laptop"))
     (work / "extra.py").write_text("x")
@@ -153,8 +153,8 @@ def test_a_machine_that_lacks_the_base_gets_everything(box: Box, work: Path) -> 
     assert (box.code / "train.py").read_text() == "second"
 
 
-def test_code_that_went_back_to_what_another_laptop_replaced_is_sent(box: Box, work: Path) -> None:
-    """Unchanged here isn't unchanged there."""
+def test_code_that_another_laptop_replaced_is_sent_again(box: Box, work: Path) -> None:
+    """Code that is unchanged on the laptop may have changed on the machine."""
     first, _ = box.sync(work)
     original = (work / "train.py").read_text()
     (work / "train.py").write_text("other")
@@ -165,7 +165,7 @@ def test_code_that_went_back_to_what_another_laptop_replaced_is_sent(box: Box, w
 
 
 def test_a_code_folder_that_was_changed_on_the_machine_is_replaced(box: Box, work: Path) -> None:
-    """A difference is never laid over files that aren't what was sent."""
+    """A difference is never applied to files other than those that were sent."""
     (work / "other.py").write_text("x = 1")
     box.sync(work)
     (box.code / "other.py").write_text("edited on the machine")
@@ -175,14 +175,14 @@ def test_a_code_folder_that_was_changed_on_the_machine_is_replaced(box: Box, wor
 
 
 @pytest.mark.parametrize("dies_after", [20_000, 300_000, 900_000])
-def test_a_connection_cut_anywhere_leaves_the_old_tree(
+def test_a_connection_that_is_cut_anywhere_leaves_the_old_tree(
     box: Box, work: Path, sshd: Sshd, connector: SshConnector, dies_after: int
 ) -> None:
-    """The old tree stays whole and in place, and the next attempt brings the new one."""
+    """The old tree stays complete and in place, and the next attempt replaces it."""
     box.sync(work)
     before = picture(box.code)
     (work / "noise.bin").write_bytes(random.Random(3).randbytes(1_500_000))
-    wire = Wire(sshd.port, dies_after=dies_after)
+    wire = CuttingProxy(sshd.port, dies_after=dies_after)
     remote = connector.connect(wire.to(sshd.address))
     with pytest.raises(UnreachableError):
         replace(box, remote=remote).sync(work)
@@ -194,8 +194,8 @@ def test_a_connection_cut_anywhere_leaves_the_old_tree(
 
 
 def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path) -> None:
-    """What arrives is the new content under the new hash, never a mix."""
-    put_something_large_before(work)
+    """The new content arrives under the new hash, never a mix."""
+    put_a_large_file_first(work)
     spy = Spy(box.remote)
     edits = iter(["second, longer than before\n"])
 
@@ -211,10 +211,10 @@ def test_a_file_that_changes_while_it_is_sent_is_read_again(box: Box, work: Path
     assert box.hash_in_place() == code_hash
 
 
-def test_a_file_that_never_stands_still_is_named(box: Box, work: Path) -> None:
-    """Same size, other content, every time: the machine keeps what it had, and the error names the file."""
+def test_a_file_that_keeps_changing_is_named(box: Box, work: Path) -> None:
+    """Each time it has the same size and other content. The machine keeps its old code; the error names it."""
     box.sync(work)
-    put_something_large_before(work)
+    put_a_large_file_first(work)
     (work / "log.txt").write_text("0000")
     spy = Spy(box.remote)
     spy.on_first_chunk = lambda: (work / "log.txt").write_text(f"{len(spy.sent):04}")
@@ -223,8 +223,8 @@ def test_a_file_that_never_stands_still_is_named(box: Box, work: Path) -> None:
     assert not (box.code / "log.txt").exists()
 
 
-def test_a_package_is_laid_in_where_the_code_has_none_of_its_name(box: Box, work: Path, tmp_path: Path) -> None:
-    """The bundled trainer travels with the code, without its caches, and gives way to the user's own."""
+def test_a_package_is_added_if_the_code_has_none_with_its_name(box: Box, work: Path, tmp_path: Path) -> None:
+    """The bundled trainer is sent with the code, without its caches, unless the user has one."""
     package = tmp_path / "site" / "trainer"
     (package / "recipes").mkdir(parents=True)
     (package / "__init__.py").write_text("bundled")
@@ -242,8 +242,8 @@ def test_a_package_is_laid_in_where_the_code_has_none_of_its_name(box: Box, work
     assert {path for path in picture(box.code) if path.startswith("trainer")} == {"trainer/mine.py"}
 
 
-def test_a_job_without_a_workdir_sends_the_package_alone(box: Box, tmp_path: Path) -> None:
-    """A recipe needs no folder of the user's."""
+def test_a_job_without_a_workdir_sends_only_the_package(box: Box, tmp_path: Path) -> None:
+    """A recipe needs no folder of the user."""
     package = tmp_path / "trainer"
     package.mkdir()
     (package / "__init__.py").write_text("bundled")
@@ -251,8 +251,8 @@ def test_a_job_without_a_workdir_sends_the_package_alone(box: Box, tmp_path: Pat
     assert set(picture(box.code)) == {"trainer/__init__.py"}
 
 
-def test_progress_counts_the_bytes_of_what_is_sent(box: Box, work: Path) -> None:
-    """It grows up to the total, which is the size of what is sent."""
+def test_progress_counts_the_sent_bytes(box: Box, work: Path) -> None:
+    """It grows up to the total size of the files to send."""
     for number in range(5):
         (work / f"f{number}").write_bytes(bytes(1000))
     seen: list[tuple[int, int]] = []
@@ -263,7 +263,7 @@ def test_progress_counts_the_bytes_of_what_is_sent(box: Box, work: Path) -> None
 
 
 def test_a_machine_that_refuses_the_code_says_why(box: Box, work: Path) -> None:
-    """The agent's own words reach the user."""
+    """The error has the agent's message."""
     (box.root / "releases").mkdir(exist_ok=True)
     broken = replace(box, machine=replace(box.machine, root=str(box.root / "nowhere")))
     with pytest.raises(KedgeError, match="could not take the code") as caught:
@@ -271,8 +271,8 @@ def test_a_machine_that_refuses_the_code_says_why(box: Box, work: Path) -> None:
     assert caught.value.why
 
 
-def test_two_laptops_at_once_leave_one_tree_whole(box: Box, work: Path, tmp_path: Path) -> None:
-    """Whichever is last wins; never a mix."""
+def test_two_laptops_at_once_leave_one_complete_tree(box: Box, work: Path, tmp_path: Path) -> None:
+    """The last one wins; the trees are never mixed."""
     other = tmp_path / "other"
     other.mkdir()
     for number in range(50):

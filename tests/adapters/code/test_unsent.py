@@ -1,4 +1,4 @@
-"""What of a working folder isn't sent, and what a plan says of it."""
+"""Which files of a working folder are not sent, and how a plan reports them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def named(found: Unsent | None) -> list[tuple[str, int, int]]:
 
 @pytest.fixture
 def nano(tmp_path: Path) -> Path:
-    """A repository like nanoGPT's: data beside the code that prepares it, which git ignores."""
+    """A repository like nanoGPT's: beside its code it has prepared data, which git ignores."""
     root = tmp_path / "nano"
     root.mkdir()
     git(root, "init", "-q")
@@ -45,8 +45,8 @@ def nano(tmp_path: Path) -> Path:
     return root
 
 
-def test_ignored_files_are_named_with_the_biggest_first_and_folders_as_one(nano: Path) -> None:
-    """Environments and caches are nobody's data."""
+def test_ignored_files_are_listed_largest_first_with_folders_as_one_entry(nano: Path) -> None:
+    """Virtual environments and caches are not listed."""
     found = find_unsent(nano)
     assert found is not None
     assert named(found) == [("data/shakespeare/train.bin", 1, 9_000_000), ("out-gpt2/", 2, 520)]
@@ -58,13 +58,13 @@ def test_ignored_files_are_named_with_the_biggest_first_and_folders_as_one(nano:
     )
 
 
-def test_what_reaches_the_machine_in_another_way_is_not_named(nano: Path) -> None:
-    """Data that the job sends, and its own outputs."""
+def test_files_that_reach_the_machine_otherwise_are_not_listed(nano: Path) -> None:
+    """Data that the job sends, and the job's own outputs."""
     assert find_unsent(nano, {"data/shakespeare/train.bin", "out-gpt2"}) is None
 
 
-def test_a_work_tree_and_a_submodule_are_looked_at_by_their_own_rules(nano: Path, tmp_path: Path) -> None:
-    """A second work tree of the repository ignores the same; a submodule has rules of its own."""
+def test_a_work_tree_and_a_submodule_have_their_own_rules(nano: Path, tmp_path: Path) -> None:
+    """A second work tree has the rules of its repository, a submodule has its own."""
     inner = tmp_path / "inner"
     inner.mkdir()
     git(inner, "init", "-q")
@@ -81,8 +81,8 @@ def test_a_work_tree_and_a_submodule_are_looked_at_by_their_own_rules(nano: Path
     assert named(find_unsent(tmp_path / "tree")) == [("data/shakespeare/train.bin", 1, 7)]
 
 
-def test_without_git_it_is_what_kedgeignore_names(tmp_path: Path) -> None:
-    """And nothing where there is no such file."""
+def test_without_git_the_rules_of_kedgeignore_are_used(tmp_path: Path) -> None:
+    """Without such a file nothing is listed."""
     write(tmp_path, "train.py")
     write(tmp_path, "sets/faces.tar", 4000)
     assert find_unsent(tmp_path) is None
@@ -93,8 +93,8 @@ def test_without_git_it_is_what_kedgeignore_names(tmp_path: Path) -> None:
     assert found.by == ".kedgeignore"
 
 
-def test_a_folder_of_very_many_files_is_not_counted_to_its_end(nano: Path) -> None:
-    """A plan doesn't wait for a million images; it says that there are more."""
+def test_a_folder_with_very_many_files_is_not_counted_completely(nano: Path) -> None:
+    """A plan does not wait for a million images; it says "more than"."""
     folder = nano / "out-images"
     folder.mkdir()
     for number in range(10_050):
@@ -107,14 +107,14 @@ def test_a_folder_of_very_many_files_is_not_counted_to_its_end(nano: Path) -> No
     assert describe_unsent(found)[0].startswith("not sent (see `data`): more than ")
 
 
-def test_names_that_are_no_text_can_be_written_as_json(nano: Path) -> None:
-    """Bytes that are no UTF-8 are shown as such."""
+def test_names_that_are_not_utf_8_can_be_written_as_json(nano: Path) -> None:
+    """Such bytes are escaped."""
     write(nano, os.fsdecode(b"out-\xff/x"), 600)
     assert named(find_unsent(nano))[1] == ("out-\\udcff/", 1, 600)
 
 
-def test_a_line_of_a_plan_fits_a_terminal() -> None:
-    """Long paths lose their beginning."""
+def test_a_line_of_a_plan_fits_the_terminal() -> None:
+    """The beginning of a long path is cut off."""
     paths = tuple(UnsentPath(path=f"{'deep/' * 40}{number}.bin", files=1, bytes=10**12) for number in range(9))
     lines = describe_unsent(Unsent(by="git", files=123_456, bytes=10**13, paths=paths, is_whole=False))
     assert max(map(len, lines)) <= 76

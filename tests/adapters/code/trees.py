@@ -1,4 +1,4 @@
-"""What is on a disk, for comparison."""
+"""Describe a folder's content, so that tests can compare folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Picture = dict[str, tuple[str, object, bool]]
 
 
 def picture(root: Path) -> Picture:
-    """Map every path below a root to its kind, its content and whether it is executable; .git is left out."""
+    """Map every path below a root except .git to its kind, its content and whether it is executable."""
     paths = [path for path in root.resolve().rglob("*") if path.is_symlink() or not path.is_dir()]
     named = ((str(path.relative_to(root.resolve())), path) for path in paths)
     return {name: _describe(path) for name, path in named if ".git" not in name.split("/")}

@@ -1,4 +1,4 @@
-"""The whole way of a data set: a folder of the laptop's, the bucket, and a folder of the machine's."""
+"""The whole path of a data set: a folder on the laptop, the bucket, and a folder on the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "digits"
 
 
 class Later(SystemClock):
-    """A clock that is ahead: by which no file is young any more."""
+    """A clock that is ahead, so that no file counts as recently changed."""
 
     ahead = timedelta(hours=1)
 
@@ -53,7 +53,7 @@ class Lab:
         source: Path | None = None,
         places: Sequence[str] = (),
     ) -> int:
-        """Send the folder; return the bytes of the shards that went up."""
+        """Upload the folder; return the bytes of the uploaded shards."""
         before = len(self.aws.gate.asked)
         self.steps = Steps()
         self.data(state).put(str(source or self.source), self.steps.add, name=NAME, places=places, delete=delete)
@@ -63,7 +63,7 @@ class Lab:
         return sum(int(headers["content-length"]) for headers in sent)
 
     def data(self, state: Path | None = None) -> DataSets:
-        """Make the laptop's half, with shards of 64 KB, so that many of them are quick."""
+        """Make the laptop's side, with shards of 64 KB, so that tests with many shards are fast."""
         return DataSets(
             bucket_of(self.client, self.aws.bucket, "data"),
             memory=state or self.state,
@@ -72,11 +72,11 @@ class Lab:
         )
 
     def pin(self) -> str:
-        """Return the SHA-256 of the index that lies there, as the laptop tells the machine."""
+        """Return the SHA-256 of the index in the bucket, as the laptop sends it to the machine."""
         return hashlib.sha256(self.aws.read(f"data/{NAME}/index.json.gz") or b"").hexdigest()
 
     def pull(self, pin: str = "") -> int:
-        """Mirror on the machine what lies there, or what is pinned; return the bytes that were fetched."""
+        """Mirror the data set in the bucket, or the pinned one, on the machine; return the downloaded bytes."""
         client = Client(parse_s3_url(self.aws.store_url), retry_seconds=2)
         steps = Steps()
         try:
@@ -101,7 +101,7 @@ Picture = dict[str, tuple[str, object, int, int]]
 
 
 def picture(root: Path) -> Picture:
-    """Map every path to what it is, what it holds, its mode and its time; a folder counts where it is empty."""
+    """Map every path to its kind, content, mode and time. Only empty folders are included."""
     paths = [path for path in root.rglob("*") if path.relative_to(root).parts[0] != ".kedge"]
     found = {str(path.relative_to(root)): _describe(path) for path in paths}
     return {name: seen for name, seen in found.items() if seen is not None}

@@ -1,4 +1,4 @@
-"""A push or a pull that is cut, damaged or overtaken costs only what it cut."""
+"""A push or a pull that is interrupted, damaged or overtaken: only the rest is transferred again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.agent.aws import Fault
 
 
 @pytest.mark.parametrize("through", [0, 1, 2, 6, 12])
-def test_an_upload_that_is_cut_goes_on(lab: Lab, through: int) -> None:
-    """The bucket has the old data set until the new one is whole, and shards that got through aren't sent again."""
+def test_an_interrupted_upload_continues(lab: Lab, through: int) -> None:
+    """The bucket has the old data set until the new one is complete. Uploaded shards are not sent again."""
     lab.write("old.png", b"old")
     lab.push()
     for number in range(100):
@@ -46,8 +46,8 @@ def test_an_upload_that_is_cut_goes_on(lab: Lab, through: int) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-def test_an_answer_that_got_lost_does_no_harm(lab: Lab) -> None:
-    """The index was replaced, but nobody said so: the next push sees it and sends nothing."""
+def test_a_lost_answer_does_no_harm(lab: Lab) -> None:
+    """The index was replaced, but the answer was lost. The next push notices it, and sends nothing."""
     lab.write("a.png", noise(5_000))
     lab.aws.gate.faults.append(Fault("PUT", "index.json.gz", lost=True))
     with pytest.raises(UnreachableError):
@@ -57,8 +57,8 @@ def test_an_answer_that_got_lost_does_no_harm(lab: Lab) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-def test_a_pull_that_is_cut_goes_on(lab: Lab) -> None:
-    """Files are whole or absent, and what had come doesn't come again."""
+def test_an_interrupted_pull_continues(lab: Lab) -> None:
+    """Files are complete or absent, and nothing is downloaded twice."""
     lab.write("large.bin", noise(400_000))
     for number in range(30):
         lab.write(f"{number:02}.png", noise(5_000, number))
@@ -75,7 +75,7 @@ def test_a_pull_that_is_cut_goes_on(lab: Lab) -> None:
     assert not (lab.target / ".kedge" / "partial").exists()
 
 
-def test_a_shard_that_is_damaged_is_told_and_nothing_of_it_stands(lab: Lab) -> None:
+def test_a_damaged_shard_is_reported_and_not_used(lab: Lab) -> None:
     """The machine verifies every piece."""
     lab.write("a.png", noise(5_000))
     lab.push()
@@ -85,10 +85,10 @@ def test_a_shard_that_is_damaged_is_told_and_nothing_of_it_stands(lab: Lab) -> N
     assert picture(lab.target) == {}
 
 
-def test_a_push_during_a_pull_is_told_and_its_pin_brings_the_new_data_set(
+def test_a_push_during_a_pull_is_reported_and_its_pin_gets_the_new_data_set(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old index's shards are gone meanwhile, and no other index is taken before the laptop has said its pin."""
+    """The shards of the old index are deleted by then. The machine accepts the new index only with the laptop's pin."""
     lab.write("a.bin", noise(60_000))
     lab.push()
     old = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
@@ -96,7 +96,7 @@ def test_a_push_during_a_pull_is_told_and_its_pin_brings_the_new_data_set(
     lab.push()
     new = lab.aws.read(f"data/{NAME}/index.json.gz") or b""
     lab.aws.write(f"data/{NAME}/index.json.gz", old)
-    # The newer one is put back as soon as the old one has been read.
+    # The newer index is restored as soon as the old one has been read.
     asked_for = lab.aws.gate.fault_for
 
     def put_back(method: str, path: str) -> Fault | None:
@@ -112,7 +112,7 @@ def test_a_push_during_a_pull_is_told_and_its_pin_brings_the_new_data_set(
 
 
 def test_two_laptops_at_once_do_not_mix(lab: Lab, tmp_path: Path) -> None:
-    """Whoever comes second is told, and nothing that the first one's index names is deleted."""
+    """The second one gets an error, and no shard of the first one's index is deleted."""
     lab.write("a.png", b"base")
     lab.push()
     other = tmp_path / "other"
@@ -133,8 +133,8 @@ def test_two_laptops_at_once_do_not_mix(lab: Lab, tmp_path: Path) -> None:
     assert (lab.target / "a.png").read_bytes() == b"theirs"
 
 
-def test_a_file_that_changes_meanwhile_is_told(lab: Lab) -> None:
-    """Neither its old content nor its new would arrive."""
+def test_a_file_that_changes_meanwhile_is_reported(lab: Lab) -> None:
+    """Neither its old nor its new content would arrive."""
     lab.write("a.png", noise(5_000))
 
     def change(**_context: Any) -> None:
@@ -146,8 +146,8 @@ def test_a_file_that_changes_meanwhile_is_told(lab: Lab) -> None:
     assert lab.aws.read(f"data/{NAME}/index.json.gz") is None
 
 
-def test_a_file_that_is_written_twice_within_a_tick_is_sent(lab: Lab) -> None:
-    """What is young is read again: its stat says nothing yet."""
+def test_a_file_that_is_written_twice_within_a_clock_tick_is_sent(lab: Lab) -> None:
+    """A recently changed file is read again, because its stat cannot show a second change."""
     file = lab.write("a.png", b"first")
     stamp = file.stat()
     lab.clock.ahead = timedelta(0)
@@ -160,8 +160,8 @@ def test_a_file_that_is_written_twice_within_a_tick_is_sent(lab: Lab) -> None:
     assert (lab.target / "a.png").read_bytes() == b"other"
 
 
-def test_abandoned_shards_are_deleted_in_the_end(lab: Lab) -> None:
-    """Not while somebody may still be sending them: after two days."""
+def test_abandoned_shards_are_deleted_after_two_days(lab: Lab) -> None:
+    """Not earlier, because somebody may still be uploading them."""
     lab.aws.write(f"data/{NAME}/shards/{'0' * 64}", b"left by a cut")
     lab.write("a.png", b"a")
     lab.push()

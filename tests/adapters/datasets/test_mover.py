@@ -1,4 +1,4 @@
-"""Data goes to the bucket, then the machine is told to mirror it."""
+"""The data mover uploads data to the bucket, and then tells the machine to mirror it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MACHINE = Machine(
 
 
 class Way:
-    """A connector, and the one remote that it makes, which answers the same to everything."""
+    """A connector and its only remote, which gives the same answer to every command."""
 
     def __init__(self, answer: Completed) -> None:
         self.answer = answer
@@ -73,7 +73,7 @@ class Way:
 
 
 class Direct:
-    """What comes home."""
+    """A direct mover that records what is fetched."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []
@@ -101,7 +101,7 @@ def nothing(_done: int, _total: int) -> None:
 
 
 def test_the_machine_is_told_the_name_the_target_and_the_index(lab: Lab) -> None:
-    """After the data set is whole in the bucket; the index is named without being read when nothing has changed."""
+    """This happens once the data set is complete in the bucket. An unchanged index is named without reading it."""
     lab.write("a.png", b"a")
     way = Way(Completed(exit_code=0, stdout=b"", stderr=b""))
     mount = DataMount(source=str(lab.source), target="data/train")
@@ -112,8 +112,8 @@ def test_the_machine_is_told_the_name_the_target_and_the_index(lab: Lab) -> None
     assert way.asked == [["/opt/kedge/bin/kedge-agent", "pull-data", "--index", index, name, "data/train"]] * 2
 
 
-def test_a_machine_that_cannot_take_it_says_why(lab: Lab) -> None:
-    """The agent's own words reach the user."""
+def test_the_error_of_a_failed_mirror_has_the_reason(lab: Lab) -> None:
+    """It is the agent's own message."""
     way = Way(Completed(exit_code=1, stdout=b"", stderr=b"kedge-agent: it can't\n  why: AccessDenied\n"))
     mount = DataMount(source=str(lab.source), target="data/train")
     with pytest.raises(KedgeError, match="could not take the data") as caught:
@@ -121,8 +121,8 @@ def test_a_machine_that_cannot_take_it_says_why(lab: Lab) -> None:
     assert "AccessDenied" in caught.value.why
 
 
-def test_results_come_home_the_direct_way(lab: Lab) -> None:
-    """The bucket's copy of them is another port's."""
+def test_results_are_fetched_directly_from_the_machine(lab: Lab) -> None:
+    """Another port fetches their copy from the bucket."""
     direct = Direct()
     mover = BucketMover(lab.data(), Way(Completed(exit_code=0, stdout=b"", stderr=b"")), direct)
     mover.fetch(

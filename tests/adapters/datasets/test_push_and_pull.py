@@ -1,4 +1,4 @@
-"""A data set reaches the machine as it is, in few requests, and only what changed travels."""
+"""A data set reaches the machine unchanged, in few requests, and only changes are transferred."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ AWKWARD = [
 PIECE = {"shard": "s", "offset": 0, "bytes": 1, "sha256": "0" * 64}
 
 
-def test_whatever_lies_in_the_folder_arrives(lab: Lab) -> None:
-    """Odd names, modes, times, links, empty files and folders; names that are no UTF-8 too."""
+def test_everything_in_the_folder_arrives(lab: Lab) -> None:
+    """Odd names, names that are not UTF-8, modes, times, links, empty files and empty folders."""
     for name in AWKWARD:
         lab.write(name, name * 3)
     lab.write("large.bin", noise(200_001))
@@ -48,8 +48,8 @@ def test_whatever_lies_in_the_folder_arrives(lab: Lab) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-def test_a_single_file_arrives_under_the_targets_name(lab: Lab) -> None:
-    """What lies beside it on the machine stays."""
+def test_a_single_file_arrives_under_the_target_s_name(lab: Lab) -> None:
+    """Other files in that folder of the machine stay."""
     lab.target.parent.mkdir(parents=True)
     (lab.target.parent / "table.csv").write_bytes(b"another data set's")
     table = lab.write("table.csv", noise(100_000))
@@ -61,8 +61,8 @@ def test_a_single_file_arrives_under_the_targets_name(lab: Lab) -> None:
         assert (lab.target.parent / "table.csv").read_bytes() == b"another data set's"
 
 
-def test_links_out_of_the_folder_arrive_as_what_they_lead_to_where_the_plan_said_so(lab: Lab, tmp_path: Path) -> None:
-    """A file or a whole folder: on the machine they would lead to nothing. Elsewhere, nothing is sent."""
+def test_links_out_of_the_folder_arrive_as_their_targets_if_the_plan_listed_them(lab: Lab, tmp_path: Path) -> None:
+    """The target is a file or a whole folder. With other links, nothing is sent."""
     (tmp_path / "cache" / "blobs").mkdir(parents=True)
     (tmp_path / "cache" / "blobs" / "x").write_bytes(b"weights")
     (lab.source / "model.bin").symlink_to(tmp_path / "cache" / "blobs" / "x")
@@ -79,14 +79,14 @@ def test_links_out_of_the_folder_arrive_as_what_they_lead_to_where_the_plan_said
 
 @pytest.mark.parametrize("target", ["/no/such/thing", ".."])
 def test_a_link_that_cannot_be_followed_is_refused(lab: Lab, target: str) -> None:
-    """One that leads nowhere, and one that leads to a folder around it."""
+    """A broken link, and a link to a folder that contains it."""
     (lab.source / "bad").symlink_to(target)
     with pytest.raises(BadRequestError, match="bad"):
         lab.push()
 
 
-def test_nothing_new_is_one_request(lab: Lab) -> None:
-    """The bucket isn't listed, no file is read, and the machine, which has the pinned index, stats its own."""
+def test_an_unchanged_data_set_takes_one_request(lab: Lab) -> None:
+    """The bucket is not listed and no file is read. The machine has the pinned index, and only stats its files."""
     for number in range(50):
         lab.write(f"{number}.png", noise(3_000, number))
     assert lab.push() == 150_000
@@ -99,8 +99,8 @@ def test_nothing_new_is_one_request(lab: Lab) -> None:
     assert asked(lab.aws, since=before) == []
 
 
-def test_only_what_changed_goes_up_and_comes_down(lab: Lab) -> None:
-    """A new file among many, and a new time without a new content."""
+def test_only_changes_are_uploaded_and_downloaded(lab: Lab) -> None:
+    """A new file among many, and a new time without new content."""
     for number in range(40):
         lab.write(f"{number:02}.png", noise(5_000, number))
     lab.push()
@@ -112,16 +112,16 @@ def test_only_what_changed_goes_up_and_comes_down(lab: Lab) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-def test_another_laptop_sends_nothing_of_what_is_there(lab: Lab, tmp_path: Path) -> None:
-    """Without what the first one remembers, contents are compared by their checksums."""
+def test_another_laptop_uploads_nothing_that_the_bucket_has(lab: Lab, tmp_path: Path) -> None:
+    """Without the first laptop's cache, contents are compared by checksum."""
     for number in range(40):
         lab.write(f"{number:02}.png", noise(5_000, number))
     lab.push()
     assert lab.push(state=tmp_path / "another laptop") == 0
 
 
-def test_what_somebody_else_has_put_into_the_index_is_not_passed_on(lab: Lab, tmp_path: Path) -> None:
-    """Who may write to the bucket, as each droplet may, adds no file to a data set: machines trust what is pinned."""
+def test_what_somebody_else_wrote_to_the_index_is_not_passed_on(lab: Lab, tmp_path: Path) -> None:
+    """Every droplet may write to the bucket, but cannot add a file to a data set: machines trust the pinned index."""
     lab.write("a.png", b"a")
     lab.push()
     (tmp_path / "evil").mkdir()
@@ -134,7 +134,7 @@ def test_what_somebody_else_has_put_into_the_index_is_not_passed_on(lab: Lab, tm
 
 
 def test_a_renamed_large_file_is_not_sent_again(lab: Lab) -> None:
-    """Its contents are in the bucket under their own checksums."""
+    """The bucket stores contents by checksum."""
     big = lab.write("big.bin", noise(200_000))
     lab.push()
     big.rename(lab.source / "renamed.bin")
@@ -144,8 +144,8 @@ def test_a_renamed_large_file_is_not_sent_again(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_what_is_gone_here_is_gone_there_where_asked(lab: Lab, delete: bool) -> None:
-    """Files, links and folders; what a run has put beside the data stays in either case."""
+def test_files_deleted_on_the_laptop_are_deleted_on_the_machine_on_request(lab: Lab, delete: bool) -> None:
+    """So are links and folders. Files that a run wrote beside the data always stay."""
     lab.write("sub/old.png", b"old")
     lab.write("sub/deep/older.png", b"older")
     lab.write("kept.png", b"kept")
@@ -168,8 +168,8 @@ def test_what_is_gone_here_is_gone_there_where_asked(lab: Lab, delete: bool) -> 
     assert (lab.target / "sub").exists() is not delete
 
 
-def test_shards_that_nothing_names_are_deleted(lab: Lab) -> None:
-    """And one of which little is left in use is packed anew: the bucket holds at most twice the data."""
+def test_shards_without_a_reference_are_deleted(lab: Lab) -> None:
+    """A shard that is mostly unused is packed again, so the bucket has at most twice the data."""
     for number in range(12):
         lab.write(f"{number:02}.png", noise(5_000, number))
     lab.push()
@@ -182,7 +182,7 @@ def test_shards_that_nothing_names_are_deleted(lab: Lab) -> None:
 
 
 def test_a_file_becomes_a_folder_and_a_folder_a_link(lab: Lab) -> None:
-    """A change of kind at the same path arrives, with and without deletion."""
+    """The kind of a path can change, with and without deletion."""
     lab.write("a", b"file")
     lab.write("b/x", b"in b")
     lab.push()
@@ -196,22 +196,22 @@ def test_a_file_becomes_a_folder_and_a_folder_a_link(lab: Lab) -> None:
     assert picture(lab.target) == picture(lab.source)
 
 
-def test_a_name_is_the_same_for_a_path_and_another_for_any_other() -> None:
-    """It is a plain word, whatever the folder is called."""
+def test_equal_paths_have_equal_names_and_different_paths_different_ones() -> None:
+    """The name is a plain word, whatever the folder is called."""
     assert data_name("/a/Image Net!") == data_name("/a/b/../Image Net!")
     assert data_name("/a/Image Net!").startswith("Image-Net-")
     assert data_name("/b/Image Net!") != data_name("/a/Image Net!")
     assert data_name("/a/x", "data/train").startswith("data-train-")
 
 
-def test_a_name_that_is_a_path_is_refused(lab: Lab) -> None:
-    """It would lead to another data set."""
+def test_a_data_set_name_that_is_a_path_is_refused(lab: Lab) -> None:
+    """It could lead to another data set."""
     with pytest.raises(BadRequestError):
         lab.data().put(str(lab.source), lambda _done, _total: None, name="../runs")
 
 
-def test_what_is_remembered_and_damaged_is_forgotten(lab: Lab) -> None:
-    """The bucket is asked instead."""
+def test_a_damaged_cache_is_ignored(lab: Lab) -> None:
+    """The bucket is queried instead."""
     lab.write("a.png", b"a")
     lab.push()
     remembered = next(lab.state.iterdir())
@@ -234,15 +234,15 @@ def test_what_is_remembered_and_damaged_is_forgotten(lab: Lab) -> None:
         {"shards": {"x": None}},
     ],
 )
-def test_an_index_of_nonsense_is_an_error_of_ours(damage: dict[str, Any]) -> None:
-    """Whatever stands in its place in the bucket."""
+def test_an_invalid_index_is_a_kedge_error(damage: dict[str, Any]) -> None:
+    """Whatever the index in the bucket contains."""
     content = {"format": 1, "is_file": False, "files": [], "links": {}, "folders": [], "shards": {}} | damage
     with pytest.raises(KedgeError, match="can't be read"):
         decode_index(gzip.compress(json.dumps(content).encode()))
 
 
-def test_an_index_that_nobody_can_hold_is_an_error_of_ours() -> None:
-    """100,000 lists in each other; 256 MiB of nothing in one."""
+def test_an_index_that_is_too_large_is_a_kedge_error() -> None:
+    """100,000 nested lists, and a little more than 256 MiB of zeros."""
     for content in (b"[" * 100_000, bytes(INDEX_BYTES + 1)):
         with pytest.raises(KedgeError, match="can't be read"):
             decode_index(gzip.compress(content, 1))

@@ -1,4 +1,4 @@
-"""A DigitalOcean account for each test: the box's API, without machines."""
+"""Fixtures: a DigitalOcean account for each test, in the box's API, which starts no machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cloudbox.digitalocean.box import DigitalOceanBox
 
 @pytest.fixture
 def new_do(do_api: DigitalOceanBox, tmp_path: Path) -> DoWorld:
-    """A laptop, and an account in which nothing was ever made; waiting takes no time, so that figures are real."""
+    """A laptop and an account without any resources. Sleeping takes no time, so delays can have their real length."""
     do_api.settings.key_seconds = Settings().key_seconds
     restock_mi300x(do_api)
     return DoWorld(api=do_api, folder=tmp_path)
@@ -21,7 +21,7 @@ def new_do(do_api: DigitalOceanBox, tmp_path: Path) -> DoWorld:
 
 @pytest.fixture
 def do(new_do: DoWorld) -> DoWorld:
-    """A laptop, and an account that knows its key from an earlier run."""
+    """A laptop and an account that knows its key from an earlier run."""
     new_do.enter_key()
     new_do.api.calls.reset()
     return new_do
@@ -29,7 +29,7 @@ def do(new_do: DoWorld) -> DoWorld:
 
 @pytest.fixture
 def amd(amd_api: DigitalOceanBox, tmp_path: Path) -> DoWorld:
-    """A laptop, and an account at the AMD Developer Cloud that knows its key."""
+    """A laptop and an account at the AMD Developer Cloud that knows its key."""
     world = DoWorld(api=amd_api, folder=tmp_path, name="amd")
     world.enter_key()
     amd_api.calls.reset()

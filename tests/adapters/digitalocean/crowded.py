@@ -1,9 +1,9 @@
-"""A droplet whose job holds every port that a connection could start from, in namespaces of its own.
+"""Run a droplet's end script in its own namespaces while its job holds every ephemeral port.
 
     python -m tests.adapters.digitalocean.crowded SCRIPT PORT
 
-Root runs SCRIPT while the job's user holds the ports; PORT answers as the metadata service and the API do. What the
-API was asked is printed, a line each.
+Root runs SCRIPT while the job's user holds the ports. A server at PORT acts as the metadata service and the API; it
+prints each deletion that it receives on a line.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 class Cloud(BaseHTTPRequestHandler):
-    """Knows the droplet's id, and takes its deletion."""
+    """The metadata service and the API: returns the droplet's id, and accepts its deletion."""
 
     def do_GET(self) -> None:
         self._answer(200, b"4711")
 
     def do_DELETE(self) -> None:
         print(f"DELETE {self.path}", flush=True)
-        # The machine's end, and that of its namespaces.
+        # The machine ends, and its namespaces with it.
         os._exit(0)
 
     def _answer(self, status: int, content: bytes) -> None:
@@ -46,7 +46,7 @@ class Cloud(BaseHTTPRequestHandler):
 
 
 def hold_ports(ready: int) -> None:
-    """Be the job: take each port once, and keep it."""
+    """Act as the job: bind each port once, and keep it."""
     os.setgroups([])
     os.setuid(pwd.getpwnam(JOB).pw_uid)
     held = [socket.socket() for _ in range(_LOW, _HIGH + 1)]

@@ -1,7 +1,7 @@
-"""Commands that create a machine and are killed within: forked from one process, so that each takes milliseconds.
+"""Commands that are killed while they create a machine, forked from one process so that each takes milliseconds.
 
-Run as a program it reads orders from standard input, a JSON object a line, forks a child that carries each out, and
-prints its process id.
+As a program it reads orders from standard input, one JSON object per line. It forks a child for each order, and prints
+the child's process id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 
 
 class AheadClock:
-    """The box's time in another process: as far ahead as it was when the command began."""
+    """The box's clock in another process: ahead of the real one by what it was when the command began."""
 
     def __init__(self, ahead: float) -> None:
         self._ahead = timedelta(seconds=ahead)
@@ -45,11 +45,11 @@ class Doomed:
         self._process = process
 
     def create_and_die(self, world: DoWorld, *, answered: bool = False) -> None:
-        """Let a command create the run's machine, and kill it once its request has arrived, before the answer.
+        """Start a command that creates the run's machine, and kill it after its request arrived and before the answer.
 
         Args:
-            world: its laptop and account.
-            answered: kill it after the answer instead, while it waits for the action of the creation.
+            world: the command's laptop and account.
+            answered: kill it after the answer instead, while it waits for the creation's action.
         """
         count = world.looks_at_actions if answered else world.posts
         before = count()
@@ -59,7 +59,7 @@ class Doomed:
         commands.write(json.dumps(said) + "\n")
         commands.flush()
         child = int(answers.readline())
-        # A command that finds a machine, or may make none, ends by itself.
+        # A command that finds a machine, or may not create one, ends by itself.
         wait_until(lambda: count() > before or not _lives(child))
         if _lives(child):
             os.kill(child, signal.SIGKILL)
@@ -68,7 +68,7 @@ class Doomed:
 
 @contextmanager
 def doomed_commands() -> Iterator[Doomed]:
-    """Start the process, and end it."""
+    """Start the process, and end it afterwards."""
     argv = [sys.executable, "-m", "tests.adapters.digitalocean.doomed"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Doomed(process)
@@ -89,7 +89,7 @@ def _carry_out(said: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    # Nobody waits for the children: the kernel takes them away at once.
+    # With SIGCHLD ignored, the kernel reaps the children at once.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     DoWorld(api=cast("DigitalOceanBox", SimpleNamespace(environ={})), folder=Path("unused"), clock=object()).order()
     import pydo  # noqa: F401 - loaded once, for all children

@@ -1,6 +1,6 @@
-"""Random sequences of faults around the creation of one machine, and what is left of them.
+"""Run random sequences of faults around the creation of one machine, and check what is left.
 
-`python -m tests.adapters.digitalocean.sequences --count 500 --seed 1` runs many and prints a table.
+`python -m tests.adapters.digitalocean.sequences --count 500 --seed 1` runs many sequences and prints a table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEPS = (
     "race of two commands",
     "race, one answer dropped",
 )
-"""What happens to one attempt at creating the machine."""
+"""What happens to one attempt to create the machine."""
 LAGS = (0, 0, 20, 60)
 """Seconds for which a new droplet is unknown by its id, and missing in listings."""
 
@@ -55,7 +55,7 @@ _MOST_ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSequence:
-    """What happens, attempt by attempt, before a last command is left in peace."""
+    """What happens to each attempt, before a last command runs without faults."""
 
     steps: tuple[str, ...]
     unknown_seconds: int = 0
@@ -65,13 +65,13 @@ class FaultSequence:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What was left when the last command had its machine.
+    """What exists after the last command got its machine.
 
     Attributes:
-        droplets: of the machine, that exist.
-        owned: those that carry the run's tag.
-        attempts: that the last command needed.
-        after: what the account still held when the run had been torn down.
+        droplets: the number of existing droplets of the machine.
+        owned: how many of them have the run's tag.
+        attempts: how many attempts the last command needed.
+        after: what is left in the account after the run's teardown.
     """
 
     droplets: int
@@ -92,7 +92,7 @@ def draw(source: random.Random) -> FaultSequence:
 
 
 def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: FaultSequence) -> Outcome:
-    """Let a sequence happen in an account of its own; then create the machine in peace, and tear it down."""
+    """Run a sequence in its own account; then create the machine without faults, and tear it down."""
     api.reset()
     restock_mi300x(api)
     api.settings.not_found_seconds = sequence.unknown_seconds
@@ -103,8 +103,8 @@ def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: F
         _ACTIONS[step](world, doomed)
         api.faults.clear()
         api.restock()
-    attempts = _create_in_peace(world)
-    # Nothing may turn up later either.
+    attempts = _create_without_faults(world)
+    # Nothing may appear later either.
     api.advance(_LONGER_THAN_UNCLEAR.total_seconds())
     left = api.droplets()
     owned = [droplet for droplet in left if f"kedge-run:{RUN}" in droplet.tags]
@@ -118,8 +118,8 @@ def run_sequence(api: DigitalOceanBox, folder: Path, doomed: Doomed, sequence: F
     return Outcome(droplets=len(left), owned=len(owned), attempts=attempts, after=after)
 
 
-def _create_in_peace(world: DoWorld) -> int:
-    """Create the machine as later commands would, until one has it."""
+def _create_without_faults(world: DoWorld) -> int:
+    """Create the machine without faults, as later commands would, until one has it."""
     for attempt in range(1, _MOST_ATTEMPTS):
         try:
             world.provider().create(world.order())
@@ -127,11 +127,11 @@ def _create_in_peace(world: DoWorld) -> int:
             world.clock.sleep(_LONGER_THAN_UNCLEAR)
         else:
             return attempt
-    raise AssertionError("no command had its machine")
+    raise AssertionError("no command got its machine")
 
 
 def _attempt(world: DoWorld) -> None:
-    """Create the machine, and fail as a command may."""
+    """Try to create the machine; the command may fail."""
     try:
         world.provider().create(world.order())
     except KedgeError:
@@ -148,9 +148,9 @@ def _with(order: Callable[[DigitalOceanBox], None]) -> Callable[[DoWorld, Doomed
 
 def _kill(*, after_effect: bool) -> Callable[[DoWorld, Doomed], None]:
     def act(world: DoWorld, doomed: Doomed) -> None:
-        # The clock of a command that is to be killed is its own: it can't wait for the account's key.
+        # The killed command has its own clock, so it cannot wait until the account knows the key.
         world.enter_key()
-        # The answer is held back for as long as it takes to kill the one who waits for it.
+        # The answer is delayed until the command that waits for it is killed.
         if after_effect:
             world.api.faults.delay_next("POST", DROPLETS, 0.1, after_effect=True)
         else:
@@ -197,7 +197,7 @@ _ACTIONS: dict[str, Callable[[DoWorld, Doomed], None]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run many sequences, and print a table of what was left; 1 where one left anything but one droplet."""
+    """Run many sequences, and print a table of the outcomes; return 1 if one left anything but one droplet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""GPUs of AMD, at DigitalOcean and at the AMD Developer Cloud."""
+"""Offers of AMD's GPUs at DigitalOcean and at the AMD Developer Cloud."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.core.errors import KedgeError, NoCapacityError
 from tests.adapters.digitalocean.world import DoWorld, offers, offline, volume
 
 
-def test_the_amd_developer_clouds_sizes_are_its_own(do: DoWorld, amd: DoWorld) -> None:
-    """The same GPU under a slug of its own, live and in the snapshot, at the same price.
+def test_the_amd_developer_cloud_has_its_own_sizes(do: DoWorld, amd: DoWorld) -> None:
+    """The same GPU has another slug there, live and in the snapshot, at the same price.
 
     fact: amd-devcloud-sizes
     """
@@ -28,8 +28,8 @@ def sell_no_mi300x(do: DoWorld) -> None:
 
 
 @pytest.mark.parametrize("offered", ["listed in no region", "not listed", "offline"])
-def test_mi300x_that_digitalocean_does_not_sell_is_sold_by_the_amd_developer_cloud(do: DoWorld, offered: str) -> None:
-    """In some months: the error says where it is to be had.
+def test_the_error_for_an_unavailable_mi300x_names_the_amd_developer_cloud(do: DoWorld, offered: str) -> None:
+    """In some months DigitalOcean does not sell it.
 
     fact: do-listed-not-offered
     """
@@ -45,7 +45,7 @@ def test_mi300x_that_digitalocean_does_not_sell_is_sold_by_the_amd_developer_clo
 
 
 @pytest.mark.parametrize(
-    ("gpu", "wishes"),
+    ("gpu", "requirements"),
     [
         ("mi325x", {}),
         ("mi300x", {"use_spot": True}),
@@ -53,20 +53,20 @@ def test_mi300x_that_digitalocean_does_not_sell_is_sold_by_the_amd_developer_clo
         ("mi300x", {"volumes": (volume(),)}),
         ("mi300x:2", {}),
     ],
-    ids=["another GPU", "spot", "too dear", "with volumes", "another number"],
+    ids=["another GPU", "spot", "too expensive", "with volumes", "another number"],
 )
-def test_what_the_amd_developer_cloud_does_not_sell_either_is_not_sought_there(
-    do: DoWorld, gpu: str, wishes: dict[str, Any]
+def test_the_error_does_not_name_the_amd_developer_cloud_if_it_has_no_offer_either(
+    do: DoWorld, gpu: str, requirements: dict[str, Any]
 ) -> None:
-    """Advice that would fail as well is none."""
+    """Advice that would fail as well does not help."""
     sell_no_mi300x(do)
     with pytest.raises(KedgeError) as caught:
-        offers(do, gpu, **wishes)
+        offers(do, gpu, **requirements)
     assert "--provider" not in caught.value.fix
 
 
-def test_mi300x_that_digitalocean_sells_is_sought_nowhere_else(do: DoWorld) -> None:
-    """A region without it is answered with those that have it."""
+def test_the_error_does_not_name_the_amd_developer_cloud_if_digitalocean_sells_mi300x(do: DoWorld) -> None:
+    """For a region without it, the error names the regions that have it."""
     with pytest.raises(NoCapacityError) as caught:
         offers(do, "mi300x", regions=("ams3",))
     assert "--provider" not in caught.value.fix

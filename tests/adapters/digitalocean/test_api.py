@@ -1,4 +1,4 @@
-"""Every call of the SDK goes through one wrapper: what the SDK would do by itself is not left to it."""
+"""The wrapper for every call of the SDK: it replaces the SDK's own retries, pagination and error handling."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def free_port() -> int:
 @pytest.mark.parametrize("status", [408, 500, 503, 504])
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_a_creation_that_fails_is_sent_once(do: DoWorld, api: Api, status: int, after_effect: bool) -> None:
-    """The SDK would send it four times, and each may have its effect: nobody knows whether this one had."""
+    """The SDK would send it four times, and each request may have an effect."""
     do.api.faults.fail_next("POST", DROPLETS, status=status, after_effect=after_effect, times=None)
     with pytest.raises(UnclearError, match="x can't be made"):
         api.create("x can't be made", api.client.droplets.create, BODY)
@@ -49,7 +49,7 @@ def test_a_creation_that_fails_is_sent_once(do: DoWorld, api: Api, status: int, 
 
 
 def test_a_dropped_creation_is_sent_once_and_is_unclear(do: DoWorld, api: Api) -> None:
-    """The droplet exists, though nobody said so."""
+    """The droplet exists although no answer said so."""
     do.api.faults.drop_next("POST", DROPLETS)
     with pytest.raises(UnclearError):
         api.create("x can't be made", api.client.droplets.create, BODY)
@@ -57,8 +57,8 @@ def test_a_dropped_creation_is_sent_once_and_is_unclear(do: DoWorld, api: Api) -
 
 
 @pytest.mark.parametrize("retry_after", [None, 11])
-def test_a_creation_that_came_too_soon_is_sent_again(do: DoWorld, api: Api, retry_after: int | None) -> None:
-    """Too many requests is the one answer that says that nothing was done; Retry-After is waited for, if it is said."""
+def test_a_creation_over_the_rate_limit_is_retried(do: DoWorld, api: Api, retry_after: int | None) -> None:
+    """429 is the one answer that says that nothing was done. If it has Retry-After, kedge waits for that time."""
     do.api.faults.refuse_rate(times=2, retry_after=retry_after)
     begun = do.clock.now()
     api.create("x can't be made", api.client.droplets.create, BODY)
@@ -69,7 +69,7 @@ def test_a_creation_that_came_too_soon_is_sent_again(do: DoWorld, api: Api, retr
 
 
 def test_a_rate_limit_that_lasts_is_given_up(do: DoWorld, api: Api) -> None:
-    """The wait has an end, and the error says what it waited for."""
+    """The wait is bounded, and the error says what it waited for."""
     do.api.faults.refuse_rate(times=None)
     begun = do.clock.now()
     with pytest.raises(BusyError, match="can't be listed") as caught:
@@ -79,8 +79,8 @@ def test_a_rate_limit_that_lasts_is_given_up(do: DoWorld, api: Api) -> None:
     assert do.clock.now() - begun < timedelta(minutes=3)
 
 
-def test_the_accounts_own_limit_is_waited_out(do: DoWorld, api: Api) -> None:
-    """250 calls a minute are allowed: the next ones come when the window has moved on."""
+def test_the_account_s_rate_limit_is_waited_out(do: DoWorld, api: Api) -> None:
+    """250 calls a minute are allowed; the next ones wait until the window has moved on."""
     do.api.settings.requests_per_minute = 5
     for _ in range(12):
         assert api.read("x can't be read", api.client.account.get) is not None
@@ -88,23 +88,23 @@ def test_the_accounts_own_limit_is_waited_out(do: DoWorld, api: Api) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_question_that_fails_is_asked_again(do: DoWorld, api: Api, status: int) -> None:
-    """Asking twice changes nothing."""
+def test_a_query_that_fails_is_retried(do: DoWorld, api: Api, status: int) -> None:
+    """A second query changes nothing."""
     do.api.faults.fail_next("GET", "/v2/account", status=status, times=2)
     assert api.read("x can't be read", api.client.account.get) is not None
     assert len(do.api.calls.find("GET", "/v2/account")) == 3
 
 
-def test_a_question_that_keeps_failing_ends(do: DoWorld, api: Api) -> None:
-    """After half a minute the error says what was asked, and what was answered."""
+def test_a_query_that_keeps_failing_is_given_up(do: DoWorld, api: Api) -> None:
+    """After half a minute the error has the request and the answer."""
     do.api.faults.fail_next("GET", "/v2/account", status=500, times=None)
     with pytest.raises(UnclearError, match="x can't be read") as caught:
         api.read("x can't be read", api.client.account.get)
     assert "500" in caught.value.why
 
 
-def test_what_is_not_there_is_none(do: DoWorld, api: Api) -> None:
-    """The SDK hands 404 over as an ordinary value, `{'id': 'not_found', ...}`."""
+def test_a_missing_resource_is_none(do: DoWorld, api: Api) -> None:
+    """The SDK returns 404 as an ordinary value, `{'id': 'not_found', ...}`."""
     clients = api.client
     assert api.read("x", clients.droplets.get, 7) is None
     assert api.read("x", clients.firewalls.get, "00000000-0000-4000-8000-000000000000") is None
@@ -113,8 +113,8 @@ def test_what_is_not_there_is_none(do: DoWorld, api: Api) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 409, 422])
-def test_a_refusal_is_an_error_however_the_sdk_hands_it_over(do: DoWorld, api: Api, status: int) -> None:
-    """Firewalls and volumes hand over 400 as a value; nothing was made."""
+def test_a_refusal_is_an_error_however_the_sdk_returns_it(do: DoWorld, api: Api, status: int) -> None:
+    """For firewalls and volumes the SDK returns 400 as a value. Nothing was created."""
     bodies: dict[str, tuple[Any, dict[str, object]]] = {
         "/v2/firewalls": (api.client.firewalls.create, {"name": "x"}),
         "/v2/volumes": (api.client.volumes.create, {"name": "x", "size_gigabytes": 1, "region": "tor1"}),
@@ -127,8 +127,8 @@ def test_a_refusal_is_an_error_however_the_sdk_hands_it_over(do: DoWorld, api: A
         assert "that is no good" in caught.value.why
 
 
-def test_a_token_that_is_not_accepted_says_which_to_set(do: DoWorld) -> None:
-    """401 isn't repeated, and the fix names the scopes' page."""
+def test_the_error_for_a_rejected_token_names_the_variable(do: DoWorld) -> None:
+    """401 is not retried, and the fix names the page about scopes."""
     api = Api(site(do, token="dop_v1_wrong"), BoxTime(do.api))
     with pytest.raises(RefusedError) as caught:
         api.read("x can't be read", api.client.account.get)
@@ -137,8 +137,8 @@ def test_a_token_that_is_not_accepted_says_which_to_set(do: DoWorld) -> None:
     assert len(do.api.calls) == 1
 
 
-def test_nobody_at_the_endpoint_is_a_clear_no(do: DoWorld) -> None:
-    """What was never sent has made nothing: another attempt is safe."""
+def test_a_refused_connection_is_a_clear_refusal(do: DoWorld) -> None:
+    """A request that was never sent has created nothing, so another attempt is safe."""
     api = Api(site(do, endpoint=f"https://127.0.0.1:{free_port()}"), BoxTime(do.api))
     with pytest.raises(RefusedError) as caught:
         api.create("x can't be made", api.client.droplets.create, BODY)
@@ -146,8 +146,8 @@ def test_nobody_at_the_endpoint_is_a_clear_no(do: DoWorld) -> None:
     assert "network" in caught.value.fix
 
 
-def test_an_endpoint_that_nobody_vouches_for_is_a_clear_no(do: DoWorld) -> None:
-    """The token isn't sent to it."""
+def test_an_endpoint_with_an_untrusted_certificate_is_a_clear_refusal(do: DoWorld) -> None:
+    """The token is not sent to it."""
     system = ssl.get_default_verify_paths().cafile or ""
     api = Api(site(do, ca_file=system), BoxTime(do.api))
     with pytest.raises(RefusedError) as caught:
@@ -159,10 +159,10 @@ def test_an_endpoint_that_nobody_vouches_for_is_a_clear_no(do: DoWorld) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"), [({"token": ""}, "no API token"), ({"endpoint": "http://127.0.0.1:1"}, "over https only")]
 )
-def test_what_could_never_work_is_refused_before_anything_is_sent(
+def test_an_unusable_configuration_is_refused_before_any_request(
     do: DoWorld, changes: dict[str, str], words: str
 ) -> None:
-    """A missing token, and an endpoint over which none may be sent."""
+    """A missing token, and an endpoint to which no token may be sent."""
     with pytest.raises(BadRequestError) as caught:
         _ = Api(site(do, **changes), BoxTime(do.api)).client
     assert words in caught.value.why
@@ -170,7 +170,7 @@ def test_what_could_never_work_is_refused_before_anything_is_sent(
 
 
 def test_a_list_is_read_to_its_end(do: DoWorld, api: Api) -> None:
-    """However many pages it has; a page that fails is an error, never the end."""
+    """Over all of its pages. A page that fails is an error and not the end of the list."""
     for number in range(7):
         api.create("x", api.client.tags.create, {"name": f"kedge-{number}"})
     do.api.calls.reset()
@@ -181,6 +181,6 @@ def test_a_list_is_read_to_its_end(do: DoWorld, api: Api) -> None:
         list(api.pages("x can't be listed", api.client.tags.list, "tags"))
 
 
-def test_a_secret_is_not_in_what_a_site_says_of_itself(do: DoWorld, tmp_path: Path) -> None:
-    """Logs and tracebacks hold reprs."""
+def test_the_repr_of_a_site_has_no_secret(do: DoWorld, tmp_path: Path) -> None:
+    """Logs and tracebacks contain reprs."""
     assert do.api.token not in repr(site(do))

@@ -1,4 +1,4 @@
-"""A droplet's boot, from its creation to its own end, on a machine of the box that really boots."""
+"""A droplet's life from its creation to its self-deletion, on a machine of the box that really boots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATE = "/var/lib/kedge"
 
 @dataclass
 class Laptop:
-    """Rents a droplet and greets it, with a connection of its own kept for looking around."""
+    """A laptop that creates a droplet, waits for its boot, and connects to it."""
 
     do: DoWorld
     connector: SshConnector
@@ -68,7 +68,7 @@ def laptop(do_box: DigitalOceanBox, tmp_path: Path) -> Iterator[Laptop]:
 
 
 def read(remote: Remote, script: str) -> str:
-    """Run a script as root; the way in is the administrator's."""
+    """Run a script as root over the administrator's connection."""
     done = remote.run(["sudo", "sh", "-c", script])
     assert done.exit_code == 0, done.stderr.decode()
     return done.stdout.decode()
@@ -77,12 +77,12 @@ def read(remote: Remote, script: str) -> str:
 def wait_until(condition: Callable[[], bool], seconds: float = 90) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < give_up, "it didn't happen in time"
+        assert time.monotonic() < give_up, "the condition did not hold in time"
         time.sleep(0.2)
 
 
-def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, do_box: DigitalOceanBox) -> None:
-    """It says "please wait" first; its secrets are root's alone, and nowhere else; its own key is the only one left."""
+def test_a_droplet_receives_its_files_over_ssh_and_deletes_itself(laptop: Laptop, do_box: DigitalOceanBox) -> None:
+    """It first answers "please wait". Only root can read its secrets, and only its own host key is left."""
     do_box.settings.early_ssh_seconds = 3
     token = do_box.make_token(*SCOPES)
     laptop.do.environ[DELETE_TOKEN] = token
@@ -101,14 +101,14 @@ def test_a_droplet_is_brought_what_it_needs_and_deletes_itself(laptop: Laptop, d
     phases = read(remote, f"cat {machine.root}/boot.jsonl")
     assert [name for name in ("machine", "secrets", "agent", "code", "start") if f'"{name}"' not in phases] == []
     assert '"ok": false' not in phases
-    # What the agent calls when the run is done; the end clears the job's sessions away, this one among them.
+    # The agent calls this when the run is done. It also ends the job's sessions, including this one.
     with suppress(UnreachableError):
         assert laptop.connector.connect(machine.address).run([machine.agent, "end"]).exit_code == 0
     wait_until(lambda: do_box.droplets() == [])
 
 
 def test_a_droplet_whose_laptop_is_gone_deletes_itself_at_its_deadline(laptop: Laptop, do_box: DigitalOceanBox) -> None:
-    """Its timer needs no agent: here that is stopped, and the deadline is moved to the next moment."""
+    """The timer does not need the agent, which is stopped here. The deadline is moved to two seconds from now."""
     laptop.do.environ[DELETE_TOKEN] = do_box.make_token(*SCOPES)
     _machine, remote = laptop.boot()
     read(remote, "systemctl disable --now kedge-watch.service kedge-boot.service")
@@ -118,8 +118,8 @@ def test_a_droplet_whose_laptop_is_gone_deletes_itself_at_its_deadline(laptop: L
     wait_until(lambda: do_box.droplets() == [])
 
 
-def test_a_droplet_without_a_token_powers_off_and_is_still_there(laptop: Laptop, do_box: DigitalOceanBox) -> None:
-    """So that at least nothing computes: ending its bill is left to others."""
+def test_a_droplet_without_a_token_powers_off_and_still_exists(laptop: Laptop, do_box: DigitalOceanBox) -> None:
+    """At least it computes nothing. Somebody else has to end its bill."""
     machine, remote = laptop.boot()
     assert remote.run([machine.agent, "end"]).exit_code == 2
     read(remote, "systemctl --no-block start kedge-deadline.service")

@@ -1,4 +1,4 @@
-"""A creation that was accepted (202) and fails afterwards: its droplet is ended, and the next offer is tried."""
+"""A creation that is accepted (202) and fails afterwards: its droplet is deleted, and the next offer is tried."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DROPLETS = "/v2/droplets"
 
 @pytest.mark.parametrize("vanishes", [False, True], ids=["stays new", "vanishes"])
 def test_a_creation_that_ends_errored_leaves_nothing_and_the_next_offer_is_tried(do: DoWorld, vanishes: bool) -> None:
-    """It is a lack of capacity of this offer alone; at no time do two droplets bill.
+    """It counts as a lack of capacity for this offer only. Two droplets never bill at the same time.
 
     fact: do-creation-errored
     """
@@ -40,8 +40,8 @@ def test_a_creation_that_ends_errored_leaves_nothing_and_the_next_offer_is_tried
     assert failed.until <= stays.since
 
 
-def test_a_droplet_that_is_removed_with_its_action_is_a_creation_that_failed(do: DoWorld) -> None:
-    """GPU droplets that can't be placed have vanished before anybody could look; 404 says so after a while."""
+def test_a_droplet_that_vanishes_with_its_action_is_a_failed_creation(do: DoWorld) -> None:
+    """GPU droplets that cannot be placed may vanish before the first look-up; later they answer 404."""
     do.api.settings.activation_seconds = 40
     do.api.faults.give_up_next(5, vanishes=True)
     do.api.faults.fail_next("GET", "/v2/actions/*", status=404, times=None)
@@ -50,7 +50,7 @@ def test_a_droplet_that_is_removed_with_its_action_is_a_creation_that_failed(do:
     assert list(do.provider().machines()) == []
 
 
-def test_volumes_that_were_made_for_it_go_with_it(do: DoWorld) -> None:
+def test_volumes_of_a_failed_creation_are_deleted_with_it(do: DoWorld) -> None:
     """The next offer may be in another region, where they could not be attached."""
     do.api.faults.give_up_next(20)
     with pytest.raises(NoCapacityError):
@@ -58,14 +58,14 @@ def test_volumes_that_were_made_for_it_go_with_it(do: DoWorld) -> None:
     assert do.api.meter.billing() == []
 
 
-def test_a_creation_whose_answer_was_lost_is_looked_at_all_the_same(do: DoWorld) -> None:
-    """Nobody has read its action's id: the droplet's own list has it."""
+def test_a_creation_whose_answer_was_lost_is_still_checked(do: DoWorld) -> None:
+    """The action's id was in the lost answer; the droplet's list of actions has it too."""
     do.api.settings.not_found_seconds = 15
     do.api.faults.drop_next("POST", DROPLETS)
     first = do.provider().create(do.order())
     assert first.state is MachineState.READY
     (droplet,) = do.api.droplets()
-    # As if it had failed after all: the next command that looks ends it.
+    # From here on the creation has failed; the next command deletes the droplet.
     droplet.active_at = do.api.cloud.clock.now() + 10**6
     for action in do.api.cloud.account.actions.values():
         action.fails = True
@@ -75,8 +75,8 @@ def test_a_creation_whose_answer_was_lost_is_looked_at_all_the_same(do: DoWorld)
     assert do.api.droplets() == []
 
 
-def test_a_droplet_that_cannot_be_ended_again_is_no_reason_for_another(do: DoWorld) -> None:
-    """Its creation failed, and it stays: it bills until somebody ends it, and no second one is made."""
+def test_no_second_droplet_is_created_while_a_failed_one_cannot_be_deleted(do: DoWorld) -> None:
+    """The failed one bills until somebody deletes it."""
     do.api.faults.give_up_next(5)
     do.api.faults.fail_next("DELETE", "/v2/droplets/{droplet_id}", status=500, times=None)
     with pytest.raises(StillBillingError, match=M1):
@@ -88,7 +88,7 @@ def test_a_droplet_that_cannot_be_ended_again_is_no_reason_for_another(do: DoWor
 
 
 def test_a_token_that_may_not_read_actions_is_enough(do: DoWorld) -> None:
-    """What can't be looked at ends no machine."""
+    """Without access to the action, kedge does not delete the machine."""
     do.api.faults.fail_next("GET", "/v2/actions/*", status=403, times=None)
     assert do.provider().create(do.order()).state is MachineState.READY
     do.provider().destroy(M1)

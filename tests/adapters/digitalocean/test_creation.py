@@ -1,6 +1,6 @@
-"""Whatever happens to the attempts before, the next command has exactly one droplet, and its run owns it.
+"""After any sequence of failed attempts, the next command has exactly one droplet, with the run's tag.
 
-KEDGE_FAULT_SEQUENCES says how many sequences are tried; the table of a full run is in docs/digitalocean-creation.md.
+KEDGE_FAULT_SEQUENCES is the number of sequences. docs/digitalocean-creation.md has the table of a full run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEQUENCES = st.builds(
 
 @pytest.fixture(scope="module")
 def doomed() -> Iterator[Doomed]:
-    """Commands that are killed."""
+    """Commands that get killed."""
     with doomed_commands() as commands:
         yield commands
 
@@ -43,10 +43,10 @@ def doomed() -> Iterator[Doomed]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(sequence=SEQUENCES)
-def test_there_is_one_droplet_whatever_went_before(
+def test_there_is_one_droplet_after_any_sequence_of_faults(
     do_api: DigitalOceanBox, doomed: Doomed, sequence: FaultSequence
 ) -> None:
-    """Lost answers, errors before or after the effect, kills, races, lagging listings; none after a teardown."""
+    """Lost answers, errors before or after the effect, kills, races, late listings. After a teardown there is none."""
     folder = Path(tempfile.mkdtemp(prefix="kedge-sequence-"))
     try:
         outcome = run_sequence(do_api, folder, doomed, sequence)
@@ -55,8 +55,8 @@ def test_there_is_one_droplet_whatever_went_before(
     assert (outcome.droplets, outcome.owned, outcome.after) == (1, 1, [])
 
 
-def test_a_run_can_be_seeded_and_repeated() -> None:
-    """The full run's table can be made again."""
+def test_the_same_seed_draws_the_same_sequences() -> None:
+    """So the table of the full run can be reproduced."""
     import random
 
     from tests.adapters.digitalocean.sequences import draw

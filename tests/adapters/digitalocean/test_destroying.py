@@ -1,4 +1,4 @@
-"""Only a deletion that the API confirms is an end, and everything that bills goes with it."""
+"""Destroying a droplet: it ends only when the API confirms it, and everything else that bills is deleted with it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DROPLET = "/v2/droplets/{droplet_id}"
 
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
-def test_gone_is_said_when_it_is_unknown_by_its_id_and_missing_in_both_listings(do: DoWorld, size: str) -> None:
-    """A deletion that is only accepted leaves a machine that is still there, and the command says that it may bill."""
+def test_a_droplet_is_gone_when_its_id_is_unknown_and_both_listings_lack_it(do: DoWorld, size: str) -> None:
+    """After a deletion that is only accepted, the machine still exists, and the command says that it may bill."""
     do.api.settings.deletion_seconds = 300
     do.provider().create(do.order(instance_type=size))
     with pytest.raises(StillBillingError, match="may still be billing"):
@@ -32,7 +32,7 @@ def test_gone_is_said_when_it_is_unknown_by_its_id_and_missing_in_both_listings(
 @pytest.mark.parametrize("after_effect", [False, True])
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_deletion_that_fails_is_repeated_until_it_is_confirmed(do: DoWorld, status: int, after_effect: bool) -> None:
-    """Deleting twice changes nothing: a 404 then says that the first one has worked."""
+    """A second deletion changes nothing. If it answers 404, the first one worked."""
     do.provider().create(do.order())
     do.api.faults.fail_next("DELETE", DROPLET, status=status, times=3, after_effect=after_effect)
     do.provider().destroy(M1)
@@ -41,7 +41,7 @@ def test_a_deletion_that_fails_is_repeated_until_it_is_confirmed(do: DoWorld, st
 
 
 def test_a_deletion_without_effect_is_repeated_until_the_droplet_is_gone(do: DoWorld) -> None:
-    """That of a droplet that is still `new` is answered with 204 and changes nothing; the pauses grow.
+    """Deleting a droplet that is still `new` answers 204 and has no effect. The pauses between the retries grow.
 
     fact: do-delete-new-without-effect
     """
@@ -58,7 +58,7 @@ def test_a_deletion_without_effect_is_repeated_until_the_droplet_is_gone(do: DoW
 
 
 def test_a_deletion_that_takes_a_while_is_waited_for(do: DoWorld) -> None:
-    """A second one meanwhile is refused, which is no failure.
+    """A second deletion in the meantime is refused, which is not a failure.
 
     fact: do-delete-in-progress
     """
@@ -68,16 +68,16 @@ def test_a_deletion_that_takes_a_while_is_waited_for(do: DoWorld) -> None:
     assert do.provider().describe(M1) is None
 
 
-def test_a_dropped_answer_to_a_deletion_is_asked_for_again(do: DoWorld) -> None:
-    """Likewise."""
+def test_a_deletion_whose_answer_was_lost_is_repeated(do: DoWorld) -> None:
+    """A second deletion changes nothing."""
     do.provider().create(do.order())
     do.api.faults.drop_next("DELETE", DROPLET)
     do.provider().destroy(M1)
     assert do.provider().describe(M1) is None
 
 
-def test_a_deletion_that_is_never_confirmed_is_no_end(do: DoWorld) -> None:
-    """The command fails, and the machine is still there to be seen."""
+def test_a_deletion_that_is_never_confirmed_is_an_error(do: DoWorld) -> None:
+    """The command fails, and the machine is still listed."""
     do.provider().create(do.order())
     do.api.faults.fail_next("DELETE", DROPLET, status=500, times=None)
     with pytest.raises(KedgeError, match="can't be deleted"):
@@ -88,7 +88,7 @@ def test_a_deletion_that_is_never_confirmed_is_no_end(do: DoWorld) -> None:
 
 
 def test_a_droplet_that_reappears_is_seen_again_and_can_be_deleted_again(do: DoWorld) -> None:
-    """The API confirmed its end, and was wrong: it bills, so it is a machine."""
+    """The API confirmed its deletion wrongly. It bills, so kedge shows it as a machine."""
     do.provider().create(do.order())
     do.api.faults.reappear_next(seconds=20)
     do.provider().destroy(M1)
@@ -107,7 +107,7 @@ def test_a_droplet_that_reappears_is_seen_again_and_can_be_deleted_again(do: DoW
 
 
 def test_a_droplet_that_reappears_after_its_run_was_closed_is_found_by_its_tags(do: DoWorld) -> None:
-    """No record knows it any more; the tags do."""
+    """Its record is deleted by then."""
     do.provider().create(do.order())
     do.api.faults.reappear_next(seconds=60)
     do.provider().destroy(M1)
@@ -118,8 +118,8 @@ def test_a_droplet_that_reappears_after_its_run_was_closed_is_found_by_its_tags(
     assert do.api.droplets() == []
 
 
-def test_a_droplet_too_young_for_the_api_to_know_is_deleted_all_the_same(do: DoWorld) -> None:
-    """404 from a deletion means gone only where the droplet is old enough to be known."""
+def test_a_droplet_too_young_for_the_api_to_know_is_still_deleted(do: DoWorld) -> None:
+    """A deletion that answers 404 proves that the droplet is gone only if the droplet is old enough."""
     do.api.settings.not_found_seconds = 60
     do.provider().create(do.order())
     do.provider().destroy(M1)
@@ -127,8 +127,8 @@ def test_a_droplet_too_young_for_the_api_to_know_is_deleted_all_the_same(do: DoW
     assert do.provider().describe(M1) is None
 
 
-def test_reserved_addresses_go_with_their_droplet(do: DoWorld) -> None:
-    """One that is left without a droplet bills; others of the account stay."""
+def test_reserved_addresses_are_released_with_their_droplet(do: DoWorld) -> None:
+    """A reserved address without a droplet bills. Other addresses of the account stay."""
     machine = do.provider().create(do.order())
     client = do.api.client()
     client.reserved_ips.create({"droplet_id": int(machine.provider_id)})
@@ -137,8 +137,8 @@ def test_reserved_addresses_go_with_their_droplet(do: DoWorld) -> None:
     assert [each.region for each in do.api.cloud.account.reserved_ips.values()] == ["nyc3"]
 
 
-def test_an_address_that_stays_is_no_silence(do: DoWorld) -> None:
-    """The droplet is gone, and the command says what may still bill."""
+def test_an_address_that_cannot_be_released_is_reported(do: DoWorld) -> None:
+    """The droplet is gone, and the error says what may still bill."""
     machine = do.provider().create(do.order())
     do.api.client().reserved_ips.create({"droplet_id": int(machine.provider_id)})
     do.api.faults.fail_next("DELETE", "/v2/reserved_ips/*", status=422, times=None)
@@ -148,8 +148,8 @@ def test_an_address_that_stays_is_no_silence(do: DoWorld) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_addresses_that_nobody_can_look_at_keep_no_droplet_alive(do: DoWorld, status: int) -> None:
-    """The droplet bills most, so that it is deleted first of all; what may bill besides is no silence."""
+def test_addresses_that_cannot_be_listed_do_not_prevent_the_deletion(do: DoWorld, status: int) -> None:
+    """The droplet bills most, so it is deleted first. The error says what else may bill."""
     do.provider().create(do.order())
     do.api.faults.fail_next("GET", "/v2/reserved_ips", status=status, times=None)
     with pytest.raises(StillBillingError, match="reserved address"):
@@ -158,8 +158,8 @@ def test_addresses_that_nobody_can_look_at_keep_no_droplet_alive(do: DoWorld, st
     do.provider().release(RUN)
 
 
-def test_a_run_is_not_released_while_a_droplet_of_it_is_there(do: DoWorld) -> None:
-    """Its firewall guards it to the end."""
+def test_a_run_is_not_released_while_its_droplet_exists(do: DoWorld) -> None:
+    """Its firewall protects it until the end."""
     do.provider().create(do.order())
     with pytest.raises(StillBillingError, match="is settled yet") as caught:
         do.provider().release(RUN)
@@ -168,7 +168,7 @@ def test_a_run_is_not_released_while_a_droplet_of_it_is_there(do: DoWorld) -> No
 
 
 def test_all_that_bills_is_gone_after_a_release(do: DoWorld) -> None:
-    """The meter stands still; it counts lone volumes too."""
+    """The meter stops; it also counts volumes without a droplet."""
     do.provider().create(do.order(volumes=(volume(at_end=AtEnd.DELETE),)))
     do.provider().destroy(M1)
     do.provider().release(RUN)
@@ -177,8 +177,8 @@ def test_all_that_bills_is_gone_after_a_release(do: DoWorld) -> None:
     assert (sweep.machines, sweep.leftovers) == ((), ())
 
 
-def test_a_sweep_names_what_a_run_has_besides_machines(do: DoWorld) -> None:
-    """Whoever comes later, without this laptop's records, can take it all away."""
+def test_a_sweep_names_a_run_s_resources_besides_machines(do: DoWorld) -> None:
+    """A user without this laptop's records can delete all of them."""
     do.provider().create(do.order(volumes=(volume(at_end=AtEnd.DELETE), volume("kept"))))
     do.other_laptop().provider().destroy(M1)
     reaper = do.other_laptop().provider()

@@ -1,4 +1,4 @@
-"""What a droplet does at its end, run here with the real curl against the box's API; its clock is a stand-in."""
+"""A droplet's end script, run here with the real curl against the box's API. Its sleep command is a stub."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ needs_root = pytest.mark.skipif(
 PAGE = Path(__file__).parents[3] / "docs" / "digitalocean.md"
 SIZE = "gpu-h100x1-80gb"
 TOKEN_NAME = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
-# A minute's pause is that after a deletion that was taken: by then the machine isn't there any more.
+# The script pauses for a minute only after an accepted deletion. A real machine is gone by then.
 SLEEP = 'echo "$1" >>{log}\nif [ "$1" = 60 ]; then kill -KILL "$PPID"; fi'
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """Tells the droplet's id, after a while of failing."""
+    """A metadata service that returns the droplet's id after some failures."""
 
     def do_GET(self) -> None:
         state: dict[str, Any] = self.server.state  # type: ignore[attr-defined]
@@ -61,7 +61,7 @@ class Doomed:
     """A droplet of the box that runs its end script here.
 
     Attributes:
-        facts: what its metadata service tells: its id, and how often it fails before.
+        facts: the droplet's `id`, and how often the metadata service `fails` before it returns the id.
     """
 
     do: DigitalOceanBox
@@ -78,7 +78,7 @@ class Doomed:
         return read_self_delete(environ, endpoint=self.do.endpoint, token_name=TOKEN_NAME, ca_file=str(self.do.ca_file))
 
     def end(self, token: str, *, volumes: tuple[str, ...] = ()) -> bool:
-        """Run the script to its end, and tell whether that was the machine's too."""
+        """Run the script to its end, and tell whether the machine ended with it."""
         ending = self.ending(token)
         for name, text in secret_files(ending, state=str(self.state)).items():
             (self.state / name).write_text(text)
@@ -102,7 +102,7 @@ class Doomed:
 
     @property
     def arguments(self) -> str:
-        """All that curl was called with, as a list of processes would have shown it."""
+        """Return all arguments of curl, as a process list would show them."""
         return (self.folder / "curl.log").read_text()
 
 
@@ -141,7 +141,7 @@ def names(do: DigitalOceanBox) -> list[str]:
 
 
 def test_a_droplet_deletes_itself_and_nothing_else(doomed: Doomed) -> None:
-    """With a token that can't do more; it is in no argument of a process."""
+    """Its token has no further scopes, and is in no argument of a process."""
     token = doomed.do.make_token(*SCOPES)
     assert doomed.end(token)
     assert names(doomed.do) == ["other"]
@@ -150,8 +150,8 @@ def test_a_droplet_deletes_itself_and_nothing_else(doomed: Doomed) -> None:
 
 
 @pytest.mark.parametrize("fault", ["status 500", "status 503 after", "status 429", "dropped", "dropped after", "new"])
-def test_a_deletion_that_is_not_confirmed_is_asked_for_again(doomed: Doomed, fault: str) -> None:
-    """Until there is nobody left to ask: an error, a broken connection, a droplet that the API doesn't know yet."""
+def test_a_deletion_that_is_not_confirmed_is_repeated(doomed: Doomed, fault: str) -> None:
+    """After an error, a broken connection, or an answer that the droplet is unknown."""
     path, after = "/v2/droplets/{droplet_id}", fault.endswith("after")
     if fault.startswith("status"):
         doomed.do.faults.fail_next("DELETE", path, status=int(fault.split()[1]), after_effect=after, times=2)
@@ -164,8 +164,8 @@ def test_a_deletion_that_is_not_confirmed_is_asked_for_again(doomed: Doomed, fau
     assert doomed.pauses[0] == "10"
 
 
-def test_a_metadata_service_that_fails_is_asked_again(doomed: Doomed) -> None:
-    """Without its own id a droplet deletes nothing."""
+def test_a_query_to_a_failing_metadata_service_is_repeated(doomed: Doomed) -> None:
+    """A droplet that does not know its id deletes nothing."""
     doomed.facts["fails"] = 3
     assert doomed.end(doomed.do.make_token(*SCOPES))
     assert names(doomed.do) == ["other"]
@@ -173,21 +173,21 @@ def test_a_metadata_service_that_fails_is_asked_again(doomed: Doomed) -> None:
 
 
 def test_without_a_token_the_machine_is_left_to_power_off(doomed: Doomed) -> None:
-    """At once, and nobody is asked."""
+    """At once, and without any request."""
     assert not doomed.end("")
     assert names(doomed.do) == ["other", "mine"]
     assert (doomed.pauses, len(doomed.do.calls)) == ([], 0)
 
 
-def test_a_token_that_is_refused_again_and_again_is_given_up(doomed: Doomed) -> None:
-    """After five minutes the machine powers off, so that at least nothing computes."""
+def test_a_token_that_is_always_refused_is_given_up(doomed: Doomed) -> None:
+    """After five minutes the machine powers off, so that at least it computes nothing."""
     assert not doomed.end("dop_v1_revoked")
     assert names(doomed.do) == ["other", "mine"]
     assert doomed.pauses == ["10"] * 30
 
 
 def test_without_curl_the_machine_is_left_to_power_off(doomed: Doomed) -> None:
-    """An image of somebody's own may have none."""
+    """A user's own image may lack curl."""
     ending = doomed.ending("dop_v1_x")
     (doomed.state / "api.curl").write_text("header")
     script = render_end_script(ending, state=str(doomed.state))
@@ -198,8 +198,8 @@ def test_without_curl_the_machine_is_left_to_power_off(doomed: Doomed) -> None:
 
 
 @pytest.mark.parametrize("may", [True, False], ids=["with-its-scopes", "without"])
-def test_volumes_that_end_with_the_run_go_where_the_token_may(doomed: Doomed, *, may: bool) -> None:
-    """Where it may not, the droplet goes all the same; it is what costs most."""
+def test_volumes_that_end_with_the_run_are_deleted_if_the_token_may(doomed: Doomed, *, may: bool) -> None:
+    """Otherwise the droplet is still deleted, because it costs most."""
     client = doomed.do.client()
     order = {"name": "scratch", "region": "tor1", "size_gigabytes": 10}
     volume = client.volumes.create(order)["volume"]["id"]
@@ -212,8 +212,8 @@ def test_volumes_that_end_with_the_run_go_where_the_token_may(doomed: Doomed, *,
     assert left == ([] if may else [volume])
 
 
-def test_a_token_that_lacks_a_scope_is_not_made(doomed: Doomed) -> None:
-    """To delete takes the scope to read, and that takes others: with exactly these a droplet deletes itself.
+def test_the_delete_token_needs_every_documented_scope(doomed: Doomed) -> None:
+    """Deleting requires the scope to read, which requires others. With exactly these a droplet deletes itself.
 
     fact: do-scopes-require-read
     """
@@ -225,7 +225,7 @@ def test_a_token_that_lacks_a_scope_is_not_made(doomed: Doomed) -> None:
 
 
 def test_a_plan_says_what_the_delete_token_can_do(doomed: Doomed) -> None:
-    """It can delete what isn't kedge's, and the job can read it; that the droplet ends by itself stays true."""
+    """It can delete other droplets, and the job can read it. The droplet still ends by itself."""
     (line,) = doomed.ending("dop_v1_x").caveats
     assert TOKEN_NAME in line
     assert all(words in line for words in ("every droplet of its team", "through `sudo: true`", "docs/digitalocean.md"))
@@ -234,8 +234,8 @@ def test_a_plan_says_what_the_delete_token_can_do(doomed: Doomed) -> None:
     assert "dop_v1_x" not in line
 
 
-def test_what_remains_without_a_token_is_said_in_one_line(doomed: Doomed) -> None:
-    """And how to do better; with one the agent can end the machine."""
+def test_the_plan_says_in_one_line_what_happens_without_a_token(doomed: Doomed) -> None:
+    """The line also has the advice to set one. With a token the agent can end the machine."""
     with_token, without = doomed.ending("dop_v1_x"), doomed.ending("")
     assert without.command == ()
     assert with_token.command[-2:] == ("/opt/kedge/boot/ask.sh", "end")
@@ -245,15 +245,15 @@ def test_what_remains_without_a_token_is_said_in_one_line(doomed: Doomed) -> Non
     assert "dop_v1_x" not in repr(with_token)
 
 
-def test_what_is_no_token_is_refused(doomed: Doomed) -> None:
-    """It would break out of its line in the file of curl's options."""
+def test_an_invalid_token_is_refused(doomed: Doomed) -> None:
+    """It could add lines to the file of curl's options."""
     with pytest.raises(BadRequestError, match=TOKEN_NAME):
         doomed.ending('x"\nurl = "https://elsewhere')
 
 
 @needs_root
-def test_a_job_that_holds_every_port_does_not_keep_its_droplet(tmp_path: Path) -> None:
-    """Any user can take all ports that connections start from; root then reaches neither its metadata nor the API."""
+def test_a_job_that_holds_every_port_does_not_prevent_the_deletion(tmp_path: Path) -> None:
+    """Any user can bind all ephemeral ports. Otherwise root could then reach neither the metadata nor the API."""
     (tmp_path / "api.curl").write_text("silent\n")
     url = "http://127.0.0.1:8080"
     (tmp_path / "systemctl").symlink_to("/bin/false")

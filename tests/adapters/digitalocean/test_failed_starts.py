@@ -1,4 +1,4 @@
-"""A creation that fails after its launch was killed: the machine is seen to have failed, by whoever looks at it."""
+"""A creation that fails after its launch was killed: the next command that looks at the machine notices the failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ledger(do: DoWorld) -> Iterator[SqliteLedger]:
 def test_a_droplet_whose_creation_has_failed_is_not_waited_for(
     do: DoWorld, doomed: Doomed, ledger: SqliteLedger, *, vanishes: bool
 ) -> None:
-    """Its launch was killed before the action ended; no boot is waited for, and nothing of it is left.
+    """Its launch was killed before the action ended. kedge does not wait for a boot, and leaves nothing of it.
 
     fact: do-creation-errored
     """
@@ -63,8 +63,8 @@ def test_a_droplet_whose_creation_has_failed_is_not_waited_for(
     assert do.api.meter.billing() == []
 
 
-def test_a_creation_that_can_not_be_looked_at_ends_no_machine(do: DoWorld) -> None:
-    """A token that may not read actions is enough for all the rest."""
+def test_a_creation_that_cannot_be_checked_does_not_end_the_machine(do: DoWorld) -> None:
+    """A token that may not read actions is enough for everything else."""
     do.api.settings.activation_seconds = 3600
     do.api.faults.fail_next("GET", "/v2/actions/*", status=403, times=None)
     do.provider().create(do.order())

@@ -1,4 +1,4 @@
-"""What the API's refusals say, in all shapes that they come in."""
+"""The message of a refusal, in every format in which the API sends it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orchestrator.adapters.providers.digitalocean.failures import refusal_of
         ("<html>", "400"),
     ],
 )
-def test_a_refusal_says_what_the_api_said(body: object, words: str) -> None:
-    """One line, whatever the answer looks like; at least the status is known."""
+def test_a_refusal_has_the_message_of_the_api(body: object, words: str) -> None:
+    """It has one line, whatever the format. At least the status is known."""
     refused = refusal_of(400, body, "x can't be made")
     assert words in refused.why
     assert "\n" not in refused.why

@@ -26,23 +26,23 @@ def image_of(do: DoWorld, size: str, image_id: str | None = None) -> object:
         (PLAIN, "ubuntu-24-04-x64"),
     ],
 )
-def test_the_image_suits_the_gpu(do: DoWorld, size: str, image: str) -> None:
-    """ROCm for AMD's, CUDA for NVIDIA's, with NVLink's manager for eight of them."""
+def test_the_image_fits_the_gpu(do: DoWorld, size: str, image: str) -> None:
+    """ROCm for AMD's GPUs and CUDA for NVIDIA's, with the NVLink manager for eight of them."""
     assert image_of(do, size) == image
 
 
 def test_rocm_with_torch_is_the_newest_one_click_image(do: DoWorld) -> None:
-    """Its slug holds versions: it is looked up, not remembered."""
+    """Its slug contains versions, so kedge looks it up."""
     assert image_of(do, GPU, "rocm-torch") == "amddeveloperclou-pytorch280rocm700"
 
 
-def test_rocm_alone_has_a_name_too(do: DoWorld) -> None:
+def test_rocm_without_torch_has_a_name_too(do: DoWorld) -> None:
     """For jobs that bring their own torch."""
     assert image_of(do, GPU, "rocm") == "gpu-amd-base"
 
 
-def test_rocm_at_the_amd_developer_cloud_is_its_newest_image_with_rocm_alone(amd: DoWorld) -> None:
-    """DigitalOcean's own base image isn't there; what else has ROCm in its name has other things in it too.
+def test_rocm_at_the_amd_developer_cloud_is_its_newest_image_with_rocm_only(amd: DoWorld) -> None:
+    """DigitalOcean's base image does not exist there. Other images with ROCm in their name contain more software.
 
     fact: amd-devcloud-images
     """
@@ -53,12 +53,12 @@ def test_rocm_at_the_amd_developer_cloud_is_its_newest_image_with_rocm_alone(amd
 
 
 def test_a_public_slug_is_taken_as_it_is(do: DoWorld) -> None:
-    """Whatever the GPU: the job's author knows."""
+    """Whatever the GPU is: the job's author decides."""
     assert image_of(do, GPU, "debian-12-x64") == "debian-12-x64"
 
 
 def snapshot(do: DoWorld) -> str:
-    """Make a droplet, and a snapshot of it called `trained`; return its id."""
+    """Create a droplet and a snapshot of it called `trained`; return the snapshot's id."""
     client = do.api.client()
     body = {"name": "x", "region": "tor1", "size": PLAIN, "image": "ubuntu-24-04-x64"}
     droplet = client.droplets.create(body)["droplet"]["id"]
@@ -71,16 +71,16 @@ def snapshot(do: DoWorld) -> str:
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_an_own_snapshot_is_named_by_its_number_or_its_name(do: DoWorld, by_name: bool) -> None:
-    """It is in the region where it was taken."""
+def test_a_user_s_snapshot_is_selected_by_its_number_or_its_name(do: DoWorld, by_name: bool) -> None:
+    """It exists in the region where it was taken."""
     made = snapshot(do)
     do.provider().create(do.order(instance_type=PLAIN, image_id="trained" if by_name else made))
     (call,) = do.api.calls.find("POST", "/v2/droplets")
     assert str(call.body["image"]) == made
 
 
-def test_an_image_that_is_not_in_the_region_is_refused_before_anything_is_made(do: DoWorld) -> None:
-    """With the regions that have it."""
+def test_an_image_that_is_not_in_the_region_is_refused_before_anything_is_created(do: DoWorld) -> None:
+    """The error names the regions that have it."""
     made = snapshot(do)
     with pytest.raises(BadRequestError, match="can't be used in nyc2") as caught:
         do.provider().create(do.order(region="nyc2", image_id=made))
@@ -89,13 +89,13 @@ def test_an_image_that_is_not_in_the_region_is_refused_before_anything_is_made(d
 
 
 def test_an_image_that_does_not_fit_is_refused(do: DoWorld) -> None:
-    """The API would refuse it only when the rest is made."""
+    """The API would refuse it only after everything else is created."""
     with pytest.raises(BadRequestError, match="doesn't fit"):
         do.provider().create(do.order(instance_type="s-1vcpu-1gb", image_id="gpu-amd-base"))
 
 
 def test_an_unknown_image_is_refused_by_name(do: DoWorld) -> None:
-    """And the fix says what may be named."""
+    """The fix says which images can be named."""
     with pytest.raises(BadRequestError, match="'arch-btw'") as caught:
         do.provider().create(do.order(image_id="arch-btw"))
     assert "rocm-torch" in caught.value.fix

@@ -1,4 +1,4 @@
-"""The laptop's SSH key: entered once, kept, and accepted by creations only a while after it is listed."""
+"""The laptop's SSH key: registered once and kept. The API accepts it for creations only some time after it lists it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ DROPLETS = "/v2/droplets"
 MINUTE = 60
 
 
-def test_a_creation_is_sent_again_unchanged_until_the_new_key_is_accepted(new_do: DoWorld) -> None:
-    """At the real figure of ten seconds: the same request, of the same attempt, and everything else made once.
+def test_a_creation_is_retried_unchanged_until_the_new_key_is_accepted(new_do: DoWorld) -> None:
+    """With the real delay of ten seconds. The request has the same attempt id, and all else is created once.
 
     fact: do-key-accepted-late
     """
@@ -27,8 +27,8 @@ def test_a_creation_is_sent_again_unchanged_until_the_new_key_is_accepted(new_do
         assert len(new_do.api.calls.find("POST", path)) == 1, path
 
 
-def test_an_answer_that_is_lost_after_the_key_was_accepted_makes_no_second_droplet(new_do: DoWorld) -> None:
-    """The droplet is found by its tag; nothing is sent after the request whose outcome was unclear."""
+def test_a_lost_answer_after_the_key_was_accepted_creates_no_second_droplet(new_do: DoWorld) -> None:
+    """The droplet is found by its tag. No request follows the unclear one."""
     new_do.api.faults.drop_next("POST", DROPLETS)
     machine = new_do.provider().create(new_do.order())
     assert [str(each.id) for each in new_do.api.droplets()] == [machine.provider_id]
@@ -36,7 +36,7 @@ def test_an_answer_that_is_lost_after_the_key_was_accepted_makes_no_second_dropl
 
 
 def test_a_key_that_is_never_accepted_fails_after_a_minute_and_leaves_no_machine(new_do: DoWorld) -> None:
-    """It is no lack of capacity: the next offer would fare no better; nothing blocks the next command."""
+    """It is not a lack of capacity, because the next offer would fail as well. It does not block the next command."""
     new_do.api.settings.key_seconds = 10 * MINUTE
     new_do.provider().release(RUN)
     begun = new_do.clock.now()
@@ -52,8 +52,8 @@ def test_a_key_that_is_never_accepted_fails_after_a_minute_and_leaves_no_machine
     assert len(new_do.api.droplets()) == 1
 
 
-def test_the_key_is_kept_for_the_next_run_which_is_sent_once(new_do: DoWorld) -> None:
-    """Entered and removed by each run, it would be refused at the beginning of each."""
+def test_the_key_is_kept_so_the_next_run_s_creation_is_sent_once(new_do: DoWorld) -> None:
+    """If each run registered and removed it, each would first be refused."""
     new_do.provider().create(new_do.order())
     new_do.provider().destroy(M1)
     new_do.provider().release(RUN)
@@ -64,8 +64,8 @@ def test_the_key_is_kept_for_the_next_run_which_is_sent_once(new_do: DoWorld) ->
     assert len(new_do.api.cloud.account.keys) == 1
 
 
-def test_a_key_that_somebody_has_removed_is_entered_again(new_do: DoWorld) -> None:
-    """The record says that the account has it; the API says that it hasn't."""
+def test_a_key_that_somebody_removed_is_registered_again(new_do: DoWorld) -> None:
+    """The local record has the key, but the API does not know it."""
     new_do.provider().create(new_do.order())
     new_do.api.cloud.account.keys.clear()
     new_do.provider().create(new_do.order(2))

@@ -1,4 +1,4 @@
-"""A machine's life at DigitalOcean: what is made before it, how it is seen, how it ends, and that nothing stays."""
+"""The life of a machine at DigitalOcean: what is created before it, its listing, its end, and its complete removal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def left(do: DoWorld) -> set[str]:
     return {
         name
         for name in do.leftovers()
-        # The laptop's key is kept for its next run.
+        # The account keeps the laptop's key for its next run.
         if name not in SHARED and "kedge-volume:" not in name and not name.startswith("key kedge-")
     }
 
@@ -31,8 +31,8 @@ def firewall(do: DoWorld) -> Any:
     return only
 
 
-def test_key_tag_firewall_and_project_are_there_before_the_droplet(new_do: DoWorld) -> None:
-    """A droplet is closed, and listed with its run, from its first second."""
+def test_key_tag_firewall_and_project_exist_before_the_droplet(new_do: DoWorld) -> None:
+    """From its first second a droplet is closed, and listed with its run."""
     do = new_do
     do.provider().create(do.order())
     paths = [call.path for call in do.api.calls.find("POST")]
@@ -45,8 +45,8 @@ def test_key_tag_firewall_and_project_are_there_before_the_droplet(new_do: DoWor
     assert f"do:droplet:{droplet.id}" in project.resources
 
 
-def test_only_the_callers_address_reaches_port_22_and_everything_may_leave(do: DoWorld) -> None:
-    """The firewall holds for the run's tag: no droplet of the run is without it."""
+def test_only_the_caller_s_address_reaches_port_22_and_all_outgoing_traffic_is_allowed(do: DoWorld) -> None:
+    """The firewall applies to the run's tag, so every droplet of the run has it."""
     do.provider().create(do.order())
     rules = firewall(do)
     assert rules.tags == [f"kedge-run:{RUN}"]
@@ -56,8 +56,8 @@ def test_only_the_callers_address_reaches_port_22_and_everything_may_leave(do: D
     assert {rule["protocol"] for rule in rules.outbound_rules} == {"tcp", "udp", "icmp"}
 
 
-def test_a_second_machine_of_a_run_makes_none_of_that_again(do: DoWorld) -> None:
-    """The laptop's record spares the calls."""
+def test_a_second_machine_of_a_run_uses_the_existing_resources(do: DoWorld) -> None:
+    """The laptop's record saves the calls."""
     do.provider().create(do.order())
     do.api.calls.reset()
     do.provider().create(do.order(2))
@@ -67,8 +67,8 @@ def test_a_second_machine_of_a_run_makes_none_of_that_again(do: DoWorld) -> None
     ]
 
 
-def test_a_firewall_of_somebody_else_s_stays_as_it_was(do: DoWorld) -> None:
-    """The user put one of their own on the run's tag: it is neither opened, nor named, nor removed."""
+def test_a_firewall_of_the_user_stays_as_it_was(do: DoWorld) -> None:
+    """The user attached their own firewall to the run's tag. kedge neither opens, nor reports, nor deletes it."""
     do.api.client().tags.create({"name": f"kedge-run:{RUN}"})
     rule = {"protocol": "tcp", "ports": "443", "sources": {"addresses": ["10.0.0.0/8"]}}
     theirs = {"name": "office", "inbound_rules": [rule], "tags": [f"kedge-run:{RUN}"]}
@@ -84,29 +84,29 @@ def test_a_firewall_of_somebody_else_s_stays_as_it_was(do: DoWorld) -> None:
     assert do.provider().sweep().leftovers == ()
 
 
-def test_a_firewall_that_lacks_its_record_is_used_again(do: DoWorld) -> None:
-    """A command died after it was made: there is one, open to the present address alone."""
+def test_a_firewall_without_a_record_is_used_again(do: DoWorld) -> None:
+    """A command died after creating it. There is one firewall, open only to the current address."""
     do.provider().create(do.order())
     other = do.other_laptop()
     other.provider().create(do.order(2, ssh_from="198.51.100.9/32"))
     assert firewall(do).inbound_rules[0]["sources"]["addresses"] == ["198.51.100.9/32"]
 
 
-def test_a_new_address_replaces_the_one_before(do: DoWorld) -> None:
-    """The laptop has moved: its machine lets it in, and the old address no longer."""
+def test_a_new_address_replaces_the_previous_one(do: DoWorld) -> None:
+    """The laptop has moved: its machine admits the new address, and no longer the old one."""
     do.provider().create(do.order())
     do.api.calls.reset()
     assert not do.provider().reopen(M1, HOME)
     assert len(do.api.calls.find("PUT")) == 0
     assert do.provider().reopen(M1, "198.51.100.9/32")
     assert firewall(do).inbound_rules[0]["sources"]["addresses"] == ["198.51.100.9/32"]
-    # By then the droplet has the change. fact: do-firewall-pending
+    # By then the change applies to the droplet. fact: do-firewall-pending
     assert do.api.client().firewalls.list()["firewalls"][0]["pending_changes"] == []
     assert not do.provider().reopen(M1, "198.51.100.9/32")
 
 
-def test_an_ssh_key_that_the_account_has_already_is_used(new_do: DoWorld) -> None:
-    """Somebody else gave it to the account, under a name of their own."""
+def test_an_ssh_key_that_the_account_already_has_is_used(new_do: DoWorld) -> None:
+    """Somebody registered it in the account under another name."""
     do = new_do
     do.api.client().ssh_keys.create({"name": "mine", "public_key": KEY})
     do.provider().create(do.order())
@@ -115,8 +115,8 @@ def test_an_ssh_key_that_the_account_has_already_is_used(new_do: DoWorld) -> Non
     assert left(do) == {"key mine"}
 
 
-def test_a_token_that_may_use_no_projects_is_enough(do: DoWorld) -> None:
-    """A project is for the eye: nothing that ends or guards a machine depends on it."""
+def test_a_token_without_access_to_projects_is_enough(do: DoWorld) -> None:
+    """A project only groups resources on the console. Nothing that ends or guards a machine depends on it."""
     do.api.faults.fail_next("*", "/v2/projects", status=403, times=None)
     do.provider().create(do.order())
     do.provider().destroy(M1)
@@ -125,8 +125,8 @@ def test_a_token_that_may_use_no_projects_is_enough(do: DoWorld) -> None:
 
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
-def test_a_droplet_is_found_in_whichever_listing_it_is(do: DoWorld, size: str) -> None:
-    """The plain listing leaves GPU droplets out, and the other can't be asked for a tag."""
+def test_a_droplet_is_found_in_either_listing(do: DoWorld, size: str) -> None:
+    """The plain listing leaves GPU droplets out, and the GPU listing cannot be filtered by tag."""
     do.provider().create(do.order(instance_type=size))
     (machine,) = do.other_laptop().provider().machines()
     assert (machine.id, machine.run_id) == (M1, RUN)
@@ -134,8 +134,8 @@ def test_a_droplet_is_found_in_whichever_listing_it_is(do: DoWorld, size: str) -
     assert machine.deadline_at - machine.created_at == timedelta(hours=1)
 
 
-def test_what_isnt_kedges_is_no_machine(do: DoWorld) -> None:
-    """Other droplets of the account, with GPUs and without, are not seen and not touched."""
+def test_droplets_of_others_are_not_machines(do: DoWorld) -> None:
+    """Other droplets of the account, with or without GPUs, are neither listed nor changed."""
     body = {"region": "tor1", "image": "ubuntu-24-04-x64", "tags": ["web"]}
     for size in (GPU, PLAIN):
         do.api.client().droplets.create({"name": "theirs", "size": size, **body})
@@ -146,8 +146,8 @@ def test_what_isnt_kedges_is_no_machine(do: DoWorld) -> None:
     assert len(do.api.droplets()) == 2
 
 
-def test_an_id_with_dots_is_a_tag_all_the_same(do: DoWorld) -> None:
-    """Tags have no dots; ids may."""
+def test_an_id_with_dots_is_written_as_a_tag(do: DoWorld) -> None:
+    """Tags cannot have dots, but ids can."""
     do.provider().create(do.order(id="v1.5_a-m1", run_id="v1.5_a"))
     (machine,) = do.provider().machines()
     assert (machine.id, machine.run_id) == ("v1.5_a-m1", "v1.5_a")
@@ -156,8 +156,8 @@ def test_an_id_with_dots_is_a_tag_all_the_same(do: DoWorld) -> None:
     assert left(do) == set()
 
 
-def test_a_droplet_that_boots_has_no_address_yet(do: DoWorld) -> None:
-    """`new` is booting, and so is `active` without an address; `active` with one is ready."""
+def test_a_booting_droplet_has_no_address_yet(do: DoWorld) -> None:
+    """`new` is booting, and so is `active` without an address. `active` with an address is ready."""
     do.api.settings.address_seconds = 30
     do.provider().create(do.order())
     (droplet,) = do.api.droplets()
@@ -172,8 +172,8 @@ def test_a_droplet_that_boots_has_no_address_yet(do: DoWorld) -> None:
     assert ready.address is not None
 
 
-def test_only_its_own_laptop_knows_a_machines_host_key(do: DoWorld) -> None:
-    """Another can see and end it, and can't be talked into trusting somebody else."""
+def test_only_its_own_laptop_knows_a_machine_s_host_key(do: DoWorld) -> None:
+    """Another laptop can list and end the machine, and trusts no host key for it."""
     do.provider().create(do.order())
     seen = do.other_laptop().provider().describe(M1)
     assert seen is not None
@@ -185,8 +185,8 @@ def test_only_its_own_laptop_knows_a_machines_host_key(do: DoWorld) -> None:
     assert (pinned.address.host_key, pinned.address.provisional) == ("ssh-ed25519 AAAA", False)
 
 
-def test_a_powered_off_droplet_is_on_its_way_out_and_says_that_it_bills(do: DoWorld) -> None:
-    """It computes nothing and costs the same: only its deletion settles it."""
+def test_a_powered_off_droplet_counts_as_ending_and_is_reported_as_billing(do: DoWorld) -> None:
+    """It computes nothing and costs the same. Only its deletion ends the bill."""
     machine = do.provider().create(do.order())
     do.api.client().droplet_actions.post(int(machine.provider_id), {"type": "power_off"})
     off = do.provider().describe(M1)
@@ -201,7 +201,7 @@ def test_a_powered_off_droplet_is_on_its_way_out_and_says_that_it_bills(do: DoWo
     assert do.provider().why_ended(M1) is None
 
 
-def test_a_young_droplet_that_the_api_does_not_know_yet_is_no_lost_machine(do: DoWorld) -> None:
+def test_a_young_droplet_that_the_api_does_not_know_yet_is_not_lost(do: DoWorld) -> None:
     """It answers 404 and is missing in both listings for up to a minute."""
     do.api.settings.not_found_seconds = do.api.settings.unlisted_seconds = 60
     begun = do.clock.now()
@@ -213,8 +213,8 @@ def test_a_young_droplet_that_the_api_does_not_know_yet_is_no_lost_machine(do: D
     assert [machine.id for machine in do.provider().machines()] == [M1]
 
 
-def test_guarding_completes_what_a_creation_left(do: DoWorld) -> None:
-    """Nothing at DigitalOcean ends a droplet from outside: guarding makes no call that changes anything."""
+def test_guarding_a_complete_machine_changes_nothing(do: DoWorld) -> None:
+    """DigitalOcean has no schedule that could end a droplet, so there is nothing to create."""
     do.provider().create(do.order())
     do.api.calls.reset()
     do.provider().guard(M1)
@@ -231,10 +231,10 @@ def test_guarding_completes_what_a_creation_left(do: DoWorld) -> None:
         ("This size is not available to your account: contact support for GPU access.", 403, True, False),
     ],
 )
-def test_a_refusal_says_which_offers_it_speaks_for(
+def test_a_refusal_says_which_offers_it_rules_out(
     do: DoWorld, message: str, status: int, covers_other_region: bool, covers_other_size: bool
 ) -> None:
-    """Lack of capacity looks like a bad request; the account's limit holds everywhere, its tier for the size.
+    """Lack of capacity looks like a bad request. The account's limit applies everywhere, its tier to the size.
 
     fact: do-gpu-limit
     """
@@ -251,8 +251,8 @@ def test_a_refusal_says_which_offers_it_speaks_for(
     assert list(do.provider().machines()) == []
 
 
-def test_another_refusal_is_no_lack_of_capacity(do: DoWorld) -> None:
-    """The next offer would fare no better."""
+def test_another_refusal_is_not_a_lack_of_capacity(do: DoWorld) -> None:
+    """The next offer would be refused as well."""
     do.api.faults.fail_next("POST", "/v2/droplets", status=422, message="Name is invalid")
     with pytest.raises(KedgeError) as caught:
         do.provider().create(do.order())
@@ -261,7 +261,7 @@ def test_another_refusal_is_no_lack_of_capacity(do: DoWorld) -> None:
 
 
 def test_a_run_of_another_account_is_not_taken_for_gone(do: DoWorld) -> None:
-    """With another token its droplets are not to be seen, and go on billing."""
+    """Another token does not list its droplets, which keep billing."""
     do.provider().create(do.order())
     record = next((do.folder / "do" / "machines").glob("*.json"))
     record.write_text(record.read_text().replace(_account(do), "another-account"))

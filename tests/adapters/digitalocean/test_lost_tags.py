@@ -1,4 +1,4 @@
-"""Tags that a person takes away in the control panel: a droplet of this computer's is known by its id."""
+"""Tags that somebody removes in the control panel: the computer that created a droplet knows it by its id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld
 
 
 def take_tags(do: DoWorld, *keep: str) -> None:
-    """Take all tags from the run's droplet, as a person would; but those that begin so."""
+    """Remove all tags from the run's droplet, as a person might, except those with these prefixes."""
     (droplet,) = do.api.droplets()
     resource = {"resources": [{"resource_id": str(droplet.id), "resource_type": "droplet"}]}
     for tag in list(droplet.tags):
@@ -21,7 +21,7 @@ def take_tags(do: DoWorld, *keep: str) -> None:
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
 def test_a_droplet_without_tags_is_seen_and_ended(do: DoWorld, size: str) -> None:
-    """Whatever looks at it knows whose it is, what it costs and how to reach it; nothing says that it is gone.
+    """Every look-up has its run, its price and its address; none says that it is gone.
 
     fact: do-tags-removable
     """
@@ -43,8 +43,8 @@ def test_a_droplet_without_tags_is_seen_and_ended(do: DoWorld, size: str) -> Non
 
 
 @pytest.mark.parametrize("stays", ["kedge-run:", "kedge-machine:", "kedge-order:"])
-def test_one_tag_that_stays_is_enough_for_a_sweep(do: DoWorld, stays: str) -> None:
-    """Another computer's has no record: by any tag of kedge's it is at least named with its price."""
+def test_one_remaining_tag_is_enough_for_a_sweep(do: DoWorld, stays: str) -> None:
+    """A computer without a record finds it by any tag of kedge's, and reports at least its price."""
     do.provider().create(do.order())
     take_tags(do, stays)
     other = do.other_laptop().provider().sweep()
@@ -56,7 +56,7 @@ def test_one_tag_that_stays_is_enough_for_a_sweep(do: DoWorld, stays: str) -> No
 
 
 def test_a_droplet_that_reappears_without_tags_is_seen_and_ended(do: DoWorld) -> None:
-    """Its deletion was confirmed, and the API shows its id again."""
+    """Its deletion was confirmed, but the API lists its id again."""
     do.provider().create(do.order())
     take_tags(do)
     do.api.faults.reappear_next(seconds=20)
@@ -71,7 +71,7 @@ def test_a_droplet_that_reappears_without_tags_is_seen_and_ended(do: DoWorld) ->
 
 
 def test_a_sweep_that_may_not_read_tags_fails(do: DoWorld) -> None:
-    """To such a token the API shows droplets without their tags: that is no empty account.
+    """The API shows such a token droplets without tags. That does not prove that the account is empty.
 
     fact: do-fields-need-scopes
     """

@@ -1,4 +1,4 @@
-"""Tags are anybody's to write and to take away: what bills is seen all the same, and nothing stumbles over one."""
+"""Anybody can add and remove tags: droplets with odd tags are still found, and no tag breaks a command."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ODD = [
 
 
 def make_droplet(do: DoWorld, *tags: str, size: str = GPU) -> int:
-    """Make a droplet as somebody else does, and return its number."""
+    """Create a droplet as another user does, and return its number."""
     body = {"name": "odd", "region": "tor1", "size": size, "image": "ubuntu-24-04-x64", "tags": ["kedge", *tags]}
     return int(do.api.client().droplets.create(body)["droplet"]["id"])
 
 
 @pytest.mark.parametrize("size", [GPU, PLAIN])
 @pytest.mark.parametrize("tags", ODD, ids=["none", "run", "no id", "empty"])
-def test_a_droplet_of_kedge_that_is_no_machine_is_a_finding(do: DoWorld, tags: list[str], size: str) -> None:
-    """It bills, and no command can end it by a name: the sweep names it, and goes on to the others."""
+def test_a_droplet_of_kedge_without_a_machine_id_is_a_leftover(do: DoWorld, tags: list[str], size: str) -> None:
+    """It bills, and no command can name it as a machine. The sweep reports it, and continues with the others."""
     do.provider().create(do.order())
     odd = make_droplet(do, *tags, size=size)
     sweep = do.provider().sweep()
@@ -36,8 +36,8 @@ def test_a_droplet_of_kedge_that_is_no_machine_is_a_finding(do: DoWorld, tags: l
     assert found.usd_per_hour > 0
 
 
-def test_a_run_is_not_released_under_a_droplet_without_a_name(do: DoWorld) -> None:
-    """Its firewall goes on guarding it, and the error names it."""
+def test_a_run_is_not_released_while_it_has_a_droplet_without_a_machine_id(do: DoWorld) -> None:
+    """The firewall still protects the droplet, and the error names it."""
     odd = make_droplet(do, f"kedge-run:{RUN}")
     with pytest.raises(StillBillingError) as caught:
         do.provider().release(RUN)
@@ -45,15 +45,15 @@ def test_a_run_is_not_released_under_a_droplet_without_a_name(do: DoWorld) -> No
 
 
 @pytest.mark.parametrize("order", ["a1:99999999999999999:1_99", "a1:3600:9999999999"])
-def test_an_order_that_nobody_can_have_given_is_none(do: DoWorld, order: str) -> None:
-    """A lifetime of a billion years is no date, and must not keep anybody from looking."""
+def test_an_impossible_order_in_a_tag_is_ignored(do: DoWorld, order: str) -> None:
+    """A lifetime of a billion years is no valid date, and must not break the listing."""
     make_droplet(do, f"kedge-machine:{M1}", f"kedge-order:{order}:{M1}")
     (machine,) = do.provider().machines()
     assert (machine.id, machine.usd_per_hour) == (M1, Decimal(0))
 
 
-def test_a_volume_that_lost_its_run_is_named(do: DoWorld) -> None:
-    """A command that dies between two runs' tags leaves it with neither: it bills, and is kept."""
+def test_a_volume_without_a_run_is_reported(do: DoWorld) -> None:
+    """A command that dies between two runs' tags leaves it with neither. It bills, and is kept."""
     tags = ["kedge", "kedge-created", "kedge-volume:scans"]
     do.api.client().volumes.create({"name": "scans", "size_gigabytes": 1, "region": "tor1", "tags": tags})
     (found,) = do.provider().sweep().leftovers

@@ -1,4 +1,4 @@
-"""What DigitalOcean has for sale, as offers: the live sizes, or the snapshot."""
+"""Offers of DigitalOcean, from the live sizes or from the snapshot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from orchestrator.core.offer import Accelerators
 from tests.adapters.digitalocean.world import DoWorld, offers, offline, volume
 
 
-def test_a_gpu_is_offered_wherever_it_can_be_had(do: DoWorld) -> None:
-    """With all that a plan says of it: price, GPUs, memory, disk."""
+def test_a_gpu_is_offered_in_every_region_that_has_it(do: DoWorld) -> None:
+    """The offer has everything that a plan shows: price, GPUs, memory, disk."""
     tor1, nyc2 = offers(do, "MI300X:1", regions=("tor1", "nyc2"))
     assert (tor1.region, nyc2.region) == ("tor1", "nyc2")
     assert tor1.provider == "do"
@@ -33,14 +33,14 @@ def test_a_gpu_is_offered_wherever_it_can_be_had(do: DoWorld) -> None:
     assert tor1.place == "do/tor1"
 
 
-def test_the_scratch_disk_of_a_gpu_droplet_is_told(do: DoWorld) -> None:
-    """Besides the root disk, of which it is no part."""
+def test_the_offer_of_a_gpu_droplet_includes_its_scratch_disk(do: DoWorld) -> None:
+    """It is separate from the root disk."""
     (offer,) = offers(do, "mi300x", regions=("tor1",))
     assert (offer.disk_gib, offer.local_disk_gib) == (720, 5120)
 
 
-def test_the_memory_of_one_gpu_is_told_of_eight(do: DoWorld) -> None:
-    """The API's figure is that of all of them."""
+def test_the_memory_of_eight_gpus_is_stated_for_each_gpu(do: DoWorld) -> None:
+    """The API states the sum."""
     (eight,) = offers(do, "mi300x:8")
     assert (eight.gpu_memory_gib, eight.usd_per_hour) == (192, Decimal("20.72"))
 
@@ -57,8 +57,8 @@ def test_the_memory_of_one_gpu_is_told_of_eight(do: DoWorld) -> None:
         ("amd_mi450_new", "mi450-new"),
     ],
 )
-def test_gpus_are_called_as_skypilot_calls_them(model: str, name: str) -> None:
-    """So that a task file that was written for it runs here; a model that nobody knows yet keeps its name."""
+def test_gpus_have_the_names_that_skypilot_uses(model: str, name: str) -> None:
+    """So a task file for SkyPilot works here. An unknown model keeps the API's name."""
     assert gpu_name(model) == name
 
 
@@ -74,34 +74,34 @@ def test_a_size_without_gpu_info_is_read_from_its_slug(do: DoWorld) -> None:
 
 
 def test_a_price_is_what_the_price_list_says(do: DoWorld) -> None:
-    """The API sends a number that has been through single precision. fact: do-price-float."""
+    """The API sends a number that was converted to single precision. fact: do-price-float."""
     fields = {"slug": "s", "vcpus": 1, "memory": 1024, "disk": 25, "regions": [], "price_hourly": 0.00743999984115362}
     assert parse_size(fields).usd_per_hour == Decimal("0.00744")
 
 
-def test_a_size_that_is_listed_and_offered_nowhere_is_no_offer(do: DoWorld) -> None:
-    """`available` is true, and `regions` is empty: what counts is where it can be had."""
+def test_a_size_that_is_listed_without_regions_is_no_offer(do: DoWorld) -> None:
+    """`available` is true, but `regions` is empty."""
     with pytest.raises(NoCapacityError, match="doesn't offer mi325x:1") as caught:
         offers(do, "mi325x")
     assert "offered nowhere" in caught.value.why
 
 
-def test_a_size_that_is_not_available_is_no_offer_whatever_its_regions(do: DoWorld) -> None:
-    """The other way round."""
+def test_a_size_that_is_not_available_is_no_offer_even_with_regions(do: DoWorld) -> None:
+    """`available` is false, but `regions` is not empty."""
     do.api.change_size("gpu-l40sx1-48gb", available=False)
     with pytest.raises(NoCapacityError):
         offers(do, "l40s")
 
 
-def test_a_region_without_it_is_answered_with_those_that_have_it(do: DoWorld) -> None:
-    """It is no bad request: tomorrow the region may have it."""
+def test_the_error_for_a_region_without_the_gpu_names_the_regions_with_it(do: DoWorld) -> None:
+    """It is not a bad request, because the region may have the GPU tomorrow."""
     with pytest.raises(NoCapacityError) as caught:
         offers(do, "l40s", regions=("nyc2",))
     assert caught.value.why == "it is offered in tor1"
 
 
-def test_a_wish_that_nobody_knows_is_answered_with_the_nearest(do: DoWorld) -> None:
-    """GPU, region, zone and size: all refused by name."""
+def test_the_error_for_an_unknown_name_suggests_the_nearest(do: DoWorld) -> None:
+    """For a GPU, a region, a zone and a size."""
     with pytest.raises(BadRequestError, match="did you mean mi300x"):
         offers(do, "mi300")
     with pytest.raises(BadRequestError, match="did you mean tor1"):
@@ -114,16 +114,16 @@ def test_a_wish_that_nobody_knows_is_answered_with_the_nearest(do: DoWorld) -> N
         offers(do, "h100:3")
 
 
-def test_without_wishes_a_small_machine_is_offered_the_cheapest_first(do: DoWorld) -> None:
-    """Two CPUs and 4 GiB at least, and no GPU."""
+def test_without_requirements_small_machines_are_offered_cheapest_first(do: DoWorld) -> None:
+    """They have at least two CPUs and 4 GiB, and no GPU."""
     found = offers(do)
     assert found[0].instance_type == "s-2vcpu-4gb"
     assert all(offer.accelerators is None and offer.cpus >= 2 for offer in found)
     assert [offer.usd_per_hour for offer in found] == sorted(offer.usd_per_hour for offer in found)
 
 
-def test_spot_machines_are_offered_to_those_who_ask(do: DoWorld) -> None:
-    """And on-demand machines to those who don't; a spot price may rise to that on demand, where there is one."""
+def test_spot_machines_are_offered_only_on_request(do: DoWorld) -> None:
+    """Otherwise on-demand machines are offered. A spot price may rise to the on-demand price, if there is one."""
     do.api.change_size("gpu-mi325x1-256gb", slug="gpu-mi350x1-288gb", regions=("tor1",))
     (spot,) = offers(do, "mi350x", use_spot=True)
     assert (spot.instance_type, spot.spot, spot.cap_usd_per_hour) == (
@@ -139,45 +139,45 @@ def test_spot_machines_are_offered_to_those_who_ask(do: DoWorld) -> None:
 
 
 def test_what_costs_more_than_the_limit_is_left_out(do: DoWorld) -> None:
-    """And when nothing remains, the error says what it would cost."""
+    """If nothing is left, the error says what it would cost."""
     assert offers(do, "h100", max_usd_per_hour=Decimal("4.41"))
     with pytest.raises(NoCapacityError) as caught:
         offers(do, "h100", max_usd_per_hour=Decimal(4))
     assert "$4.41" in caught.value.why
 
 
-def test_a_disk_that_no_size_has_is_no_offer(do: DoWorld) -> None:
-    """A droplet's disk comes with its size."""
+def test_a_disk_size_that_no_droplet_has_gives_no_offer(do: DoWorld) -> None:
+    """A droplet's size determines its disk."""
     with pytest.raises(NoCapacityError, match="that fits"):
         offers(do, "mi300x", disk_gib=5000)
 
 
 def test_data_volumes_are_part_of_the_price(do: DoWorld) -> None:
-    """$0.10 a GiB and month; the worst case holds with them."""
+    """$0.10 per GiB and month. The worst case includes them."""
     scans = replace(volume(), size_gib=100)
     (offer,) = offers(do, "mi300x", regions=("tor1",), volumes=(scans,))
     assert offer.disk_usd_per_hour == Decimal("0.015")
     assert offer.total_usd_per_hour == Decimal("2.605")
 
 
-def test_a_snapshot_of_amazon_s_is_refused(do: DoWorld) -> None:
-    """The volume would be blank; it says which key is in the way."""
+def test_an_ebs_snapshot_is_refused(do: DoWorld) -> None:
+    """The volume would be blank. The error names the key to remove."""
     restored = replace(volume(), snapshot_id="snap-0a1b2c3d4e5f60718")
     with pytest.raises(BadRequestError, match="snap-0a1b2c3d4e5f60718") as caught:
         offers(do, "mi300x", regions=("tor1",), volumes=(restored,))
     assert "leave `snapshot`" in caught.value.fix
 
 
-@pytest.mark.parametrize("wishes", [{"disk_mibps": 500}, {"volumes": (replace(volume(), iops=6000),)}])
-def test_a_disk_has_no_speed_of_its_own(do: DoWorld, wishes: dict[str, Any]) -> None:
-    """As at AWS; nothing that was asked for is silently left out."""
+@pytest.mark.parametrize("requirements", [{"disk_mibps": 500}, {"volumes": (replace(volume(), iops=6000),)}])
+def test_a_requested_disk_speed_is_refused(do: DoWorld, requirements: dict[str, Any]) -> None:
+    """Only AWS has it. No requirement is silently ignored."""
     with pytest.raises(BadRequestError, match="no IOPS and no throughput") as caught:
-        offers(do, "mi300x", regions=("tor1",), **wishes)
+        offers(do, "mi300x", regions=("tor1",), **requirements)
     assert "--provider aws" in caught.value.fix
 
 
-def test_a_volume_that_exists_fixes_the_region(do: DoWorld) -> None:
-    """Offers elsewhere could not be filled; it bills by its own size."""
+def test_an_existing_volume_pins_the_region(do: DoWorld) -> None:
+    """Offers in other regions could not be used. The volume is priced by its own size."""
     do.provider().create(do.order(region="nyc2", volumes=(replace(volume(), size_gib=7),)))
     (offer,) = offers(do, "mi300x", volumes=(volume(),))
     assert (offer.region, offer.disk_usd_per_hour) == ("nyc2", Decimal("0.00105"))
@@ -186,8 +186,8 @@ def test_a_volume_that_exists_fixes_the_region(do: DoWorld) -> None:
 
 
 @pytest.mark.parametrize("name", ["do", "amd"])
-def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, name: str) -> None:
-    """A plan can be made on an aeroplane; it says where its prices come from, and nothing is launched from it."""
+def test_without_a_token_the_snapshot_is_used_with_its_date(do: DoWorld, name: str) -> None:
+    """A plan can be made offline. It names the source of its prices, and cannot be launched."""
     provider = offline(do, name).provider()
     gpu = "mi300x" if name == "amd" else "h100"
     found = provider.offers(Resources(accelerators=Accelerators(name=gpu, count=1)))
@@ -198,8 +198,8 @@ def test_without_a_token_the_snapshot_is_taken_and_says_its_day(do: DoWorld, nam
     assert len(do.api.calls) == 0
 
 
-def test_offers_with_data_volumes_are_where_there_is_storage(do: DoWorld) -> None:
-    """A volume serves machines of its own region only, and not every region has them.
+def test_offers_with_data_volumes_are_in_regions_with_storage(do: DoWorld) -> None:
+    """A volume can be attached only in its own region, and not every region has volumes.
 
     fact: do-volumes-need-storage
     """
@@ -211,22 +211,22 @@ def test_offers_with_data_volumes_are_where_there_is_storage(do: DoWorld) -> Non
     assert "offered in nyc2" in caught.value.why
 
 
-def test_without_a_network_the_snapshot_is_taken(do: DoWorld) -> None:
-    """A refused connection is no refusal of the API's."""
+def test_without_network_the_snapshot_is_used(do: DoWorld) -> None:
+    """A refused connection is not a refusal of the API."""
     cut = replace(do, environ={"KEDGE_DIGITALOCEAN_ENDPOINT": "https://127.0.0.1:1"})
     provider = cut.provider()
     assert provider.offers(Resources())
     assert "could not be queried" in provider.offers_basis
 
 
-def test_a_token_that_is_refused_is_no_reason_to_plan_with_old_prices(do: DoWorld) -> None:
-    """The user can do something about it."""
+def test_with_a_rejected_token_the_snapshot_is_not_used(do: DoWorld) -> None:
+    """The user can fix the token."""
     with pytest.raises(KedgeError, match="can't be listed"):
         offers(replace(do, environ={"DIGITALOCEAN_ACCESS_TOKEN": "wrong"}))
 
 
-def test_refreshing_replaces_one_sites_prices(do: DoWorld, tmp_path: Path) -> None:
-    """The other's stay; offers from it are those that were live."""
+def test_a_refresh_replaces_the_prices_of_one_cloud(do: DoWorld, tmp_path: Path) -> None:
+    """The other cloud's prices stay. The refreshed snapshot gives the same offers as the live sizes."""
     path = tmp_path / "offers.json"
     shutil.copy(catalog.snapshot_path(), path)
     before = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Each row of the table of refusals, by what the API says of it and by what kedge makes of that."""
+"""Each row of the table of refusals: how the API's message is recognised, and which error results."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def refusal(status: int, message: str) -> RefusedError:
     return refusal_of(status, {"message": message}, "machine digits-1121-ab2c-m1 can't be created")
 
 
-def test_each_row_is_found_by_each_of_its_words() -> None:
-    """No row before it takes them; what kedge says names the machine or its type, and holds no gap."""
+def test_each_row_matches_each_of_its_messages() -> None:
+    """No earlier row matches them. The error's placeholders are all filled in."""
     for known in REFUSALS:
         for code in known.codes:
             for part in known.parts:
@@ -59,8 +59,8 @@ def test_each_row_is_found_by_each_of_its_words() -> None:
         (422, "Name is invalid", Reaction.STOP),
     ],
 )
-def test_what_kedge_does_follows_from_the_api_s_words(status: int, message: str, reaction: Reaction) -> None:
-    """And from its status: other ones than 403 and 422 are never a lack of capacity."""
+def test_the_reaction_follows_from_the_api_s_message_and_status(status: int, message: str, reaction: Reaction) -> None:
+    """Only 403 and 422 can be a lack of capacity."""
     err = refusal(status, message)
     read = read_refusal(err)
     assert read.reaction is reaction
@@ -69,8 +69,8 @@ def test_what_kedge_does_follows_from_the_api_s_words(status: int, message: str,
     assert (error is err) is (reaction is Reaction.STOP)
 
 
-def test_the_limit_of_gpus_speaks_for_every_offer_with_gpus() -> None:
-    """Whatever the size and the region; machines without GPUs count against another limit.
+def test_the_limit_of_gpus_rules_out_every_offer_with_gpus() -> None:
+    """In every size and region. Machines without GPUs count against another limit.
 
     fact: do-gpu-limit
     """

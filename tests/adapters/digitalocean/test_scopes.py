@@ -1,4 +1,4 @@
-"""The scopes that the pages name are those that it takes: the whole life cycle with tokens that have exactly these."""
+"""The documented scopes are exactly what is needed: whole life cycles with tokens that have these scopes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEDS_OF = {"block_storage_action": ("create", "read"), "block_storage": ("crea
 
 
 def operators_scopes() -> list[str]:
-    """Read from docs/digitalocean.md which scopes kedge's own token needs."""
+    """Read the scopes of kedge's token from docs/digitalocean.md."""
     page = (DOCS / "digitalocean.md").read_text()
     (text,) = re.findall(r"A custom-scoped token for kedge itself needs (.*?)without these two", page, re.DOTALL)
     resources = _RESOURCE.findall(text)
@@ -29,7 +29,7 @@ def operators_scopes() -> list[str]:
 
 
 def reapers_scopes() -> list[str]:
-    """Read from docs/reaper.md which scopes a reaper's token needs."""
+    """Read the scopes of a reaper's token from docs/reaper.md."""
     page = (DOCS / "reaper.md").read_text()
     return _SCOPE.findall(page[page.index("**DigitalOcean's token**") :])
 
@@ -38,14 +38,14 @@ def with_token(do: DoWorld, *scopes: str) -> DoWorld:
     return replace(do, environ={"DIGITALOCEAN_ACCESS_TOKEN": do.api.make_token(*scopes)})
 
 
-def test_the_scopes_of_the_page_are_enough_for_a_whole_life(new_do: DoWorld) -> None:
-    """Offers, key, volumes, firewall, droplet, its action, another address, its end and what it leaves.
+def test_the_documented_scopes_are_enough_for_a_whole_life(new_do: DoWorld) -> None:
+    """Offers, key, volumes, firewall, droplet, its action, another address, its end and its leftovers.
 
     fact: do-scopes-require-read
     """
     do = with_token(new_do, *operators_scopes())
     provider = do.provider()
-    assert provider.offers(_wish())
+    assert provider.offers(_resources())
     provider.create(do.order(volumes=(volume(at_end=AtEnd.SNAPSHOT),)))
     provider.guard(M1)
     provider.reopen(M1, "198.51.100.9/32")
@@ -56,7 +56,7 @@ def test_the_scopes_of_the_page_are_enough_for_a_whole_life(new_do: DoWorld) -> 
 
 
 @pytest.mark.parametrize("left_out", ["droplet:create", "ssh_key:create", "firewall:create", "tag:create"])
-def test_without_one_of_them_nothing_is_rented_and_the_error_says_what_to_do(new_do: DoWorld, left_out: str) -> None:
+def test_without_one_of_the_scopes_nothing_is_created_and_the_error_has_the_fix(new_do: DoWorld, left_out: str) -> None:
     """The API answers 403."""
     do = with_token(new_do, *(scope for scope in operators_scopes() if scope != left_out))
     with pytest.raises(KedgeError) as caught:
@@ -65,8 +65,8 @@ def test_without_one_of_them_nothing_is_rented_and_the_error_says_what_to_do(new
     assert do.api.droplets() == []
 
 
-def test_a_reapers_token_lists_and_ends_and_makes_nothing(do: DoWorld) -> None:
-    """With the scopes of its page it ends another computer's machine, with what its run has besides."""
+def test_a_reaper_s_token_lists_and_ends_and_creates_nothing(do: DoWorld) -> None:
+    """With the documented scopes it ends another computer's machine, and deletes the run's other resources."""
     do.provider().create(do.order(volumes=(volume(at_end=AtEnd.SNAPSHOT),)))
     reaper = with_token(do.other_laptop(), *reapers_scopes())
     do.api.calls.reset()
@@ -81,5 +81,5 @@ def test_a_reapers_token_lists_and_ends_and_makes_nothing(do: DoWorld) -> None:
     assert do.api.droplets() == []
 
 
-def _wish() -> Resources:
+def _resources() -> Resources:
     return Resources(regions=("tor1",))

@@ -1,4 +1,4 @@
-"""A bucket of Spaces, for which moto's S3 stands in: what the laptop and the machine do with it, and with its keys."""
+"""A bucket of Spaces, simulated by moto's S3: how the laptop and the machine use it and its keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spaces:
 
 @pytest.fixture
 def aws(aws: Aws) -> Aws:
-    """A bucket behind a gate; its machines have no role."""
+    """A bucket behind the test's gate; its machines have no IAM role."""
     aws.imds.has_role = False
     return aws
 
@@ -56,11 +56,11 @@ def headers_of(aws: Aws, method: str) -> list[dict[str, str]]:
 
 
 def nothing(_done: int, _total: int) -> None:
-    """No progress is looked at."""
+    """Ignore the progress."""
 
 
-def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
-    """The machine signs with the keys that it was brought, and asks nobody for a role."""
+def test_results_get_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
+    """The machine signs with the keys that it received over SSH, and requests no role."""
     keys = tmp_path / "spaces.json"
     keys.write_text(spaces.settings.secret_files("seal")["spaces.json"])
     url = spaces.storage.results.url.replace("/opt/kedge/private/spaces.json", str(keys))
@@ -83,7 +83,7 @@ def test_results_go_from_the_machine_to_the_laptop(aws: Aws, spaces: Spaces, tmp
 
 
 def test_a_machine_whose_keys_are_missing_says_so_at_once(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
-    """It doesn't wait for a role that never comes."""
+    """It does not wait for a role that never appears."""
     url = spaces.storage.results.url.replace("/opt/kedge/private", str(tmp_path))
     box = Box(tmp_path / "machine", store_url=url, env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.imds.url})
     try:
@@ -94,8 +94,8 @@ def test_a_machine_whose_keys_are_missing_says_so_at_once(aws: Aws, spaces: Spac
     assert b"spaces.json" in done.stderr
 
 
-def test_code_and_data_go_up_with_nothing_that_only_amazon_knows(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
-    """No checksums in trailers, which others refuse; tidying up sends the one that others ask for."""
+def test_code_and_data_are_uploaded_without_amazon_s_own_extensions(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
+    """Other stores refuse checksums in trailers. Deletions send the checksum that other stores require."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "train.py").write_text("print('hello')\n")
@@ -113,8 +113,8 @@ def test_code_and_data_go_up_with_nothing_that_only_amazon_knows(aws: Aws, space
     assert aws.keys(f"runs/{RUN}/code/")
 
 
-def test_the_region_names_the_endpoint() -> None:
-    """Which may be another one; the keys are in no representation."""
+def test_the_region_determines_the_endpoint() -> None:
+    """A user may set another endpoint. The repr has no keys."""
     place = read_settings(NYC3, SPACES)
     assert place
     assert (place.endpoint, place.region) == ("https://nyc3.digitaloceanspaces.com", "nyc3")
@@ -125,8 +125,8 @@ def test_the_region_names_the_endpoint() -> None:
     assert other.endpoint == "http://127.0.0.1:9000"
 
 
-def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are() -> None:
-    """What it is told holds none of them."""
+def test_the_machine_is_told_the_bucket_and_the_path_of_its_keys() -> None:
+    """The URL that it gets has no keys."""
     found = read_settings(NYC3, SPACES)
     assert found
     place = parse_s3_url(found.url("runs"))
@@ -136,13 +136,13 @@ def test_the_machine_is_told_where_the_bucket_is_and_where_its_keys_are() -> Non
 
 
 def test_without_a_bucket_there_is_no_store() -> None:
-    """Keys alone are of somebody else's."""
+    """Keys alone may be for another bucket."""
     assert read_settings(KEYS, SPACES) is None
 
 
 @pytest.mark.parametrize("missing", ["KEDGE_SPACES_REGION", *KEYS])
-def test_a_bucket_that_cannot_be_opened_is_refused_by_what_is_missing(missing: str) -> None:
-    """Before anything is contacted."""
+def test_the_error_for_an_incomplete_bucket_names_what_is_missing(missing: str) -> None:
+    """It comes before any request."""
     found = read_settings({name: value for name, value in NYC3.items() if name != missing}, SPACES)
     assert found
     for use in (found.require_keys, lambda: connect_with_keys(found), lambda: found.secret_files("seal")):
@@ -151,8 +151,8 @@ def test_a_bucket_that_cannot_be_opened_is_refused_by_what_is_missing(missing: s
     assert f"{missing} is not" in caught.value.why
 
 
-def test_any_store_that_speaks_s3_is_a_matter_of_other_variables() -> None:
-    """For clouds that sell no buckets; its endpoint has to be named."""
+def test_any_s3_store_can_be_configured_with_other_variables() -> None:
+    """For clouds without buckets. Its endpoint has to be set."""
     environ = {
         "KEDGE_STORE_BUCKET": "mine",
         "KEDGE_STORE_ENDPOINT": "https://s3.example.org",
@@ -173,7 +173,7 @@ def test_any_store_that_speaks_s3_is_a_matter_of_other_variables() -> None:
 
 
 def test_naming_the_bucket_loads_no_sdk() -> None:
-    """`status` has to answer before one could have been loaded."""
+    """`status` has to answer faster than the SDK loads."""
     named = "orchestrator.adapters.sync.storage, orchestrator.adapters.providers.digitalocean.site"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {named}\nprint(*sys.modules)"],
@@ -186,7 +186,7 @@ def test_naming_the_bucket_loads_no_sdk() -> None:
 
 
 def test_code_that_another_droplet_has_replaced_is_sent_again(aws: Aws, spaces: Spaces, tmp_path: Path) -> None:
-    """All droplets have the same keys. Spaces tells no SHA-256: what may be there already is written again."""
+    """All droplets have the same keys, and Spaces reports no SHA-256. So kedge uploads the code again."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "train.py").write_text("print('hello')\n")
@@ -198,8 +198,8 @@ def test_code_that_another_droplet_has_replaced_is_sent_again(aws: Aws, spaces: 
     assert hashlib.sha256(aws.read(key) or b"").hexdigest() == staged.sha256
 
 
-def test_a_plan_says_whose_results_a_droplets_keys_reach(tmp_path: Path) -> None:
-    """And only where there is such a bucket.
+def test_a_plan_says_which_results_a_droplet_s_keys_can_access(tmp_path: Path) -> None:
+    """Only if there is such a bucket.
 
     fact: do-spaces-key-grants
     """

@@ -1,4 +1,4 @@
-"""However the request for a droplet breaks, there is one or none, and the next command knows."""
+"""A request for a droplet that breaks anywhere creates at most one droplet, and the next command knows about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DROPLETS = "/v2/droplets"
 @pytest.mark.parametrize("size", [GPU, PLAIN])
 @pytest.mark.parametrize("lag", [0, 45])
 def test_a_droplet_whose_answer_was_lost_is_found_by_its_tag(do: DoWorld, size: str, lag: int) -> None:
-    """In whichever listing it is, and though the API lists it late; its host key is known."""
+    """In either listing, even if the API lists it late. Its host key is known."""
     do.api.settings.unlisted_seconds = do.api.settings.not_found_seconds = lag
     do.api.faults.drop_next("POST", DROPLETS)
     machine = do.provider().create(do.order(instance_type=size))
@@ -31,15 +31,15 @@ def test_a_droplet_whose_answer_was_lost_is_found_by_its_tag(do: DoWorld, size: 
     assert do.posts() == 1
 
 
-def test_an_error_after_the_effect_is_an_effect(do: DoWorld) -> None:
-    """A 500 says nothing about whether there is a droplet; its tag does."""
+def test_a_droplet_is_found_after_an_error_that_followed_the_effect(do: DoWorld) -> None:
+    """A 500 does not say whether there is a droplet; its tag does."""
     do.api.faults.fail_next("POST", DROPLETS, status=500, after_effect=True)
     machine = do.provider().create(do.order())
     assert [str(each.id) for each in do.api.droplets()] == [machine.provider_id]
 
 
-def test_what_nobody_can_tell_counts_as_billing(do: DoWorld) -> None:
-    """No answer and no droplet: it is a machine in doubt for a quarter of an hour, and then none."""
+def test_a_request_without_answer_and_without_droplet_counts_as_billing(do: DoWorld) -> None:
+    """It counts as an unclear machine for 15 minutes, and then as none."""
     do.api.faults.drop_next("POST", DROPLETS, after_effect=False)
     with pytest.raises(StillBillingError, match=M1):
         do.provider().create(do.order())
@@ -52,8 +52,8 @@ def test_what_nobody_can_tell_counts_as_billing(do: DoWorld) -> None:
     assert do.provider().describe(M1) is None
 
 
-def test_no_machine_is_made_while_another_of_the_run_may_have_been(do: DoWorld) -> None:
-    """Neither the same again nor the next; another run is free."""
+def test_no_machine_is_created_while_another_of_the_run_is_unclear(do: DoWorld) -> None:
+    """Neither the same machine again nor the run's next. Another run can create machines."""
     do.api.faults.drop_next("POST", DROPLETS, after_effect=False)
     with pytest.raises(StillBillingError):
         do.provider().create(do.order())
@@ -67,8 +67,8 @@ def test_no_machine_is_made_while_another_of_the_run_may_have_been(do: DoWorld) 
     assert len(do.api.droplets()) == 2
 
 
-def test_a_droplet_that_turns_up_late_is_the_machine(do: DoWorld) -> None:
-    """Listed only after the command had given up: it is found, and known."""
+def test_a_droplet_that_appears_late_is_the_machine(do: DoWorld) -> None:
+    """It is listed only after the command gave up, and is then recognised."""
     do.api.settings.unlisted_seconds = do.api.settings.not_found_seconds = 200
     do.api.faults.drop_next("POST", DROPLETS)
     with pytest.raises(StillBillingError):
@@ -79,8 +79,8 @@ def test_a_droplet_that_turns_up_late_is_the_machine(do: DoWorld) -> None:
     assert machine.address is not None
 
 
-def test_a_run_in_doubt_is_not_released(do: DoWorld) -> None:
-    """Its firewall may have a droplet to guard."""
+def test_a_run_with_an_unclear_machine_is_not_released(do: DoWorld) -> None:
+    """Its firewall may have a droplet to protect."""
     do.api.faults.drop_next("POST", DROPLETS, after_effect=False)
     order = do.order()
     with pytest.raises(StillBillingError):
@@ -90,8 +90,8 @@ def test_a_run_in_doubt_is_not_released(do: DoWorld) -> None:
     assert M1 in caught.value.why
 
 
-def test_a_command_killed_before_the_answer_leaves_all_that_is_needed(do: DoWorld) -> None:
-    """The next one finds the droplet, knows its host key, and makes no other."""
+def test_a_command_killed_before_the_answer_leaves_all_that_the_next_one_needs(do: DoWorld) -> None:
+    """The next command finds the droplet, knows its host key, and creates no other."""
     with doomed_commands() as doomed:
         do.api.faults.delay_next("POST", DROPLETS, 0.5, after_effect=True)
         doomed.create_and_die(do)
@@ -101,8 +101,8 @@ def test_a_command_killed_before_the_answer_leaves_all_that_is_needed(do: DoWorl
     assert len(do.api.droplets()) == 1
 
 
-def test_a_command_killed_before_the_effect_leaves_a_doubt(do: DoWorld) -> None:
-    """What it asked for may still come; later, the machine is made."""
+def test_a_command_killed_before_the_effect_leaves_an_unclear_machine(do: DoWorld) -> None:
+    """The droplet may still appear. Later the machine can be created."""
     with doomed_commands() as doomed:
         do.api.faults.drop_next("POST", DROPLETS, after_effect=False)
         doomed.create_and_die(do)
@@ -116,11 +116,11 @@ def test_a_command_killed_before_the_effect_leaves_a_doubt(do: DoWorld) -> None:
 
 
 class Died(BaseException):
-    """The command is gone."""
+    """The command died."""
 
 
-class LastMoments(BoxTime):
-    """The box's clock, for a command that dies as soon as it waits with a droplet made."""
+class KillingClock(BoxTime):
+    """The box's clock, for a command that dies in its first wait after a droplet was created."""
 
     def __init__(self, api: DigitalOceanBox) -> None:
         super().__init__(api)
@@ -133,15 +133,15 @@ class LastMoments(BoxTime):
 
 
 def leave_young_droplet(do: DoWorld, *, hidden_for: float) -> None:
-    """Let a command make a droplet two minutes after it first asked for it, and die while the API doesn't list it."""
+    """Run a command that creates a droplet two minutes after its first request, and dies before the API lists it."""
     do.api.settings.unlisted_seconds = do.api.settings.not_found_seconds = hidden_for
     do.api.faults.fail_next("POST", DROPLETS, status=429, retry_after=120)
     with pytest.raises(Died):
-        replace(do, clock=LastMoments(do.api)).provider().create(do.order())
+        replace(do, clock=KillingClock(do.api)).provider().create(do.order())
 
 
-def test_a_droplet_that_was_long_in_coming_is_young_from_its_answer_on(do: DoWorld) -> None:
-    """The API was busy for longer than it takes to know a droplet: the machine counts, and is deleted all the same."""
+def test_a_droplet_s_age_counts_from_the_answer_of_a_slow_creation(do: DoWorld) -> None:
+    """The retries took longer than the API takes to list a droplet. The machine still counts, and can be deleted."""
     leave_young_droplet(do, hidden_for=60)
     (machine,) = do.provider().machines()
     assert (machine.id, machine.state) == (M1, MachineState.BOOTING)
@@ -149,16 +149,16 @@ def test_a_droplet_that_was_long_in_coming_is_young_from_its_answer_on(do: DoWor
     assert do.api.droplets() == []
 
 
-def test_a_droplet_that_was_long_in_coming_is_made_once(do: DoWorld) -> None:
-    """The command that is given again waits until it is listed, and asks for no other."""
+def test_a_slow_creation_creates_one_droplet(do: DoWorld) -> None:
+    """The repeated command waits until it is listed, and requests no other."""
     leave_young_droplet(do, hidden_for=60)
     asked = do.posts()
     do.provider().create(do.order())
     assert (do.posts(), len(do.api.droplets())) == (asked, 1)
 
 
-def test_a_droplet_that_is_listed_far_too_late_is_known_by_its_id(do: DoWorld) -> None:
-    """Long after it should have been: it is a machine all the same, is made once, and can be ended."""
+def test_a_droplet_that_is_listed_far_too_late_is_found_by_its_id(do: DoWorld) -> None:
+    """It counts as a machine, is created once, and can be destroyed."""
     leave_young_droplet(do, hidden_for=60)
     do.api.settings.unlisted_seconds = 3600
     do.api.advance(300)
@@ -173,7 +173,7 @@ def test_a_droplet_that_is_listed_far_too_late_is_known_by_its_id(do: DoWorld) -
 
 
 def both(*worlds: DoWorld) -> list[KedgeError]:
-    """Let several commands create the same machine at once; return how they failed."""
+    """Run several commands that create the same machine at once; return their errors."""
     failures: list[KedgeError] = []
 
     def create(world: DoWorld) -> None:
@@ -190,8 +190,8 @@ def both(*worlds: DoWorld) -> list[KedgeError]:
     return failures
 
 
-def test_two_commands_of_one_computer_cannot_make_the_same_machine(do: DoWorld) -> None:
-    """One would overwrite the other's record of the host key: the second is refused while the first is at it."""
+def test_two_commands_of_one_computer_cannot_create_the_same_machine(do: DoWorld) -> None:
+    """One would overwrite the host key that the other recorded. The second is refused while the first runs."""
     do.api.faults.delay_next("POST", DROPLETS, 0.3)
     failures = both(do, do)
     assert all(isinstance(failure, ConflictError) for failure in failures)
@@ -202,8 +202,8 @@ def test_two_commands_of_one_computer_cannot_make_the_same_machine(do: DoWorld) 
 
 
 @pytest.mark.parametrize("lag", [0, 45])
-def test_of_two_computers_that_make_the_same_machine_the_first_keeps_it(do: DoWorld, lag: int) -> None:
-    """Each sees the other's by the tag, and the younger droplet is deleted, whoever looks first."""
+def test_of_two_computers_that_create_the_same_machine_the_first_keeps_it(do: DoWorld, lag: int) -> None:
+    """Each finds the other's droplet by its tag, and the younger one is deleted by whichever looks first."""
     do.api.settings.unlisted_seconds = lag
     do.api.faults.delay_next("POST", DROPLETS, 0.3, times=2)
     assert both(do, do.other_laptop()) == []
@@ -213,8 +213,8 @@ def test_of_two_computers_that_make_the_same_machine_the_first_keeps_it(do: DoWo
     assert sum(machine is not None and machine.address is not None for machine in seen) == 1
 
 
-def test_a_twin_that_was_missed_is_deleted_when_the_machine_is_guarded(do: DoWorld) -> None:
-    """The older one is the machine; the other bills for nobody."""
+def test_a_duplicate_that_was_missed_is_deleted_when_the_machine_is_guarded(do: DoWorld) -> None:
+    """The older droplet is the machine; the other one would bill for nothing."""
     first = do.provider().create(do.order())
     (droplet,) = do.api.droplets()
     body = {"name": "twin", "region": "tor1", "size": GPU, "image": "gpu-amd-base", "tags": droplet.tags}
@@ -225,7 +225,7 @@ def test_a_twin_that_was_missed_is_deleted_when_the_machine_is_guarded(do: DoWor
 
 
 def test_a_machine_that_cannot_be_completed_is_ended_again(do: DoWorld) -> None:
-    """A droplet is left only to somebody who knows that it is there."""
+    """Nobody would know that the droplet exists."""
     theirs = {"name": "theirs", "size_gigabytes": 1, "region": "tor1", "tags": ["kedge-volume:scans"]}
     do.api.client().volumes.create(theirs)
     do.api.faults.fail_next("POST", "/v2/tags/*/resources", status=500, times=None)

@@ -1,4 +1,4 @@
-"""User-data that a droplet could not read is never paid for."""
+"""No droplet is created with user-data that cloud-init could not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.adapters.digitalocean.world import DoWorld, volume
 
 @pytest.mark.parametrize("target", ["a\x1bb", "a\x85b", "a\u2028b", "a\rb"])
 def test_user_data_that_cloud_init_cannot_read_makes_no_droplet(do: DoWorld, target: str) -> None:
-    """One character voids the whole cloud-config: no deadline, no user, and a bill. Whoever let it through."""
+    """One bad character voids the whole cloud-config: no deadline, no user, and a bill. This check is the last one."""
     with pytest.raises(KedgeError, match="user-data"):
         do.provider().create(do.order(volumes=(replace(volume(), target=target),)))
     assert do.api.droplets() == []

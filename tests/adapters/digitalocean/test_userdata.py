@@ -1,4 +1,4 @@
-"""A droplet's user-data: its text, what cloud-init, shellcheck and systemd say of it, and what it must not hold."""
+"""A droplet's user-data: its golden file, checks by cloud-init, shellcheck and systemd, and that it has no secret."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ def check(argv: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_user_data_is_the_reviewed_one() -> None:
-    """A change of the templates shows as a change of this file."""
+def test_the_user_data_equals_its_golden_file() -> None:
+    """A change of the templates shows up as a change of this file."""
     assert render(SPEC) == GOLDEN.read_text()
 
 
 def test_cloud_init_finds_it_valid(tmp_path: Path) -> None:
-    """As plain text, which is what the API takes."""
+    """As plain text, which is what the API accepts."""
     (tmp_path / "user-data").write_text(render(SPEC))
     check(["cloud-init", "schema", "--config-file", str(tmp_path / "user-data")])
 
 
-def test_it_holds_no_secret_but_the_host_key_that_is_thrown_away() -> None:
-    """Whoever may read droplets can read it, and so can every process on the machine."""
+def test_it_has_no_secret_except_the_throw_away_host_key() -> None:
+    """Everybody who may read droplets can read it, and so can every process on the machine."""
     rest = render(SPEC).replace(json.dumps(HOST_KEY), "")
     assert not re.search(r"PRIVATE KEY|dop_v1_\w|secret_key|access_key|Bearer", rest)
 
 
 def test_the_deadline_is_armed_first_and_needs_neither_python_nor_the_agent() -> None:
-    """It writes down the script that deletes the droplet, and the timer that runs it; a power-off follows."""
+    """It writes the script that deletes the droplet, and the timer that runs it and then powers off."""
     assert next(iter(config())) == "bootcmd"
     script, _mask = config()["bootcmd"]
     assert not re.search(r"python|kedge-agent|/opt/kedge", script)
@@ -95,8 +95,8 @@ def test_the_deadline_is_armed_first_and_needs_neither_python_nor_the_agent() ->
     assert ["end.sh" in commands[0], "poweroff" in commands[1], len(commands)] == [True, True, 2]
 
 
-def test_a_machine_without_a_role_waits_for_what_it_is_brought() -> None:
-    """Nothing is fetched at boot: it carries no agent, and asks for none."""
+def test_a_machine_without_a_role_waits_for_its_files_over_ssh() -> None:
+    """The user-data has no agent, and the boot downloads none."""
     unit = files()["/etc/systemd/system/kedge-boot.service"]
     assert "ConditionPathExists=/opt/kedge/supplied" in unit
     assert "bootstrap" not in unit
@@ -105,14 +105,14 @@ def test_a_machine_without_a_role_waits_for_what_it_is_brought() -> None:
 
 
 def test_a_volume_is_found_by_its_name() -> None:
-    """DigitalOcean's disks tell it as their serial."""
+    """DigitalOcean's disks report the name as their serial number."""
     script = files()["/opt/kedge/boot/mount-volumes.sh"]
     assert "/dev/disk/by-id/*DO_Volume_" in script
     assert VOLUME.serial in script
 
 
-def test_shellcheck_accepts_the_scripts(tmp_path: Path) -> None:
-    """As a machine gets them."""
+def test_shellcheck_finds_no_mistake_in_the_scripts(tmp_path: Path) -> None:
+    """It checks them as a machine gets them."""
     scripts = {Path(path).name: text for path, text in files().items() if path.endswith(".sh")}
     scripts |= {"deadline.sh": "#!/bin/sh\n" + config()["bootcmd"][0], "end.sh": SPEC.end_script}
     assert {"supply.sh", "end.sh", "deadline.sh", "prepare.sh"} <= set(scripts)
@@ -121,16 +121,16 @@ def test_shellcheck_accepts_the_scripts(tmp_path: Path) -> None:
         check(["shellcheck", str(tmp_path / name)])
 
 
-def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    """The one that waits for the agent included."""
+def test_systemd_finds_no_mistake_in_the_units(tmp_path: Path) -> None:
+    """Including the unit that waits for the agent."""
     units = {Path(path).name: text for path, text in files().items() if path.startswith("/etc/systemd/system/")}
     for name, text in units.items():
         (tmp_path / name).write_text(text.replace("/opt/kedge/bin/kedge-agent", "/bin/true").replace("/opt/kedge", "/"))
     check(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *(str(tmp_path / name) for name in units)])
 
 
-def test_what_does_not_fit_is_refused_before_it_is_sent() -> None:
-    """With the figures; 20 volumes fit easily."""
+def test_user_data_that_is_too_large_is_refused_before_it_is_sent() -> None:
+    """The error has the sizes. 20 volumes fit easily."""
     many = tuple(replace(VOLUME, serial=f"volume-{number}") for number in range(20))
     assert len(render(replace(SPEC, volumes=many))) < BOOT.most_bytes / 2
     with pytest.raises(KedgeError, match="too long") as caught:

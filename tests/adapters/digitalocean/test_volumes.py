@@ -1,4 +1,4 @@
-"""Data volumes: made once, formatted only when ours, and ended as the job says."""
+"""Data volumes: created once, formatted only if kedge created them, and ended as the job says."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def tear_down(do: DoWorld, machine_id: str = M1, run_id: str = RUN) -> list[str]
     return [line for line in do.provider().release(run_id) if "data volume" in line]
 
 
-def test_a_volume_is_made_in_the_offers_region_and_attached_at_birth(do: DoWorld) -> None:
-    """Blank, since a file system that DigitalOcean makes would not be known to be ours."""
+def test_a_volume_is_created_in_the_offer_s_region_and_attached_at_creation(do: DoWorld) -> None:
+    """It is blank: kedge could not tell that it owns a file system which DigitalOcean created."""
     do.provider().create(do.order(region="nyc2", volumes=(volume(),)))
     (made,) = do.api.cloud.account.volumes.values()
     (droplet,) = do.api.droplets()
@@ -38,8 +38,8 @@ def test_a_volume_is_made_in_the_offers_region_and_attached_at_birth(do: DoWorld
     assert {"kedge-created", "kedge-volume:scans", f"kedge-run:{RUN}"} <= set(made.tags)
 
 
-def test_the_machine_looks_for_a_volume_under_digitaloceans_name_of_it(do: DoWorld) -> None:
-    """/dev/disk/by-id/scsi-0DO_Volume_NAME: the name is what the disk tells of itself."""
+def test_the_machine_looks_for_a_volume_by_the_name_that_digitalocean_gives_it(do: DoWorld) -> None:
+    """The disk reports the name: /dev/disk/by-id/scsi-0DO_Volume_NAME."""
     do.provider().create(do.order(volumes=(volume("Scans_2026"),)))
     assert names(do) == ["kedge-scans-2026"]
     assert "DO_Volume" in user_data(do)
@@ -47,16 +47,16 @@ def test_the_machine_looks_for_a_volume_under_digitaloceans_name_of_it(do: DoWor
 
 
 @pytest.mark.parametrize("name", ["scans", "Scans_2026", "7days", "a.b", "x" * 100])
-def test_any_name_becomes_one_that_the_api_takes(name: str) -> None:
-    """Lower-case letters, digits and dashes, a letter first, 64 at most; other names stay different."""
+def test_any_name_becomes_one_that_the_api_accepts(name: str) -> None:
+    """Up to 64 lower-case letters, digits and dashes, a letter first. Different names stay different."""
     made = volume_name(name)
     assert len(made) <= 64
     assert made[0].isalpha()
     assert set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def test_a_volume_is_used_again_by_the_next_run(do: DoWorld) -> None:
-    """Its tags name the run that has it now, which settles its end."""
+def test_the_next_run_uses_a_volume_again(do: DoWorld) -> None:
+    """Its tags name the run that has it now, and that run decides its end."""
     do.provider().create(do.order(volumes=(volume(),)))
     tear_down(do)
     do.provider().create(do.order(id="next-1-m1", run_id="next-1", volumes=(volume(at_end=AtEnd.DELETE),)))
@@ -69,8 +69,8 @@ def test_a_volume_is_used_again_by_the_next_run(do: DoWorld) -> None:
     assert names(do) == []
 
 
-def test_a_volume_that_somebody_else_made_is_never_formatted_nor_deleted(do: DoWorld) -> None:
-    """It is used if it carries the name's tag, and kept whatever the job says."""
+def test_a_volume_that_somebody_else_created_is_never_formatted_or_deleted(do: DoWorld) -> None:
+    """It is used if it has the tag with the name, and kept whatever the job says."""
     theirs = {"name": "theirs", "size_gigabytes": 1, "region": "tor1", "tags": ["kedge-volume:scans"]}
     do.api.client().volumes.create(theirs)
     do.provider().create(do.order(volumes=(volume(at_end=AtEnd.DELETE),)))
@@ -80,7 +80,7 @@ def test_a_volume_that_somebody_else_made_is_never_formatted_nor_deleted(do: DoW
 
 
 def test_a_volume_is_kept_unless_the_job_says_otherwise(do: DoWorld) -> None:
-    """And the end says that it bills."""
+    """The teardown then says that it bills."""
     do.provider().create(do.order(volumes=(volume(),)))
     (line,) = tear_down(do)
     assert "it bills until it is deleted" in line
@@ -88,7 +88,7 @@ def test_a_volume_is_kept_unless_the_job_says_otherwise(do: DoWorld) -> None:
 
 
 def test_a_snapshot_is_taken_before_a_volume_is_deleted(do: DoWorld) -> None:
-    """Once, however often the teardown is given."""
+    """Once, however often the teardown is repeated."""
     do.provider().create(do.order(volumes=(volume(at_end=AtEnd.SNAPSHOT),)))
     do.provider().destroy(M1)
     do.api.faults.fail_next("DELETE", "/v2/volumes/{volume_id}", status=500, times=None)
@@ -102,8 +102,8 @@ def test_a_snapshot_is_taken_before_a_volume_is_deleted(do: DoWorld) -> None:
     assert "kedge-volume:scans" in copy.tags
 
 
-def test_a_volume_that_another_machine_has_is_not_taken(do: DoWorld) -> None:
-    """A disk that two machines write to would be lost."""
+def test_a_volume_of_another_machine_is_not_taken(do: DoWorld) -> None:
+    """Two machines that write to one disk would destroy its data."""
     do.provider().create(do.order(volumes=(volume(),)))
     with pytest.raises(ConflictError, match="in use"):
         do.provider().create(do.order(id="next-1-m1", run_id="next-1", volumes=(volume(),)))
@@ -111,7 +111,7 @@ def test_a_volume_that_another_machine_has_is_not_taken(do: DoWorld) -> None:
 
 
 def test_a_volume_in_another_region_is_refused(do: DoWorld) -> None:
-    """With the region that has it."""
+    """The error names the region that has it."""
     do.provider().create(do.order(volumes=(volume(),)))
     tear_down(do)
     with pytest.raises(BadRequestError) as caught:
@@ -119,16 +119,16 @@ def test_a_volume_in_another_region_is_refused(do: DoWorld) -> None:
     assert "tor1" in caught.value.fix
 
 
-def test_a_new_volume_goes_with_the_order_that_could_not_be_filled(do: DoWorld) -> None:
-    """The next offer may be in another region; one that was there before stays."""
+def test_a_new_volume_is_deleted_if_the_droplet_cannot_be_created(do: DoWorld) -> None:
+    """The next offer may be in another region. A volume that existed before stays."""
     do.api.sell_out("gpu-mi300x1-192gb")
     with pytest.raises(NoCapacityError):
         do.provider().create(do.order(volumes=(volume(),)))
     assert names(do) == []
 
 
-def test_the_first_of_two_volumes_goes_when_the_second_cannot_be_made(do: DoWorld) -> None:
-    """Nothing that bills stays of an order that failed."""
+def test_the_first_of_two_volumes_is_deleted_if_the_second_cannot_be_created(do: DoWorld) -> None:
+    """A failed order leaves nothing that bills."""
     do.api.settings.volume_limit = 1
     with pytest.raises(KedgeError, match="second"):
         do.provider().create(do.order(volumes=(volume("first"), volume("second"))))
@@ -136,15 +136,15 @@ def test_the_first_of_two_volumes_goes_when_the_second_cannot_be_made(do: DoWorl
 
 
 def test_a_volume_whose_answer_was_lost_is_found_by_its_tag(do: DoWorld) -> None:
-    """It is made once, as a droplet is."""
+    """It is created once, as a droplet is."""
     do.api.faults.drop_next("POST", VOLUMES)
     do.provider().create(do.order(volumes=(volume(),)))
     assert names(do) == ["scans"]
     assert len(do.api.calls.find("POST", VOLUMES)) == 1
 
 
-def test_a_volume_that_nobody_can_tell_of_is_no_silence(do: DoWorld) -> None:
-    """No answer, and none listed: it may bill."""
+def test_a_volume_whose_creation_stays_unclear_is_reported(do: DoWorld) -> None:
+    """Without an answer and without a listed volume, the error says that it may bill."""
     do.api.faults.drop_next("POST", VOLUMES, after_effect=False)
     with pytest.raises(StillBillingError, match="scans"):
         do.provider().create(do.order(volumes=(volume(),)))
@@ -152,7 +152,7 @@ def test_a_volume_that_nobody_can_tell_of_is_no_silence(do: DoWorld) -> None:
 
 
 def test_two_volumes_of_one_name_are_refused(do: DoWorld) -> None:
-    """Nobody can say which is meant."""
+    """Nobody can tell which one is meant."""
     for name in ("one", "two"):
         body = {"name": name, "size_gigabytes": 1, "region": "tor1", "tags": ["kedge-volume:scans"]}
         do.api.client().volumes.create(body)
@@ -160,8 +160,8 @@ def test_two_volumes_of_one_name_are_refused(do: DoWorld) -> None:
         do.provider().create(do.order(volumes=(volume(),)))
 
 
-def test_a_volume_ends_with_a_machine_that_deletes_itself_only_where_the_job_says_so(do: DoWorld) -> None:
-    """What the machine's own end script deletes: ours, and meant to go."""
+def test_a_self_deleting_machine_deletes_a_volume_only_if_the_job_says_so(do: DoWorld) -> None:
+    """The machine's end script deletes volumes that kedge created and that the job does not keep."""
     kept, gone = volume("kept"), replace(volume("gone"), at_end=AtEnd.DELETE)
     do.provider().create(do.order(volumes=(kept, gone)))
     ids = {each.name: each.id for each in do.api.cloud.account.volumes.values()}

@@ -1,4 +1,4 @@
-"""A laptop with a DigitalOcean account in the box."""
+"""A test's laptop and its DigitalOcean account in the box."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKoMcRrkmFHYXVVT3sHqPiDRyyGHfRVGRFY
 
 @dataclass
 class DoWorld:
-    """One account, and the state folder of one laptop.
+    """One account and the state folder of one laptop.
 
     Attributes:
-        name: of the provider, `do` or `amd`.
-        machines: droplets boot in real time, so that waiting must take some.
+        name: the provider's name, `do` or `amd`.
+        machines: whether droplets really boot, so that waits must take real time.
     """
 
     api: DigitalOceanBox
@@ -83,14 +83,14 @@ class DoWorld:
         return changed(order, **changes)
 
     def enter_key(self) -> None:
-        """Let the account have the laptop's key for long enough that creations accept it."""
+        """Register the laptop's key, and wait until creations accept it."""
         client = self.api.client()
         if not client.ssh_keys.list()["ssh_keys"]:
             client.ssh_keys.create({"name": "kedge-laptop", "public_key": KEY})
         self.api.advance(self.api.settings.key_seconds)
 
     def leftovers(self) -> list[str]:
-        """Name all that the account holds of somebody's making."""
+        """List everything in the account that somebody created."""
         account = self.api.cloud.account
         return sorted(
             [
@@ -109,11 +109,11 @@ class DoWorld:
         return len(self.api.calls.find("POST", "/v2/droplets"))
 
     def looks_at_actions(self) -> int:
-        """Count the questions for what has become of an action."""
+        """Count the queries for the state of an action."""
         return sum(call.path.startswith("/v2/actions/") for call in self.api.calls.find("GET"))
 
     def _access(self) -> dict[str, str]:
-        """Return what points kedge to the box; the AMD Developer Cloud is the same API at an endpoint of its own."""
+        """Return the variables that point kedge to the box. The AMD Developer Cloud is the same API elsewhere."""
         environ = self.api.environ
         if self.name == "do":
             return environ
@@ -125,19 +125,19 @@ class DoWorld:
 
 
 def restock_mi300x(api: DigitalOceanBox) -> None:
-    """Let DigitalOcean sell MI300X, as it does in some months."""
+    """Make DigitalOcean sell MI300X, as it does in some months."""
     api.sell(GPU, "nyc2", "tor1")
     api.sell("gpu-mi300x8-1536gb", "nyc2")
 
 
 def volume(name: str = "scans", at_end: AtEnd = AtEnd.KEEP) -> VolumeSpec:
-    """Wish for a small data volume."""
+    """Specify a small data volume."""
     return VolumeSpec(name=name, target=f"data/{name}", size_gib=1, at_end=at_end)
 
 
-def offers(do: DoWorld, gpu: str = "", **wishes: Any) -> list[Offer]:
+def offers(do: DoWorld, gpu: str = "", **requirements: Any) -> list[Offer]:
     accelerators = parse_accelerators(gpu) if gpu else None
-    return list(do.provider().offers(Resources(accelerators=accelerators, **wishes)))
+    return list(do.provider().offers(Resources(accelerators=accelerators, **requirements)))
 
 
 def offline(do: DoWorld, name: str = "do", **environ: str) -> DoWorld:

@@ -1,4 +1,4 @@
-"""A machine's file system, and one with disks."""
+"""Fixtures: a scratch folder that stands for a machine's file system, and one with disks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scratch(tmp_path: Path) -> Scratch:
 
 @pytest.fixture
 def disks() -> Iterator[Disks]:
-    # Not in tmp_path, which only root can look into: a volume becomes its user's.
+    # Not in tmp_path, which only root can read: a mounted volume belongs to another user.
     folder = Path(tempfile.mkdtemp(prefix="kedge-disks-"))
     folder.chmod(0o755)
     disks = Disks(folder)

@@ -1,7 +1,7 @@
-"""A scratch folder that stands for a machine's file system, in which first boot's scripts run.
+"""A scratch folder that stands for a machine's file system, where the scripts of the first boot run.
 
-Only `systemctl` is a stand-in, which writes down what it is asked. Volumes are loop devices, mounted in a mount
-namespace that ends with the script.
+Only `systemctl` is a stand-in: it records its arguments. Volumes are loop devices in a mount namespace, which ends with
+the script.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class Scratch:
         self.replace_program("systemctl", f'echo "$*" >>{self.folder}/systemctl.log')
 
     def replace_program(self, name: str, script: str) -> None:
-        """Put another program in the place of one of the system's."""
+        """Replace one of the system's programs with a script."""
         path = self._programs / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
     @property
     def path(self) -> str:
-        """Where programs are looked for."""
+        """PATH for the scripts."""
         return f"{self._programs}:{SYSTEM_PATH}"
 
     @property
-    def asked_of_systemctl(self) -> list[str]:
+    def systemctl_calls(self) -> list[str]:
         log = self.folder / "systemctl.log"
         return log.read_text().splitlines() if log.exists() else []
 
@@ -76,7 +76,7 @@ class Scratch:
         return [json.loads(line) for line in lines]
 
 
-def kept(scratch: Scratch) -> Path:
+def deadline_path(scratch: Scratch) -> Path:
     return scratch.state / "digits-1.deadline"
 
 
@@ -107,7 +107,7 @@ class Disks(Scratch):
         return device
 
     def mount(self, *volumes: BootVolume, then: str = "", user: str = ME, wait: int = 0) -> tuple[int, str]:
-        """Run the script, and a command in its mount namespace; return its exit code and what the command said."""
+        """Run the script, then a command in its mount namespace; return the exit code and the command's output."""
         script = render(
             "boot/mount-volumes.sh.j2",
             root=str(self.root),
@@ -121,18 +121,18 @@ class Disks(Scratch):
         (self.folder / "mount.sh").write_text(script)
         around = f"cd {self.root}\nsh {self.folder}/mount.sh >{self.folder}/mount.log 2>&1\necho $?\n{then}\n"
         done = self.sh(around, shell=["unshare", "--mount", "sh"])
-        code, _, said = done.stdout.partition("\n")
-        return int(code), said + done.stderr
+        code, _, output = done.stdout.partition("\n")
+        return int(code), output + done.stderr
 
     def add_local(self, image: Path, name: str = "a") -> str:
-        """Attach a disk that came with the machine, under two names, as udev has it."""
+        """Attach a disk that came with the machine, under two names, as udev names it."""
         device = self.attach(image, serial=f"local-{name}")
         for link in (f"local-{name}", f"local-{name}-ns-1"):
             (self.by_id / link).symlink_to(device)
         return device
 
     def boot_local(self, *, then: str = "", mounted_by: str = "", before: str = "", wait: int = 0) -> str:
-        """Put the data on a local disk; return what the script said, and then a command in its mount namespace.
+        """Run the script that puts data on a local disk, then a command in its mount namespace; return their output.
 
         The root disk is small, so that a disk of some MiB has more room.
         """
@@ -165,21 +165,21 @@ def format_with_a_file(disks: Disks, image: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def assert_left_alone(disks: Disks, image: Path, *, ours: bool, saying: str) -> None:
-    """The boot fails, says why, and not a byte of the volume has changed."""
+def assert_left_alone(disks: Disks, image: Path, *, ours: bool, error_text: str) -> None:
+    """Assert that the boot fails, says why, and leaves every byte of the volume unchanged."""
     before = image.read_bytes()
     code, _ = disks.mount(volume(ours=ours))
     assert code == 1
     assert image.read_bytes() == before
     ready = parse_ready((disks.root / "ready").read_bytes())
     assert not ready.ok
-    assert saying in ready.phases[-1].error
+    assert error_text in ready.phases[-1].error
     assert not disks.fstab.exists()
     assert not (disks.root / "data" / "imagenet").exists()
 
 
-def look_after(scratch: Scratch, *answers: int, user: str = ME) -> subprocess.CompletedProcess[str]:
-    """Run what the timer runs, while systemd answers with these statuses whether the watch runs; 3 after them."""
+def run_unready_check(scratch: Scratch, *answers: int, user: str = ME) -> subprocess.CompletedProcess[str]:
+    """Run what the timer runs. `systemctl is-active` exits with each of `answers` in turn, and then with 3."""
     left = scratch.folder / "answers"
     left.write_text("".join(f"{answer}\n" for answer in answers))
     look = f"status=$(head -n 1 {left}); sed -i 1d {left}; exit ${{status:-3}}"
@@ -193,10 +193,10 @@ def look_after(scratch: Scratch, *answers: int, user: str = ME) -> subprocess.Co
 
 
 def arm(scratch: Scratch, shell: str = "sh") -> tuple[int, int]:
-    """Boot once; return the deadline that is kept, and the seconds after which the timer elapses in any case."""
+    """Run the deadline script once; return the stored deadline, and the timer's longest delay in seconds."""
     script = render(
         "boot/deadline.sh.j2",
-        deadline_file=str(kept(scratch)),
+        deadline_file=str(deadline_path(scratch)),
         end_file=str(scratch.state / "end.sh"),
         end="echo $0 ended 'by\\nme'",
         lifetime=LIFETIME,

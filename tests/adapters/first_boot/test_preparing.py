@@ -1,4 +1,4 @@
-"""What a machine learns before its agent is there: the image's torch, and what only it can tell."""
+"""What the first boot does before the agent is there: find the image's torch, and complete machine.json."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.adapters.first_boot.scratch import (
     ME,
     Scratch,
     arm,
-    kept,
-    look_after,
+    deadline_path,
     needs_root,
+    run_unready_check,
 )
 
 
 def make_environment(folder: Path, *, torch: bool) -> Path:
-    """Make a virtual environment; a torch in it that is imported would fail."""
+    """Make a virtual environment; an import of its torch fails."""
     venv.create(folder, symlinks=True)
     if torch:
         package = next(folder.glob("lib/python*/site-packages")) / "torch"
@@ -45,7 +45,7 @@ def find_torch(scratch: Scratch) -> str:
 
 @pytest.mark.parametrize("place", ["opt/pytorch", "opt/conda/envs/pytorch", "opt/miniforge3", "opt/venv"])
 def test_the_torch_of_the_image_is_found(scratch: Scratch, place: str) -> None:
-    """In each of the places where images have it, without importing it.
+    """In each place where images have it, without importing it.
 
     fact: aws-dlami-python
     """
@@ -54,14 +54,14 @@ def test_the_torch_of_the_image_is_found(scratch: Scratch, place: str) -> None:
 
 
 def test_an_environment_without_torch_is_passed_over(scratch: Scratch) -> None:
-    """A conda image has others too, and they come first by name."""
+    """A conda image has other environments too, and they sort first."""
     make_environment(scratch.folder / "opt/conda/envs/amazonei", torch=False)
     expected = make_environment(scratch.folder / "opt/conda/envs/zoo", torch=True)
     assert find_torch(scratch) == str(expected)
 
 
 def test_a_python_that_does_not_start_is_passed_over(scratch: Scratch) -> None:
-    """And a folder whose name would need quoting in JSON is."""
+    """So is a folder whose name would need quoting in JSON."""
     broken = scratch.folder / "opt/pytorch/bin/python"
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/nowhere\n")
@@ -75,7 +75,7 @@ def test_without_torch_the_path_stays_as_it_is(scratch: Scratch) -> None:
     assert find_torch(scratch) == ""
 
 
-# What is filled in at first boot.
+# What the first boot writes into machine.json.
 
 
 def prepare(
@@ -87,7 +87,7 @@ def prepare(
         "boot/prepare.sh.j2",
         root=str(scratch.root),
         user=user,
-        deadline_file=str(kept(scratch)),
+        deadline_file=str(deadline_path(scratch)),
         lifetime=LIFETIME,
         margin=60,
     )
@@ -107,10 +107,10 @@ FORM = {"machine": "digits-1", "created": "@created@", "deadline": "@deadline@",
         (["/opt/x"], "/opt/pytorch/bin", ["/opt/pytorch/bin", "/opt/x"]),
     ],
 )
-def test_the_machine_learns_what_only_it_can_tell(
+def test_the_first_boot_completes_machine_json(
     scratch: Scratch, path: list[str], torch: str, expected: list[str]
 ) -> None:
-    """When it was born, when it must be gone, a margin before the timer, and where torch is."""
+    """It adds the creation time, the deadline (a margin before the timer's), and the path of torch."""
     deadline, _ = arm(scratch)
     done = prepare(scratch, form={**FORM, "path": ["@torch@", *path]}, torch=torch)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -123,7 +123,7 @@ def test_the_machine_learns_what_only_it_can_tell(
     }
     assert [phase["phase"] for phase in scratch.phases()] == ["owner", "machine", "units"]
     assert all(phase["ok"] and phase["began"] <= phase["ended"] for phase in scratch.phases())
-    assert scratch.asked_of_systemctl[-5:] == [
+    assert scratch.systemctl_calls[-5:] == [
         "daemon-reload",
         "--no-reload enable kedge-unready.timer",
         "--no-block start kedge-unready.timer",
@@ -135,18 +135,18 @@ def test_the_machine_learns_what_only_it_can_tell(
 
 @needs_root
 def test_a_machine_that_cannot_be_prepared_says_so(scratch: Scratch) -> None:
-    """In the sentinel that kedge waits for, instead of letting it wait."""
+    """In the sentinel that kedge waits for, so that it doesn't wait in vain."""
     done = prepare(scratch, form=FORM)
     assert done.returncode == 1
     ready = parse_ready((scratch.root / "ready").read_bytes())
     assert not ready.ok
     assert "No such file" in ready.phases[-1].error
-    assert scratch.asked_of_systemctl[-1] == "--no-block start kedge-unready.timer"
+    assert scratch.systemctl_calls[-1] == "--no-block start kedge-unready.timer"
 
 
 @needs_root
-def test_odd_words_of_an_error_are_readable(scratch: Scratch) -> None:
-    """Quotes, backslashes and what isn't ASCII don't break the line."""
+def test_odd_characters_in_an_error_are_readable(scratch: Scratch) -> None:
+    """Quotes, backslashes and non-ASCII characters don't break the line."""
     arm(scratch)
     scratch.replace_program("systemctl", r"""printf 'a "b" \\ c\n\033[1mü\n' >&2; exit 1""")
     assert prepare(scratch, form=FORM).returncode == 1
@@ -160,8 +160,8 @@ def as_nobody(scratch: Scratch, script: str) -> subprocess.CompletedProcess[byte
 
 
 @needs_root
-def test_what_the_job_leaves_in_the_machines_folder_leads_root_nowhere() -> None:
-    """It can replace nothing of root's, and links in the sentinel's place are followed with its own rights only."""
+def test_a_job_cannot_misuse_root_through_the_machines_folder() -> None:
+    """It can't replace root's files. Links in the sentinel's place are followed only with the job's own rights."""
     folder = Path(tempfile.mkdtemp(prefix="kedge-hostile-"))
     try:
         folder.chmod(0o755)
@@ -180,7 +180,7 @@ def test_what_the_job_leaves_in_the_machines_folder_leads_root_nowhere() -> None
             assert as_nobody(scratch, attack).returncode != 0, attack
         plant = f"ln -s {victim} .ready; ln -s {victim} ready; echo '{{}}' >>boot.jsonl"
         assert as_nobody(scratch, plant).returncode == 0
-        look_after(scratch, user="nobody")
+        run_unready_check(scratch, user="nobody")
         bootstrap = "from orchestrator.agent import bootstrap; import sys; sys.exit(bootstrap.main(sys.argv[1:]))"
         done = subprocess.run([sys.executable, "-c", bootstrap, str(scratch.root), "0" * 64, "nobody"], check=False)
         assert done.returncode == 1

@@ -1,3 +1,5 @@
+"""Fixtures: read a job file from text, or expect its refusal."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -20,7 +22,7 @@ Refuse = Callable[..., BadRequestError]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project's folder, whose job file reads back as `kedge.yaml` in it."""
+    """A project's folder; its job file is called `kedge.yaml`."""
     made = tmp_path / "My Project"
     made.mkdir()
     return made

@@ -1,4 +1,4 @@
-"""Addresses under `data`: each kind in its form, and all others refused by name."""
+"""Addresses under `data`: the forms that are accepted, and the refusal of all others."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DIGEST = "ab" * 32
         "kaggle://datasets/me/faces@7",
     ],
 )
-def test_an_address_that_machines_can_fetch_is_kept_as_it_is_written(read: Callable[..., Job], address: str) -> None:
-    """In a mapping, in a list, and where SkyPilot has it."""
+def test_an_address_that_machines_can_fetch_is_kept_as_written(read: Callable[..., Job], address: str) -> None:
+    """In a mapping, in a list, and under SkyPilot's `file_mounts`."""
     expected = (DataMount(source=address, target="set"),)
     assert expected[0].is_fetched
     assert read(f"data:\n  set: '{address}'\n").data == expected
@@ -41,7 +41,7 @@ def test_an_address_that_machines_can_fetch_is_kept_as_it_is_written(read: Calla
 
 
 def test_a_variable_is_put_into_an_address(read: Callable[..., Job]) -> None:
-    """And the kind may be in upper case."""
+    """The scheme may be in upper case."""
     assert read("envs: {V: v2}\ndata: {set: 'HF://me/model@$V'}").data[0].source == "hf://me/model@v2"
 
 
@@ -56,7 +56,7 @@ def test_a_variable_is_put_into_an_address(read: Callable[..., Job]) -> None:
         ("https://me:hunter2@host.example/x", "password in it"),
         ("git+https://hunter2@host.example/x@v1", "password in it"),
         ("https:///x", "https://host/path"),
-        ("https://[/x", "no address"),
+        ("https://[/x", "not a valid address"),
         ("https://host/x#sha256=abc", "64 hex digits"),
         ("https://host/x#unzip", "#unpack"),
         ("s3://Bucket/x", "s3://bucket/prefix/"),
@@ -72,7 +72,7 @@ def test_a_variable_is_put_into_an_address(read: Callable[..., Job]) -> None:
     ],
 )
 def test_an_address_of_another_form_is_refused(refuse: Callable[..., BadRequestError], address: str, says: str) -> None:
-    """By its line and key, with the form; and what may be a secret isn't shown."""
+    """The error names the line, the key and the right form, and shows nothing that may be a secret."""
     error = refuse(f"run: x\ndata:\n  set: '{address}'\n")
     assert ":3: `data.set`" in error.what
     assert says in str(error)
@@ -81,5 +81,5 @@ def test_an_address_of_another_form_is_refused(refuse: Callable[..., BadRequestE
 
 
 def test_code_is_not_fetched_from_an_address(refuse: Callable[..., BadRequestError]) -> None:
-    """The working folder is this computer's."""
+    """The working folder has to be on this computer."""
     assert "under `data`" in str(refuse("workdir: https://host/x"))

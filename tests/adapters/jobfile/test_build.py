@@ -1,4 +1,4 @@
-"""A good job file becomes a frozen job."""
+"""A valid job file becomes a frozen job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Refuse = Callable[..., BadRequestError]
 
 
 def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
-    """The whole file, read into core's own types."""
+    """The whole file, parsed into the types of core."""
     (folder / "data").mkdir()
     job = read(
         """
@@ -100,7 +100,7 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
 
 
 def test_an_almost_empty_file_takes_every_default(read: Read, folder: Path) -> None:
-    """A key without a value is as good as none; the name is the folder's, made to fit."""
+    """A key without a value counts as missing; the name is made from the folder's."""
     assert read("run: python train.py\nsetup:\nresources:\n") == Job(
         name="my-project", path=str(folder / "kedge.yaml"), run="python train.py"
     )
@@ -108,7 +108,7 @@ def test_an_almost_empty_file_takes_every_default(read: Read, folder: Path) -> N
 
 @pytest.mark.parametrize("text", ["My Project", "ÜBER_größe", "...", "x" * 99, "a" + "-" * 40 + "b", ""])
 def test_any_name_is_made_to_fit(text: str) -> None:
-    """The result is always one that a job file may give itself."""
+    """The result is always a valid name for a job."""
     assert re.fullmatch(NAME_PATTERN, fit_name(text))
 
 
@@ -123,7 +123,7 @@ def test_any_name_is_made_to_fit(text: str) -> None:
     ],
 )
 def test_accelerators_are_read_in_all_of_skypilots_shapes(read: Read, written: str, accelerators: Accelerators) -> None:
-    """Names are lower case, whoever wrote them how."""
+    """Names become lower case."""
     assert read(f"resources: {{accelerators: {written}}}").resources.accelerators == accelerators
 
 
@@ -148,10 +148,10 @@ def test_disk_sizes_are_gib(read: Read, written: str, gib: int) -> None:
         ("local", ("local", None, None)),
     ],
 )
-def test_infra_names_a_place_as_far_as_it_goes(
+def test_infra_may_name_a_provider_a_region_and_a_zone(
     read: Read, written: str, place: tuple[str | None, str | None, str | None]
 ) -> None:
-    """A part `*` asks for nothing."""
+    """`*` leaves a part open."""
     resources = read(f"resources: {{infra: {written}}}").resources
     region = ",".join(resources.regions) or None
     assert (resources.provider, region, resources.zone) == place
@@ -160,23 +160,23 @@ def test_infra_names_a_place_as_far_as_it_goes(
 @pytest.mark.parametrize(
     ("written", "spot"), [("true", True), ("yes", True), ("on", True), ("no", False), ("False", False)]
 )
-def test_yaml_booleans_of_all_ages_are_understood(read: Read, written: str, spot: bool) -> None:
+def test_old_and_new_yaml_booleans_are_understood(read: Read, written: str, spot: bool) -> None:
     """`yes` and `on` are booleans in the YAML that SkyPilot reads."""
     assert read(f"resources: {{use_spot: {written}}}").resources.use_spot is spot
 
 
-def test_a_variable_without_a_value_takes_the_laptops(read: Read) -> None:
-    """As SkyPilot does; only its name is kept."""
+def test_a_variable_without_a_value_takes_the_laptops_value(read: Read) -> None:
+    """As in SkyPilot. The job holds only its name."""
     job = read("envs: {USER_NAME: null, B: x}", environ={"USER_NAME": "ada"})
     assert (job.envs, job.inherited, job.from_shell) == ((("B", "x"),), ("USER_NAME",), ("USER_NAME",))
     assert "ada" not in repr(job)
 
 
 @pytest.mark.parametrize("text", ["workdir: $V", "data: {in: 'https://example.org/?q=${V}'}", "data: {'in/$V': v2}"])
-def test_an_inherited_value_is_put_into_no_path_and_no_address(
+def test_an_inherited_value_is_used_in_no_path_and_no_address(
     read: Read, refuse: Refuse, folder: Path, text: str
 ) -> None:
-    """A stranger's job file would have the token contacted, and recorded in plain text."""
+    """Otherwise a stranger's job file could send a token to a server, and kedge would record it in plain text."""
     (folder / "v2").mkdir()
     error = refuse(f"envs: {{V: null}}\n{text}", environ={"V": "v2"})
     assert "$V can't be used here" in error.what
@@ -191,10 +191,8 @@ def test_an_inherited_value_is_put_into_no_path_and_no_address(
         *("DIGITALOCEAN_TOKEN", "DIGITALOCEAN_ACCESS_TOKEN", "SPACES_SECRET_ACCESS_KEY", "LAMBDA_API_KEY"),
     ],
 )
-def test_kedges_own_credentials_are_given_to_a_job_that_the_user_allows_them_alone(
-    read: Read, refuse: Refuse, name: str
-) -> None:
-    """By name, as a secret or inherited, in the job or in a mode; the file's own value is nobody's credential."""
+def test_a_job_gets_kedges_own_credentials_only_if_the_user_allows_it(read: Read, refuse: Refuse, name: str) -> None:
+    """Listed as a secret or inherited, in the job or in a mode. A value that the file itself sets is no credential."""
     environ = {name: "hunter2"}
     for text in (f"secrets: [{name}]", f"envs: {{{name}: null}}"):
         for whole, mode in ((text, None), (f"modes: {{m: {{{text}}}}}", "m")):
@@ -205,8 +203,8 @@ def test_kedges_own_credentials_are_given_to_a_job_that_the_user_allows_them_alo
     assert read(f"envs: {{{name}: us-east-1}}").envs == ((name, "us-east-1"),)
 
 
-def test_every_credential_that_kedge_reads_is_known_as_one() -> None:
-    """A provider's new variable can't be forgotten: those that its registry and modules name are compared."""
+def test_every_credential_that_kedge_reads_is_recognized() -> None:
+    """Compares with the names in the registry and the providers, so that a new variable can't be forgotten."""
     names = {SPACES.access_key, SPACES.secret_key, KEDGE_STORE.access_key, KEDGE_STORE.secret_key}
     names |= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
     for entry in PROVIDERS.values():
@@ -217,12 +215,12 @@ def test_every_credential_that_kedge_reads_is_known_as_one() -> None:
 
 
 def test_a_job_may_choose_its_torch(read: Read) -> None:
-    """The one variable of kedge's that is a job's to set."""
+    """`KEDGE_TORCH_WHEEL` is the only variable of kedge's that a job may set."""
     assert read("envs: {KEDGE_TORCH_WHEEL: none}").envs == (("KEDGE_TORCH_WHEEL", "none"),)
 
 
 def test_only_the_names_of_secrets_are_kept(read: Read) -> None:
-    """A list of names, and SkyPilot's mapping to null or to nothing, are the same."""
+    """A list of names means the same as SkyPilot's mapping to null or to an empty text."""
     environ = {"A": "hunter2", "B": "hunter3"}
     jobs = [read(text, environ=environ) for text in ("secrets: [A, B]", "secrets: {A: null, B: ''}")]
     assert jobs[0] == jobs[1]
@@ -230,8 +228,8 @@ def test_only_the_names_of_secrets_are_kept(read: Read) -> None:
     assert "hunter" not in repr(jobs)
 
 
-def test_the_jobs_own_variables_stand_in_its_paths(read: Read, folder: Path) -> None:
-    """`$NAME` and `${NAME}`; variables of others stay as they are."""
+def test_the_jobs_own_variables_are_expanded_in_its_paths(read: Read, folder: Path) -> None:
+    """`$NAME` and `${NAME}`; other variables stay as they are."""
     (folder / "v2").mkdir()
     job = read("envs: {V: v2}\nworkdir: ./$V\nfile_mounts: {'in/${V}/$OTHER': '${V}'}")
     assert job.workdir == str(folder / "v2")
@@ -254,8 +252,8 @@ def test_the_jobs_own_variables_stand_in_its_paths(read: Read, folder: Path) -> 
         ("", False),
     ],
 )
-def test_the_bundled_trainer_is_told_by_the_command(read: Read, folder: Path, run: str, bundled: bool) -> None:
-    """It runs as a module; it travels unless the code sent has a `trainer` of its own."""
+def test_the_bundled_trainer_is_recognized_by_the_command(read: Read, folder: Path, run: str, bundled: bool) -> None:
+    """It runs as a module, and is sent unless the job's code has its own `trainer`."""
     text = f"workdir: .\nrun: |\n  {run.replace(chr(10), chr(10) + '  ')}\n"
     assert read(text).bundled_trainer is bundled
     (folder / "trainer").mkdir()

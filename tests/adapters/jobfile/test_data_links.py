@@ -1,4 +1,4 @@
-"""Data that a job sends: links in it are followed only where the job says so, and the plan shows where to."""
+"""Links in a job's data: followed only if the job says so, and the plan shows where they lead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Refuse = Callable[..., BadRequestError]
 
 
 def test_data_with_a_link_that_leaves_it_is_refused_with_its_line(refuse: Refuse, folder: Path, tmp_path: Path) -> None:
-    """Before anything is contacted: a repository that somebody else wrote may name any file of the laptop's."""
+    """Before anything is contacted: in a stranger's repository a link may lead to any file on the laptop."""
     (folder / "set").mkdir()
     (tmp_path / "id_rsa").write_text("key")
     (folder / "set" / "model.bin").symlink_to(tmp_path / "id_rsa")
@@ -33,10 +33,10 @@ def test_data_with_a_link_that_leaves_it_is_refused_with_its_line(refuse: Refuse
 @pytest.mark.parametrize(
     "text", ["data: [{source: set, target: in, follow_links: %s}]", "data: {in: {source: set, follow_links: %s}}"]
 )
-def test_links_are_followed_where_the_job_says_so_and_the_plan_shows_where_to(
+def test_links_are_followed_if_the_job_says_so_and_the_plan_shows_where_they_lead(
     read: Read, refuse: Refuse, folder: Path, tmp_path: Path, text: str
 ) -> None:
-    """Also those of folders that links lead to."""
+    """Also links in folders that were reached through links."""
     for name in ("disk", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
@@ -52,8 +52,8 @@ def test_links_are_followed_where_the_job_says_so_and_the_plan_shows_where_to(
     assert "leaves it" in refuse(text % "false").what
 
 
-def test_many_places_are_shown_as_the_folders_that_they_lie_in(read: Read, folder: Path, tmp_path: Path) -> None:
-    """A single one elsewhere isn't hidden among thousands."""
+def test_many_link_targets_are_shown_by_folder(read: Read, folder: Path, tmp_path: Path) -> None:
+    """A single target elsewhere isn't hidden among thousands."""
     (tmp_path / "farm").mkdir()
     (folder / "set").mkdir()
     for number in range(100):
@@ -67,7 +67,7 @@ def test_many_places_are_shown_as_the_folders_that_they_lie_in(read: Read, folde
 
 
 def test_a_source_that_is_a_link_is_resolved_and_shown(read: Read, folder: Path, tmp_path: Path) -> None:
-    """The folder that it leads to is what is sent, and the plan says how it came to that."""
+    """The folder that it leads to is sent, and the plan shows both."""
     (tmp_path / "secrets").mkdir()
     (folder / "images").symlink_to(tmp_path / "secrets")
     mount = read("data: {in: images}").data[0]
@@ -75,8 +75,8 @@ def test_a_source_that_is_a_link_is_resolved_and_shown(read: Read, folder: Path,
     assert f"{tmp_path / 'secrets'} (which the link images leads to)" in describe(SendData(machine_id="m", mount=mount))
 
 
-def test_links_inside_the_data_are_no_matter(read: Read, folder: Path) -> None:
-    """By whatever way they lead there."""
+def test_links_that_stay_inside_the_data_are_allowed(read: Read, folder: Path) -> None:
+    """Relative or absolute, and even a link to itself."""
     (folder / "set" / "sub").mkdir(parents=True)
     (folder / "set" / "file").touch()
     for name, target in {
@@ -90,8 +90,8 @@ def test_links_inside_the_data_are_no_matter(read: Read, folder: Path) -> None:
     assert read("data: {in: set}").data[0].follows == ()
 
 
-def test_data_that_is_nested_as_deeply_as_can_be_is_read(read: Read, folder: Path) -> None:
-    """What came home from a machine may be so."""
+def test_very_deeply_nested_data_is_read(read: Read, folder: Path) -> None:
+    """Results that came from a machine may be nested like this."""
     (folder / "set").mkdir()
     here = os.open(folder / "set", os.O_RDONLY)
     for _ in range(1200):

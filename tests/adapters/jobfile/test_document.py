@@ -1,4 +1,4 @@
-"""YAML as text with line numbers."""
+"""YAML is read as plain text with line numbers, and anything but a mapping of reasonable size is refused."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_scalars_are_the_text_that_was_written(tmp_path: Path, written: str, tex
 
 
 @pytest.mark.parametrize("written", ["", "~", "null"])
-def test_null_is_told_apart(tmp_path: Path, written: str) -> None:
-    """A key without a value is None, not text."""
+def test_null_is_not_text(tmp_path: Path, written: str) -> None:
+    """A key without a value is None."""
     path = tmp_path / "job.yaml"
     path.write_text(f"key: {written}\n")
     assert read_document(path).value == {"key": None}
 
 
 def test_every_key_and_item_has_its_line(tmp_path: Path) -> None:
-    """Lines count from 1; an unknown key has the line of what is around it."""
+    """Lines count from 1; an unknown key has the line of its parent."""
     path = tmp_path / "job.yaml"
     path.write_text("# comment\na:\n  b:\n    - x\n    - c: y\n")
     document = read_document(path)
@@ -57,7 +57,7 @@ def test_every_key_and_item_has_its_line(tmp_path: Path) -> None:
 
 
 def test_anchors_and_merge_keys_work(tmp_path: Path) -> None:
-    """What is written beside `<<` wins over what it brings, and the first of several over the next."""
+    """Keys beside `<<` override the merged ones, and the first of several mappings overrides the next."""
     path = tmp_path / "job.yaml"
     path.write_text("a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  <<: [*a, *b]\n  x: 3\nd: {<<: *a}\nlist: [*a]\n")
     value = read_document(path).value
@@ -88,8 +88,8 @@ def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
     ids=["laughs", "merge-laughs", "own-list", "own-merge", "own-mapping", "flow", "block", "mappings"],
 )
 @pytest.mark.timeout(10)
-def test_trees_without_end_are_refused(tmp_path: Path, content: str) -> None:
-    """Aliases and depth are bounded, in time as well."""
+def test_huge_and_endless_trees_are_refused(tmp_path: Path, content: str) -> None:
+    """Aliases and depth are limited, so the refusal is quick."""
     assert refused(tmp_path / "job.yaml", content).fix
 
 
@@ -117,27 +117,27 @@ def test_trees_without_end_are_refused(tmp_path: Path, content: str) -> None:
         "a: \x07\n",
     ],
 )
-def test_what_is_no_plain_mapping_is_refused_with_its_file(tmp_path: Path, content: str | bytes) -> None:
-    """Anything else than a mapping of text is one refusal that begins with file and line."""
+def test_anything_but_a_plain_mapping_is_refused_with_its_file(tmp_path: Path, content: str | bytes) -> None:
+    """The refusal is one line, which begins with the file and the line."""
     error = refused(tmp_path / "job.yaml", content)
     assert error.what.startswith(f"{tmp_path}/job.yaml:")
     assert "\n" not in error.what
 
 
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
-    """No more than the bound is read."""
+    """No more than the limit is read."""
     assert str(MAX_BYTES) in refused(tmp_path / "job.yaml", "#" * (MAX_BYTES + 1)).why
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A missing file, and a folder in its place, are told as such."""
+    """The error tells a missing file from a folder."""
     with pytest.raises(BadRequestError, match="No such file"):
         read_document(tmp_path / "none.yaml")
     with pytest.raises(BadRequestError, match="directory"):
         read_document(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
     """Editors on Windows write one."""
     path = tmp_path / "job.yaml"
     path.write_bytes(b"\xef\xbb\xbfrun: x\n")

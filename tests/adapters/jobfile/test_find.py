@@ -1,4 +1,4 @@
-"""Which job file a command means, and which there are."""
+"""Which job file a command uses, and the list of job files."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_name_the_nearest_kedge_yaml_upward_is_meant(project: Path) -> None:
+def test_without_a_name_the_nearest_kedge_yaml_upward_is_used(project: Path) -> None:
     """From any folder below it."""
     assert find_job(project / "deep" / "er", None) == project / "kedge.yaml"
 
 
-def test_without_a_name_and_a_file_there_is_none(tmp_path: Path) -> None:
+def test_without_a_name_and_a_file_there_is_no_job(tmp_path: Path) -> None:
     """The caller then opens a plain machine."""
     assert find_job(tmp_path, None) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "itself", "nothing"])
 def test_a_kedge_yaml_that_is_no_file_is_refused(project: Path, kind: str) -> None:
-    """Rather than rent for a job further up, or for none."""
+    """Otherwise kedge would rent a machine for a job further up, or for none."""
     place = project / "deep" / "kedge.yaml"
     match kind:
         case "pipe":
@@ -50,13 +50,13 @@ def test_a_kedge_yaml_that_is_no_file_is_refused(project: Path, kind: str) -> No
             place.symlink_to("kedge.yaml")
         case _:
             place.symlink_to("nowhere")
-    with pytest.raises(BadRequestError, match="no plain file"):
+    with pytest.raises(BadRequestError, match="not a regular file"):
         find_job(project / "deep" / "er", None)
 
 
 @pytest.mark.parametrize("name", [None, "sweep"])
 def test_a_file_that_others_could_have_written_has_to_be_named_by_its_path(project: Path, name: str | None) -> None:
-    """In a folder like /tmp, where nobody can replace another's file, the file's own mode counts."""
+    """In a folder like /tmp, where nobody can replace another user's file, the file's own mode counts."""
     found = find_job(project / "deep", name)
     assert found is not None
     for path, mode, is_taken in (
@@ -75,8 +75,8 @@ def test_a_file_that_others_could_have_written_has_to_be_named_by_its_path(proje
         assert find_job(project / "deep", str(found)) == found
 
 
-def test_a_name_is_looked_for_beside_the_nearest_then_here_then_among_kedges_own(project: Path) -> None:
-    """In this order."""
+def test_a_job_name_is_looked_up_beside_kedge_yaml_then_here_then_in_kedge(project: Path) -> None:
+    """The first match is used."""
     below = project / "deep" / "er"
     assert find_job(below, "sweep") == project / "sweep.yml"
     assert find_job(below, "local") == below / "local.yaml"
@@ -86,15 +86,15 @@ def test_a_name_is_looked_for_beside_the_nearest_then_here_then_among_kedges_own
 
 
 def test_a_path_is_taken_as_it_is(project: Path, tmp_path: Path) -> None:
-    """Relative to where the command was given, or absolute."""
+    """Relative to the current folder, or absolute."""
     assert find_job(project / "deep", "../sweep.yml") == project / "deep" / ".." / "sweep.yml"
     assert find_job(project, "sweep.yml") == project / "sweep.yml"
     assert find_job(Path("/"), str(project / "sweep.yml")) == project / "sweep.yml"
 
 
 @pytest.mark.parametrize(("name", "meant"), [("digts", "digits"), ("swep", "sweep"), ("deep/swep.yaml", "sweep")])
-def test_a_name_that_is_not_there_gets_the_nearest(project: Path, name: str, meant: str) -> None:
-    """Exit code 2, and what was probably meant."""
+def test_an_unknown_job_name_suggests_the_nearest(project: Path, name: str, meant: str) -> None:
+    """The fix names what was probably meant."""
     with pytest.raises(BadRequestError) as caught:
         find_job(project, name)
     assert caught.value.fix == f"did you mean {meant}?"
@@ -121,7 +121,7 @@ def test_a_damaged_file_does_not_hide_the_others(project: Path) -> None:
 
 
 def test_a_huge_file_beside_the_jobs_is_not_read_whole(project: Path) -> None:
-    """An archive of a TiB of nothing is small: no job, and no memory for it."""
+    """A sparse file of one TiB is no job, and isn't read into memory."""
     with (project / "huge.yaml").open("wb") as huge:
         huge.truncate(1 << 40)
     assert "huge" not in {job.name for job in list_jobs(project)}

@@ -1,4 +1,4 @@
-"""Flags are laid over the job last."""
+"""Flags override the job file and its mode."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ modes: {fast: {deadline: 1h, envs: {B: bb}}}
 """
 
 
-def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
-    """All of them at once."""
+def test_every_flag_overrides_the_file_and_its_mode(read: Read) -> None:
+    """All flags at once."""
     job = read(
         JOB,
         mode="fast",
@@ -65,8 +65,8 @@ def test_every_flag_wins_over_the_file_and_its_mode(read: Read) -> None:
     assert job.inherited == ("HOME_SWEET",)
 
 
-def test_no_flag_changes_nothing(read: Read) -> None:
-    """A flag that wasn't given leaves the file's word."""
+def test_without_flags_the_files_values_stay(read: Read) -> None:
+    """Of the job and of its mode."""
     job = read(JOB)
     assert (job.budget_usd, job.resources.use_spot, job.time_limit) == (
         Decimal(5),
@@ -76,7 +76,7 @@ def test_no_flag_changes_nothing(read: Read) -> None:
 
 
 def test_a_job_for_a_cloud_is_rehearsed_on_this_computer(read: Read) -> None:
-    """`--provider local` forgets the cloud's regions and types."""
+    """`--provider local` drops the cloud's regions and types."""
     resources = read(JOB, provider="local").resources
     assert resources == Resources(provider="local", use_spot=True, disk_gib=100)
 
@@ -107,21 +107,21 @@ def test_a_variable_that_the_file_leaves_open_can_come_from_a_flag(read: Read) -
     ],
 )
 def test_a_flag_that_cannot_be_read_is_named(refuse: Refuse, flag: str, arguments: dict[str, object], fix: str) -> None:
-    """With what to write instead."""
+    """The error says what to write instead."""
     error = refuse("run: x", **arguments)
     assert error.what.startswith(flag)
     assert fix in error.fix
 
 
 def test_a_secret_is_not_taken_from_the_command_line(refuse: Refuse) -> None:
-    """Its value would be in the shell's history, and isn't repeated in the refusal."""
+    """Its value would be in the shell's history. The refusal doesn't repeat it."""
     error = refuse("secrets: [T]", env=("T=hunter2",), environ={"T": "x"})
     assert error.what.startswith("--env T")
     assert "hunter2" not in str(error)
 
 
-def test_kedges_own_credentials_are_not_taken_by_name_either(read: Read, refuse: Refuse) -> None:
-    """The flag that allows them says so; a value on the command line is no value of the shell's."""
+def test_env_does_not_inherit_kedges_own_credentials(read: Read, refuse: Refuse) -> None:
+    """The refusal names the flag that allows it. A value that is given with the name needs no permission."""
     environ = {"AWS_SESSION_TOKEN": "hunter2"}
     error = refuse("run: x", env=("AWS_SESSION_TOKEN",), environ=environ)
     assert "--allow-secret AWS_SESSION_TOKEN" in error.fix
@@ -130,14 +130,14 @@ def test_kedges_own_credentials_are_not_taken_by_name_either(read: Read, refuse:
     assert read("run: x", env=("AWS_REGION=us-east-1",)).envs == (("AWS_REGION", "us-east-1"),)
 
 
-def test_a_name_that_takes_the_shells_value_hides_the_files(read: Read) -> None:
-    """And the other way round: what is given with its value is no longer inherited."""
+def test_an_inherited_variable_overrides_the_files_value(read: Read) -> None:
+    """And a value on the command line replaces an inherited variable."""
     job = read("envs: {A: a, B: null}", env=("A", "B=b"), environ={"A": "x", "B": "y"})
     assert (job.envs, job.inherited) == ((("B", "b"),), ("A",))
 
 
-def test_a_machine_without_a_job_takes_flags_alone() -> None:
-    """It has a deadline all the same."""
+def test_a_machine_without_a_job_is_described_by_flags_alone() -> None:
+    """It still has a deadline."""
     job = plain_machine_job(given(provider="do", gpu="mi300x", budget="10"), environ={}, providers=("do",))
     assert job == Job(
         name="machine",

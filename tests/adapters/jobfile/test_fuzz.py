@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused."""
+"""Fuzzing: whatever a job file contains, it is read or refused."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def read_or_refuse(path: Path, raw: bytes, mode: str | None = None) -> None:
 @given(raw=st.binary(max_size=200))
 @settings(max_examples=150, deadline=None, suppress_health_check=ONE_FILE)
 def test_any_bytes_are_read_or_refused(tmp_path: Path, raw: bytes) -> None:
-    """Never another exception."""
+    """No exception but BadRequestError is raised."""
     read_or_refuse(tmp_path / "job.yaml", raw)
 
 
 @given(text=st.text(alphabet=st.sampled_from(" \n\t:-[]{}#&*!|>'\"%@`,?<~ab01$./"), max_size=80))
 @example(text="%YAML 1.1.1")
 @settings(max_examples=300, deadline=None, suppress_health_check=ONE_FILE)
-def test_any_text_of_yamls_own_signs_is_read_or_refused(tmp_path: Path, text: str) -> None:
-    """Never another exception."""
+def test_any_text_of_yamls_special_characters_is_read_or_refused(tmp_path: Path, text: str) -> None:
+    """No exception but BadRequestError is raised."""
     read_or_refuse(tmp_path / "job.yaml", text.encode())
 
 
@@ -61,6 +61,6 @@ def test_any_text_of_yamls_own_signs_is_read_or_refused(tmp_path: Path, text: st
 def test_any_values_under_known_keys_are_read_or_refused(
     tmp_path: Path, job: dict[str, object], mode: str | None
 ) -> None:
-    """Never another exception."""
+    """No exception but BadRequestError is raised."""
     raw = yaml.safe_dump(job, allow_unicode=False).encode()
     read_or_refuse(tmp_path / "job.yaml", raw, mode)

@@ -1,4 +1,4 @@
-"""Every mistake is one refusal with the file, the key, its line and what was probably meant."""
+"""Mistakes in a job file: one refusal names the file, the key, its line and what was probably meant."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_a_key_of_skypilot_that_is_not_supported_is_refused_by_name(refuse: Refu
         ("resources:\n  cloud: gcp", 2, "`resources.cloud`", "aws, do, local"),
     ],
 )
-def test_a_word_that_is_not_known_gets_the_nearest_one(
+def test_an_unknown_word_suggests_the_nearest(
     refuse: Refuse, folder: Path, text: str, line: int, key: str, fix: str
 ) -> None:
-    """File and line come first, then the dotted key; the fix names the nearest, or all there are."""
+    """File and line come first, then the dotted key. The fix names the nearest word, or all valid ones."""
     error = refuse(text)
     assert error.what.startswith(f"{folder}/kedge.yaml:{line}: ")
     assert key in error.what
@@ -144,7 +144,7 @@ def test_a_word_that_is_not_known_gets_the_nearest_one(
         ("envs: {1X: a}", "variable's name"),
         ("envs: {A: [1]}", "not a single value"),
         ("envs: {KEDGE_RUN_ID: a}", "kedge's own"),
-        ("envs: {KEDGE_TORCH_WHEEL: rocm 6.4}", "no tag of torch's wheels"),
+        ("envs: {KEDGE_TORCH_WHEEL: rocm 6.4}", "not a tag of torch's wheels"),
         ("envs: {A: null}", "isn't set"),
         ("secrets: {A: hunter2}", "whoever reads the repository"),
         ("secrets: [A]", "isn't set"),
@@ -157,8 +157,8 @@ def test_a_word_that_is_not_known_gets_the_nearest_one(
         ("run: [a, b]", "not a single value"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_key(refuse: Refuse, text: str, says: str) -> None:
-    """Each says what is wrong in words, on one line each."""
+def test_an_invalid_value_is_refused_with_its_key(refuse: Refuse, text: str, says: str) -> None:
+    """The error says what is wrong; each of its parts is one line."""
     error = refuse(text)
     key = text.splitlines()[-1].split(":")[0]
     assert key in error.what
@@ -172,41 +172,41 @@ def test_the_value_of_a_secret_is_never_shown(refuse: Refuse) -> None:
 
 
 def test_a_name_that_is_a_secret_and_a_variable_is_refused(refuse: Refuse) -> None:
-    """One of them would be shown."""
+    """As a variable it would be shown."""
     error = refuse("envs: {A: x}\nsecrets: [A]", environ={"A": "y"})
     assert "under `envs` too" in error.what
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_lines(refuse: Refuse) -> None:
-    """One line each, so that a file is corrected in one go."""
+def test_all_mistakes_are_reported_at_once_in_the_order_of_lines(refuse: Refuse) -> None:
+    """One line for each, so that a file can be corrected in one go."""
     error = refuse("deadline: 90\nrun: x\nresources:\n  cpus: 4\nnamee: y\nsupervisor: tmx\n")
     assert error.what.endswith(":1: 4 mistakes")
     lines = [line.split(":")[0].strip() for line in error.why.splitlines()]
     assert lines == ["line 1", "line 4", "line 5", "line 6"]
 
 
-def test_very_many_mistakes_are_counted(refuse: Refuse) -> None:
-    """A file that is something else altogether doesn't fill the terminal."""
+def test_only_the_first_of_very_many_mistakes_are_listed(refuse: Refuse) -> None:
+    """The rest is counted: a file that is no job file at all doesn't fill the terminal."""
     error = refuse("\n".join(f"key{n}: x" for n in range(50)))
     assert len(error.why.splitlines()) == 11
     assert error.why.endswith("and 40 more")
 
 
-def test_a_mode_that_is_not_there_gets_the_nearest_one(refuse: Refuse) -> None:
-    """The refusal lists the modes there are."""
+def test_an_unknown_mode_suggests_the_nearest(refuse: Refuse) -> None:
+    """The refusal lists the existing modes."""
     error = refuse("modes: {validate: {}, full: {}}", mode="validat")
     assert error.why == "its modes are validate, full"
     assert error.fix == "did you mean validate?"
     assert "no `modes`" in refuse("run: x", mode="fast").why
 
 
-def test_what_a_mode_says_is_refused_at_the_modes_line(refuse: Refuse) -> None:
-    """Not at the job's own line of the same key."""
+def test_a_mistake_in_a_mode_is_refused_with_the_modes_line(refuse: Refuse) -> None:
+    """Not with the line of the same key in the job."""
     text = "resources: {infra: aws}\nmodes:\n  fast:\n    resources:\n      infra: gcp\n"
     assert ":5: `modes.fast.resources.infra`" in refuse(text, mode="fast").what
 
 
 def test_a_mistake_in_another_mode_is_refused_too(refuse: Refuse) -> None:
-    """A file is good in all its modes or it isn't good."""
+    """A job file is valid only if all its modes are."""
     error = refuse("modes:\n  fast: {}\n  full: {deadline: 90}\n", mode="fast")
     assert "`modes.full.deadline`" in error.what

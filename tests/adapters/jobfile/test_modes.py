@@ -1,4 +1,4 @@
-"""A mode of a job file is laid over the job."""
+"""A mode overrides keys of its job."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ modes:
 """
 
 
-def test_a_mode_is_laid_over_the_job(read: Read) -> None:
-    """Mappings are merged key by key, anything else is replaced; what isn't said stays."""
+def test_a_mode_is_merged_into_the_job(read: Read) -> None:
+    """Mappings are merged key by key, anything else is replaced. What the mode leaves out stays."""
     job = read(MODES, mode="fast", environ={"S": "s", "T": "t"})
     assert job.mode == "fast"
     assert job.envs == (("A", "a"), ("B", "bb"), ("C", "c"))
@@ -61,7 +61,7 @@ def test_a_mode_is_laid_over_the_job(read: Read) -> None:
     assert (job.resources.zone, job.resources.disk_gib) == ("us-east-1a", 100)
 
 
-def test_a_mode_that_says_nothing_changes_nothing(read: Read) -> None:
+def test_an_empty_mode_changes_nothing(read: Read) -> None:
     """Nor do the modes that were not chosen."""
     environ = {"S": "s"}
     plain = read(MODES, environ=environ)
@@ -69,20 +69,20 @@ def test_a_mode_that_says_nothing_changes_nothing(read: Read) -> None:
     assert read(MODES, mode="empty", environ=environ) == msgspec.structs.replace(plain, mode="empty")
 
 
-def test_another_provider_forgets_the_first_ones_words(read: Read) -> None:
+def test_another_provider_drops_what_only_the_first_one_knows(read: Read) -> None:
     """A region, a zone, a type and an image of AWS mean nothing elsewhere; the GPU and the disk do."""
     resources = read(MODES, mode="elsewhere", environ={"S": "s"}).resources
     assert resources == Resources(provider="do", accelerators=Accelerators(name="a10g"), disk_gib=100)
 
 
-def test_another_region_forgets_the_zone(read: Read) -> None:
+def test_another_region_drops_the_zone(read: Read) -> None:
     """A zone lies in one region."""
     resources = read(MODES, mode="region", environ={"S": "s"}).resources
     assert (resources.regions, resources.zone, resources.instance_type) == (("us-west-2",), None, "g5.xlarge")
 
 
-def test_data_of_a_mode_replaces_what_has_the_same_target(read: Read, folder: Path) -> None:
-    """Small data for a quick mode, at the place where the command looks."""
+def test_data_in_a_mode_replaces_data_with_the_same_target(read: Read, folder: Path) -> None:
+    """For example less data for a quick mode, in the folder where the command looks."""
     for name in ("full", "small", "extra"):
         (folder / name).mkdir()
     text = "data: {in: full, more: extra}\nmodes: {fast: {data: [{source: small, target: in}]}}"

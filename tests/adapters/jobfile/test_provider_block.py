@@ -21,7 +21,7 @@ COMMAND = "nc %h %p"
 def read(
     tmp_path: Path, job: str, settings: str = "", mode: str | None = None, overrides: Overrides = NO_FLAGS
 ) -> Site:
-    """Return what a job says of AWS, over what the user's settings say."""
+    """Return a job's settings for AWS, merged over the user's settings."""
     config, path = tmp_path / "config.yaml", tmp_path / "kedge.yaml"
     if settings:
         config.write_text(settings)
@@ -31,8 +31,8 @@ def read(
     return found.resources_at("aws").site
 
 
-def test_a_job_names_a_network_a_way_into_it_and_tags(tmp_path: Path) -> None:
-    """Through a jump host machines need no public address."""
+def test_a_job_names_a_network_a_jump_host_and_tags(tmp_path: Path) -> None:
+    """Machines that are reached through a jump host need no public address."""
     site = read(
         tmp_path,
         f"""
@@ -53,7 +53,7 @@ provider:
 
 
 def test_a_job_wins_over_the_settings_key_by_key_and_a_mode_over_the_job(tmp_path: Path) -> None:
-    """Tags are laid over one another tag by tag; what nobody says again stays, with the line where it was said."""
+    """Tags are merged one by one. A value that isn't overridden keeps the file and the line that it came from."""
     settings = f"""
 provider:
   aws: {{subnet: {SUBNET}, jump_host: bastion, tags: {{team: vision, stage: all}}}}
@@ -81,8 +81,8 @@ modes:
         (f"run: x\nmodes:\n  vpn:\n    provider: {{aws: {{proxy_command: {COMMAND}}}}}\n", "vpn", 4),
     ],
 )
-def test_a_job_file_does_not_say_what_this_computer_runs(tmp_path: Path, job: str, mode: str | None, line: int) -> None:
-    """A proxy command runs as the user, and a job file may be a stranger's: a flag of the user's allows it."""
+def test_a_job_file_alone_cannot_set_a_proxy_command(tmp_path: Path, job: str, mode: str | None, line: int) -> None:
+    """It runs as the user, and the job file may be a stranger's: the user has to allow it with a flag."""
     for settings in ("", "provider: {aws: {proxy_command: my-own-way}}\n"):
         with pytest.raises(BadRequestError) as refused:
             read(tmp_path, job, settings, mode)
@@ -95,14 +95,14 @@ def test_a_job_file_does_not_say_what_this_computer_runs(tmp_path: Path, job: st
 
 
 def test_a_proxy_command_of_the_users_own_settings_needs_no_flag(tmp_path: Path) -> None:
-    """Nor does a job file that says the same, or one that names a jump host instead of its own command."""
+    """Nor does a job file that sets the same command, or a jump host instead."""
     settings = f"provider: {{aws: {{proxy_command: {COMMAND}}}}}\n"
     assert read(tmp_path, "run: x\n", settings).proxy_command == COMMAND
     assert read(tmp_path, f"run: x\n{settings}", settings).proxy_command == COMMAND
     assert read(tmp_path, "provider: {aws: {jump_host: bastion}}\n", settings).jump_host == "bastion"
 
 
-def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
+def test_another_provider_ignores_the_block(tmp_path: Path) -> None:
     """`--provider local` rehearses the same job."""
     path = tmp_path / "kedge.yaml"
     path.write_text(f"provider: {{aws: {{subnet: {SUBNET}}}}}\n")
@@ -111,7 +111,7 @@ def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "refusal"),
+    ("setting", "refusal"),
     [
         ("subnet: vpc-0a1b2c3d", "is not the id of one"),
         ("vpc: my-network", "is not the id of one"),
@@ -129,13 +129,15 @@ def test_another_provider_knows_nothing_of_it(tmp_path: Path) -> None:
         ("subnets: [x]", "did you mean `subnet`"),
     ],
 )
-def test_what_aws_or_kedge_could_not_take_is_refused_with_its_line(tmp_path: Path, said: str, refusal: str) -> None:
-    """Nothing of kedge's own is ever overridden: it finds what it has made by its tags.
+def test_a_value_that_aws_or_kedge_cannot_use_is_refused_with_its_line(
+    tmp_path: Path, setting: str, refusal: str
+) -> None:
+    """Kedge's own tags can't be overridden: it finds its resources by them.
 
     fact: aws-tag-rules
     """
     with pytest.raises(BadRequestError) as refused:
-        read(tmp_path, f"\nprovider:\n  aws:\n    {said}\n")
+        read(tmp_path, f"\nprovider:\n  aws:\n    {setting}\n")
     assert f"{tmp_path}/kedge.yaml:4: " in refused.value.what
     assert refusal in f"{refused.value.what} {refused.value.fix}"
 
@@ -150,7 +152,7 @@ def test_what_aws_or_kedge_could_not_take_is_refused_with_its_line(tmp_path: Pat
 def test_the_tags_of_the_settings_and_of_the_job_are_checked_together(
     tmp_path: Path, settings: str, job: str, refusal: str
 ) -> None:
-    """Each by itself may be all right.
+    """Each by itself may be valid.
 
     fact: aws-tag-rules
     """
@@ -160,6 +162,6 @@ def test_the_tags_of_the_settings_and_of_the_job_are_checked_together(
 
 
 def test_mistakes_in_the_settings_name_that_file(tmp_path: Path) -> None:
-    """They concern every job."""
+    """The settings concern every job."""
     with pytest.raises(BadRequestError, match=r"config\.yaml:1: .* is not a key of kedge's settings"):
         read(tmp_path, "run: 'true'\n", "providers: {}\n")

@@ -1,4 +1,4 @@
-"""`resume`: what is run where there is something to go on from."""
+"""`resume` in a job file: the command that continues an interrupted run."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ PAGE = Path(__file__).parents[3] / "docs" / "your-script.md"
         ('{args: "--resume\\n  last.pt\\n"}', "python train.py --epochs 3 --resume   last.pt"),
     ],
 )
-def test_a_command_or_more_arguments_for_it(read: Read, resume: str, later: str) -> None:
-    """Arguments are put at the end of `run`, on its last line."""
+def test_resume_is_a_command_or_more_arguments_for_run(read: Read, resume: str, later: str) -> None:
+    """Arguments are appended to `run`, on its last line."""
     job = read(f"run: |\n  python train.py --epochs 3\nresume: {resume}\n")
     assert job.later_run == later
 
 
 @pytest.mark.parametrize("run", ["cd src && python train.py --tags 'a|b'", 'python train.py --name "one | two" 2>&1'])
-def test_arguments_are_for_the_last_program(read: Read, run: str) -> None:
-    """A bar in quotes is no pipe."""
+def test_arguments_go_to_the_last_program(read: Read, run: str) -> None:
+    """A `|` in quotes is no pipe."""
     assert read(f"run: |\n  {run}\nresume: {{args: --go}}\n").later_run == f"{run} --go"
 
 
-def test_a_job_without_it_runs_the_same_command(read: Read) -> None:
-    """There is no other one."""
+def test_a_job_without_resume_runs_the_same_command(read: Read) -> None:
+    """It has no second command."""
     assert read("run: python train.py").later_run == ""
 
 
-def test_a_mode_with_a_command_of_its_own_forgets_the_other_command_of_the_job(read: Read) -> None:
-    """That one belongs to the job's `run`; arguments suit both."""
+def test_a_mode_with_its_own_run_drops_the_jobs_resume_command(read: Read) -> None:
+    """That command belongs to the job's `run`; arguments fit both."""
     modes = "modes: {fast: {run: python fast.py}, slow: {resume: {args: --on}}}"
     assert read(f"run: python train.py\nresume: python train.py --again\n{modes}", mode="fast").later_run == ""
     assert (
@@ -73,15 +73,15 @@ def test_a_mode_with_a_command_of_its_own_forgets_the_other_command_of_the_job(r
         ("run: python train.py\nresume: [--a]", "resume"),
     ],
 )
-def test_what_cannot_be_carried_out_is_refused(refuse: Refuse, text: str, words: str) -> None:
-    """With the key, and what to write instead."""
+def test_an_impossible_resume_is_refused(refuse: Refuse, text: str, words: str) -> None:
+    """The error names the key, and says what to write instead."""
     refused = refuse(text)
     assert "resume" in str(refused)
     assert words in str(refused)
 
 
 def test_every_example_of_the_page_is_a_job(read: Read, folder: Path) -> None:
-    """The folders that an example sends are there."""
+    """The test makes the folders that the examples send."""
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) >= 9
     for block in blocks:

@@ -31,13 +31,13 @@ def keys(schema: dict[str, Any]) -> Iterator[str]:
         yield from block.get("properties", {})
 
 
-def test_the_schema_is_a_good_one() -> None:
-    """By the draft that it names."""
+def test_the_schema_is_valid() -> None:
+    """By the draft of JSON Schema that it names."""
     jsonschema.Draft202012Validator.check_schema(job_schema())
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_the_jobs_that_come_with_kedge_are_good_in_every_mode(path: Path) -> None:
+def test_the_jobs_that_come_with_kedge_are_valid_in_every_mode(path: Path) -> None:
     """For the schema and for the reader."""
     assert faults(path.read_text()) == []
     for mode in (None, *yaml.safe_load(path.read_text())["modes"]):
@@ -57,8 +57,8 @@ def test_the_jobs_that_come_with_kedge_are_good_in_every_mode(path: Path) -> Non
         "modes: {fast: {deadline: 1h30m, supervisor: {kind: nohup, restarts: 0}}, empty: }",
     ],
 )
-def test_what_is_good_is_good_for_the_schema(text: str) -> None:
-    """Each shape that a value may have."""
+def test_valid_jobs_are_valid_for_the_schema(text: str) -> None:
+    """Each form that a value may have."""
     assert faults(text) == []
 
 
@@ -82,13 +82,13 @@ def test_what_is_good_is_good_for_the_schema(text: str) -> None:
         "num_nodes: 2",
     ],
 )
-def test_typical_mistakes_are_mistakes_for_the_schema(text: str) -> None:
-    """An editor underlines them."""
+def test_the_schema_finds_typical_mistakes(text: str) -> None:
+    """Editors underline them."""
     assert faults(text)
 
 
-def test_every_key_is_explained() -> None:
-    """Editors show it while one types, and docs/job-file.md has it in a table."""
+def test_every_key_is_described() -> None:
+    """Editors show the description while you type, and docs/job-file.md has each key in a table."""
     schema = job_schema()
     reference = (ROOT / "docs" / "job-file.md").read_text()
     for block in (schema, *schema["$defs"].values()):
@@ -98,7 +98,7 @@ def test_every_key_is_explained() -> None:
 
 
 def test_every_unsupported_key_is_in_the_reference() -> None:
-    """With what to use instead."""
+    """The page says what to use instead."""
     reference = (ROOT / "docs" / "job-file.md").read_text()
     named = set(re.findall(r"`(?:resources\.)?(\w+)`", reference))
     assert set(NOT_HERE) <= named

@@ -1,4 +1,4 @@
-"""A task written for SkyPilot runs as it is, or is refused by the names of what kedge doesn't have."""
+"""A task written for SkyPilot runs unchanged, or is refused with the keys that kedge doesn't support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASKS = Path(__file__).parent / "skypilot"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that the tasks fit, with the tasks in it."""
+    """A project's folder with the tasks and the folders that they send."""
     shutil.copytree(TASKS, tmp_path, dirs_exist_ok=True)
     (tmp_path / "datasets" / "alpaca-7b").mkdir(parents=True)
     (tmp_path / "resnet").mkdir()
@@ -31,7 +31,7 @@ def read(path: Path) -> Job:
 
 
 def test_a_fine_tuning_task_for_aws_runs_as_it_is(project: Path) -> None:
-    """Its words reach the job with SkyPilot's meaning."""
+    """Its keys keep SkyPilot's meaning."""
     job = read(project / "finetune-aws.yaml")
     assert job.name == "llm-finetune"
     assert job.workdir == str(project)
@@ -56,10 +56,8 @@ def test_a_fine_tuning_task_for_aws_runs_as_it_is(project: Path) -> None:
     assert not job.bundled_trainer
 
 
-def test_a_task_in_the_older_words_for_digitalocean_runs_as_it_is(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`cloud` and `region` instead of `infra`, a code folder at home, and the file's name for a name."""
+def test_a_task_with_older_keys_for_digitalocean_runs_as_it_is(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cloud` and `region` instead of `infra`, a working folder in the home folder, and the file's name as its name."""
     monkeypatch.setenv("HOME", str(project))
     job = read(project / "mi300x-do.yaml")
     assert job.name == "mi300x-do"
@@ -74,8 +72,8 @@ def test_a_task_in_the_older_words_for_digitalocean_runs_as_it_is(
     assert dict(job.envs)["AMP"] == "on"
 
 
-def test_all_that_kedge_does_not_have_is_named_at_once(project: Path) -> None:
-    """With its lines, and what to use instead."""
+def test_all_unsupported_keys_are_reported_at_once(project: Path) -> None:
+    """With their lines, and what to use instead."""
     with pytest.raises(BadRequestError) as caught:
         read(project / "not-here.yaml")
     lines = [line.strip() for line in caught.value.why.splitlines()]

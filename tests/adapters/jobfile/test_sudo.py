@@ -1,4 +1,4 @@
-"""Who becomes root on a machine: a job whose file says so, and one that knows SkyPilot's words only."""
+"""Which jobs may use sudo: those whose file allows it, and SkyPilot tasks whose scripts call it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(folder: Path, text: str, mode: str | None = None) -> Job:
         "a\nsudo b",
     ],
 )
-def test_a_script_that_names_sudo_is_refused_with_the_way_to_have_it(tmp_path: Path, key: str, script: str) -> None:
+def test_a_script_that_calls_sudo_is_refused_with_the_key_that_allows_it(tmp_path: Path, key: str, script: str) -> None:
     """With its line, before anything is contacted."""
     lines = "\n".join(f"  {line}" for line in script.splitlines())
     with pytest.raises(BadRequestError) as caught:
@@ -40,14 +40,14 @@ def test_a_script_that_names_sudo_is_refused_with_the_way_to_have_it(tmp_path: P
 
 
 @pytest.mark.parametrize("script", ["pip install pseudo", "# sudo make me a sandwich\ntrue", "cat sudo.md", "my-sudo"])
-def test_a_script_without_the_word_is_nothing_special(tmp_path: Path, script: str) -> None:
-    """Nor a comment, nor another word that holds it."""
+def test_a_script_that_does_not_call_sudo_is_accepted(tmp_path: Path, script: str) -> None:
+    """Comments, and words that only contain `sudo`, don't count."""
     lines = "\n".join(f"  {line}" for line in script.splitlines())
     assert not read(tmp_path, f"deadline: 1h\nrun: |\n{lines}\n").sudo
 
 
 def test_a_job_that_asks_for_sudo_has_it(tmp_path: Path) -> None:
-    """Whatever its scripts name: what they call may need it; a mode may ask, or do without."""
+    """Even if its scripts don't call it, a program that they run may need it. A mode may change the setting."""
     text = "deadline: 1h\nsudo: true\nrun: sh install.sh\nmodes: {plain: {sudo: false}}\n"
     assert read(tmp_path, text).sudo
     assert not read(tmp_path, text, mode="plain").sudo
@@ -55,8 +55,8 @@ def test_a_job_that_asks_for_sudo_has_it(tmp_path: Path) -> None:
         read(tmp_path, text.replace("sh install.sh", "sudo id"), mode="plain")
 
 
-def test_a_task_of_skypilots_has_sudo_where_it_names_it(tmp_path: Path) -> None:
-    """It was written for a machine whose user has it; one that says no means it."""
+def test_a_skypilot_task_has_sudo_if_its_scripts_call_it(tmp_path: Path) -> None:
+    """It was written for machines whose user has sudo. `sudo: false` in the task still counts."""
     task = "resources: {infra: aws}\nsetup: sudo apt-get update\nrun: python train.py\n"
     assert read(tmp_path, task).sudo
     assert not read(tmp_path, task.replace("sudo ", "")).sudo

@@ -1,4 +1,4 @@
-"""What can't be shown in a name, a path or a tag is refused where it is written: in a job file, a flag, a setting."""
+"""Unprintable characters in names, paths and tags are refused in job files, flags and settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Refuse = Callable[..., BadRequestError]
     ],
 )
 def test_a_job_file_is_refused_with_the_line_and_the_key(refuse: Refuse, text: str, line: int, key: str) -> None:
-    """The plan would show another name than the machine gets, and its user-data would be void."""
+    """Otherwise the plan would show another name than the machine gets, and the user-data would be invalid."""
     error = refuse(text)
     assert f"kedge.yaml:{line}: " in error.what
     assert key in error.what
@@ -44,8 +44,8 @@ def test_a_job_file_is_refused_with_the_line_and_the_key(refuse: Refuse, text: s
     assert error.what.isprintable()
 
 
-def test_a_variable_cannot_bring_into_a_path_what_the_path_itself_may_not_hold(refuse: Refuse, folder: Path) -> None:
-    """Values of variables are free, until a path is made of one."""
+def test_a_variable_cannot_bring_unprintable_characters_into_a_path(refuse: Refuse, folder: Path) -> None:
+    """A variable may have any value that isn't used in a path."""
     (folder / "a\x1bb").mkdir()
     assert "`data.d`" in refuse('envs: {X: "a\\x1bb"}\ndata: {d: $X}').what
     assert "data" in refuse('envs: {X: "a\\x1bb"}\ndata: {$X: .}').what
@@ -53,13 +53,13 @@ def test_a_variable_cannot_bring_into_a_path_what_the_path_itself_may_not_hold(r
     assert "`workdir`" in refuse('envs: {X: "a\\x1bb"}\nworkdir: $X').what
 
 
-def test_scripts_and_values_of_variables_hold_what_they_like(read: Callable[..., object]) -> None:
-    """They are the user's program: several lines, colours, any script; what is printed of them is cleaned."""
+def test_scripts_and_values_of_variables_may_hold_any_character(read: Callable[..., object]) -> None:
+    """Several lines, colours, any writing system. Kedge cleans what it prints of them."""
     read('run: "printf \'\\x1b[31m\'\\n\\ttrain \\u200c"\nsetup: "a\\nb"\nenvs: {PS1: "\\x1b[1m> "}')
 
 
-def test_the_settings_are_refused_likewise(tmp_path: Path) -> None:
-    """With their own file and line."""
+def test_the_users_settings_are_refused_too(tmp_path: Path) -> None:
+    """The error names their file and line."""
     settings = tmp_path / "config.yaml"
     settings.write_text('provider:\n  aws:\n    tags: {team: "v\\u202e"}\n')
     with pytest.raises(BadRequestError, match=r"config.yaml:3: `provider.aws.tags.team`"):
@@ -79,23 +79,23 @@ def test_the_settings_are_refused_likewise(tmp_path: Path) -> None:
     ],
 )
 def test_a_flag_is_refused_before_anything_is_looked_up(laptop: Laptop, words: list[str], flag: str) -> None:
-    """With the flag's name, on one line."""
+    """The error names the flag, on one line."""
     laptop.kedge(*words, code=2)
     assert flag in laptop.errors
     assert "U+" in laptop.errors.splitlines()[0]
     assert "fix" in laptop.errors
 
 
-def test_a_variable_of_kedges_own_is_refused(laptop: Laptop) -> None:
-    """What it says becomes part of paths and of SSH configurations."""
+def test_an_unprintable_variable_of_kedges_own_is_refused(laptop: Laptop) -> None:
+    """Its value becomes part of paths and of SSH configurations."""
     laptop.kedge("status", code=2, env={"KEDGE_SSH_FROM": "198.51.100.7/32\u200b"})
     assert "KEDGE_SSH_FROM" in laptop.errors
     laptop.kedge("status", code=2, env={"KEDGE_STATE_DIR": f"{laptop.state}\x1b"})
     assert "KEDGE_STATE_DIR" in laptop.errors
 
 
-def test_what_a_command_is_given_and_what_follows_two_dashes_is_free(laptop: Laptop) -> None:
-    """A value of a variable, and the words of `exec`: the machine gets them as they are."""
+def test_env_values_and_words_after_two_dashes_may_hold_any_character(laptop: Laptop) -> None:
+    """The machine gets them unchanged."""
     laptop.write_job("run: env")
     laptop.kedge("plan", "--env", "PS1=\x1b[1m\n", code=0)
     laptop.kedge("exec", "--", "echo", "\x1b[2J", code=2)

@@ -1,4 +1,4 @@
-"""A laptop with an account at Lambda, on whose clock waiting takes no time."""
+"""Fixture: a laptop with a Lambda account, on a clock that skips waiting times."""
 
 from __future__ import annotations
 

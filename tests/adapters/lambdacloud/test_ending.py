@@ -1,4 +1,4 @@
-"""The end of a machine at Lambda: only a termination that was carried out ends the bill."""
+"""The end of a machine at Lambda: the bill ends only when a termination was carried out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.adapters.lambdacloud.world import M1, RUN, TERMINATE, LambdaWorld
 
 
 def make(lam: LambdaWorld) -> None:
-    """Make the machine, and let it come up."""
+    """Create the machine, and wait until it is up."""
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=5))
 
@@ -23,7 +23,7 @@ def make(lam: LambdaWorld) -> None:
 def test_a_machine_is_ended_in_its_first_seconds(
     lam: LambdaWorld, too_early: Literal[400, 409], second: Literal[200, 400, 500]
 ) -> None:
-    """Lambda refuses that for some seconds, and a termination that is repeated fails.
+    """Lambda refuses a termination for some seconds, and a second termination fails.
 
     fact: lambda-not-endable-at-first; fact: lambda-second-terminate
     """
@@ -36,7 +36,7 @@ def test_a_machine_is_ended_in_its_first_seconds(
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_termination_that_was_accepted_and_not_carried_out_is_asked_for_again(
+def test_a_termination_that_was_accepted_but_not_carried_out_is_sent_again(
     lam: LambdaWorld, *, is_listed: bool
 ) -> None:
     """fact: lambda-accepted-is-not-done."""
@@ -46,8 +46,8 @@ def test_a_termination_that_was_accepted_and_not_carried_out_is_asked_for_again(
     assert lam.lam.instances() == []
 
 
-def test_a_termination_whose_answer_is_lost_is_looked_at(lam: LambdaWorld) -> None:
-    """And so is a look that is answered with a page of HTML. fact: lambda-502-on-polls."""
+def test_after_a_lost_answer_to_a_termination_the_machine_is_polled(lam: LambdaWorld) -> None:
+    """A poll that is answered with an HTML page is repeated. fact: lambda-502-on-polls."""
     make(lam)
     lam.lam.faults.drop_next(*TERMINATE)
     lam.lam.faults.fail_html("GET", "*", times=2)
@@ -56,8 +56,8 @@ def test_a_termination_whose_answer_is_lost_is_looked_at(lam: LambdaWorld) -> No
 
 
 @pytest.mark.parametrize("shown", [0, 600])
-def test_an_ended_machine_is_gone_whether_it_is_still_listed_or_not(lam: LambdaWorld, shown: float) -> None:
-    """For how long it is listed as terminated nobody says; its run is released."""
+def test_an_ended_machine_is_gone_even_if_it_is_still_listed(lam: LambdaWorld, shown: float) -> None:
+    """Lambda doesn't say how long a terminated instance is listed. Its run is released."""
     lam.lam.settings.shown_seconds = shown
     make(lam)
     lam.provider().destroy(M1)
@@ -67,8 +67,8 @@ def test_an_ended_machine_is_gone_whether_it_is_still_listed_or_not(lam: LambdaW
     lam.provider().destroy(M1)
 
 
-def test_who_may_not_end_a_machine_is_told_so(lam: LambdaWorld) -> None:
-    """A key that was revoked in the middle."""
+def test_a_refused_termination_names_the_api_key(lam: LambdaWorld) -> None:
+    """The key was revoked in the meantime."""
     make(lam)
     lam.lam.revoke()
     with pytest.raises(KedgeError) as caught:
@@ -76,8 +76,8 @@ def test_who_may_not_end_a_machine_is_told_so(lam: LambdaWorld) -> None:
     assert "LAMBDA_API_KEY" in caught.value.fix
 
 
-def test_a_machine_that_was_taken_away_counts_until_it_is_ended(lam: LambdaWorld) -> None:
-    """fact: lambda-alert-bills: of a preempted one nobody says that it doesn't."""
+def test_a_preempted_machine_counts_until_it_is_terminated(lam: LambdaWorld) -> None:
+    """fact: lambda-alert-bills: Lambda doesn't say that a preempted instance stops billing."""
     make(lam)
     (instance,) = lam.lam.instances()
     lam.lam.strike(instance, "preempted")
@@ -91,7 +91,7 @@ def test_a_machine_that_was_taken_away_counts_until_it_is_ended(lam: LambdaWorld
 
 
 def test_other_peoples_instances_are_left_alone(lam: LambdaWorld) -> None:
-    """Though their names begin like kedge's, and the listing has pages."""
+    """Even if their names begin like kedge's, and the listing has several pages."""
     lam.lam.settings.page_size = 7
     lam.lam.crowd(30)
     make(lam)
@@ -102,8 +102,8 @@ def test_other_peoples_instances_are_left_alone(lam: LambdaWorld) -> None:
 
 
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_run_whose_ssh_key_was_removed_in_the_console_comes_to_its_end(lam: LambdaWorld, *, is_back: bool) -> None:
-    """Lambda names accounts in no way, but the API key that has made the run is one of this account."""
+def test_a_run_whose_ssh_key_was_removed_in_the_console_can_be_ended(lam: LambdaWorld, *, is_back: bool) -> None:
+    """Lambda reports no account id, but the API key that made the run belongs to this account."""
     make(lam)
     lam.lam.cloud.account.keys.clear()
     if is_back:
@@ -114,11 +114,11 @@ def test_a_run_whose_ssh_key_was_removed_in_the_console_comes_to_its_end(lam: La
     assert lam.provider().describe(M1) is None
     lam.provider().release(RUN)
     with lam.other_account():
-        assert lam.provider().describe(M1) is None, "nothing is left to be mistaken for another account's"
+        assert lam.provider().describe(M1) is None, "no record is left that could belong to another account"
 
 
 def test_a_new_api_key_knows_the_account_by_its_ssh_key(lam: LambdaWorld) -> None:
-    """The old one was revoked."""
+    """The old API key was revoked."""
     make(lam)
     lam.lam.cloud.account.api_keys.add("secret_new_0123")
     lam.environ["LAMBDA_API_KEY"] = "secret_new_0123"

@@ -1,4 +1,4 @@
-"""Commands that are killed between any two requests: the next one finishes, and nothing bills twice or for nobody."""
+"""Commands killed between any two requests: the next command finishes the work, and nothing bills unnoticed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.support.box_time import BoxTime
 from tests.support.samples import part_of
 
 SAMPLE = 4
-"""Of the waits at which a command is killed."""
+"""At how many of its waits a command is killed."""
 
 
 class Died(BaseException):
-    """The command is gone."""
+    """The command was killed."""
 
 
-class LastMoments(BoxTime):
-    """The box's clock, for a command that dies as it waits for its turn to send its n-th request, or to look again."""
+class KillingClock(BoxTime):
+    """The box's clock, for a command that is killed at its n-th wait: before a request or before a poll."""
 
     waits = 0
     most = 1_000
@@ -40,9 +40,9 @@ class Kills:
     """A command that is carried out once, and then killed at some of its waits, or in `make nightly` at each.
 
     Attributes:
-        prepare: makes the world as the command finds it.
+        prepare: makes what is there before the command.
         act: the command.
-        finish: what follows it, and finds that all is well.
+        finish: runs after a kill, and asserts that all is well.
     """
 
     lam: LambdaWorld
@@ -51,18 +51,18 @@ class Kills:
     finish: Callable[[LambdaWorld], None]
 
     def go(self) -> None:
-        """Carry it out, then kill it."""
-        whole = LastMoments(self.lam.lam)
+        """Carry the command out once, then kill it at its waits."""
+        whole = KillingClock(self.lam.lam)
         self._carry_out(0, whole)
         assert whole.waits > SAMPLE
         for most in part_of(range(whole.waits), SAMPLE):
-            clock = LastMoments(self.lam.lam)
+            clock = KillingClock(self.lam.lam)
             clock.most = most
             with pytest.raises(Died):
                 self._carry_out(most + 1, clock)
             self.finish(replace(self.lam, folder=self.lam.folder / f"{most + 1}"))
 
-    def _carry_out(self, number: int, clock: LastMoments) -> None:
+    def _carry_out(self, number: int, clock: KillingClock) -> None:
         self.lam.lam.cloud.account.start_anew()
         self.lam.lam.faults.reset()
         laptop = replace(self.lam, folder=self.lam.folder / f"{number}")
@@ -71,7 +71,7 @@ class Kills:
 
 
 def create(laptop: LambdaWorld) -> None:
-    """Create the machine; where nobody can tell, that is said."""
+    """Create the machine. StillBillingError is fine: it means that the outcome is unknown."""
     with suppress(StillBillingError):
         laptop.provider().create(laptop.order())
 
@@ -85,7 +85,7 @@ def end(laptop: LambdaWorld) -> None:
 
 
 def create_again(laptop: LambdaWorld) -> None:
-    """Create the machine, as the next command does; what nobody can tell is waited for. Then end it."""
+    """Create the machine as the next command does, wait until an unclear launch is settled, and end the machine."""
     laptop.lam.faults.reset()
     create(laptop)
     laptop.clock.sleep(timedelta(minutes=16))
@@ -97,7 +97,7 @@ def create_again(laptop: LambdaWorld) -> None:
 
 @pytest.mark.parametrize("loss", ["", "its answer is lost", "it never arrives"])
 def test_a_creation_that_is_killed_is_finished_by_the_next_command(lam: LambdaWorld, loss: str) -> None:
-    """Between any two of its requests, and between any two looks for a machine whose answer was lost."""
+    """Between any two of its requests, and between any two polls for a machine whose answer was lost."""
 
     def prepare(laptop: LambdaWorld) -> None:
         if loss:
@@ -107,5 +107,5 @@ def test_a_creation_that_is_killed_is_finished_by_the_next_command(lam: LambdaWo
 
 
 def test_an_end_that_is_killed_is_finished_by_the_next_command(lam: LambdaWorld) -> None:
-    """Between any two of its requests; the release after it as well."""
+    """Between any two of its requests, and also during the release."""
     Kills(lam, create, end, end).go()

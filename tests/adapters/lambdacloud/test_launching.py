@@ -1,4 +1,4 @@
-"""Launches at Lambda: one machine for one order, whatever is answered."""
+"""Launches at Lambda: one machine for one order, whatever Lambda answers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LOST: dict[str, Callable[[LambdaBox], object]] = {
     "nested refusal": lambda box: box.faults.fail_next(*LAUNCH, status=500, text=NESTED, after_effect=True),
     "redirected": lambda box: box.faults.redirect(*LAUNCH, "https://cloud.lambdalabs.com/api/v1"),
 }
-"""What may be answered to a launch that was carried out, or wasn't: nobody can tell which."""
+"""Answers that don't tell whether the launch was carried out."""
 
 
 @pytest.mark.parametrize("answer", sorted(set(LOST) - {"502", "redirected"}))
 def test_a_launch_whose_answer_is_lost_is_found_by_its_tags_and_sent_once(lam: LambdaWorld, answer: str) -> None:
-    """fact: lambda-no-idempotency: sent again, it would make another."""
+    """fact: lambda-no-idempotency: a second launch would make another machine."""
     lam.lam.settings.unlisted_seconds, lam.lam.settings.key_seconds = 60, 0
     LOST[answer](lam.lam)
     machine = lam.provider().create(lam.order())
@@ -46,7 +46,7 @@ def test_a_launch_whose_answer_is_lost_is_found_by_its_tags_and_sent_once(lam: L
 def test_a_launch_that_never_arrived_counts_as_a_machine_until_it_would_be_listed(
     lam: LambdaWorld, answer: str
 ) -> None:
-    """Nothing else is made for the run meanwhile; after a quarter of an hour it is made anew."""
+    """Until then nothing else is made for the run. After a quarter of an hour the machine is launched again."""
     LOST[answer](lam.lam)
     with pytest.raises(StillBillingError, match="may have been created"):
         lam.provider().create(lam.order())
@@ -59,8 +59,8 @@ def test_a_launch_that_never_arrived_counts_as_a_machine_until_it_would_be_liste
     assert len(lam.lam.instances()) == 1
 
 
-def test_a_launch_that_is_refused_for_its_rate_is_sent_again(lam: LambdaWorld) -> None:
-    """As plain text, as a 403, with a date: nothing was made by it. fact: lambda-429-did-nothing."""
+def test_a_rate_limited_launch_is_sent_again(lam: LambdaWorld) -> None:
+    """Refusals as plain text, as a 403, or with a date: no machine was made. fact: lambda-429-did-nothing."""
     for refusal in ("cloudflare-429", "cloudflare-403", "json"):
         lam.lam.settings.rate_refusal = refusal
         lam.lam.settings.retry_after = "date"
@@ -73,15 +73,15 @@ def test_a_launch_that_is_refused_for_its_rate_is_sent_again(lam: LambdaWorld) -
     assert [call.status for call in lam.lam.calls.find(*LAUNCH)] == [429, 200]
 
 
-def test_the_limits_of_the_account_are_kept_to(lam: LambdaWorld) -> None:
-    """One request a second and one launch in twelve: none of this process is refused. fact: lambda-rate-limits."""
+def test_the_rate_limits_of_the_account_are_kept(lam: LambdaWorld) -> None:
+    """One request a second and one launch in 12 s: no request is refused. fact: lambda-rate-limits."""
     provider = lam.provider()
     for number in (1, 2, 3):
         provider.create(lam.order(number))
     assert not [call for call in lam.lam.calls if call.status in (403, 429)]
 
 
-def test_what_is_listed_and_refused_is_no_capacity(lam: LambdaWorld) -> None:
+def test_a_listed_offer_that_is_refused_is_no_capacity(lam: LambdaWorld) -> None:
     """So the next offer is taken. fact: lambda-capacity-is-advisory."""
     order = lam.order()
     lam.lam.sell_out(order.instance_type, order.region)
@@ -93,7 +93,7 @@ def test_what_is_listed_and_refused_is_no_capacity(lam: LambdaWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "said"),
+    ("prepare", "message"),
     [
         (lambda box: setattr(box.settings, "instance_limit", 0), "no room"),
         (lambda box: setattr(box.settings, "refuses_account", "global/account-inactive"), "inactive"),
@@ -102,19 +102,19 @@ def test_what_is_listed_and_refused_is_no_capacity(lam: LambdaWorld) -> None:
     ],
 )
 def test_a_refusal_says_what_lambda_says_and_what_to_do(
-    lam: LambdaWorld, prepare: Callable[[LambdaBox], object], said: str
+    lam: LambdaWorld, prepare: Callable[[LambdaBox], object], message: str
 ) -> None:
-    """And leaves neither a machine nor a record."""
+    """Neither a machine nor a record is left."""
     prepare(lam.lam)
     with pytest.raises(KedgeError) as caught:
         lam.provider().create(lam.order())
-    assert said in f"{caught.value.what} {caught.value.why}"
+    assert message in f"{caught.value.what} {caught.value.why}"
     assert caught.value.fix
     assert lam.lam.instances() == []
 
 
-def test_an_ssh_key_that_was_removed_in_the_console_is_entered_again(lam: LambdaWorld) -> None:
-    """A launch names it, and is refused for it; a new one is accepted seconds after it is listed."""
+def test_an_ssh_key_that_was_removed_in_the_console_is_added_again(lam: LambdaWorld) -> None:
+    """A launch that names a removed key is refused. A new key is accepted some seconds after it is listed."""
     lam.provider().create(lam.order())
     lam.lam.cloud.account.keys.clear()
     lam.provider().destroy(M1)
@@ -122,8 +122,8 @@ def test_an_ssh_key_that_was_removed_in_the_console_is_entered_again(lam: Lambda
     assert len(lam.lam.cloud.account.keys) == 1
 
 
-def test_an_image_is_of_the_region_and_of_the_architecture(lam: LambdaWorld) -> None:
-    """Its default differs between regions: fact: lambda-default-images-differ. Another may be named."""
+def test_the_image_fits_the_region_and_the_architecture(lam: LambdaWorld) -> None:
+    """Defaults differ between regions: fact: lambda-default-images-differ. An order may name another image."""
     lam.provider().create(lam.order())
     lam.provider().create(lam.order(2, image_id="lambda-stack-22-04"))
     images = [(one.image.family, one.image.region, one.image.architecture) for one in lam.lam.instances()]
@@ -132,8 +132,26 @@ def test_an_image_is_of_the_region_and_of_the_architecture(lam: LambdaWorld) -> 
         lam.provider().create(lam.order(3, image_id="debian"))
 
 
-def test_a_machine_lets_in_the_network_of_its_order_alone(lam: LambdaWorld) -> None:
-    """fact: lambda-default-firewall: its cloud lets in everybody. Nobody can change that later but the machine."""
+def test_the_newest_image_of_a_family_is_launched(lam: LambdaWorld) -> None:
+    """A family may have several images in a region, listed in any order."""
+    images = lam.lam.cloud.account.images
+    (usual,) = [
+        image
+        for image in images
+        if (image.family, image.region, image.architecture) == ("lambda-stack-24-04", "us-east-1", "x86_64")
+    ]
+    dates = {"older": "2025-12-01T00:00:00+00:00", "newest": "2026-10-01T00:00:00+00:00"}
+    older, newest = (replace(usual, id=f"{name:x>32}", created_time=date) for name, date in dates.items())
+    images[:] = [newest, *images, older]
+    lam.provider().create(lam.order())
+    assert [one.image.id for one in lam.lam.instances()] == [newest.id]
+
+
+def test_only_the_network_of_its_order_reaches_a_machine(lam: LambdaWorld) -> None:
+    """fact: lambda-default-firewall: Lambda lets in everybody, so the machine closes its ports.
+
+    Only it can change that later.
+    """
     provider = lam.provider()
     provider.create(lam.order())
     (instance,) = lam.lam.instances()
@@ -144,8 +162,8 @@ def test_a_machine_lets_in_the_network_of_its_order_alone(lam: LambdaWorld) -> N
     assert f"`kedge teardown {RUN}`" in caught.value.fix
 
 
-def test_nothing_that_the_api_says_in_confidence_is_kept(lam: LambdaWorld) -> None:
-    """Keys, and what opens a notebook on the machine. fact: lambda-listing-has-secrets."""
+def test_no_secret_of_the_api_is_stored(lam: LambdaWorld) -> None:
+    """Neither keys nor the token of a machine's notebook. fact: lambda-listing-has-secrets."""
     lam.lam.settings.activation_seconds = 0
     lam.provider().create(lam.order())
     lam.provider().sweep()
@@ -155,8 +173,8 @@ def test_nothing_that_the_api_says_in_confidence_is_kept(lam: LambdaWorld) -> No
     assert not [secret for secret in secrets if secret in written]
 
 
-def test_another_laptop_sees_and_ends_a_machine_and_makes_it_no_second_time(lam: LambdaWorld) -> None:
-    """By its tags alone; it has no address there, since nobody there knows its host key."""
+def test_another_laptop_sees_and_ends_a_machine_and_makes_no_second_one(lam: LambdaWorld) -> None:
+    """It knows the machine by its tags alone, and has no address for it, because it doesn't know the host key."""
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=5))
     other = lam.other_laptop()
@@ -170,7 +188,10 @@ def test_another_laptop_sees_and_ends_a_machine_and_makes_it_no_second_time(lam:
 
 @pytest.mark.parametrize("gone", [("tags",), ("name", "private_ip", "hostname", "tags")])
 def test_a_machine_whose_tags_are_not_shown_is_known_by_its_id(lam: LambdaWorld, gone: tuple[str, ...]) -> None:
-    """As old as its record says, since Lambda tells no times. fact: lambda-optional-fields; fact: lambda-no-times."""
+    """The laptop's record says when it was made: Lambda doesn't.
+
+    fact: lambda-optional-fields; fact: lambda-no-times.
+    """
     made = lam.provider().create(lam.order())
     lam.lam.settings.left_out = gone
     (seen,) = lam.provider().machines()
@@ -180,7 +201,7 @@ def test_a_machine_whose_tags_are_not_shown_is_known_by_its_id(lam: LambdaWorld,
 
 
 def test_the_credentials_of_another_account_do_not_make_a_machine_seem_gone(lam: LambdaWorld) -> None:
-    """Neither the API key nor the laptop's SSH key is one of that account."""
+    """Neither the API key nor the laptop's SSH key belongs to that account."""
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=20))
     with lam.other_account(), pytest.raises(BadRequestError, match="another Lambda account"):

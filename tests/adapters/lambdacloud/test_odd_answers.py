@@ -1,4 +1,4 @@
-"""What Lambda, or somebody else in the account, says otherwise than kedge expects: nothing is left billing for it."""
+"""Unexpected answers from Lambda, and tags that others have edited: nothing is left billing because of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDmWgZpBUvQvSbSQx8xqN5NVOdIzNO
 
 
 def tags(**changed: str) -> list[dict[str, str]]:
-    """Return the tags of a machine of another computer's, some of them changed."""
+    """Return the tags of a machine that another computer made, some of them changed."""
     usual = {
         "kedge-machine": f"{OTHER}-m1",
         "kedge-run": OTHER,
@@ -51,8 +51,8 @@ def tags(**changed: str) -> list[dict[str, str]]:
         {"usd_per_hour": "1e999999"},
     ],
 )
-def test_a_machine_with_an_odd_tag_keeps_nobody_elses_from_being_seen(lam: LambdaWorld, odd: dict[str, str]) -> None:
-    """Another version of kedge wrote it, or a person: it is seen, and so are all others, and it can be ended."""
+def test_a_machine_with_an_odd_tag_does_not_hide_other_machines(lam: LambdaWorld, odd: dict[str, str]) -> None:
+    """Another version of kedge or a person wrote the tag. All machines are listed, and this one can be ended."""
     lam.lam.settings.unlisted_seconds = 0
     lam.provider().create(lam.order())
     lam.lam.crowd(1, tags=tags(**odd))
@@ -67,13 +67,13 @@ def test_a_machine_with_an_odd_tag_keeps_nobody_elses_from_being_seen(lam: Lambd
 
 
 def read(**changed: Any) -> Listed:
-    """Read an instance as JSON, with what ends it and nothing else besides what is given."""
+    """Decode an instance that has the given fields, and otherwise only what is needed to end it."""
     shown = {"id": "0920582c7ff041399e34823a0be62549", "status": "active", "region": {"name": REGION}} | changed
     return msgspec.json.decode(msgspec.json.encode(shown), type=Listed)
 
 
-def test_what_cannot_be_read_of_a_tag_has_the_value_of_what_is_missing() -> None:
-    """Undated, the usual time limit, no price."""
+def test_an_unreadable_tag_counts_as_missing() -> None:
+    """The machine is undated, with the default time limit and without a price."""
     seen = parse_instance(read(tags=tags(asked_at="yesterday", lifetime="long", usd_per_hour="dear")))
     assert (seen.created_at, seen.lifetime, seen.usd_per_hour) == (UNDATED, DEFAULT_TIME_LIMIT, Decimal(0))
     seen = parse_instance(read(tags=tags()))
@@ -94,14 +94,14 @@ def test_what_cannot_be_read_of_a_tag_has_the_value_of_what_is_missing() -> None
         ({"instance_type": "gpu_1x_a10", "ip": {"v4": "203.0.113.1"}, "private_ip": 7, "name": []}, "0"),
     ],
 )
-def test_an_instance_is_read_without_what_its_end_does_not_need(odd: dict[str, Any], price: str) -> None:
-    """One instance of somebody else's, of a new type, must not make the listing unreadable."""
+def test_only_the_fields_that_end_an_instance_are_required(odd: dict[str, Any], price: str) -> None:
+    """Somebody else's instance of a new type must not make the whole listing unreadable."""
     seen = parse_instance(read(**odd))
     assert (seen.machine_id, seen.host, seen.list_usd_per_hour) == ("", "", Decimal(price))
 
 
-def test_a_machine_that_boots_and_has_an_address_may_answer(lam: LambdaWorld) -> None:
-    """It may be active only minutes later, when its boot watchdog would have ended it.
+def test_a_booting_machine_with_an_address_counts_as_ready(lam: LambdaWorld) -> None:
+    """Lambda may call it active only minutes later, after the boot watchdog would have ended it.
 
     fact: lambda-address-while-booting
     """
@@ -114,7 +114,10 @@ def test_a_machine_that_boots_and_has_an_address_may_answer(lam: LambdaWorld) ->
 
 
 def test_an_instance_that_has_a_machines_name_and_no_tags_is_reported(lam: LambdaWorld) -> None:
-    """Its launch's answer was lost, and its tags: nobody else would see it. Other names are other people's."""
+    """An instance with a machine's name and no tags may be a launch whose answer was lost: nothing else reports it.
+
+    Instances with other names belong to other people.
+    """
     lam.lam.crowd(1, name=f"{OTHER}-m1")
     lam.lam.crowd(3)
     swept = lam.provider().sweep()
@@ -126,7 +129,7 @@ def test_an_instance_that_has_a_machines_name_and_no_tags_is_reported(lam: Lambd
 
 
 def test_an_instance_that_is_terminating_is_not_waited_for(lam: LambdaWorld) -> None:
-    """It bills no more, and other machines are waiting for their end. fact: lambda-terminate-ends-billing."""
+    """It no longer bills, and other machines still have to be ended. fact: lambda-terminate-ends-billing."""
     lam.lam.settings.ending_seconds = 1e6
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=5))
@@ -137,8 +140,8 @@ def test_an_instance_that_is_terminating_is_not_waited_for(lam: LambdaWorld) -> 
     assert lam.lam.meter.billing() == []
 
 
-def test_why_a_termination_is_refused_is_said(lam: LambdaWorld, caplog: pytest.LogCaptureFixture) -> None:
-    """It is asked for again, since an instance can't be ended in its first seconds."""
+def test_the_reason_for_a_refused_termination_is_logged(lam: LambdaWorld, caplog: pytest.LogCaptureFixture) -> None:
+    """The termination is sent again, because an instance can't be ended in its first seconds."""
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=5))
     refusal = '{"error": {"code": "global/conflict", "message": "The instance is being migrated."}}'
@@ -148,7 +151,10 @@ def test_why_a_termination_is_refused_is_said(lam: LambdaWorld, caplog: pytest.L
 
 
 def test_two_keys_of_this_computer_in_one_account_are_one_account(lam: LambdaWorld) -> None:
-    """Two first launches at once enter two, names not being unique; so does a new key in the same state folder."""
+    """Two first launches at once add two keys, because names aren't unique.
+
+    So does a new key in the same state folder.
+    """
     lam.provider().create(lam.order())
     lam.provider().create(lam.order(2, run_id=OTHER, id=f"{OTHER}-m1", authorized_key=SECOND_KEY))
     assert len(lam.lam.cloud.account.keys) == 2
@@ -162,8 +168,8 @@ def test_two_keys_of_this_computer_in_one_account_are_one_account(lam: LambdaWor
     assert lam.lam.instances() == []
 
 
-def test_a_key_that_is_listed_late_names_the_account_all_the_same(lam: LambdaWorld) -> None:
-    """A record of no account would fit every one: with another account's key its machine would seem gone."""
+def test_a_key_that_is_listed_late_still_identifies_the_account(lam: LambdaWorld) -> None:
+    """A record without an account would match any account: with another account's key its machine would seem gone."""
     lam.lam.faults.fail_next("GET", "/api/v1/ssh-keys", status=200, text='{"data": []}', times=2)
     lam.provider().create(lam.order())
     lam.clock.sleep(timedelta(minutes=20))

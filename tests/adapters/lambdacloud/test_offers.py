@@ -1,4 +1,4 @@
-"""What Lambda sells, and what it is asked for in vain."""
+"""Lambda's offers, and the refusal of what Lambda doesn't sell."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.cloudbox.lambdacloud.box import LambdaBox
 H100 = Accelerators(name="H100")
 
 
-def test_offers_are_where_there_is_capacity_the_cheapest_first(lam: LambdaWorld) -> None:
-    """With the price that the API says, for the whole instance. fact: lambda-prices; fact: lambda-types-are-a-map."""
+def test_offers_are_the_regions_with_capacity_cheapest_first(lam: LambdaWorld) -> None:
+    """Prices are the API's, for the whole instance. fact: lambda-prices; fact: lambda-types-are-a-map."""
     found = lam.provider().offers(Resources(accelerators=H100))
     assert [(one.instance_type, one.region, one.usd_per_hour) for one in found] == [
         ("gpu_1x_h100_pcie", "us-west-1", Decimal("3.29")),
@@ -33,14 +33,14 @@ def test_offers_are_where_there_is_capacity_the_cheapest_first(lam: LambdaWorld)
 
 
 def test_the_two_a100_are_told_apart(lam: LambdaWorld) -> None:
-    """As AWS's are."""
+    """By their memory, as at AWS."""
     for name, memory in {"a100": 40, "a100-80gb": 80}.items():
         found = lam.provider().offers(Resources(accelerators=Accelerators(name=name, count=8)))
         assert {one.gpu_memory_gib for one in found} == {memory}
 
 
 @pytest.mark.parametrize(
-    ("wish", "error", "said"),
+    ("requirements", "error", "message"),
     [
         (Resources(accelerators=Accelerators(name="mi300x")), BadRequestError, "no mi300x"),
         (Resources(accelerators=Accelerators(name="gh200")), BadRequestError, "no gh200"),
@@ -50,17 +50,17 @@ def test_the_two_a100_are_told_apart(lam: LambdaWorld) -> None:
         (Resources(instance_type="gpu_1x_h200"), BadRequestError, "no gpu_1x_h200"),
     ],
 )
-def test_what_is_not_sold_is_refused_with_what_is(
-    lam: LambdaWorld, wish: Resources, error: type[Exception], said: str
+def test_what_is_not_sold_is_refused_with_what_is_for_sale(
+    lam: LambdaWorld, requirements: Resources, error: type[Exception], message: str
 ) -> None:
-    """An arm64 machine among it: images and wheels for it are none that a job could rely on."""
+    """Also an arm64 machine: a job can't rely on images and wheels for it."""
     with pytest.raises(error) as caught:
-        lam.provider().offers(wish)
-    assert said in str(caught.value)
+        lam.provider().offers(requirements)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("requirements", "message"),
     [
         (Resources(use_spot=True), "no spot machines"),
         (Resources(volumes=(VolumeSpec(name="scans", target="data/scans", size_gib=1),)), "no data volumes"),
@@ -68,12 +68,12 @@ def test_what_is_not_sold_is_refused_with_what_is(
         (Resources(disk_iops=9000), "no IOPS"),
     ],
 )
-def test_what_lambda_never_has_is_refused_before_anything_is_contacted(
-    lambda_api: LambdaBox, wish: Resources, said: str
+def test_an_unsupported_feature_is_refused_before_anything_is_contacted(
+    lambda_api: LambdaBox, requirements: Resources, message: str
 ) -> None:
-    """By the name of what was asked for, and with what to leave out."""
-    with pytest.raises(BadRequestError, match=said):
-        refuse_unsupported("lambda", wish)
+    """The error names the feature."""
+    with pytest.raises(BadRequestError, match=message):
+        refuse_unsupported("lambda", requirements)
     assert list(lambda_api.calls) == []
 
 
@@ -82,7 +82,7 @@ def context(folder: Path, environ: dict[str, str]) -> Context:
 
 
 def test_doctor_looks_at_the_key_the_reaper_and_what_is_for_sale(lambda_api: LambdaBox, tmp_path: Path) -> None:
-    """A key that isn't accepted is the last thing it looks at."""
+    """It stops at a key that isn't accepted."""
     good = context(tmp_path, {**lambda_api.environ, "XDG_CONFIG_HOME": str(tmp_path)})
     checks = {check.name: check for check in run_probes(open_probes("lambda", good, Resources(accelerators=H100)))}
     assert {name: check.verdict for name, check in checks.items() if check.verdict is not Verdict.OK} == {
@@ -98,7 +98,7 @@ def test_doctor_looks_at_the_key_the_reaper_and_what_is_for_sale(lambda_api: Lam
 
 
 def test_without_a_key_nobody_is_contacted(lambda_api: LambdaBox, tmp_path: Path) -> None:
-    """And with one, it is tried by one question."""
+    """With a key, one request tries it."""
     nobody = context(tmp_path, {**lambda_api.environ, "LAMBDA_API_KEY": ""})
     assert look_at_sign_in("lambda", nobody)[0] is Verdict.UNUSED
     with pytest.raises(BadRequestError, match="can't be used"):

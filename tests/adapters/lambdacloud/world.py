@@ -1,4 +1,4 @@
-"""A laptop with an account at Lambda in the box."""
+"""A laptop with a Lambda account in the box, and its orders."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LambdaWorld:
 
     @contextmanager
     def other_account(self) -> Iterator[None]:
-        """Give this laptop the key of an account in which nothing was ever made."""
+        """Give this laptop the API key of another, empty account."""
         account, key = self.lam.cloud.account, "secret_other_0123"
         hidden, keys = dict(account.instances), dict(account.keys)
         account.api_keys.add(key)
@@ -84,5 +84,5 @@ class LambdaWorld:
         return changed(order, **changes)
 
     def launches(self) -> int:
-        """Count the launches that were sent."""
+        """Count the launch requests that were sent."""
         return len(self.lam.calls.find(*LAUNCH))

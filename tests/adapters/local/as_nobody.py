@@ -1,4 +1,4 @@
-"""Run one machine from birth to end as whoever runs this, and print what was seen as JSON."""
+"""Create and destroy one local machine as the current user, and print what was observed as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
         "user": machine.address.user if machine.address else "",
         "state": machine.state,
         "sftp": listing.returncode,
-        "said": listing.stderr,
+        "stderr": listing.stderr,
         "left": box.leftovers(),
     }
     print(json.dumps(seen))

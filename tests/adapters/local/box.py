@@ -1,4 +1,4 @@
-"""A local provider with a folder of its own, and what tests do with its machines."""
+"""A local provider with its own folder, and what tests do with its machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.orders import changed, make_offer
 
 
 def eventually(is_so: Callable[[], bool], what: str, limit_s: float = 15) -> None:
-    """Wait for a condition, and fail where it doesn't come."""
+    """Wait for a condition, and fail if it doesn't become true in time."""
     end = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < end, f"never: {what}"
@@ -54,7 +54,7 @@ class Box:
         )
 
     def order(self, machine_id: str = "run-1a2b-m1", **changes: Any) -> MachineOrder:
-        """Write an order; by default for a machine that no test outlives."""
+        """Make an order; by default for a machine that ends itself after two minutes."""
         values: dict[str, Any] = {
             "id": machine_id,
             "run_id": machine_id.rpartition("-m")[0],
@@ -85,15 +85,15 @@ class Box:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def started(self, machine: Machine, script: str) -> Ident:
-        """Run a script on the machine that leaves a process, whose pid it writes to $PID_FILE, and name it."""
+    def start_process(self, machine: Machine, script: str) -> Ident:
+        """Run a script that starts a process and writes its pid to $PID_FILE; return the process."""
         pid_file = self.base / f"pid-{time.monotonic_ns()}"
         self.ssh(machine, f"export PID_FILE='{pid_file}'; {script}")
         eventually(lambda: pid_file.exists() and pid_file.read_text().strip() != "", "the process starts")
         return ident(int(pid_file.read_text()))
 
     def leftovers(self) -> list[str]:
-        """Name what is left of any machine: processes, folders, sockets."""
+        """List what is left of any machine: processes, folders, sockets."""
         below = str(self.state_dir.resolve())
         lines = ((process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
         processes = [f"process {pid}: {line}" for pid, line in lines if below in " ".join(line or [])]
@@ -105,7 +105,7 @@ class Box:
 
 
 def make_box(base: Path) -> Box:
-    """Make a box with a key in a folder, which is made too."""
+    """Make a folder with a key in it, and return its box."""
     base.mkdir(parents=True, exist_ok=True)
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(base / "key")]
     subprocess.run(argv, check=True, timeout=30)

@@ -1,3 +1,5 @@
+"""Fixture: a local provider with its own folder."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from tests.adapters.local.box import Box, make_box
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    """A provider of its own, of whose machines nothing may be left in the end."""
+    """A provider with its own folder; the test fails if anything is left of its machines."""
     made = make_box(tmp_path / "a box")
     yield made
     for machine in made.provider().machines():

@@ -1,4 +1,4 @@
-"""Create a machine again and again, in a process that is killed at the next later step each time.
+"""Create a machine again and again, each time in a process that is killed one step later.
 
 A step is a system call that changes the world: a file opened for writing, a folder, a rename, a process. Python
 reports them to an audit hook, so that the code under test runs as it is. Prints one JSON object for each kill.
@@ -35,7 +35,7 @@ def die_at(step: int) -> None:
 
 
 def create_and_die(box: Box, step: int) -> bool:
-    """Create in a child, and tell whether it was killed."""
+    """Create a machine in a child process; return whether the child was killed."""
     child = os.fork()
     if not child:
         die_at(step)

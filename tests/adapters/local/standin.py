@@ -1,6 +1,6 @@
 """A stand-in for the agent: it installs its launcher, and its watch only waits.
 
-What a machine needs of the agent is no more than that; the real one has its own tests.
+A machine needs no more of its agent. The real agent has its own tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `kedge doctor` says of this computer: each thing that is missing, with the command that brings it."""
+"""`kedge doctor` on this computer: each problem, with the command that solves it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEEDED = {"ssh", "ssh-keygen", "rsync", "git", "tmux"}
 
 
 def check_up(folder: Path, path: str) -> dict[str, Check]:
-    """Look at this computer with another PATH."""
+    """Run the checks with another PATH."""
     context = Context(
         state_dir=folder, runtime_dir=folder, clock=SystemClock(), key_file=folder / "key", environ={"PATH": path}
     )
@@ -22,7 +22,7 @@ def check_up(folder: Path, path: str) -> dict[str, Check]:
 
 
 def test_programs_that_are_missing_are_named_with_their_package(tmp_path: Path) -> None:
-    """Those that kedge can do without are warnings."""
+    """Programs that kedge can do without are warnings."""
     tmp_path.chmod(0o700)
     checks = check_up(tmp_path, str(tmp_path))
     assert {name for name, check in checks.items() if check.verdict is Verdict.FAILED} == NEEDED

@@ -1,4 +1,4 @@
-"""A creation that is killed at any instant leaves nothing that isn't found and destroyed."""
+"""A creation that is killed at any step: whatever is left is found and destroyed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID = "run-1a2b-m1"
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_creation_killed_at_any_step_is_found_and_destroyed(box: Box, first: int) -> None:
-    """Before every file, folder and process: what is left is listed, can be made anew, and can be ended.
+    """Before every file, folder and process: what is left is listed, can be created again, and can be destroyed.
 
     Odd steps create the machine again before they destroy it, as `resume` does.
     """

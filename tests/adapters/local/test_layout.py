@@ -1,4 +1,4 @@
-"""A machine's folder is laid out with values that can stand where they are written."""
+"""The folder of a local machine: quoted values, short socket paths, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ID = "run-1a2b-m1"
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\nb"])
-def test_what_cannot_stand_in_sshds_configuration_is_refused(value: str) -> None:
-    """A path never becomes a directive of its own."""
+def test_a_value_that_would_break_sshds_configuration_is_refused(value: str) -> None:
+    """A path can't become a directive of its own."""
     with pytest.raises(KedgeError, match="sshd's configuration"):
         quote(value)
 
 
 def test_sockets_lie_in_a_short_folder(tmp_path: Path) -> None:
-    """Below the runtime folder where that is short, else below /tmp; each machine has its own, always the same."""
+    """Below the runtime folder if that is short, else below /tmp. Each machine has its own folder, always the same."""
     short, long = Path("/run/user/1000/kedge"), tmp_path / ("x" * 100)
     one, two = Path("/state/machines/run-m1"), Path("/state/machines/run-m2")
     assert sockets_folder(short, one).parent == short
@@ -36,8 +36,8 @@ def test_sockets_lie_in_a_short_folder(tmp_path: Path) -> None:
     assert sockets_folder(short, one) == sockets_folder(short, one) != sockets_folder(short, two)
 
 
-def test_a_link_where_the_sockets_have_to_be_is_replaced(box: Box) -> None:
-    """Whoever opens tmux's socket types into the machine: its folder is private, and no way to another one."""
+def test_a_link_in_the_place_of_the_sockets_folder_is_replaced(box: Box) -> None:
+    """Whoever opens tmux's socket can type into the machine, so the folder is private and never a link."""
     sockets = sockets_folder((box.base / "run").resolve(), box.folder(ID).root)
     sockets.parent.mkdir(exist_ok=True)
     sockets.symlink_to(box.base)
@@ -47,8 +47,8 @@ def test_a_link_where_the_sockets_have_to_be_is_replaced(box: Box) -> None:
     assert box.key.exists()
 
 
-def test_a_folder_that_a_crash_left_in_any_shape_is_made_anew(box: Box) -> None:
-    """Facts cut short, and folders where files have to be, don't stand in the way."""
+def test_a_folder_that_a_crash_left_half_made_is_made_again(box: Box) -> None:
+    """Truncated records, and folders in the place of files, don't block it."""
     folder = box.folder(ID)
     (folder.root / "sshd_config").mkdir(parents=True)
     (folder.root / "provider.json").write_text('{"run_id": ')
@@ -56,8 +56,8 @@ def test_a_folder_that_a_crash_left_in_any_shape_is_made_anew(box: Box) -> None:
     assert box.provider().create(box.order(ID)).state is MachineState.READY
 
 
-def test_what_cannot_be_written_is_an_error_that_leaves_nothing(box: Box) -> None:
-    """A file where the runtime folder has to be is told with the reason."""
+def test_a_failed_layout_leaves_nothing(box: Box) -> None:
+    """The error says that a file is in the place of the runtime folder."""
     runtime = Path(tempfile.mkdtemp(prefix="kedge-test-")) / "file"
     runtime.touch()
     provider = replace_runtime(box, runtime)

@@ -30,7 +30,7 @@ ID = "run-1a2b-m1"
 
 
 def test_ssh_works_with_the_pinned_host_key(box: Box) -> None:
-    """The OpenSSH client gets in, with the machine's own key as the only one that it accepts."""
+    """The OpenSSH client logs in, and accepts only the machine's own host key."""
     machine = box.provider().create(box.order(ID))
     assert box.ssh(machine, "echo $((6 * 7))") == "42\n"
 
@@ -47,7 +47,7 @@ def test_ssh_refuses_a_machine_with_another_host_key(box: Box) -> None:
 
 
 def test_ssh_refuses_another_key(box: Box, tmp_path: Path) -> None:
-    """Nobody but the one whose key was ordered gets in."""
+    """Only the key in the order can log in."""
     machine = box.provider().create(box.order(ID))
     assert machine.address is not None
     stranger = make_box(tmp_path / "stranger")
@@ -58,15 +58,15 @@ def test_ssh_refuses_another_key(box: Box, tmp_path: Path) -> None:
     assert "Permission denied (publickey)" in done.stderr
 
 
-def test_a_session_carries_the_mark_and_finds_the_launcher(box: Box) -> None:
-    """Everything that is started over SSH can be found later, and the agent is on its PATH."""
+def test_a_session_carries_the_marker_and_finds_the_launcher(box: Box) -> None:
+    """Every process that is started over SSH can be found later, and the agent is on its PATH."""
     machine = box.provider().create(box.order(ID))
     script = 'echo "$KEDGE_MACHINE"; command -v kedge-agent'
     assert box.ssh(machine, script).splitlines() == [ID, machine.agent]
 
 
 def test_the_agent_is_told_of_its_machine(box: Box) -> None:
-    """machine.json says what core.protocol.wire promises: prices, deadline, a folder for sockets, its end."""
+    """machine.json holds what core.protocol.wire promises: prices, deadline, a folder for sockets, the end command."""
     order = box.order(ID, usd_per_hour=Decimal("1.99"), store_url="file:///store")
     machine = box.provider().create(order)
     config = msgspec.json.decode((Path(machine.root) / "machine.json").read_bytes(), type=MachineConfig)
@@ -81,7 +81,7 @@ def test_the_agent_is_told_of_its_machine(box: Box) -> None:
 
 
 def test_the_end_command_ends_the_machine(box: Box) -> None:
-    """It is how an agent gives its machine back, with nobody else there."""
+    """An agent ends its own machine with it, although nobody else is there."""
     machine = box.provider().create(box.order(ID))
     config = json.loads((Path(machine.root) / "machine.json").read_text())
     subprocess.run(config["end_command"], check=False, timeout=30)  # a process of the machine: it may end too
@@ -89,7 +89,7 @@ def test_the_end_command_ends_the_machine(box: Box) -> None:
 
 
 def test_the_end_command_works_after_init_was_killed(box: Box) -> None:
-    """It then does itself what it would have asked init for, though it is one of the machine's processes."""
+    """It then does init's work itself, although it is one of the machine's processes."""
     machine = box.provider().create(box.order(ID))
     config = json.loads((Path(machine.root) / "machine.json").read_text())
     init = box.folder(ID).init()
@@ -101,16 +101,16 @@ def test_the_end_command_works_after_init_was_killed(box: Box) -> None:
 
 
 def test_a_deadline_ends_the_machine_with_nobody_there(box: Box) -> None:
-    """Processes, folder and sockets go when the lifetime is over, and not before."""
+    """Processes, folder and sockets are removed when the lifetime is over, and not before."""
     machine = box.provider().create(box.order(ID, lifetime_seconds=2))
-    process = box.started(machine, """setsid sh -c 'echo $$ > "$PID_FILE"; exec sleep 1000' >/dev/null 2>&1 &""")
+    process = box.start_process(machine, """setsid sh -c 'echo $$ > "$PID_FILE"; exec sleep 1000' >/dev/null 2>&1 &""")
     eventually(lambda: box.leftovers() == [], "the machine goes")
     assert machine.deadline_at.timestamp() <= time.time() < machine.deadline_at.timestamp() + 5
     assert not process.is_alive
 
 
 def test_a_machine_whose_init_was_killed_is_lost(box: Box) -> None:
-    """Nothing starts its agent again: it is listed until it is destroyed, and then nothing of it is left."""
+    """Nothing restarts its agent: it is listed until it is destroyed, and then nothing of it is left."""
     box.provider().create(box.order(ID))
     init = box.folder(ID).init()
     assert init is not None
@@ -121,8 +121,8 @@ def test_a_machine_whose_init_was_killed_is_lost(box: Box) -> None:
     assert box.leftovers() == []
 
 
-def test_an_sshd_that_dies_is_started_again(box: Box) -> None:
-    """On the same port, with the same key: who knew the machine still does."""
+def test_an_sshd_that_dies_is_restarted(box: Box) -> None:
+    """It has the same port and the same key, so clients that knew the machine still connect."""
     machine = box.provider().create(box.order(ID))
     old = int(box.folder(ID).sshd_pid.read_text())
     os.kill(old, signal.SIGKILL)
@@ -131,8 +131,8 @@ def test_an_sshd_that_dies_is_started_again(box: Box) -> None:
     assert box.ssh(machine, "echo back") == "back\n"
 
 
-def test_an_agent_that_dies_is_started_again(box: Box) -> None:
-    """The watch is what ships checkpoints and keeps the agent's own deadline."""
+def test_an_agent_that_dies_is_restarted(box: Box) -> None:
+    """The watch uploads checkpoints and keeps the agent's own deadline."""
     machine = box.provider().create(box.order(ID))
 
     def watches() -> list[psutil.Process]:
@@ -149,8 +149,8 @@ def test_an_agent_that_dies_is_started_again(box: Box) -> None:
     assert box.ssh(machine, "true") == ""
 
 
-def test_a_port_that_is_taken_is_passed_over(box: Box) -> None:
-    """Sshd asks for the port itself, so that nobody can come between the question and the use."""
+def test_a_port_that_is_in_use_is_skipped(box: Box) -> None:
+    """Sshd binds the port itself, so that no other process can take it in between."""
     folder, order = box.folder(ID), box.order(ID)
     folder.root.mkdir(parents=True)
     lay_out(folder, facts(box), order)
@@ -186,7 +186,7 @@ def test_a_program_that_is_missing_is_named_with_its_package() -> None:
 
 
 def test_a_boot_that_fails_says_why_and_leaves_nothing(box: Box) -> None:
-    """What the installation said last is the reason."""
+    """The reason is the last line of the installer's output."""
     with pytest.raises(KedgeError, match="agent can't be installed") as raised:
         box.provider().create(box.order(ID, agent_archive=broken_agent()))
     assert raised.value.why == "no agent today"
@@ -194,14 +194,14 @@ def test_a_boot_that_fails_says_why_and_leaves_nothing(box: Box) -> None:
 
 
 def test_an_archive_that_is_damaged_leaves_nothing(box: Box) -> None:
-    """It is found before anything runs."""
+    """The damage is found before anything runs."""
     with pytest.raises(KedgeError, match="archive can't be unpacked"):
         box.provider().create(box.order(ID, agent_archive=b"not an archive"))
     assert box.leftovers() == []
 
 
 def test_a_long_state_path_works(tmp_path: Path) -> None:
-    """Sockets don't lie below it, so that it may be longer than a socket's path."""
+    """Sockets lie elsewhere, so the state path may be longer than a socket's path."""
     box = make_box(tmp_path / ("long" * 20) / ("longer" * 15))
     assert len(str(box.state_dir)) > 160
     machine = box.provider().create(box.order(ID))

@@ -1,4 +1,4 @@
-"""This computer is for sale, at no price or at one to rehearse with, where it fits the wishes."""
+"""Offers of this computer: free or at a rehearsal price, if the computer meets the requirements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_this_computer_costs_nothing(box: Box) -> None:
 
 
 def test_a_rehearsal_has_the_price_that_was_given(box: Box) -> None:
-    """So that budgets and costs can be tried; the machine is billed with it."""
+    """So that budgets and costs can be tried; the machine is billed at that price."""
     (offer,) = box.provider().offers(Resources(usd_per_hour=Decimal("1.99")))
     assert offer.usd_per_hour == Decimal("1.99")
     machine = box.provider().create(box.order(usd_per_hour=offer.usd_per_hour))
@@ -42,13 +42,13 @@ def test_a_rehearsal_has_the_price_that_was_given(box: Box) -> None:
 
 
 def test_a_computer_without_gpu_is_an_offer_without_one() -> None:
-    """It is what people without a cloud account have."""
+    """Many users without a cloud account have such a computer."""
     (offer,) = plan_offers(LAPTOP, Resources())
     assert (offer.accelerators, offer.gpu_memory_gib, offer.instance_type) == (None, 0.0, "local")
 
 
-def test_gpus_are_offered_all_or_as_wished() -> None:
-    """Without a wish all of them; with one, so many, if there are."""
+def test_all_gpus_are_offered_or_as_many_as_required() -> None:
+    """Without a requirement all of them; otherwise the required number, if there are enough."""
     (all_of_them,) = plan_offers(SERVER, Resources())
     (two,) = plan_offers(SERVER, Resources(accelerators=Accelerators(name="mi300x", count=2)))
     assert (str(all_of_them.accelerators), all_of_them.gpu_memory_gib) == ("mi300x:8", 192.0)
@@ -60,7 +60,7 @@ def test_gpus_are_offered_all_or_as_wished() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "requirements",
     [
         {"accelerators": Accelerators(name="mi300x", count=16)},
         {"accelerators": Accelerators(name="h100", count=1)},
@@ -68,22 +68,22 @@ def test_gpus_are_offered_all_or_as_wished() -> None:
         {"instance_type": "g5.xlarge"},
     ],
 )
-def test_what_this_computer_has_not_is_not_offered(wish: dict[str, Any]) -> None:
-    """Nothing fits: the planner says so."""
-    assert plan_offers(SERVER, Resources(**wish)) == ()
+def test_requirements_that_this_computer_does_not_meet_get_no_offer(requirements: dict[str, Any]) -> None:
+    """The planner reports that nothing fits."""
+    assert plan_offers(SERVER, Resources(**requirements)) == ()
 
 
 @pytest.mark.parametrize(
-    "wish", [{"use_spot": True}, {"image_id": "ami-1"}, {"regions": ("us-east-1",)}, {"zone": "us-east-1a"}]
+    "requirements", [{"use_spot": True}, {"image_id": "ami-1"}, {"regions": ("us-east-1",)}, {"zone": "us-east-1a"}]
 )
-def test_what_only_a_cloud_has_is_refused_by_name(wish: dict[str, Any]) -> None:
-    """The wish is named, so that it can be taken out."""
-    with pytest.raises(BadRequestError, match=next(iter(wish))):
-        refuse_unknown(Resources(**wish))
+def test_a_requirement_that_only_clouds_know_is_refused_by_name(requirements: dict[str, Any]) -> None:
+    """The error names it, so that the user can remove it."""
+    with pytest.raises(BadRequestError, match=next(iter(requirements))):
+        refuse_unknown(Resources(**requirements))
 
 
-def test_the_words_for_here_are_accepted() -> None:
-    """Region and type may be spelled out."""
+def test_local_is_accepted_as_region_zone_and_type() -> None:
+    """The user may spell them out."""
     refuse_unknown(Resources(regions=("local",), zone="local"))
     assert plan_offers(LAPTOP, Resources(regions=("local",), instance_type="local"))
 
@@ -132,7 +132,7 @@ def test_amd_smi_is_understood(wrap: str) -> None:
 
 
 def test_rocm_smi_is_understood() -> None:
-    """Cards come in the order of their numbers; what is no card is passed over."""
+    """Cards come in the order of their numbers; other entries are skipped."""
     card = '{"Card Series": "%s", "VRAM Total Memory (B)": "206158430208"}'
     cards = {"card10": card % "AMD Instinct MI250X", "card2": card % "AMD Instinct MI300X", "system": "{}"}
     text = "{" + ", ".join(f'"{name}": {row}' for name, row in cards.items()) + "}"

@@ -1,4 +1,4 @@
-"""The real agent lives on a local machine: it reports, and keeps the deadline when nothing else does."""
+"""The real agent on a local machine: it reports, and keeps the deadline when nothing else does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID = "run-1a2b-m1"
 
 
 def test_the_agent_reports_on_a_local_machine(box: Box) -> None:
-    """Its launcher works over SSH, its watch beats, and it knows when the machine must be gone."""
+    """Its launcher works over SSH, its watch sends heartbeats, and it knows its machine's deadline."""
     machine = box.provider().create(box.order(ID, agent_archive=agent_archive()))
     eventually(lambda: parse_report(box.ssh(machine, "kedge-agent report").encode()).heartbeat > 0, "the watch beats")
     report = parse_report(box.ssh(machine, "kedge-agent report").encode())
@@ -22,7 +22,7 @@ def test_the_agent_reports_on_a_local_machine(box: Box) -> None:
 
 
 def test_the_agent_keeps_the_deadline_after_init_was_killed(box: Box) -> None:
-    """The machine's second guard ends it as wholly as the first would have."""
+    """The agent is the second guard, and ends the machine as completely as init does."""
     box.provider().create(box.order(ID, agent_archive=agent_archive(), lifetime_seconds=4))
     init = box.folder(ID).init()
     assert init is not None

@@ -1,4 +1,4 @@
-"""Ending a machine ends every process that it started, however well hidden, and nothing else."""
+"""Destroying a machine ends every process that it started, however well hidden, and no other process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BARE = f"env -i {python(_FORK_TWICE)}"
 
 @pytest.fixture
 def bystander() -> Iterator[Ident]:
-    """A process that has nothing to do with any machine."""
+    """A process that belongs to no machine."""
     with subprocess.Popen(["sleep", "1000"]) as process:
         yield ident(process.pid)
         process.kill()
@@ -71,10 +71,10 @@ def kill_init(box: Box) -> None:
 
 @pytest.mark.parametrize("init", ["alive", "killed"])
 def test_every_hidden_process_ends_and_no_other(box: Box, machine: Machine, bystander: Ident, init: str) -> None:
-    """tmux, screen, setsid, nohup and a daemon that forked twice end; a bystander and a second machine don't."""
+    """Started under tmux, screen, setsid, nohup, or forked twice. A bystander and a second machine live on."""
     other = box.provider().create(box.order("run-1a2b-m10"))
-    theirs = box.started(other, HIDDEN["tmux"])
-    hidden = {name: box.started(machine, script) for name, script in HIDDEN.items()}
+    theirs = box.start_process(other, HIDDEN["tmux"])
+    hidden = {name: box.start_process(machine, script) for name, script in HIDDEN.items()}
     assert all(process.is_alive for process in hidden.values())
     if init == "killed":
         kill_init(box)
@@ -87,23 +87,23 @@ def test_every_hidden_process_ends_and_no_other(box: Box, machine: Machine, byst
 
 
 def test_a_daemon_without_environment_ends(box: Box, machine: Machine) -> None:
-    """The mark is gone, but it still descends from init."""
-    daemon = box.started(machine, BARE)
+    """Its marker is gone, but it still descends from init."""
+    daemon = box.start_process(machine, BARE)
     box.provider().destroy(ID)
     assert not daemon.is_alive
 
 
 def test_a_daemon_without_environment_ends_after_init_was_killed(box: Box, machine: Machine) -> None:
-    """Neither mark nor descent is left: init has written down that it was the machine's."""
-    daemon = box.started(machine, BARE)
-    eventually(lambda: daemon in box.folder(ID).known(), "init writes the daemon down")
+    """It has neither marker nor descent, but init has recorded that it belongs to the machine."""
+    daemon = box.start_process(machine, BARE)
+    eventually(lambda: daemon in box.folder(ID).known(), "init records the daemon")
     kill_init(box)
     box.provider().destroy(ID)
     assert not daemon.is_alive
 
 
 def test_an_idle_connection_ends_after_init_was_killed(box: Box, machine: Machine) -> None:
-    """A kept control connection runs no command: its sshd has no child that carries the mark."""
+    """An idle control connection runs no command: its sshd has no child with the marker."""
     with subprocess.Popen([*box.ssh_argv(machine), "-N"]) as client:
         log = box.folder(ID).sshd_log
         eventually(lambda: "Accepted publickey" in log.read_text(), "the client is in")
@@ -114,15 +114,15 @@ def test_an_idle_connection_ends_after_init_was_killed(box: Box, machine: Machin
 
 
 def test_a_process_that_ignores_sigterm_ends(box: Box, machine: Machine) -> None:
-    """After the grace comes SIGKILL."""
-    process = box.started(machine, f"{python(_STUBBORN)} >/dev/null 2>&1 </dev/null &")
+    """After the grace period it gets SIGKILL."""
+    process = box.start_process(machine, f"{python(_STUBBORN)} >/dev/null 2>&1 </dev/null &")
     box.provider().destroy(ID)
     assert not process.is_alive
 
 
 def test_a_machine_without_folder_is_found_by_its_processes(box: Box, machine: Machine) -> None:
-    """A crash may leave processes alone: they are listed as a machine, and can be destroyed."""
-    process = box.started(machine, HIDDEN["setsid"])
+    """A crash may leave only processes. They are listed as a machine, and can be destroyed."""
+    process = box.start_process(machine, HIDDEN["setsid"])
     kill_init(box)
     box.folder(ID).root.rename(box.base / "lost")
     assert [(found.id, found.state) for found in box.provider().machines()] == [(ID, MachineState.UNKNOWN)]
@@ -131,8 +131,8 @@ def test_a_machine_without_folder_is_found_by_its_processes(box: Box, machine: M
     assert box.provider().machines() == []
 
 
-def test_another_state_folder_is_another_world(box: Box, machine: Machine, tmp_path: Path) -> None:
-    """A machine of the same id under another state folder is neither listed nor ended."""
+def test_a_machine_of_another_state_folder_is_left_alone(box: Box, machine: Machine, tmp_path: Path) -> None:
+    """A machine with the same id under another state folder is neither listed nor destroyed."""
     stranger = make_box(tmp_path / "stranger")
     assert stranger.provider().machines() == []
     stranger.provider().destroy(ID)
@@ -140,8 +140,8 @@ def test_another_state_folder_is_another_world(box: Box, machine: Machine, tmp_p
 
 
 def test_a_teardown_typed_on_the_machine_spares_its_own_shell(box: Box, machine: Machine) -> None:
-    """The command ends all else, reports that the machine is gone, and its shell lives to print that."""
-    process = box.started(machine, HIDDEN["tmux"])
+    """The command ends everything else and reports that the machine is gone; its shell lives to print that."""
+    process = box.start_process(machine, HIDDEN["tmux"])
     code = f"""
 from pathlib import Path
 from tests.adapters.local.box import Box
@@ -156,14 +156,14 @@ print(provider.describe({ID!r}))
 
 
 def test_read_only_folders_are_removed(box: Box, machine: Machine) -> None:
-    """What a program made unwritable doesn't keep the machine's folder."""
+    """Write-protected folders of a program don't keep the machine's folder from being removed."""
     box.ssh(machine, f"cd {shlex.quote(machine.root)} && mkdir -p a/b && touch a/b/c && chmod -R a-w a")
     box.provider().destroy(ID)
     assert not box.folder(ID).root.exists()
 
 
 def test_links_out_of_the_folder_are_not_followed(box: Box, machine: Machine) -> None:
-    """Removing the machine removes the link, not what it names."""
+    """Removing the machine removes the link, not its target."""
     precious = box.base / "precious"
     precious.mkdir()
     (precious / "file").write_text("mine")

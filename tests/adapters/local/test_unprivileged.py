@@ -19,7 +19,7 @@ NOBODY = pwd.getpwnam("nobody")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of the unprivileged user's: pytest's own ones lie below a private one of root's."""
+    """A folder that belongs to the unprivileged user: pytest's own folders lie below a private one of root's."""
     made = Path(tempfile.mkdtemp(prefix="kedge-test-"))
     if os.getuid() == 0:
         os.chown(made, NOBODY.pw_uid, NOBODY.pw_gid)
@@ -28,9 +28,9 @@ def folder() -> Iterator[Path]:
 
 
 def unprivileged() -> list[str]:
-    """Return what makes a command run without root: nothing, where that is so already.
+    """Return the words that run a command without root; none if the tests don't run as root.
 
-    Where the interpreter lies in a folder of root's alone, the right to read it is kept, and no other.
+    If only root can read the interpreter's folder, the command keeps the right to read it, and no other right.
     """
     if os.getuid() != 0:
         return []
@@ -41,7 +41,7 @@ def unprivileged() -> list[str]:
 
 
 def test_an_ordinary_user_can_have_a_machine(folder: Path) -> None:
-    """Created, reached with its own key, and ended, by a user who may do nothing else."""
+    """The user creates it, reaches it with its key, and destroys it, without any other rights."""
     checkout = Path(__file__).parents[3]
     argv = [*unprivileged(), "env", f"HOME={folder}", sys.executable, "-m", "tests.adapters.local.as_nobody"]
     done = subprocess.run([*argv, str(folder)], cwd=checkout, capture_output=True, text=True, timeout=60, check=False)
@@ -49,4 +49,4 @@ def test_an_ordinary_user_can_have_a_machine(folder: Path) -> None:
     seen = json.loads(done.stdout)
     assert seen["uid"] != 0
     assert seen["user"] == pwd.getpwuid(seen["uid"]).pw_name
-    assert (seen["state"], seen["sftp"], seen["left"]) == ("ready", 0, []), seen["said"]
+    assert (seen["state"], seen["sftp"], seen["left"]) == ("ready", 0, []), seen["stderr"]

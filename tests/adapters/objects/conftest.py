@@ -1,15 +1,17 @@
+"""Fixture: an object store of each kind."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from tests.adapters.objects.shelves import FolderShelf, S3Shelf, Shelf
+from tests.adapters.objects.backends import Backend, FolderBackend, S3Backend
 
 
 @pytest.fixture(params=["folder", "s3"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    """A store of each kind, and the way in at its back."""
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """A store of each kind, with direct access to its objects."""
     if request.param == "folder":
-        return FolderShelf(tmp_path / "store")
-    return S3Shelf(request.getfixturevalue("aws"))
+        return FolderBackend(tmp_path / "store")
+    return S3Backend(request.getfixturevalue("aws"))

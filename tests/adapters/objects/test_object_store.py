@@ -1,4 +1,4 @@
-"""What every object store does, whatever kind it is."""
+"""What every kind of object store does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = bytes(range(256)) * (80 << 10)  # 20 MiB: in parts
 
 
 def keyed_bucket(aws: Aws) -> S3Bucket:
-    """Name one that knows no checksums, as Spaces."""
+    """Return a bucket that is opened with keys and knows no checksums, as at Spaces."""
     settings = S3Settings(
         bucket=aws.bucket,
         region=REGION,
@@ -54,20 +54,20 @@ def uploaded(store: ObjectStore, key: str, content: bytes, folder: Path) -> int:
     return steps[-1]
 
 
-def test_what_is_written_is_read_whole_and_from_an_offset_on(store: ObjectStore) -> None:
-    """And no more of it than was asked for."""
+def test_an_object_is_read_whole_or_from_an_offset(store: ObjectStore) -> None:
+    """Not more than the limit is read."""
     store.write("run/a", b"0123456789")
     found = store.read("run/a", 100)
     assert found is not None
     assert (found.content, found.etag) == (b"0123456789", store.etag("run/a"))
     short = store.read("run/a", 3)
     assert short is not None
-    assert short.content == b"0123", "one byte more, which tells that it is longer"
+    assert short.content == b"0123", "one byte more than the limit shows that the object is longer"
     assert b"".join(store.stream("run/a", 4)) == b"456789"
 
 
-def test_what_is_not_there_is_nothing_and_no_error_to_remove(store: ObjectStore) -> None:
-    """But nobody can stream it."""
+def test_a_missing_object_reads_as_none_and_can_be_deleted(store: ObjectStore) -> None:
+    """But it can't be streamed."""
     store.write("run/a", b"a")
     assert (store.read("run/b", 10), store.etag("run/b")) == (None, "")
     assert not store.has("run/b", io.BytesIO(b""))
@@ -78,8 +78,8 @@ def test_what_is_not_there_is_nothing_and_no_error_to_remove(store: ObjectStore)
     assert list(store.list("")) == ["run/a"]
 
 
-def test_an_object_is_replaced_only_by_those_who_know_what_is_there(store: ObjectStore) -> None:
-    """The second of two writers is told so; so is one whose object is gone."""
+def test_an_object_is_replaced_only_if_it_is_unchanged(store: ObjectStore) -> None:
+    """The second of two writers gets a conflict; so does a writer whose object is gone."""
     first = store.replace("run/a", b"first", "")
     with pytest.raises(ConflictError):
         store.replace("run/a", b"mine", "")
@@ -92,8 +92,8 @@ def test_an_object_is_replaced_only_by_those_who_know_what_is_there(store: Objec
     assert store.read("run/a", 10) is None
 
 
-def test_a_store_with_checksums_tells_what_it_holds(kind: str, store: ObjectStore, tmp_path: Path) -> None:
-    """One without them never says so: what may be there is then written again."""
+def test_a_store_with_checksums_knows_whether_it_has_a_content(kind: str, store: ObjectStore, tmp_path: Path) -> None:
+    """A store without them always says no, so the content is uploaded again."""
     store.write("run/a", b"small")
     assert uploaded(store, "run/b", LARGE, tmp_path) == len(LARGE)
     knows = kind != "s3 without checksums"
@@ -103,8 +103,8 @@ def test_a_store_with_checksums_tells_what_it_holds(kind: str, store: ObjectStor
     assert b"".join(store.stream("run/b", 0)) == LARGE
 
 
-def test_a_folder_is_listed_and_removed_alone(store: ObjectStore) -> None:
-    """Another one, whose name begins alike, stays."""
+def test_a_folder_is_listed_and_removed_without_its_neighbour(store: ObjectStore) -> None:
+    """A folder whose name begins the same stays."""
     for key in ("run/a", "run/deep/b", "run-2/c"):
         store.write(key, b"x", for_has=False)
     written = store.list("run/")

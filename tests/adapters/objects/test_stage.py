@@ -1,4 +1,4 @@
-"""What machines find at boot lies in the bucket once, under its own content's name, whoever else writes there."""
+"""What machines need at boot is uploaded once, under the hash of its content, even if others write to the bucket."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def key_of(staged: StagedCode) -> str:
     return f"runs/{RUN}/code/{staged.sha256}.tar.gz"
 
 
-def test_code_lies_under_its_sha256_as_the_stream_that_the_agent_takes(
+def test_code_is_stored_under_its_sha256_in_the_format_that_the_agent_reads(
     aws: Aws, stage: Stage, code: GitCodeSource
 ) -> None:
     """A gzip'd tar whose last member is the manifest."""
@@ -69,8 +69,8 @@ def test_code_lies_under_its_sha256_as_the_stream_that_the_agent_takes(
         assert tar.getnames() == ["train.py", ".kedge-manifest.json"]
 
 
-def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: Stage, code: GitCodeSource) -> None:
-    """One request tells."""
+def test_code_that_is_there_is_not_uploaded_again(aws: Aws, stage: Stage, code: GitCodeSource) -> None:
+    """One request is enough to find out."""
     staged = put(stage, code)
     before = len(aws.gate.asked)
     assert put(stage, code) == staged
@@ -79,15 +79,15 @@ def test_code_that_is_there_is_not_sent_again(aws: Aws, stage: Stage, code: GitC
 
 @pytest.mark.parametrize("size", [0, 20 << 20], ids=["in one piece", "in parts"])
 @pytest.mark.parametrize("checksum", ["SHA256", "CRC32"])
-def test_code_that_somebody_has_replaced_is_sent_again(
+def test_code_that_somebody_has_replaced_is_uploaded_again(
     aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path, size: int, checksum: Any
 ) -> None:
-    """S3 computes the checksums itself: an object can't claim another content's."""
+    """S3 computes the checksums itself, so an object can't claim those of another content."""
     (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(size))
     staged = put(stage, code)
     before = len(aws.gate.asked)
     assert put(stage, code) == staged
-    assert asked(aws, since=before) == [f"HEAD /{key_of(staged)}"], "it was there, and was sent again"
+    assert asked(aws, since=before) == [f"HEAD /{key_of(staged)}"], "it was there, and was uploaded again"
     aws.s3.put_object(Bucket=aws.bucket, Key=key_of(staged), Body=b"evil", ChecksumAlgorithm=checksum)
     assert put(stage, code) == staged
     assert hashlib.sha256(aws.read(key_of(staged)) or b"").hexdigest() == staged.sha256
@@ -96,7 +96,7 @@ def test_code_that_somebody_has_replaced_is_sent_again(
 def test_large_code_goes_up_in_parts_with_checksums(
     aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path
 ) -> None:
-    """Each part carries its SHA-256, and progress reaches the size of what is sent."""
+    """Each part has its SHA-256, and progress reaches the size of the upload."""
     with (tmp_path / "my work" / "weights.bin").open("wb") as file:
         for seed in range(20):
             file.write(hashlib.shake_128(bytes([seed])).digest(1 << 20))
@@ -109,8 +109,8 @@ def test_large_code_goes_up_in_parts_with_checksums(
     assert steps[-1] == (size, size)
 
 
-def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path) -> None:
-    """Nothing is found under its name, no part is left to be paid for, and the next upload brings it."""
+def test_a_cut_upload_leaves_nothing(aws: Aws, stage: Stage, code: GitCodeSource, tmp_path: Path) -> None:
+    """No object, and no part that would be billed. The next upload succeeds."""
     (tmp_path / "my work" / "weights.bin").write_bytes(hashlib.shake_128(b"x").digest(20 << 20))
     aws.gate.faults.append(Fault("PUT", "partNumber=2", status=500, code="InternalError"))
     with pytest.raises(KedgeError):
@@ -121,8 +121,8 @@ def test_code_whose_upload_was_cut_is_not_there(aws: Aws, stage: Stage, code: Gi
     assert len(aws.keys("runs/")) == 1
 
 
-def test_the_start_holds_all_but_secrets(aws: Aws, stage: Stage) -> None:
-    """A configuration with secrets is refused: a bucket is no place for them."""
+def test_the_start_configuration_holds_no_secrets(aws: Aws, stage: Stage) -> None:
+    """One with secrets is refused: they don't belong in a bucket."""
     sha256 = stage.put_start(RUN, CONFIG)
     raw = aws.read(f"runs/{RUN}/start.json") or b""
     assert (json.loads(raw)["envs"], hashlib.sha256(raw).hexdigest()) == ({"A": "é"}, sha256)
@@ -132,8 +132,8 @@ def test_the_start_holds_all_but_secrets(aws: Aws, stage: Stage) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_agent_goes_up_once(aws: Aws, stage: Stage) -> None:
-    """Its key, below the run's place, says what it must hold."""
+def test_the_agent_is_uploaded_once(aws: Aws, stage: Stage) -> None:
+    """Its key, below the run's prefix, contains the hash of its content."""
     key = stage.put_agent(RUN, b"archive")
     assert key == f"agent/{hashlib.sha256(b'archive').hexdigest()}.tar.gz"
     assert aws.read(f"runs/{RUN}/{key}") == b"archive"
@@ -146,7 +146,7 @@ def test_the_agent_goes_up_once(aws: Aws, stage: Stage) -> None:
 
 
 def test_a_bucket_that_does_not_answer_is_unreachable(aws: Aws, stage: Stage) -> None:
-    """It may come back: that is another exit than a mistake."""
+    """It may come back, so this error has its own exit code."""
     aws.gate.faults.append(Fault("HEAD", lost=True))
     with pytest.raises(UnreachableError):
         stage.put_agent(RUN, b"archive")

@@ -1,3 +1,5 @@
+"""Fixtures: a real sshd, kedge's SSH files and connector, and a connection by each transport."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -19,14 +21,14 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[SshFiles]:
+def ssh_files(tmp_path: Path) -> Iterator[SshFiles]:
     with short_folder() as runtime:
         yield SshFiles(pins=tmp_path / "pins with space", runtime=runtime / "run")
 
 
 @pytest.fixture
-def connector(places: SshFiles) -> Iterator[SshConnector]:
-    made = SshConnector(places, SystemClock())
+def connector(ssh_files: SshFiles) -> Iterator[SshConnector]:
+    made = SshConnector(ssh_files, SystemClock())
     yield made
     made.close()
 
@@ -38,11 +40,11 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def remote(transport: str, sshd: Sshd, places: SshFiles, connector: SshConnector) -> Iterator[Remote]:
+def remote(transport: str, sshd: Sshd, ssh_files: SshFiles, connector: SshConnector) -> Iterator[Remote]:
     if transport == "openssh over a master":
         connector.connect(sshd.address)
-        wait_until(lambda: answers(places.control_socket(sshd.address)))
+        wait_until(lambda: answers(ssh_files.control_socket(sshd.address)))
         connector.close()
-    made = open_remote(transport, sshd.address, places)
+    made = open_remote(transport, sshd.address, ssh_files)
     yield made
     made.close()

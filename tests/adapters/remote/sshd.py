@@ -1,4 +1,4 @@
-"""A real sshd of the tests' own, on a loopback port, and a wire to it that can be cut."""
+"""A real sshd for tests, on a loopback port, and a proxy in front of it whose connections can be cut."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MaxStartups 50
 
 
 class Sshd:
-    """An sshd with its own host key, which lets one client key in.
+    """An sshd with its own host key, which accepts one client key.
 
-    Its sessions have an empty home: what the developer's own .bashrc does is none of the tests' business.
+    Its sessions have an empty home, so that the developer's own .bashrc doesn't matter.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ class Sshd:
         wait_until(self._listens)
 
     def cut(self) -> None:
-        """End every connection at once, without a farewell; new ones are welcome."""
+        """End every connection at once, without closing it properly; new ones are accepted."""
         for child in psutil.Process(self._pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 for process in [child, *child.children(recursive=True)]:
@@ -103,8 +103,8 @@ class Sshd:
             return caller.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-class Wire:
-    """A TCP proxy in front of an sshd that dies after so many bytes, both ways together."""
+class CuttingProxy:
+    """A TCP proxy in front of an sshd; it cuts all connections after so many bytes in both directions together."""
 
     def __init__(self, port: int, dies_after: int) -> None:
         self._target = port
@@ -163,7 +163,7 @@ def running_sshd(folder: Path) -> Iterator[Sshd]:
 
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's name, which pytest's doesn't."""
+    """A folder with a path that is short enough for sockets; pytest's own folders are too long."""
     with tempfile.TemporaryDirectory(prefix="kedge-t") as name:
         yield Path(name)
 
@@ -178,14 +178,14 @@ def free_port() -> int:
 def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it didn't happen in time"
+        assert time.monotonic() < deadline, "the condition didn't become true in time"
         time.sleep(0.01)
 
 
-def open_remote(transport: str, address: SshAddress, places: SshFiles) -> Remote:
-    """Connect by one of the two transports behind `core.ports.Remote`."""
+def open_remote(transport: str, address: SshAddress, ssh_files: SshFiles) -> Remote:
+    """Connect by one of the two implementations of `core.ports.Remote`."""
     if transport == "fabric":
         return FabricRemote(address)
-    places.open_runtime()
-    places.pin(address)
-    return OpenSshRemote(places, address)
+    ssh_files.open_runtime()
+    ssh_files.pin(address)
+    return OpenSshRemote(ssh_files, address)

@@ -1,4 +1,4 @@
-"""The laptop's own key."""
+"""The laptop's own SSH key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.adapters.ssh.keys import ensure_key
 
 
 def test_a_key_is_made_once(tmp_path: Path) -> None:
-    """The second call returns the first one's key; it is ed25519, without a passphrase, and private."""
+    """The second call returns the same key: ed25519, without a passphrase, and private."""
     private, public = ensure_key(tmp_path / "keys")
     assert ensure_key(tmp_path / "keys") == (private, public)
     assert public.startswith("ssh-ed25519 ")
@@ -19,7 +19,7 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
 
 
 def test_two_commands_at_once_have_one_key(tmp_path: Path) -> None:
-    """Whoever is second takes the first one's key, and no litter stays."""
+    """The slower one takes the key of the faster one, and no temporary file is left."""
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(lambda _: ensure_key(tmp_path / "keys"), range(8)))
     assert len(keys) == 1

@@ -1,4 +1,4 @@
-"""Machines without a public address: through a second sshd, by both ways in, and still with their pinned keys."""
+"""Machines without a public address: reached through a second sshd, by both transports, with pinned host keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bastion(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def user_config(tmp_path: Path, bastion: Sshd) -> Path:
-    """The user's SSH configuration, which knows the bastion."""
+    """The user's SSH configuration, which has a block for the bastion."""
     address = bastion.address
     (tmp_path / "known").write_text(f"[127.0.0.1]:{address.port} {address.host_key}\n")
     config = tmp_path / "ssh config"
@@ -54,14 +54,14 @@ def user_config(tmp_path: Path, bastion: Sshd) -> Path:
 
 
 @pytest.fixture
-def through(places: SshFiles, user_config: Path) -> Iterator[SshConnector]:
-    made = SshConnector(replace(places, user_config=user_config), SystemClock())
+def through(ssh_files: SshFiles, user_config: Path) -> Iterator[SshConnector]:
+    made = SshConnector(replace(ssh_files, user_config=user_config), SystemClock())
     yield made
     made.close()
 
 
-def ways(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
-    """The machine's address by a jump host, and by a command of the user's."""
+def proxied_addresses(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
+    """Return the machine's address behind a jump host, and behind a proxy command of the user's."""
     command = f"ssh -F '{user_config}' -W %h:%p bastion"
     return replace(sshd.address, jump_host="bastion"), replace(sshd.address, proxy_command=command)
 
@@ -70,8 +70,8 @@ def ways(sshd: Sshd, user_config: Path) -> tuple[SshAddress, SshAddress]:
 def test_both_ways_in_go_through_the_bastion(
     through: SshConnector, sshd: Sshd, bastion: Sshd, user_config: Path, way: int
 ) -> None:
-    """Paramiko within a command, the OpenSSH client for terminals, rsync and what comes after."""
-    address = ways(sshd, user_config)[way]
+    """Paramiko within a command, the OpenSSH client for terminals, rsync and later commands."""
+    address = proxied_addresses(sshd, user_config)[way]
     target = f"127.0.0.1 port {sshd.port}"
     remote = through.connect(address)
     assert remote.run(["cat"], stdin=b"x" * 100_000).stdout == b"x" * 100_000
@@ -86,7 +86,7 @@ def test_both_ways_in_go_through_the_bastion(
 def test_the_machine_still_proves_itself_by_its_pinned_key(
     through: SshConnector, sshd: Sshd, user_config: Path, tmp_path: Path
 ) -> None:
-    """Whoever controls the bastion could answer in the machine's place."""
+    """Whoever controls the bastion could answer instead of the machine."""
     _, other = ensure_key(tmp_path / "other")
     impostor = replace(sshd.address, host_key=other, jump_host="bastion")
     with pytest.raises(HostKeyError):
@@ -100,30 +100,30 @@ def test_the_machine_still_proves_itself_by_its_pinned_key(
 def test_a_bastion_that_the_user_does_not_know_is_refused_with_its_reason(
     through: SshConnector, sshd: Sshd, tmp_path: Path
 ) -> None:
-    """Nobody is asked to trust a key in the middle of a launch."""
+    """Nobody is asked to trust a host key in the middle of a launch."""
     (tmp_path / "known").write_text("")
     with pytest.raises(UnreachableError) as refused:
         through.connect(replace(sshd.address, jump_host="bastion"))
-    assert "the way to it failed: Host key verification failed" in refused.value.why
+    assert "the jump host or proxy command failed: Host key verification failed" in refused.value.why
 
 
-def test_a_connection_that_is_kept_has_the_agents_socket_and_no_token(
-    places: SshFiles, sshd: Sshd, user_config: Path
+def test_a_kept_connection_has_the_agents_socket_and_no_token(
+    ssh_files: SshFiles, sshd: Sshd, user_config: Path
 ) -> None:
-    """The user's own SSH leads to the jump host, and may need their agent; it outlives the command all the same."""
+    """It outlives the command. The user's own SSH to the jump host may need the SSH agent, but no token."""
     marker, agent = f"kedge-marker-{uuid4().hex}", f"/nowhere/{uuid4().hex}"
     environ = {**os.environ, "AWS_SESSION_TOKEN": marker, "GITHUB_TOKEN": marker, "SSH_AUTH_SOCK": agent}
-    made = SshConnector(replace(places, user_config=user_config), SystemClock(), environ=environ)
-    address = ways(sshd, user_config)[0]
+    made = SshConnector(replace(ssh_files, user_config=user_config), SystemClock(), environ=environ)
+    address = proxied_addresses(sshd, user_config)[0]
     made.connect(address)
-    wait_until(lambda: answers(places.control_socket(address)))
+    wait_until(lambda: answers(ssh_files.control_socket(address)))
     assert holders(agent)
     assert holders(marker) == []
     made.forget(address)
 
 
 def holders(text: str) -> list[str]:
-    """Name every process of this computer that has a text in its environment."""
+    """List the processes on this computer that have a value in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -132,13 +132,13 @@ def holders(text: str) -> list[str]:
     return found
 
 
-def test_a_machine_behind_a_bastion_is_not_knocked_at(through: SshConnector, sshd: Sshd) -> None:
-    """This computer can't reach it, whatever its provider opens."""
+def test_a_machine_behind_a_bastion_is_not_probed(through: SshConnector, sshd: Sshd) -> None:
+    """This computer can't reach it directly, whatever its provider opens."""
     assert through.reaches(replace(sshd.address, host="203.0.113.1", jump_host="bastion"))
 
 
 def test_the_command_is_what_openssh_would_run() -> None:
-    """A port of the bastion's stands beside its name; tokens are filled in as ssh_config(5) says."""
+    """The bastion's port comes after its name; tokens are expanded as in ssh_config(5)."""
     address = SshAddress(host="10.0.0.7", port=22, user="kedge", host_key="k", key_file="f", jump_host="ada@b:2222")
     command = proxy_command(address, None)
     assert command.endswith("-p 2222 -W '[%h]:%p' -- ada@b")

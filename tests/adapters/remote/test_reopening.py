@@ -1,4 +1,4 @@
-"""When a machine's provider is asked to let this computer in again, and how often."""
+"""When kedge asks the provider to open the firewall for this computer again, and how often."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.clocks import FakeClock
 
 ADDRESS = SshAddress(host="203.0.113.5", port=22, user="kedge", host_key="ssh-ed25519 A", key_file="/k")
 OTHER = SshAddress(host="203.0.113.6", port=22, user="kedge", host_key="ssh-ed25519 B", key_file="/k")
-WAY = cast("Remote", object())
+CONNECTION = cast("Remote", object())
 
 
 @dataclass
 class FakeConnector:
-    """Lets in where the firewall does."""
+    """Connects if the firewall is open."""
 
     firewall: Firewall
     error: UnreachableError = field(default_factory=lambda: unanswered(ADDRESS, "timed out"))
@@ -33,7 +33,7 @@ class FakeConnector:
         self.calls += 1
         if not self.firewall.is_open:
             raise self.error
-        return WAY
+        return CONNECTION
 
     def reaches(self, address: SshAddress) -> bool:
         assert address.port == 22
@@ -51,7 +51,7 @@ class FakeConnector:
 
 @dataclass
 class Firewall:
-    """Says whether an asking changed something."""
+    """A provider's firewall, which counts how often it is asked to open."""
 
     is_open: bool = False
     opens: bool = False
@@ -72,23 +72,23 @@ def make(firewall: Firewall) -> tuple[ReopeningConnector, FakeConnector, FakeClo
     return ReopeningConnector(inner, firewall.reopen, clock), inner, clock
 
 
-def test_a_computer_that_has_moved_is_let_in_and_tries_again() -> None:
-    """One asking, one more attempt."""
+def test_a_computer_with_a_new_address_is_let_in_and_tries_again() -> None:
+    """One request to the provider, one more attempt."""
     firewall = Firewall(opens=True)
     connector, inner, _ = make(firewall)
-    assert connector.connect(ADDRESS) is WAY
+    assert connector.connect(ADDRESS) is CONNECTION
     assert (firewall.asked, inner.calls) == (1, 2)
 
 
-def test_a_way_that_is_open_asks_nobody() -> None:
-    """A firewall is no business of a command that is let in."""
+def test_the_provider_is_not_asked_if_the_machine_answers() -> None:
+    """A command that gets in doesn't touch the firewall."""
     firewall = Firewall(is_open=True)
     connector, inner, _ = make(firewall)
-    assert connector.connect(ADDRESS) is WAY
+    assert connector.connect(ADDRESS) is CONNECTION
     assert (firewall.asked, inner.calls) == (0, 1)
 
 
-def test_nothing_is_tried_again_where_nothing_has_changed() -> None:
+def test_nothing_is_retried_if_nothing_has_changed() -> None:
     """A machine that is down stays down."""
     firewall = Firewall()
     connector, inner, _ = make(firewall)
@@ -97,8 +97,8 @@ def test_nothing_is_tried_again_where_nothing_has_changed() -> None:
     assert (firewall.asked, inner.calls) == (1, 1)
 
 
-def test_a_machine_that_boots_is_asked_about_once_a_minute() -> None:
-    """It is called every few seconds; another machine has a minute of its own."""
+def test_the_provider_is_asked_once_a_minute_about_a_booting_machine() -> None:
+    """It is tried every few seconds. Another machine has its own minute."""
     firewall = Firewall()
     connector, _, clock = make(firewall)
     for _ in range(40):
@@ -111,8 +111,8 @@ def test_a_machine_that_boots_is_asked_about_once_a_minute() -> None:
     assert firewall.asked == 3
 
 
-def test_somebody_else_at_the_address_is_no_matter_of_the_firewall() -> None:
-    """A wrong host key is an answer: nothing is opened for it."""
+def test_a_wrong_host_key_does_not_open_the_firewall() -> None:
+    """A wrong host key is an answer, so the firewall is open already."""
     firewall = Firewall(opens=True)
     connector, inner, _ = make(firewall)
     inner.error = wrong_host_key(ADDRESS)
@@ -121,16 +121,16 @@ def test_somebody_else_at_the_address_is_no_matter_of_the_firewall() -> None:
     assert firewall.asked == 0
 
 
-def test_a_refused_opening_hides_nothing() -> None:
-    """The user is told that the machine doesn't answer, which is what happened to them."""
+def test_an_error_while_opening_does_not_hide_the_first_error() -> None:
+    """The user is told that the machine doesn't answer."""
     firewall = Firewall(error=KedgeError("the address can't be found out"))
     connector, _, _ = make(firewall)
     with pytest.raises(UnreachableError, match=r"203\.0\.113\.5:22 doesn't answer"):
         connector.connect(ADDRESS)
 
 
-def test_the_argv_of_clients_within_a_command_is_the_same_as_before() -> None:
-    """They use a way that is open already."""
+def test_the_argv_of_clients_within_a_command_is_unchanged() -> None:
+    """They use a connection that is open already."""
     firewall = Firewall()
     connector, _, _ = make(firewall)
     assert connector.ssh_argv(ADDRESS, "-t") == ["ssh", "-t", "203.0.113.5"]
@@ -143,14 +143,14 @@ def test_the_argv_of_clients_within_a_command_is_the_same_as_before() -> None:
     ids=["it lets this computer in", "nothing has changed", "it is open"],
 )
 def test_a_terminal_is_let_in_before_its_client_connects(is_open: bool, opens: bool, asked: int) -> None:
-    """The client says by itself what goes wrong then; nobody is asked where somebody listens."""
+    """The client reports later problems itself. If the machine answers, the provider isn't asked."""
     firewall = Firewall(is_open=is_open, opens=opens)
     connector, inner, _ = make(firewall)
     assert connector.terminal_argv(ADDRESS, "-t") == ["ssh", "-t", "203.0.113.5"]
     assert (firewall.asked, inner.calls) == (asked, 0)
 
 
-def test_a_terminal_opens_though_letting_in_is_refused() -> None:
+def test_a_terminal_opens_although_the_firewall_cannot_be_opened() -> None:
     """The client tells the user that the machine doesn't answer."""
     connector, _, _ = make(Firewall(error=KedgeError("the address can't be found out")))
     assert connector.terminal_argv(ADDRESS) == ["ssh", "203.0.113.5"]

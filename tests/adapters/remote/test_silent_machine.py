@@ -1,4 +1,4 @@
-"""Machines that keep a command waiting: who says nothing for too long is given up, whatever the connection does."""
+"""A machine that sends nothing for too long is given up, even while its connection stays open."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tests.support.waiting import wait_until
 
 
 class Quiet:
-    """A command that says one line, then nothing, until it is given up."""
+    """A command that prints one line, then nothing, until it is aborted."""
 
     def __init__(self) -> None:
         self._said = [b"one\n"]
         self._given_up = threading.Event()
 
     def write(self, chunk: bytes) -> None:
-        """Take input."""
+        """Ignore input."""
 
     def end_input(self) -> None:
-        """Take the end of input."""
+        """Ignore the end of input."""
 
     def read_stdout(self) -> bytes:
         return self._said.pop() if self._said else self.read_stderr()
@@ -52,11 +52,11 @@ class Quiet:
         self._given_up.set()
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
 def test_a_stream_that_falls_silent_is_given_up() -> None:
-    """Its lines come; then its machine counts as out of reach, after which whoever follows it looks for it."""
+    """Its lines arrive first. Then the machine counts as unreachable, and the caller looks for it again."""
     ends: list[Completed] = []
     lines = read_lines(Quiet(), ends.append, silence=timedelta(seconds=0.2))
     assert next(lines) == b"one"
@@ -66,7 +66,7 @@ def test_a_stream_that_falls_silent_is_given_up() -> None:
 
 
 class _NeverAnswers(paramiko.ServerInterface):
-    """Lets everybody in, and takes for ever to start a command."""
+    """Accepts every login, and never starts a command."""
 
     def __init__(self) -> None:
         self.left = threading.Event()
@@ -87,7 +87,7 @@ class _NeverAnswers(paramiko.ServerInterface):
 
 @contextmanager
 def hostile_server(folder: Path) -> Iterator[SshAddress]:
-    """Run an SSH server that the machine's owner wrote."""
+    """Run an SSH server as a hostile owner of the machine could write it."""
     key = paramiko.RSAKey.generate(2048)
     behaviour = _NeverAnswers()
     own, _ = ensure_key(folder)
@@ -113,7 +113,7 @@ def hostile_server(folder: Path) -> Iterator[SshAddress]:
 
 
 def test_a_server_that_never_starts_the_command_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accepts the connection, the key and the channel: paramiko would wait for its word without a limit."""
+    """It accepts the connection, the key and the channel. Paramiko alone would wait for its answer without a limit."""
     monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
     with hostile_server(tmp_path) as address:
         remote = FabricRemote(address)
@@ -125,10 +125,10 @@ def test_a_server_that_never_starts_the_command_is_given_up(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.5], ids=["at once", "now and then"])
-def test_a_server_whose_greeting_has_no_end_is_given_up(
+def test_a_server_with_an_endless_greeting_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: float
 ) -> None:
-    """Whoever has the machine's address needs no key for that; nothing goes on reading what he sends."""
+    """Anybody at the machine's address can send one, without a key. No thread keeps reading it."""
     monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
     own, public = ensure_key(tmp_path)
     before = set(threading.enumerate())

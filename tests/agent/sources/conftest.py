@@ -1,4 +1,4 @@
-"""Machines and web servers for the tests of what machines fetch by themselves."""
+"""Machines and web servers for the tests of data that machines download themselves."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture
 def storage(serve: Serve) -> Site:
-    """Where others keep what is large; by another name than theirs."""
+    """The host for large files; its name differs from the site's own."""
     return serve(Site(), host="localhost")

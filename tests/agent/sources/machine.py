@@ -1,4 +1,4 @@
-"""A machine's folder on which sources are fetched within this process, and what is seen of them."""
+"""A machine's folder to which sources are downloaded within this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.agent.data.sources.fetching import fetch_all
 
 
 class Machine:
-    """A machine's folder, on which sources are fetched within this process."""
+    """A machine's folder, to which sources are downloaded within this process."""
 
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root)
@@ -27,7 +27,7 @@ class Machine:
         self.retry_seconds = 5.0
 
     def fetch(self, source: str, target: str = "data/set", index: str = "", **settings: str) -> Path:
-        """Fetch one source, and return where it is."""
+        """Download one source, and return its path."""
         config = RunConfig(
             run="r", job="j", mode="", command="", setup="", supervisor="nohup", restarts=0, restart_after=0, grace=0,
             secrets=settings, data=(target,), sources=(DataSource(source, target, index),),
@@ -39,7 +39,7 @@ class Machine:
         return self.layout.data / target
 
     def refuse(self, source: str, **settings: str) -> AgentError:
-        """Fetch one source that can't be had, and return why."""
+        """Download a source that must be refused, and return the reason."""
         with pytest.raises(AgentError) as caught:
             self.fetch(source, **settings)
         return caught.value

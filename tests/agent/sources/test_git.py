@@ -49,10 +49,10 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "faces.git")
 
 
-def test_a_commit_that_is_no_branch_s_newest_is_fetched_without_history(
+def test_a_commit_that_is_not_the_tip_of_a_branch_is_fetched_without_history(
     machine: Machine, host: GitHost, repository: Repository
 ) -> None:
-    """Its files alone: no .git, and no other commit came over the line."""
+    """Only its files: there is no .git, and no other commit was transferred."""
     folder = machine.fetch(f"git+{host.url}/faces.git@{repository.first}")
     assert files_below(folder) == {"a.txt": b"1", "run.sh": b"#!/bin/sh"}
     assert machine.record()["version"] == repository.first
@@ -61,25 +61,25 @@ def test_a_commit_that_is_no_branch_s_newest_is_fetched_without_history(
 
 
 def test_a_tag_is_fetched_and_its_commit_recorded(machine: Machine, host: GitHost, repository: Repository) -> None:
-    """An annotated one means the commit that it was put on."""
+    """An annotated tag means the commit that it points to."""
     assert (machine.fetch(f"git+{host.url}/faces.git@v1.0") / "a.txt").read_text() == "1"
     assert machine.record()["version"] == repository.first
 
 
 @pytest.mark.parametrize("ref", ["main", "v9", "0" * 40])
-def test_a_branch_or_what_is_not_there_is_refused(
+def test_a_branch_or_an_unknown_commit_is_refused(
     machine: Machine, host: GitHost, repository: Repository, ref: str
 ) -> None:
-    """A branch moves: nobody would know what was trained on."""
+    """A branch moves, so nobody would know which data the run was trained on."""
     error = machine.refuse(f"git+{host.url}/faces.git@{ref}")
     assert f"has no commit or tag {ref}" in str(error)
     assert "branch moves" in error.fix
 
 
-def test_a_private_repository_takes_a_token_that_no_argument_holds(
+def test_the_token_for_a_private_repository_is_in_no_argument(
     machine: Machine, host: GitHost, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Git asks for it; it is on no command line and in no file."""
+    """Git asks for it; the token is on no command line and in no file."""
     spy = tmp_path / "bin" / "git"
     spy.parent.mkdir()
     spy.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/argv\nexec {shutil.which("git")} "$@"\n')
@@ -95,13 +95,13 @@ def test_a_private_repository_takes_a_token_that_no_argument_holds(
     assert told == []
 
 
-def test_a_repository_that_is_not_there_is_told_at_once(machine: Machine, host: GitHost) -> None:
-    """With the address."""
+def test_a_missing_repository_is_reported_at_once(machine: Machine, host: GitHost) -> None:
+    """The error has the address."""
     assert f"{host.url}/other.git does not exist" in str(machine.refuse(f"git+{host.url}/other.git@{'a' * 40}"))
 
 
-def test_a_git_server_that_is_busy_is_asked_again(machine: Machine, host: GitHost, repository: Repository) -> None:
-    """For a while."""
+def test_a_request_to_a_busy_git_server_is_retried(machine: Machine, host: GitHost, repository: Repository) -> None:
+    """The request is retried for a while."""
     host.refusals = [503]
     assert (machine.fetch(f"git+{host.url}/faces.git@{repository.second}") / "a.txt").read_text() == "2"
     host.refusals = [503] * 100
@@ -109,8 +109,8 @@ def test_a_git_server_that_is_busy_is_asked_again(machine: Machine, host: GitHos
     assert "503" in machine.refuse(f"git+{host.url}/faces.git@v1.0").why
 
 
-def test_a_machine_without_git_says_so(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what to do."""
+def test_missing_git_is_reported(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
     error = machine.refuse(f"git+http://127.0.0.1:9/faces.git@{'a' * 40}")
     assert "no git" in str(error)

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub, by its own HTTP API."""
+"""The Hugging Face Hub, through its own HTTP API."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def hub(serve: Serve, storage: Site) -> Hub:
     return serve(Hub(files=dict(FACES), large=("data/a.bin",), storage=storage, token="hf_hunter2"))
 
 
-def test_a_data_set_of_the_hub_is_there_whole_and_its_token_stays_there(
+def test_a_data_set_of_the_hub_is_complete_and_the_token_goes_only_to_the_hub(
     machine: Machine, hub: Hub, storage: Site
 ) -> None:
-    """Every file of every page of its tree, as of one commit; the other host sees no token."""
+    """All files on all pages of its tree are of one commit, and the other host never gets the token."""
     folder = machine.fetch("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
     assert files_below(folder) == FACES
     assert machine.record()["version"] == hub.commit
@@ -41,12 +41,12 @@ def test_a_data_set_of_the_hub_is_there_whole_and_its_token_stays_there(
 def test_a_folder_of_a_repository_lies_at_the_target(
     machine: Machine, hub: Hub, address: str, expected: dict[str, bytes]
 ) -> None:
-    """Without the folders above it."""
+    """It lies there without its parent folders."""
     assert files_below(machine.fetch(address, HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")) == expected
 
 
 def test_a_single_file_of_a_model_is_the_target(machine: Machine, hub: Hub, storage: Site) -> None:
-    """One in a folder, which breaks off and is gone on with from the other host."""
+    """The file is in a folder; its download breaks off and is resumed from the other host."""
     hub.name = "me/model"
     storage.cuts = [1_000_000]
     fetched = machine.fetch("hf://me/model/data/a.bin", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
@@ -55,7 +55,7 @@ def test_a_single_file_of_a_model_is_the_target(machine: Machine, hub: Hub, stor
 
 
 def test_a_private_repository_without_a_token_names_the_secret(machine: Machine, hub: Hub) -> None:
-    """And with a wrong one, it says that it was refused."""
+    """With a wrong token, the error says that it was refused."""
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url)
     assert error.fix.startswith("name HF_TOKEN under `secrets`")
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_wrong")
@@ -66,14 +66,14 @@ def test_a_private_repository_without_a_token_names_the_secret(machine: Machine,
 @pytest.mark.parametrize(
     "address", ["hf://datasets/me/faces@v9", "hf://datasets/me/other", "hf://datasets/me/faces/no"]
 )
-def test_what_the_hub_does_not_have_is_told(machine: Machine, hub: Hub, address: str) -> None:
-    """A revision, a repository, a path."""
+def test_what_the_hub_does_not_have_is_reported(machine: Machine, hub: Hub, address: str) -> None:
+    """A missing revision, repository or path."""
     error = machine.refuse(address, HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
     assert "correct the address" in error.fix
 
 
-def test_content_that_the_hub_did_not_promise_is_refused(machine: Machine, hub: Hub, storage: Site) -> None:
-    """Large files are known by SHA-256, small ones by git's name for them."""
+def test_content_that_differs_from_the_hubs_listing_is_refused(machine: Machine, hub: Hub, storage: Site) -> None:
+    """Large files are checked by SHA-256, small ones by git's blob hash."""
     original = hub.answer
 
     def answer(asked: Any) -> Any:
@@ -86,7 +86,7 @@ def test_content_that_the_hub_did_not_promise_is_refused(machine: Machine, hub: 
 
 
 def test_a_later_commit_is_not_mixed_with_an_earlier_attempt(machine: Machine, hub: Hub) -> None:
-    """Files of the same size would otherwise be taken for what is wanted."""
+    """Otherwise files of the same size would be taken for complete."""
     hub.claims["x.txt"] = 1
     machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
     hub.claims.clear()
@@ -96,7 +96,7 @@ def test_a_later_commit_is_not_mixed_with_an_earlier_attempt(machine: Machine, h
 
 
 def test_a_repository_larger_than_the_disk_is_refused_before_a_file_is_fetched(machine: Machine, hub: Hub) -> None:
-    """Its tree tells."""
+    """Its tree lists the sizes."""
     hub.claims["data/a.bin"] = 10**16
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2")
     assert "doesn't fit on the disk" in str(error)
@@ -104,14 +104,14 @@ def test_a_repository_larger_than_the_disk_is_refused_before_a_file_is_fetched(m
 
 
 @pytest.mark.parametrize("token", ["hf_hunter2\nhf_hunter2", "hf_hunter2\x1b[2J", "hf_hunter2\u200b"])
-def test_a_token_that_cannot_be_sent_is_not_told(machine: Machine, hub: Hub, token: str) -> None:
-    """Python's own error would show it, in the run's log: the secret is named instead."""
+def test_a_token_that_cannot_be_sent_is_not_shown(machine: Machine, hub: Hub, token: str) -> None:
+    """Python's own error would show it in the run's log; ours names the secret instead."""
     error = machine.refuse("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN=token)
     assert "hunter2" not in str(error)
     assert "HF_TOKEN" in str(error)
 
 
-def test_a_token_with_the_end_of_its_file_is_taken(machine: Machine, hub: Hub) -> None:
-    """As the Hub's own tools do."""
+def test_a_token_with_a_trailing_newline_is_accepted(machine: Machine, hub: Hub) -> None:
+    """The Hub's own tools accept a trailing newline too."""
     folder = machine.fetch("hf://datasets/me/faces", HF_ENDPOINT=hub.url, HF_TOKEN="hf_hunter2\n")
     assert files_below(folder) == FACES

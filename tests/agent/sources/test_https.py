@@ -1,4 +1,4 @@
-"""Files of the web: whole or not at all, resumed, verified, encrypted."""
+"""Files from the web: whole or not at all, resumed, verified, encrypted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(serve: Serve) -> Site:
 
 
 def test_a_file_of_the_web_is_fetched_once_and_verified(machine: Machine, site: Site) -> None:
-    """It lies at the target, what it was is recorded, and the next call asks nobody."""
+    """It is at the target, its source is recorded, and the next call makes no request."""
     digest = hashlib.sha256(CONTENT).hexdigest()
     source = f"{site.url}/set.bin#sha256={digest}"
     assert machine.fetch(source).read_bytes() == CONTENT
@@ -36,14 +36,14 @@ def test_a_file_of_the_web_is_fetched_once_and_verified(machine: Machine, site: 
     assert list(machine.layout.data.glob(".fetching/*")) == []
 
 
-def test_what_was_removed_from_the_target_is_fetched_anew(machine: Machine, site: Site) -> None:
-    """A record of what isn't there counts for nothing."""
+def test_a_file_that_was_removed_from_the_target_is_fetched_again(machine: Machine, site: Site) -> None:
+    """A record of a file that is missing doesn't count."""
     machine.fetch(f"{site.url}/set.bin").unlink()
     assert machine.fetch(f"{site.url}/set.bin").read_bytes() == CONTENT
 
 
 def test_another_source_replaces_what_was_at_the_target(machine: Machine, site: Site) -> None:
-    """All of it, and only when the new one is whole."""
+    """All of it, and only once the new one is complete."""
     site.files["/other.zip"] = zipped({"a.txt": b"a"})
     machine.fetch(f"{site.url}/set.bin")
     machine.refuse(f"{site.url}/missing")
@@ -52,8 +52,8 @@ def test_another_source_replaces_what_was_at_the_target(machine: Machine, site: 
     assert len(site.asked) == 3
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_did(machine: Machine, site: Site) -> None:
-    """With a range, on condition that it is the same content still."""
+def test_an_interrupted_download_is_resumed(machine: Machine, site: Site) -> None:
+    """With a range request, on condition that the content is still the same."""
     site.cuts = [3_000_000, 1_000_000]
     assert machine.fetch(f"{site.url}/set.bin").read_bytes() == CONTENT
     starts = [int(text.strip("bytes=-") or 0) for text in site.sent("range")]
@@ -61,8 +61,8 @@ def test_a_download_that_breaks_off_goes_on_where_it_did(machine: Machine, site:
     assert site.sent("if-range")[1:] == [f'"{hashlib.md5(CONTENT).hexdigest()}"'] * 2
 
 
-def test_an_attempt_goes_on_from_where_the_one_before_was_given_up(machine: Machine, site: Site) -> None:
-    """What had come survives the process."""
+def test_a_new_attempt_resumes_the_download_of_the_one_before(machine: Machine, site: Site) -> None:
+    """What the first process downloaded is kept."""
     site.cuts = [3_000_000]
     original, site.answer = site.answer, lambda asked: original(asked) if len(site.asked) == 1 else Answer(404)  # type: ignore[method-assign]
     assert "does not exist" in str(machine.refuse(f"{site.url}/set.bin"))
@@ -71,8 +71,8 @@ def test_an_attempt_goes_on_from_where_the_one_before_was_given_up(machine: Mach
     assert site.sent("range")[-1] == "bytes=3000000-"
 
 
-def test_content_that_was_replaced_meanwhile_is_not_patched_together(machine: Machine, site: Site) -> None:
-    """Half of the old and half of the new would be neither."""
+def test_a_resumed_download_does_not_mix_old_and_new_content(machine: Machine, site: Site) -> None:
+    """A mixture of the old and the new file would be neither."""
     later = os.urandom(4_000_000)
     site.cuts = [3_000_000]
     original = site.answer
@@ -86,7 +86,7 @@ def test_content_that_was_replaced_meanwhile_is_not_patched_together(machine: Ma
 
 
 def test_a_wrong_checksum_is_refused(machine: Machine, site: Site) -> None:
-    """Nothing is put in place, and the next attempt begins from nothing."""
+    """Nothing is put in place, and the next attempt starts from nothing."""
     error = machine.refuse(f"{site.url}/set.bin#sha256={'0' * 64}")
     assert "has the wrong checksum" in str(error)
     assert hashlib.sha256(CONTENT).hexdigest() in error.why
@@ -95,8 +95,8 @@ def test_a_wrong_checksum_is_refused(machine: Machine, site: Site) -> None:
     assert site.sent("range") == ["", ""]
 
 
-def test_a_server_that_is_busy_is_asked_again_for_a_while(machine: Machine, site: Site) -> None:
-    """A moment's trouble passes; trouble that stays is an error within the time given."""
+def test_requests_to_a_busy_server_are_retried_for_a_while(machine: Machine, site: Site) -> None:
+    """A brief failure passes; a lasting one is an error within the given time."""
     site.refusals = [503, 429]
     assert machine.fetch(f"{site.url}/set.bin").read_bytes() == CONTENT
     site.refusals = [503] * 100
@@ -108,8 +108,8 @@ def test_a_server_that_is_busy_is_asked_again_for_a_while(machine: Machine, site
 
 
 @pytest.mark.parametrize(("status", "says"), [(404, "does not exist"), (403, "was denied"), (401, "was denied")])
-def test_a_refusal_is_told_at_once_and_without_the_query(machine: Machine, site: Site, status: int, says: str) -> None:
-    """No patience changes it; and a query may be a signature."""
+def test_a_refusal_is_reported_at_once_without_the_query(machine: Machine, site: Site, status: int, says: str) -> None:
+    """Waiting wouldn't change it; and the query may contain a signature."""
     site.refusals = [status] * 9
     error = machine.refuse(f"{site.url}/x?signature=hunter2")
     assert says in str(error)
@@ -120,7 +120,7 @@ def test_a_refusal_is_told_at_once_and_without_the_query(machine: Machine, site:
 def test_an_unknown_certificate_is_refused_and_a_known_one_is_not(
     machine: Machine, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once: it won't be another one at the next try."""
+    """It fails at once: the next attempt would get the same certificate."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -138,15 +138,15 @@ def test_an_unknown_certificate_is_refused_and_a_known_one_is_not(
     assert plain.asked == []
 
 
-def test_what_is_not_encrypted_is_not_fetched(machine: Machine, site: Site) -> None:
-    """Neither by its address nor after a redirect."""
+def test_unencrypted_sources_are_not_fetched(machine: Machine, site: Site) -> None:
+    """Neither its own address nor a redirect may be unencrypted."""
     assert "isn't encrypted" in machine.refuse("http://192.0.2.1/x").why
     site.moved["/x"] = "http://169.254.169.254/latest/meta-data/"
     assert "isn't encrypted" in machine.refuse(f"{site.url}/x").why
 
 
-def test_what_can_not_fit_is_refused_before_it_is_fetched(machine: Machine, site: Site) -> None:
-    """And the error says what to do about it."""
+def test_a_file_larger_than_the_disk_is_refused_before_it_is_fetched(machine: Machine, site: Site) -> None:
+    """The error says what to do about it."""
     site.claims["/set.bin"] = 10**16
     error = machine.refuse(f"{site.url}/set.bin")
     assert "doesn't fit" in str(error)

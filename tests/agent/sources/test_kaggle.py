@@ -1,4 +1,4 @@
-"""Kaggle, by its own HTTP API."""
+"""Kaggle, through its own HTTP API."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BASIC = f"Basic {base64.b64encode(b'me:hunter2').decode()}"
         ("kaggle://datasets/me/faces", "/api/v1/datasets/download/me/faces", {"KAGGLE_API_TOKEN": "KGAT_x"}),
     ],
 )
-def test_what_kaggle_has_is_unpacked_and_its_storage_sees_no_key(
+def test_kaggle_archives_are_unpacked_and_the_storage_host_gets_no_key(
     machine: Machine, serve: Serve, storage: Site, address: str, path: str, secrets: dict[str, str]
 ) -> None:
-    """With a user's key or a token; what breaks off is gone on with."""
+    """With a user's key or a token; an interrupted download is resumed."""
     kaggle = serve(Kaggle({path: zipped({"train/a.csv": LARGE})}, storage=storage, accepts=(BASIC, "Bearer KGAT_x")))
     storage.cuts = [2_000_000]
     assert files_below(machine.fetch(address, KAGGLE_API_ENDPOINT=kaggle.url, **secrets)) == {"train/a.csv": LARGE}
@@ -37,7 +37,7 @@ def test_what_kaggle_has_is_unpacked_and_its_storage_sees_no_key(
 
 
 def test_a_version_of_a_data_set_is_asked_for_by_its_number(machine: Machine, serve: Serve, storage: Site) -> None:
-    """So that a later one changes nothing."""
+    """A later version changes nothing."""
     files = {"/api/v1/datasets/download/me/faces": zipped({"a": b""})}
     kaggle = serve(Kaggle(files, storage=storage, accepts=(BASIC,)))
     secrets = {"KAGGLE_USERNAME": "me", "KAGGLE_KEY": "hunter2", "KAGGLE_API_ENDPOINT": kaggle.url}
@@ -46,7 +46,7 @@ def test_a_version_of_a_data_set_is_asked_for_by_its_number(machine: Machine, se
 
 
 def test_kaggle_s_refusals_say_what_to_do(machine: Machine, serve: Serve) -> None:
-    """Name the secrets; accept the rules."""
+    """They name the secrets, or tell the user to accept the rules."""
     kaggle = serve(Kaggle(accepts=(BASIC,), has_rules=True))
     error = machine.refuse("kaggle://competitions/titanic", KAGGLE_API_ENDPOINT=kaggle.url)
     assert "KAGGLE_USERNAME and KAGGLE_KEY" in error.fix

@@ -1,4 +1,4 @@
-"""A data set of the laptop's is mirrored from the machine's own store, in its place."""
+"""The machine mirrors a data set that the laptop has uploaded to the machine's own store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ADDRESS = "kedge-data://pictures-1a2b"
 
 @pytest.fixture
 def store(machine: Machine, tmp_path: Path) -> FolderStore:
-    """The place of the data set, in the store that the machine knows."""
+    """The data set's prefix in the machine's store."""
     machine.store_url = (tmp_path / "store").as_uri()
     return FolderStore(tmp_path / "store" / "data" / "pictures-1a2b")
 
 
 def lay(store: FolderStore, files: dict[str, bytes], *, is_file: bool = False) -> None:
-    """Write a data set, as the laptop does."""
+    """Write a data set as the laptop does."""
     rows = []
     for path, content in files.items():
         name = hashlib.sha256(content).hexdigest()
@@ -35,7 +35,7 @@ def lay(store: FolderStore, files: dict[str, bytes], *, is_file: bool = False) -
 
 
 def fetch(machine: Machine, target: str = "data/set") -> Path:
-    """Fetch it with the pin that the laptop computes of what lies there, none for nothing."""
+    """Fetch it with the pin that the laptop computes for its index; None if there is none."""
     index = store_folder(machine) / "index.json.gz"
     return machine.fetch(ADDRESS, target, index=pin_of(index.read_bytes()) if index.exists() else "")
 
@@ -49,7 +49,7 @@ def seen(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_folder_is_mirrored_once(machine: Machine, store: FolderStore, capfd: pytest.CaptureFixture[str]) -> None:
-    """The log says how much it was; what changes in the store later comes when `sync-data` says so."""
+    """The log says how large it was; later changes in the store arrive only after `sync-data`."""
     lay(store, {"a/b.png": b"content", "c.png": b"more"})
     assert seen(fetch(machine)) == {"a/b.png": b"content", "c.png": b"more"}
     record = {"source": ADDRESS, "target": "data/set", "files": 2, "bytes": 11}
@@ -60,13 +60,13 @@ def test_a_folder_is_mirrored_once(machine: Machine, store: FolderStore, capfd: 
 
 
 def test_a_single_file_lies_at_the_target(machine: Machine, store: FolderStore) -> None:
-    """Whatever it was called on the laptop."""
+    """Its name on the laptop doesn't matter."""
     lay(store, {"labels.csv": b"cat,dog"}, is_file=True)
     assert fetch(machine, "names.csv").read_bytes() == b"cat,dog"
 
 
-def test_what_lies_there_already_is_not_fetched_again(machine: Machine, store: FolderStore) -> None:
-    """A machine that has lost its memory, and not its data, needs no shard."""
+def test_files_that_are_already_there_are_not_fetched_again(machine: Machine, store: FolderStore) -> None:
+    """A machine that lost its records, but not its data, downloads no shard."""
     lay(store, {"a.png": b"content"})
     target = fetch(machine)
     [record] = (machine.layout.data / ".fetched").iterdir()
@@ -81,8 +81,8 @@ def store_folder(machine: Machine) -> Path:
     return Path(machine.store_url.removeprefix("file://")) / "data" / "pictures-1a2b"
 
 
-def test_a_data_set_that_is_not_there_is_told(machine: Machine, store: FolderStore) -> None:
-    """With what to do; nothing is remembered as fetched."""
+def test_a_missing_data_set_is_reported(machine: Machine, store: FolderStore) -> None:
+    """The error says what to do; nothing is recorded as fetched."""
     assert "no such data set" in str(machine.refuse(ADDRESS))
     lay(store, {"a.png": b"content"})
     assert seen(fetch(machine)) == {"a.png": b"content"}

@@ -1,4 +1,4 @@
-"""Runs whose data comes from elsewhere, through the agent itself."""
+"""Runs whose data comes from other sites, through the agent itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.agent.sources.machine import zipped
 from tests.agent.sources.web import Kaggle, Serve, Site
 
 
-def test_a_run_s_data_is_there_before_setup_and_no_secret_is_told(make_box: Callable[..., Box], serve: Serve) -> None:
-    """Fetched by the agent itself, with a token that is neither in the log nor in any file but its own."""
+def test_a_run_s_data_is_there_before_setup_and_no_secret_is_shown(make_box: Callable[..., Box], serve: Serve) -> None:
+    """The agent fetches it with a token; the token is neither in the log nor in any file but its own."""
     storage = serve(Site(), host="localhost")
     kaggle = serve(Kaggle({"/api/v1/datasets/download/me/faces": zipped({"a/b.csv": b"1,2\n"})}, storage=storage))
     kaggle.accepts = ("Bearer hunter2",)
@@ -39,7 +39,7 @@ def test_a_run_s_data_is_there_before_setup_and_no_secret_is_told(make_box: Call
     assert len(kaggle.asked) == 1
 
 
-def test_a_run_whose_data_can_not_be_had_says_which_secret_is_missing(box: Box, serve: Serve) -> None:
+def test_a_run_whose_data_is_denied_says_which_secret_is_missing(box: Box, serve: Serve) -> None:
     """The command isn't started, and the attempts are counted."""
     kaggle = serve(Kaggle())
     box.start(
@@ -54,7 +54,7 @@ def test_a_run_whose_data_can_not_be_had_says_which_secret_is_missing(box: Box, 
 
 
 def test_a_stop_ends_a_fetch_at_once(box: Box, serve: Serve) -> None:
-    """Whatever it waits for; nothing of it is left running."""
+    """Whatever the fetch waits for; none of its processes is left."""
     site = serve(Site({"/x": b"x"}))
     site.holds_from = 1
     box.start("echo started", data=["x"], sources=[{"source": f"{site.url}/x", "target": "x"}], grace=1000.0)
@@ -67,8 +67,8 @@ def test_a_stop_ends_a_fetch_at_once(box: Box, serve: Serve) -> None:
     wait_for(lambda: not box.processes())
 
 
-def test_a_fetch_that_is_killed_is_gone_on_with(box: Box, serve: Serve) -> None:
-    """By the next start, from the byte where it was; until then nothing is at the target."""
+def test_a_fetch_that_was_killed_is_resumed(box: Box, serve: Serve) -> None:
+    """The next start resumes at the same byte; until it is complete, nothing is at the target."""
     content = os.urandom(2_000_000)
     site = serve(Site({"/x": content}, cuts=[1_500_000]))
     site.holds_from = 2

@@ -1,4 +1,4 @@
-"""Buckets of others: a prefix, or one object."""
+"""Other people's buckets: a prefix, or one object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret", "AWS
 
 @pytest.fixture
 def bucket(aws: Aws, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Aws:
-    """A bucket with a data set, where the machine's own store is."""
+    """A bucket with a data set, on the server of the machine's own store."""
     monkeypatch.setenv(ENDPOINT_VARIABLE, aws.imds.url)
     machine.store_url = aws.store_url
     for name, content in FACES.items():
@@ -36,7 +36,7 @@ def bucket(aws: Aws, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 
 def test_a_prefix_is_mirrored_with_the_machine_s_role(machine: Machine, bucket: Aws) -> None:
-    """What lies below it and nothing beside it."""
+    """Everything below the prefix, and nothing next to it."""
     for address in (f"s3://{bucket.bucket}/sets/faces/", f"s3://{bucket.bucket}/sets/faces"):
         assert files_below(machine.fetch(address)) == FACES
     assert "ASIA" in bucket.gate.asked[-1][2]["authorization"]
@@ -51,8 +51,8 @@ def test_a_listing_of_many_pages_is_complete(machine: Machine, bucket: Aws, tmp_
     assert files_below(fetched.path) == FACES
 
 
-def test_one_object_is_the_target_and_goes_on_where_it_broke_off(machine: Machine, bucket: Aws) -> None:
-    """With the keys among the secrets, which are stronger than the role."""
+def test_a_single_object_is_the_target_and_its_download_is_resumed(machine: Machine, bucket: Aws) -> None:
+    """The keys among the secrets take precedence over the role."""
     bucket.gate.faults.append(Fault("GET", "a.bin", cut_after=2_000_000))
     address = f"s3://{bucket.bucket}/sets/faces/data/a.bin?region={REGION}&endpoint={bucket.gate.url}"
     machine.store_url = ""
@@ -64,14 +64,14 @@ def test_one_object_is_the_target_and_goes_on_where_it_broke_off(machine: Machin
     ]
 
 
-def test_an_object_that_is_replaced_in_between_is_not_patched_together(machine: Machine, bucket: Aws) -> None:
-    """Half of the old and half of the new would be neither."""
+def test_an_object_that_was_replaced_is_not_mixed_with_its_old_content(machine: Machine, bucket: Aws) -> None:
+    """A mixture of the old and the new object would be neither."""
     bucket.gate.faults.append(Fault("GET", "a.bin", status=412, code="PreconditionFailed"))
     assert "was changed" in str(machine.refuse(f"s3://{bucket.bucket}/sets/faces/data/a.bin"))
 
 
 def test_an_attempt_on_a_prefix_fetches_only_what_is_missing(machine: Machine, bucket: Aws) -> None:
-    """What came whole stays, as long as the bucket has the same still."""
+    """Complete files are kept if the bucket still has the same ones."""
     bucket.gate.faults += [Fault("GET", "a.bin", cut_after=2_000_000), Fault("GET", "a.bin", status=403, code="No")]
     address = f"s3://{bucket.bucket}/sets/faces/"
     machine.refuse(address)
@@ -91,7 +91,7 @@ def test_an_attempt_on_a_prefix_fetches_only_what_is_missing(machine: Machine, b
     ],
 )
 def test_s3_s_refusals_say_what_to_do(machine: Machine, bucket: Aws, code: str, says: str, fix: str) -> None:
-    """At once: no patience changes them."""
+    """At once: waiting wouldn't change them."""
     bucket.gate.refuses = code
     error = machine.refuse(f"s3://{bucket.bucket}/sets/faces/")
     assert says in str(error)
@@ -103,8 +103,8 @@ def test_a_prefix_without_objects_is_no_empty_data_set(machine: Machine, bucket:
     assert "nothing at" in str(machine.refuse(f"s3://{bucket.bucket}/sets/facets/"))
 
 
-def test_public_data_is_read_unsigned_where_the_role_may_not_and_where_it_is(machine: Machine, bucket: Aws) -> None:
-    """A signed request is refused although everybody may read it; the first refusals say in which region it is."""
+def test_public_data_that_the_role_may_not_read_is_read_unsigned(machine: Machine, bucket: Aws) -> None:
+    """A signed request is refused although everybody may read the bucket; the refusals name its region."""
     name = f"public.data.{bucket.bucket[-8:]}"
     bucket.publish(name, region="us-west-2", files={"faces/a.bin": b"a" * 1000, "faces/b.txt": b"b", "one.txt": b"1"})
     assert files_below(machine.fetch(f"s3://{name}/faces/")) == {"a.bin": b"a" * 1000, "b.txt": b"b"}
@@ -114,7 +114,7 @@ def test_public_data_is_read_unsigned_where_the_role_may_not_and_where_it_is(mac
 
 
 def test_a_machine_without_a_role_reads_public_data_at_once(machine: Machine, bucket: Aws) -> None:
-    """As on a droplet: nothing is there to sign with, and nothing is waited for."""
+    """As on a droplet: there are no credentials to sign with, and nothing waits for any."""
     name = f"public-{bucket.bucket[-8:]}"
     bucket.publish(name, region="us-west-2", files={"one.txt": b"1"})
     machine.store_url = ""
@@ -122,8 +122,8 @@ def test_a_machine_without_a_role_reads_public_data_at_once(machine: Machine, bu
     assert [_region(headers) for _, _, headers in bucket.gate.asked] == ["", ""]
 
 
-def test_what_is_not_public_says_how_runs_may_read_it(machine: Machine, bucket: Aws) -> None:
-    """The signed refusal is what counts; the machine's own bucket is never asked unsigned."""
+def test_an_error_for_private_data_says_how_runs_may_read_it(machine: Machine, bucket: Aws) -> None:
+    """The signed refusal counts; the machine's own bucket is never asked without a signature."""
     name = f"private-{bucket.bucket[-8:]}"
     bucket.s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
     bucket.gate.rules.give_away(name)
@@ -149,6 +149,6 @@ def test_a_bucket_with_dots_is_addressed_by_its_path(bucket_name: str, host: str
 
 
 def _region(headers: dict[str, str]) -> str:
-    """Return the region that a request was signed for; empty for one that isn't signed."""
+    """Return the region in a request's signature; empty for an unsigned request."""
     found = re.search(r"/([a-z0-9-]+)/s3/aws4_request", headers.get("authorization", ""))
     return found[1] if found else ""

@@ -1,4 +1,4 @@
-"""Archives of somebody else's: unpacked into the target, and nowhere else."""
+"""Other people's archives are unpacked into the target, and nowhere else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def site(serve: Serve) -> Site:
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_an_archive_is_unpacked_with_its_links_and_programs(machine: Machine, site: Site, mode: str) -> None:
-    """The target is a folder of its content; the archive itself isn't kept."""
+    """The target is a folder with its content; the archive itself isn't kept."""
     site.files["/set.tar"] = tarred(
         (member("./set", tarfile.DIRTYPE), b""),
         (member("set/link", tarfile.SYMTYPE, link="../run.sh"), b""),
@@ -70,8 +70,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("archive", HOSTILE.values(), ids=HOSTILE)
-def test_an_archive_that_leads_out_of_the_target_is_refused(machine: Machine, site: Site, archive: bytes) -> None:
-    """Nothing of it is put in place, and nothing lies where it wanted to be."""
+def test_an_archive_with_paths_outside_of_the_target_is_refused(machine: Machine, site: Site, archive: bytes) -> None:
+    """None of it is put in place, and no file is where the archive pointed."""
     (machine.layout.root / "machine.json").write_text("{}")
     site.files["/set"] = archive
     error = machine.refuse(f"{site.url}/set#unpack")

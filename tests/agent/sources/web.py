@@ -1,4 +1,4 @@
-"""Web servers as machines meet them: files that can be gone on with, the Hub, Kaggle, and git over HTTP."""
+"""Web servers as machines meet them: files with ranges, the Hub, Kaggle, and git over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Answer(NamedTuple):
-    """What a site says; a file's content may be asked for in part."""
+    """A site's answer; a request may ask for a part of a file."""
 
     status: int = 200
     content: bytes = b""
@@ -38,12 +38,12 @@ class Asked:
 
 @dataclass
 class Site:
-    """Files under paths, faults to come, and what was asked.
+    """Files by path, the faults to come, and the requests so far.
 
     Attributes:
-        cuts: bytes after which each of the next answers with a file breaks off.
-        refusals: statuses of the next answers, whatever is asked.
-        holds_from: the request from which on answers wait until `goes` is set; 0 for none.
+        cuts: the bytes after which each of the next file downloads breaks off.
+        refusals: the status codes of the next answers, whatever the request.
+        holds_from: from this request on, answers wait until `goes` is set; 0 for none.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class Site:
         return Answer(200, self.files[asked.path], is_file=True)
 
     def sent(self, header: str) -> list[str]:
-        """Return what a header said in every request; empty for those without."""
+        """Return a header's value in every request; empty where it was missing."""
         return [asked.headers.get(header, "") for asked in self.asked]
 
 
 @dataclass
 class Hub(Site):
-    """The Hugging Face Hub: one repository at one commit, whose large files lie on another host.
+    """The Hugging Face Hub: one repository at one commit, whose large files are on another host.
 
     Attributes:
         storage: that other host.
@@ -131,7 +131,7 @@ class Hub(Site):
 
 @dataclass
 class Kaggle(Site):
-    """Kaggle's API: every download is a redirect to storage, for those who say who they are."""
+    """Kaggle's API: each authenticated download is a redirect to the storage host."""
 
     accepts: tuple[str, ...] = ()
     storage: Site = field(default_factory=Site)
@@ -183,7 +183,7 @@ _Served = TypeVar("_Served", bound=Site)
 
 
 class Serve(Protocol):
-    """Serve a site until the test ends; `host` is what it calls itself."""
+    """Serve a site until the test ends; `host` is its name in URLs."""
 
     def __call__(self, site: _Served, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> _Served: ...
 
@@ -201,7 +201,7 @@ class _Server(ThreadingHTTPServer):
             return super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is none of the tests' business."""
+        """Ignore clients that disconnect early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(site: Site, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[None]:
-    """Serve a site until the end; `host` is what it calls itself."""
+    """Serve a site during the block; `host` is its name in URLs."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.site = site
     server.tls = tls

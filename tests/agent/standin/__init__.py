@@ -1,4 +1,4 @@
-"""Puts the stand-in for a GPU build of torch where a machine's image, or an index of wheels, would have one."""
+"""Installs the stand-in for a GPU build of torch: in an image's Python, or in an index of wheels."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ T4 = {"version": "2.7.1+cu128", "name": "Tesla T4", "arch": "sm_75"}
 
 
 def make_environment(folder: Path, **machine: Any) -> Path:
-    """Make a virtual environment with it, and return the folder of its programs."""
+    """Make a virtual environment with the stand-in, and return the folder of its programs."""
     venv.create(folder, symlinks=True)
     write_package(next(folder.glob("lib/python*/site-packages")), **machine)
     return folder / "bin"
 
 
 def write_package(site: Path, **machine: Any) -> None:
-    """Put it into a folder that some Python imports from."""
+    """Write it into a folder from which a Python imports."""
     for name, content in render_installed(**machine).items():
         (site / name).parent.mkdir(exist_ok=True)
         (site / name).write_bytes(content)
 
 
 def render_installed(**machine: Any) -> dict[str, bytes]:
-    """Return what an installer makes of it, by name."""
-    # CUDA's torch from PyPI says +cu128 of itself, and nothing of it to installers.
+    """Return the files that an installer writes, by name."""
+    # CUDA's torch from PyPI has +cu128 in its own version, but not in its metadata.
     version = {**MI300X, **machine}["version"].partition("+cu")[0]
     info = f"torch-{version}.dist-info"
     return {
@@ -53,13 +53,13 @@ def render_files(**machine: Any) -> dict[str, bytes]:
 
 
 def make_index(folder: Path, companions: tuple[str, ...] = ("torchvision", "torchaudio"), /, **machine: Any) -> str:
-    """Make an index that pip can take it from, with what is built for it, and return the index's address."""
+    """Make an index from which pip can install it, with matching packages, and return the index's address."""
     version = {**MI300X, **machine}["version"]
     public, _, local = version.partition("+")
     write_wheel(folder, "torch", version, render_files(**machine))
     for name in companions:
         write_wheel(folder, name, f"0.24.1+{local}", requires=f"torch=={public}")
-        # The newest is for another torch.
+        # The newest version is for another torch.
         write_wheel(folder, name, f"0.99.0+{local}", requires="torch==99.0")
     return folder.as_uri()
 
@@ -67,7 +67,7 @@ def make_index(folder: Path, companions: tuple[str, ...] = ("torchvision", "torc
 def write_wheel(
     folder: Path, name: str, version: str, files: dict[str, bytes] | None = None, *, requires: str = ""
 ) -> Path:
-    """Write what the specification of wheels asks for, and no more; the folder becomes an index."""
+    """Write the minimum that the wheel specification requires; the folder becomes an index."""
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{name}-{version}-py3-none-any.whl"
@@ -88,7 +88,7 @@ def write_wheel(
     with zipfile.ZipFile(path, "w") as wheel:
         for file, content in {**contents, f"{info}/RECORD": record.getvalue().encode()}.items():
             entry = zipfile.ZipInfo(file)
-            # Programs that are no Python scripts are run with the rights that they have in the wheel.
+            # Programs that are not Python scripts keep the modes that they have in the wheel.
             entry.external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
             wheel.writestr(entry, content)
     links = [f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>' for wheel in sorted(place.glob("*.whl"))]

@@ -1,4 +1,4 @@
-"""One account: its settings, its resources, and what of them bills."""
+"""One account: its settings, its resources, and which of them bill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PING = {"protocol": "icmp", "source_network": "0.0.0.0/0", "description": "Allo
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """What a test may set; `reset` returns to these, which are as slow as Lambda was seen to be, or slower."""
+    """What tests may change until `reset`; the defaults are at least as slow as Lambda was observed to be."""
 
     seconds_between_requests: float = 1
     seconds_between_launches: float = 12
@@ -37,40 +37,40 @@ class Settings:
     refuses_account: Literal["", "global/account-inactive", "global/invalid-address"] = ""
     instance_limit: int = 16
     key_seconds: float = 5
-    """From an SSH key's entry, listed at once, until a launch accepts it. Nobody says that there is such a time."""
+    """From the creation of an SSH key, which is listed at once, until launches accept it. Lambda documents no delay."""
     not_found_seconds: float = 5
-    """How long a new instance is answered with 404, its termination included."""
+    """How long requests for a new instance, also its termination, get a 404."""
     unlisted_seconds: float = 5
     """How long a new instance is missing in listings."""
     endable_seconds: float = 8
     """How long a new instance can't be terminated."""
     too_early: Literal[400, 409] = 400
-    """The status of such a refusal, which nobody has recorded."""
+    """The status of that refusal; no recording of one is known."""
     address_seconds: float = 30
-    """From a launch until the instance shows its address: it is booting still."""
+    """From a launch until the instance shows its address, while it is still booting."""
     activation_seconds: float = 150
     """From a launch until its status is active, whether its sshd answers or not."""
     ending_seconds: float = 90
-    """How long an instance is terminating: it bills no more, and still holds its key, filesystems and rulesets."""
+    """How long an instance is terminating: it no longer bills, but still uses its key, filesystems and rulesets."""
     shown_seconds: float = 60
-    """How long it is listed as terminated after that; 0: it vanishes."""
+    """How long it is listed as terminated after that; 0: not at all."""
     second_termination: Literal[200, 400, 500] = 400
-    """What the termination of a terminating instance is answered with; an error is `global/unknown`."""
+    """The status for the termination of a terminating instance; an error has the code `global/unknown`."""
     off_status: Literal["active", "unhealthy"] = "active"
-    """Of an instance that has powered itself off. Nobody knows: the one doesn't tell anybody that it bills."""
+    """The status of an instance that has powered itself off. Unknown; `active` hides that the machine is off."""
     early_ssh_seconds: float = 1
-    """How long the image's own sshd, with its own host key, answers before cloud-init begins."""
+    """How long the image's own sshd, with its own host key, runs before cloud-init begins."""
     left_out: tuple[str, ...] = ()
-    """Optional fields that no instance shows: ip, private_ip, name, tags, hostname, file_system_mounts."""
+    """Optional fields that answers leave out: ip, private_ip, name, tags, hostname, file_system_mounts."""
     folds_case: bool = False
-    """Whether names and tags' values come back in lower case."""
+    """Whether names and values of tags come back in lower case."""
     page_size: int = 0
-    """Of the listing of instances, with a `page_token` that no description has; 0: all at once."""
+    """The page size of the listing of instances, with an undocumented `page_token`; 0: one page."""
     may_change_global_rules: bool = False
-    """Whether it is no mistake of the client to change the rules of everybody's instances."""
+    """Whether a client may change the firewall rules of all instances of the account."""
 
-    def hasten(self) -> None:
-        """Let nothing take its time but what a program has to wait for anyway."""
+    def remove_delays(self) -> None:
+        """Remove all delays, except those that a program has to wait for anyway."""
         self.seconds_between_requests = self.seconds_between_launches = 0
         self.not_found_seconds = self.unlisted_seconds = self.endable_seconds = 0
         self.key_seconds = self.address_seconds = self.activation_seconds = 0
@@ -78,16 +78,16 @@ class Settings:
 
 
 class Account:
-    """The resources of one account; whoever reads or changes them holds the box's lock."""
+    """The resources of one account; callers hold the box's lock."""
 
     def __init__(self, clock: BoxClock) -> None:
         self.clock = clock
-        # Of the form of Lambda's own keys: what masks secrets may know it. fact: lambda-key-shape
+        # In the format of Lambda's own keys, which programs that mask secrets may recognize. fact: lambda-key-shape
         self.main_key = f"secret_kedge_{secrets.token_hex(16)}.{secrets.token_urlsafe(24)}"
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forget everything."""
+        """Reset everything."""
         self.settings = Settings()
         self.api_keys: set[str] = {self.main_key}
         self.types: dict[str, InstanceType] = {one.name: one for one in TYPES}
@@ -105,16 +105,16 @@ class Account:
         return instance.status(self.clock.now(), self.settings.off_status)
 
     def listed(self) -> list[Instance]:
-        """Return the instances that the listing shows, in an order that says nothing."""
+        """Return the instances that the listing shows, in an order without a meaning."""
         now, lag = self.clock.now(), self.settings.unlisted_seconds
         shown = [one for one in self.instances.values() if one.is_foreign or now >= one.created_at + lag]
         return sorted(shown, key=lambda one: one.id)
 
     def instance(self, wanted: str) -> Instance:
-        """Return an instance that the API knows now.
+        """Return an instance that the API knows at this time.
 
         Raises:
-            LambdaError: it doesn't, whether there is one or not.
+            LambdaError: the API doesn't know it, even if it exists.
         """
         found = self.instances.get(wanted)
         if found is None or self.clock.now() < found.created_at + self.settings.not_found_seconds:
@@ -122,7 +122,7 @@ class Account:
         return found
 
     def users(self, kind: Literal["key", "filesystem", "ruleset"], wanted: str) -> list[Instance]:
-        """Return the instances that hold a thing, terminating ones too. fact: lambda-in-use-while-terminating."""
+        """Return the instances that use a resource, terminating ones too. fact: lambda-in-use-while-terminating."""
         now = self.clock.now()
         return [
             one
@@ -132,7 +132,7 @@ class Account:
         ]
 
     def settle(self) -> None:
-        """Let what was ordered happen to instances, and forget those that are listed no more."""
+        """Apply ordered state changes that are due, and remove instances that are no longer listed."""
         now = self.clock.now()
         for one in list(self.instances.values()):
             if one.becomes == "terminated" and now >= one.becomes_at and one.ended_at is None:
@@ -141,7 +141,7 @@ class Account:
                 del self.instances[one.id]
 
     def billing(self, now: float) -> Iterator[Bill]:
-        """Return what bills: instances by the minute that has begun, filesystems by their bytes.
+        """Return the open bills: instances by the started minute, filesystems by their bytes.
 
         fact: lambda-billed-by-the-minute; fact: lambda-filesystems-bill
         """

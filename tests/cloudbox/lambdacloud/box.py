@@ -1,4 +1,4 @@
-"""The box as tests use it."""
+"""The interface of the Lambda box for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cloudbox.rest.meter import Meter
 
 
 class LambdaBox:
-    """A box that runs, and its orders."""
+    """A running box."""
 
     def __init__(self, cloud: Cloud, gate: Gate, server: HttpsServer) -> None:
         self.cloud = cloud
@@ -31,7 +31,7 @@ class LambdaBox:
 
     @property
     def api_key(self) -> str:
-        """The account's key: it may do everything, as every key. fact: lambda-one-key-rules-all."""
+        """The account's API key. Like every key it may do everything. fact: lambda-one-key-rules-all."""
         return self.cloud.account.main_key
 
     @property
@@ -41,7 +41,7 @@ class LambdaBox:
             "LAMBDA_API_KEY": self.api_key,
             "KEDGE_LAMBDA_ENDPOINT": self.endpoint,
             "KEDGE_LAMBDA_CA": str(self.ca_file),
-            # A little more than the box asks for, as the program itself leaves more than Lambda does.
+            # A little more than the box requires, as kedge's own default is more than Lambda requires.
             "KEDGE_LAMBDA_PACE": str(self.settings.seconds_between_requests * 1.05),
         }
 
@@ -52,26 +52,26 @@ class LambdaBox:
 
     @property
     def faults(self) -> LambdaFaults:
-        """Where faults are ordered."""
+        """The book for ordering faults."""
         return self.cloud.faults
 
     @property
     def meter(self) -> Meter:
-        """What everything costs."""
+        """The costs of everything in the account."""
         return self.cloud.meter
 
     @property
     def settings(self) -> Settings:
-        """What may be set, until reset."""
+        """The settings that tests may change, until `reset`."""
         return self.cloud.account.settings
 
     @property
     def broken(self) -> list[str]:
-        """Mistakes of the box, and of clients that touch what is everybody's."""
+        """Mistakes of the box, and of clients that change resources shared by the whole account."""
         return [*self._gate.broken, *self.cloud.misuse]
 
     def client(self, api_key: str | None = None) -> Client:
-        """Return a client that calls once and trusts the box."""
+        """Return a client that doesn't retry and trusts the box."""
         used = api_key or self.api_key
         if used not in self._clients:
             headers = {"Authorization": f"Bearer {used}", "User-Agent": "kedge-tests/1"}
@@ -79,27 +79,27 @@ class LambdaBox:
         return self._clients[used]
 
     def secrets(self) -> set[str]:
-        """Return every secret that the box has answered or takes: none may be in a log or in state."""
+        """Return every secret that the box has sent or accepts: none may appear in a log or in saved state."""
         return {*self.cloud.account.api_keys, *self.cloud.account.issued}
 
     def revoke(self) -> None:
-        """Let no key be worth anything any more."""
+        """Revoke all API keys."""
         self.cloud.account.api_keys.clear()
 
     def instances(self) -> list[Instance]:
-        """Return the instances that bill to whoever uses the box, whatever the API says, in order of creation."""
+        """Return the test's own instances that bill, in order of creation, even if the API doesn't show them."""
         return [one for one in self._settled() if one.bills() and not one.is_foreign]
 
     def foreign(self) -> list[Instance]:
-        """Return the other people's instances that are still there."""
+        """Return other people's instances that still exist."""
         return [one for one in self._settled() if one.is_foreign and one.ended_at is None]
 
     def console(self, instance: Instance) -> str:
-        """Return what the console of an instance's machine showed."""
+        """Return the console output of an instance's machine."""
         return self.cloud.hosting.console(instance) if self.cloud.hosting else ""
 
     def crowd(self, count: int, **fields: Any) -> None:
-        """Let other people have instances in the same account, whose names begin like kedge's."""
+        """Add other people's instances to the account; their names begin like kedge's."""
         account = self.cloud.account
         kind, image = account.types["gpu_1x_a10"], account.images[0]
         now = account.clock.now()
@@ -121,51 +121,51 @@ class LambdaBox:
                 account.issued.add(made.jupyter_token)
 
     def strike(self, instance: Instance, becomes: Status) -> None:
-        """Let an instance be in a status of which nobody asked: unhealthy, preempted, or terminated."""
+        """Put an instance into a status that nobody requested: unhealthy, preempted, or terminated."""
         with self.cloud.lock:
             instance.becomes, instance.becomes_at = becomes, self.cloud.clock.now()
             self.cloud.settle()
 
     def sell_out(self, kind: str, *regions: str) -> None:
-        """Let a type not be had in these regions (none named: in all), though it is listed there."""
+        """Refuse launches of a type in these regions (none given: in all), although it is listed there."""
         with self.cloud.lock:
             offered = self.cloud.account.types[kind].regions
             self.cloud.account.sold_out |= {(kind, region) for region in regions or offered}
 
     def restock(self) -> None:
-        """Let everything be had again where it is listed."""
+        """Let launches succeed again wherever a type is listed."""
         with self.cloud.lock:
             self.cloud.account.sold_out.clear()
 
     def change_type(self, kind: str, **fields: Any) -> None:
-        """Change a type of the catalogue, as `regions=()` or `cents_per_hour=1`."""
+        """Change fields of a type in the catalogue, such as `regions=()` or `cents_per_hour=1`."""
         with self.cloud.lock:
             types = self.cloud.account.types
             types[kind] = replace(types[kind], **fields)
 
     def break_gpu(self, fault: str = "matmul:0") -> None:
-        """Let a GPU of the next machine that has any be faulty; cloudbox/gpus.py says which faults there are."""
+        """Give the next machine with GPUs a faulty GPU; `machines/gpus.py` lists the faults."""
         assert self.cloud.hosting, "this box has no machines"
         self.cloud.hosting.images.break_gpu(fault)
 
     def change_first_boot(self, **switches: float | bool) -> None:
-        """Set how unkind the first boot of machines is, until reset; `first_boot.FirstBoot` names the switches."""
+        """Set how difficult the first boot of machines is, until `reset`; `FirstBoot` names the switches."""
         assert self.cloud.hosting, "this box has no machines"
         self.cloud.hosting.images.change_first_boot(switches)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the box: its meter, its rate limits, whatever takes time there."""
+        """Advance the box's time, with its meter, its rate limits and everything that is pending."""
         with self.cloud.lock:
             self.cloud.clock.advance(seconds)
             self.cloud.settle()
 
     def reset(self) -> None:
-        """Start from nothing."""
+        """Return to an empty account."""
         self.cloud.reset()
         self._gate.broken.clear()
 
     def close(self) -> None:
-        """Close the clients that were made here."""
+        """Close the clients that `client` has made."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -178,9 +178,9 @@ class LambdaBox:
 
 @contextmanager
 def start_box(folder: Path, *, machines: bool = False) -> Iterator[LambdaBox]:
-    """Run a box; what it writes lies in `folder`, which exists.
+    """Run a box; it writes its files into `folder`, which must exist.
 
-    With `machines`, instances boot: that needs what `nspawn_needs.prepare_machines` asks for.
+    With `machines`, instances boot: that needs what `nspawn/needs.py` installs.
     """
     cloud = Cloud(folder if machines else None)
     gate = Gate(cloud, load_description())

@@ -1,7 +1,7 @@
-"""What the box sells: regions, instance types with prices, and images.
+"""What the box offers: regions, instance types with prices, and images.
 
-Types and prices are those that others recorded from the live API on 2026-08-20 (fact: lambda-prices). What is sold
-where is the box's own choice, as are the type without GPU's figures.
+Types and prices were recorded by others from the live API on 2026-08-20 (fact: lambda-prices). The regions of each
+type, and all figures of the type without a GPU, are invented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REGIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """What an instance can be. `regions`: where the listing says that there is capacity."""
+    """An instance type. `regions`: where the listing shows capacity."""
 
     name: str
     cents_per_hour: int
@@ -28,13 +28,13 @@ class InstanceType:
     memory_gib: int
     storage_gib: int
     gpu: str
-    """As in H100 (80 GB SXM5): the memory of a GPU stands nowhere else. Empty for none."""
+    """Such as H100 (80 GB SXM5), the only place that has a GPU's memory. Empty without a GPU."""
     gpus: int = 0
     regions: tuple[str, ...] = ()
     architecture: str = "x86_64"
 
     def describe(self) -> dict[str, Any]:
-        """Return the type as the API shows it, with a field that the description lacks. fact: lambda-unknown-fields."""
+        """Return the type as the API shows it, with an undocumented field. fact: lambda-unknown-fields."""
         return {
             "name": self.name,
             "description": f"{self.gpus}x {self.gpu}" if self.gpus else "CPU only",
@@ -52,13 +52,14 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image in one region: its family is in several."""
+    """An image in one region; its family has images in several regions."""
 
     id: str
     family: str
     version: str
     region: str
     architecture: str = "x86_64"
+    created_time: str = "2026-01-01T00:00:00+00:00"
 
 
 _EVERYWHERE = tuple(REGIONS)
@@ -108,11 +109,11 @@ FAMILIES = {
 }
 
 _OLD = ("us-east-1", "us-west-1")
-"""Where a launch that names no image gets the older one. fact: lambda-default-images-differ."""
+"""The regions where a launch without an image gets the older one. fact: lambda-default-images-differ."""
 
 
 def images() -> list[Image]:
-    """Return every image; ids are the same in each box."""
+    """Return every image; the ids are the same in each box."""
     return [
         Image(
             id=f"{number:032x}",
@@ -129,5 +130,5 @@ def images() -> list[Image]:
 
 
 def default_family(region: str) -> str:
-    """Return the family that a launch gets where it names none."""
+    """Return the image family of a launch that names none."""
     return "lambda-stack-22-04" if region in _OLD else "lambda-stack-24-04"

@@ -1,4 +1,4 @@
-"""The parts of one box, put together."""
+"""The state of one box, made of its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cloudbox.rest.meter import Meter
 
 
 class Cloud:
-    """The state of the box; `lock` is held by whatever reads or changes it. `machines` is where they live, if any."""
+    """The state of the box; callers hold `lock`. `machines` is the folder of its machines; None without machines."""
 
     def __init__(self, machines: Path | None = None) -> None:
         self.lock = threading.RLock()
@@ -28,11 +28,11 @@ class Cloud:
         self.rates = RateLimit(self.clock)
         self.meter = Meter(self.clock, self.lock, self.account.billing)
         self.misuse: list[str] = []
-        """What clients did that no client of an account with other people's instances may do."""
+        """Requests by which clients changed something that other people's instances depend on."""
         self.hosting = Hosting(self.account, machines, self.lock) if machines else None
 
     def reset(self) -> None:
-        """Start from nothing: an account in which nothing was ever made."""
+        """Return to an empty account."""
         with self.lock:
             self.clock.reset()
             self.account.start_anew()
@@ -44,7 +44,7 @@ class Cloud:
             self.settle()
 
     def settle(self) -> None:
-        """Bring everything up to the box's present."""
+        """Apply everything that is due at the box's time."""
         with self.lock:
             self.account.settle()
             self.meter.observe()
@@ -53,7 +53,7 @@ class Cloud:
             self.addresses.keep_only({one.address for one in self.account.instances.values()})
 
     def close(self) -> None:
-        """End all machines, and let go of what the box holds."""
+        """End all machines, and release the addresses that the box holds."""
         if self.hosting:
             self.hosting.close()
         with self.lock:

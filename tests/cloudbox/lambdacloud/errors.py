@@ -1,4 +1,4 @@
-"""How Lambda refuses: a status, and an envelope with a code, a sentence and mostly a suggestion.
+"""Lambda's refusals: a status, and an envelope with a code, a sentence and usually a suggestion.
 
 fact: lambda-error-codes
 """
@@ -25,13 +25,13 @@ _KNOWN = {
         "Firewall ruleset is in use by one or more instances.",
         "Terminate all instances that are using the ruleset before deleting it.",
     ),
-    # Not in the description, and seen: fact: lambda-unknown-codes.
+    # Not in the description, but observed: fact: lambda-unknown-codes.
     "global/unknown": (400, "An unknown error occurred.", ""),
 }
 
 
 class LambdaError(ApiError):
-    """A refusal with one of Lambda's codes, at its usual status unless another is said."""
+    """A refusal with one of Lambda's codes, at its usual status unless `status` is given."""
 
     def __init__(self, code: str, message: str = "", *, status: int = 0, is_described: bool = True) -> None:
         usual, words, suggestion = _KNOWN[code]
@@ -46,16 +46,16 @@ def envelope(code: str, message: str, suggestion: str = "") -> dict[str, dict[st
 
 
 def invalid(message: str) -> LambdaError:
-    """Return the refusal of a request that breaks a rule."""
+    """Return the refusal of an invalid request."""
     return LambdaError("global/invalid-parameters", message)
 
 
 def missing(what: str) -> LambdaError:
-    """Return the refusal of what isn't there."""
+    """Return the refusal for a resource that doesn't exist."""
     return LambdaError("global/object-does-not-exist", f"Specified {what} does not exist.")
 
 
 def blocked(status: int, number: int, headers: dict[str, str] | None = None) -> ApiError:
-    """Return what Cloudflare answers before a request reaches Lambda: no JSON. fact: lambda-cloudflare-answers."""
+    """Return Cloudflare's answer to a request that doesn't reach Lambda: no JSON. fact: lambda-cloudflare-answers."""
     kind = {"Content-Type": "text/plain; charset=UTF-8", **(headers or {})}
     return ApiError(Answer(status=status, text=f"error code: {number}\n", headers=kind, is_described=False))

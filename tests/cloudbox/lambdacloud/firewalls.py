@@ -1,6 +1,6 @@
-"""Firewall rules: those of the whole account, and rulesets that launches name. No packet is changed by them.
+"""Firewall rules: those of the whole account, and rulesets that launches name. They don't affect real packets.
 
-Whether a ruleset replaces the account's rules or adds to them is told nowhere.
+Lambda doesn't document whether a ruleset replaces the account's rules or adds to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.cloudbox.rest.routes import Routes
 routes: Routes[Cloud] = Routes("/api/v1")
 
 _MOST_RULESETS = 50
-"""The description has a refusal for too many, and no figure: the box's own."""
+"""The description has a refusal for too many, but no limit, so this limit is invented."""
 
 
 @routes.on("GET", "/firewall-rules")
@@ -31,7 +31,7 @@ def list_rules(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("PUT", "/firewall-rules")
 def replace_rules(cloud: Cloud, call: Call) -> Answer:
-    """Replace the account's rules, all of them. fact: lambda-global-rules-are-everybodys."""
+    """Replace all of the account's rules. fact: lambda-global-rules-are-everybodys."""
     _change_global(cloud, call.body["data"])
     return Answer(body={"data": cloud.account.global_rules})
 
@@ -79,7 +79,7 @@ def get_ruleset(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("PATCH", "/firewall-rulesets/{id}")
 def change_ruleset(cloud: Cloud, call: Call) -> Answer:
-    """Change a ruleset's name or rules, those of running instances included."""
+    """Change a ruleset's name or rules, also for running instances."""
     ruleset = _find(cloud, call)
     ruleset.rules = _checked(call.body.get("rules", ruleset.rules))
     ruleset.name = call.body.get("name", ruleset.name)
@@ -88,7 +88,7 @@ def change_ruleset(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("DELETE", "/firewall-rulesets/{id}")
 def delete_ruleset(cloud: Cloud, call: Call) -> Answer:
-    """Delete a ruleset that no instance has, terminating ones included."""
+    """Delete a ruleset that no instance uses, not even a terminating one."""
     ruleset = _find(cloud, call)
     if cloud.account.users("ruleset", ruleset.id):
         raise LambdaError("firewall-rulesets/firewall-ruleset-in-use")
@@ -99,7 +99,7 @@ def delete_ruleset(cloud: Cloud, call: Call) -> Answer:
 def _change_global(cloud: Cloud, rules: list[dict[str, Any]]) -> None:
     cloud.account.global_rules = _checked(rules)
     if not cloud.account.settings.may_change_global_rules:
-        cloud.misuse.append("the rules of everybody's instances were changed")
+        cloud.misuse.append("the firewall rules of the whole account were changed")
 
 
 def _find(cloud: Cloud, call: Call) -> Ruleset:
@@ -110,7 +110,7 @@ def _find(cloud: Cloud, call: Call) -> Ruleset:
 
 
 def _checked(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rules whose networks and ports are in order: the description can't tell."""
+    """Return valid rules, after checks of networks and ports that the description can't express."""
     for rule in rules:
         ports = rule.get("port_range")
         if (rule["protocol"] in ("tcp", "udp")) != bool(ports) or (ports and ports[0] > ports[1]):

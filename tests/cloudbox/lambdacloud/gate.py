@@ -1,4 +1,4 @@
-"""What a call passes: recorded, Cloudflare, the rate, ordered faults, the key, the description, the rules; and back."""
+"""The steps of a call: recording, Cloudflare, rate limit, ordered faults, API key, description, handler, and back."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.cloudbox.rest.routes import Routes
 
 _log = logging.getLogger(__name__)
 _TOKEN = "a+b/c=&d%20"
-"""Begins a page's token: nobody says what one looks like, so it has what a URL can't hold as it is."""
+"""The prefix of page tokens. Their format is unknown, so it has characters that must be escaped in a URL."""
 
 ROUTES: Routes[Cloud] = Routes("/api/v1", *(part.routes for part in (instances, resources, firewalls)))
 FILE = Path(__file__).with_name("openapi.json")
 """Paths, fields and limits of Lambda Cloud's OpenAPI description 1.10.0, without its prose, and without its tickets,
-audit events and fabric. Lambda serves the whole one without a key, and names no licence:
-https://cloud.lambda.ai/api/v1/openapi.json. This is of the copy in github.com/api-evangelist/lambda-labs,
+audit events and fabric. Lambda serves the full description without a key, and names no licence:
+https://cloud.lambda.ai/api/v1/openapi.json. This file was made from the copy in github.com/api-evangelist/lambda-labs,
 `openapi/_original/lambda-labs-openapi.json` at d6dbe75120e0 (2026-08-03; SHA-256 6163162cf92eb680...)."""
 
 
 def load_description() -> Description:
-    """Return the check of calls and answers."""
+    """Return the checker for calls and answers."""
     return Description(json.loads(FILE.read_text()), "https://cloud.lambda.ai")
 
 
 class Gate:
-    """Answers calls, one after the other where they look at the account."""
+    """Answers calls; those that use the account one after the other."""
 
     def __init__(self, cloud: Cloud, description: Description) -> None:
         self.broken: list[str] = []
@@ -45,7 +45,7 @@ class Gate:
         self._description = description
 
     def answer(self, call: Call) -> Answer | None:
-        """Return the answer to a call; None where it is lost, and the connection with it."""
+        """Return the answer to a call; None if it is lost together with the connection."""
         seen = self._cloud.calls.record(call.method, call.path, call.query, _fields(call))
         try:
             answer = self._answer(call, seen)
@@ -67,7 +67,7 @@ class Gate:
         try:
             answer = self._carry_out(call, fault)
         except ApiError:
-            # What was to happen after the effect waits for a call that has one.
+            # A fault after the effect waits for a call that has an effect.
             if fault and fault.needs_effect:
                 cloud.faults.put_back(fault)
             raise
@@ -106,7 +106,7 @@ class Gate:
         return self._paged(call, answer)
 
     def _paged(self, call: Call, answer: Answer) -> Answer:
-        """Cut a listing of instances into pages, which no description has and clients of others expect."""
+        """Cut a listing of instances into pages: undocumented, but clients written by others expect it."""
         size = self._cloud.account.settings.page_size
         if not size or call.path != "/api/v1/instances" or answer.status != 200 or answer.body is None:
             return answer
@@ -119,7 +119,7 @@ class Gate:
 
 
 def _key_of(call: Call) -> str:
-    """Return the key: as a bearer, or as the user of Basic with an empty password. fact: lambda-authorization."""
+    """Return the API key: a bearer token, or the user of Basic with an empty password. fact: lambda-authorization."""
     scheme, _, text = call.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return call.token

@@ -1,4 +1,4 @@
-"""The link between instances of the API and machines that run."""
+"""Connects instances of the API to running machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cloudbox.lambdacloud.state import Instance
 from tests.cloudbox.machines.fleet import Fleet
 from tests.cloudbox.machines.gpus import Images
 
-# The image's own user, and its sshd with a host key of its own, which is up before user-data has said anything.
+# The image's own user, and its sshd with its own host key, which runs before user-data is applied.
 # fact: lambda-image-user; fact: lambda-image-host-key-first
 _PREPARE = """\
 #!/bin/sh -e
@@ -22,7 +22,7 @@ install -m 440 /usr/share/lambda/sudoers /etc/sudoers.d/90-ubuntu
 mkdir -p /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f /usr/share/lambda/host_key
 """
-# PAM lets nobody in but root while systemd boots.
+# While systemd boots, PAM lets only root in.
 _EARLY_UNIT = """\
 [Unit]
 Description=the image's own sshd
@@ -35,11 +35,11 @@ Type=exec
 ExecStartPre=/usr/share/lambda/prepare
 ExecStart=/usr/sbin/sshd -D -o HostKey=/usr/share/lambda/host_key -o PidFile=none -o UsePAM=no
 """
-# cloud-init begins later, and its sshd takes over.
+# cloud-init begins later, and then the usual sshd takes over.
 _LATER = "[Service]\nExecStartPre=/bin/sleep {seconds:g}\n"
 _HAND_OVER = "[Service]\nExecStartPre=/bin/systemctl stop lambda-sshd.service\n"
-# Machines share the host's network: what this machine would let in is written down, and changes no packet. What the
-# rules do is tried in namespaces: tests/adapters/test_close_ssh.py.
+# Machines share the host's network, so this stand-in for nft only records the rules. tests/adapters/test_close_ssh.py
+# tests their effect in network namespaces.
 _NFT = """\
 #!/bin/sh
 echo "at $(cut -d' ' -f1 /proc/uptime)" >>/var/log/nft.rules
@@ -49,9 +49,9 @@ _UNITS = "/etc/systemd/system"
 
 
 class Hosting:
-    """Makes machines follow their instances, and an instance its machine when that powers itself off.
+    """Boots and ends machines as their instances require, and marks an instance whose machine powers itself off.
 
-    `lock` is the box's: it is held by whatever changes instances.
+    `lock` is the box's lock, which callers hold when they change instances.
     """
 
     def __init__(self, account: Account, folder: Path, lock: threading.RLock) -> None:
@@ -61,7 +61,7 @@ class Hosting:
         self.images = Images()
 
     def settle(self) -> None:
-        """Boot and end what the instances' state asks for."""
+        """Boot and end machines as the state of the instances requires."""
         wanted = {name_of(one): one for one in self._account.instances.values() if self._runs(one)}
         for link in self._fleet.links():
             instance = wanted.get(link.name)
@@ -72,7 +72,7 @@ class Hosting:
                 self._boot(name, instance)
 
     def console(self, instance: Instance) -> str:
-        """Return what the console of an instance's machine showed."""
+        """Return the console output of an instance's machine."""
         return self._fleet.console(name_of(instance))
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Hosting:
 
 
 class _NoMetadata:
-    """Lambda documents no service that tells an instance who it is."""
+    """Lambda documents no metadata service."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Instances: launched, listed, shown, renamed, restarted and terminated."""
+"""Requests for instances: launch, list, show, rename, restart and terminate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ routes: Routes[Cloud] = Routes("/api/v1")
 
 @routes.on("POST", "/instance-operations/launch")
 def launch_instance(cloud: Cloud, call: Call) -> Answer:
-    """Launch one instance; the answer has its id and nothing else. fact: lambda-launch-answers-an-id."""
+    """Launch one instance; the answer contains only its id. fact: lambda-launch-answers-an-id."""
     instance = launch(cloud.account, cloud.addresses, call.body)
     return Answer(body={"data": {"instance_ids": [instance.id]}})
 
 
 @routes.on("GET", "/instances")
 def list_instances(cloud: Cloud, call: Call) -> Answer:
-    """List the instances of all regions, other people's among them: there is no filter. fact: lambda-no-filters."""
+    """List the instances of all regions, other people's too: there is no filter. fact: lambda-no-filters."""
     if call.query.keys() - {"cluster_id", "page_token"}:
         raise invalid("unknown query parameter")
     shown = [show_instance(cloud.account, one) for one in cloud.account.listed()]
@@ -39,7 +39,7 @@ def get_instance(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("POST", "/instances/{id}")
 def rename_instance(cloud: Cloud, call: Call) -> Answer:
-    """Give an instance another name; tags stay for ever. fact: lambda-tags-at-launch-only."""
+    """Rename an instance; tags can't be changed. fact: lambda-tags-at-launch-only."""
     if call.body.keys() - {"name"}:
         raise invalid("only the name can be changed")
     instance = cloud.account.instance(call.params["id"])
@@ -49,7 +49,7 @@ def rename_instance(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("POST", "/instance-operations/terminate")
 def terminate_instances(cloud: Cloud, call: Call) -> Answer:
-    """Terminate instances: all that are named, or none where one of them can't be. fact: lambda-terminate."""
+    """Terminate all named instances, or none if one of them can't be terminated. fact: lambda-terminate."""
     account = cloud.account
     wanted = [account.instance(each) for each in call.body["instance_ids"]]
     if not wanted:
@@ -70,14 +70,14 @@ def pretend_termination(cloud: Cloud, call: Call, *, is_listed: bool) -> Answer:
 
 
 def answer_terminated(cloud: Cloud, instances: list[Instance]) -> Answer:
-    """List instances as those whose end has begun."""
+    """Answer with instances as terminating."""
     shown = [{**show_instance(cloud.account, one), "status": "terminating"} for one in instances]
     return Answer(body={"data": {"terminated_instances": shown}})
 
 
 @routes.on("POST", "/instance-operations/restart")
 def restart_instances(cloud: Cloud, call: Call) -> Answer:
-    """Restart instances: all that are named, or none."""
+    """Restart all named instances, or none."""
     wanted = [cloud.account.instance(each) for each in call.body["instance_ids"]]
     if any(cloud.account.status(one) in ("booting", "terminating", "terminated") for one in wanted):
         raise LambdaError("global/conflict")
@@ -91,7 +91,7 @@ def restart_instances(cloud: Cloud, call: Call) -> Answer:
 def _check_end(cloud: Cloud, instance: Instance) -> None:
     settings = cloud.account.settings
     if not is_endable(cloud.account, instance):
-        # The reason is documented, and what a termination answers then isn't.
+        # The reason is documented, but the answer to such a termination isn't.
         code = "global/invalid-parameters" if settings.too_early == 400 else "global/conflict"
         raise LambdaError(
             code, "vm-has-not-launched", status=settings.too_early, is_described=settings.too_early == 400

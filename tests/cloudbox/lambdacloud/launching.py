@@ -1,6 +1,6 @@
-"""The rules of a launch, and what is made in the end.
+"""Checks a launch request, and creates its instance.
 
-Which rule comes first, and the sentences of refusals, are the box's: clients should go by codes.
+The order of the checks and the sentences of refusals are invented: clients should rely on the codes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FIELDS = frozenset(
 
 
 def launch(account: Account, addresses: AddressPool, body: Mapping[str, Any]) -> Instance:
-    """Launch the one instance that a body asks for, whatever was launched before. fact: lambda-no-idempotency.
+    """Launch the one instance that the body describes, even if it was launched before. fact: lambda-no-idempotency.
 
     Raises:
-        LambdaError: something of it can't be had.
+        LambdaError: the request is invalid, or something that it names is not available.
     """
     if unknown := sorted(body.keys() - _FIELDS):
-        # `quantity` among them: fact: lambda-no-quantity. That others are refused is the box's own unkindness.
+        # `quantity` is one of them: fact: lambda-no-quantity. Only this box is known to refuse the others.
         raise invalid(f"unknown parameters: {', '.join(unknown)}")
     if len((body.get("user_data") or "").encode()) > _MOST_USER_DATA_BYTES:
         raise invalid("user_data must be at most 1 MB")
@@ -49,7 +49,7 @@ def launch(account: Account, addresses: AddressPool, body: Mapping[str, Any]) ->
     _check_tags(body)
     if sum(one.bills() and not one.is_foreign for one in account.instances.values()) >= account.settings.instance_limit:
         raise LambdaError("global/quota-exceeded")
-    # What is listed may be refused a moment later. fact: lambda-capacity-is-advisory
+    # A listed type may be refused a moment later. fact: lambda-capacity-is-advisory
     if region not in kind.regions or (kind.name, region) in account.sold_out:
         raise LambdaError("instance-operations/launch/insufficient-capacity")
     now, settings, address = account.clock.now(), account.settings, addresses.take()
@@ -64,7 +64,7 @@ def launch(account: Account, addresses: AddressPool, body: Mapping[str, Any]) ->
         created_at=now,
         address_at=now + settings.address_seconds,
         active_at=now + settings.activation_seconds,
-        # A key that is deleted later, or replaced by another of its name, stays as it was.
+        # A copy: the instance keeps this key, even if it is deleted or replaced by another of the same name.
         key=replace(key),
         hostname=body.get("hostname", ""),
         user_data=body.get("user_data") or "",
@@ -78,7 +78,7 @@ def launch(account: Account, addresses: AddressPool, body: Mapping[str, Any]) ->
 
 
 def change(account: Account, wanted: str, fault: LambdaFault) -> None:
-    """Let an instance that was just launched become what a test ordered."""
+    """Apply a fault to an instance that was just launched."""
     instance = account.instances[wanted]
     if fault.effect == "stuck":
         instance.active_at = inf
@@ -134,7 +134,7 @@ def _rulesets(account: Account, body: Mapping[str, Any], region: str) -> list[st
 
 
 def _check_tags(body: Mapping[str, Any]) -> None:
-    """Refuse what nobody says to be allowed: a key twice."""
+    """Refuse a tag key that is given twice: nothing says that it is allowed."""
     keys = [tag["key"] for tag in body.get("tags") or ()]
     if len(keys) != len(set(keys)):
         raise invalid("tag keys must be unique")

@@ -1,4 +1,4 @@
-"""Orders to a box that is a program of its own, and what tests of the box ask of Lambda."""
+"""Orders to a box that runs as a separate program, and requests that tests of the box make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFo0 tests"
 
 
 def render_orders(lam: LambdaBox) -> Orders:
-    """Return what the program does, by method and path; README.md lists them."""
+    """Return the orders of the separate program, by method and path; README.md lists them."""
     return {
         ("POST", "/control/reset"): lambda _: lam.reset(),
         ("GET", "/control/calls"): lambda _: [asdict(call) for call in lam.calls],
@@ -36,7 +36,7 @@ def render_orders(lam: LambdaBox) -> Orders:
 
 
 def add_key(lam: LambdaBox, name: str = "laptop", public_key: str = PUBLIC_KEY) -> str:
-    """Enter a key that launches accept, and return its id."""
+    """Add a key that launches accept, and return its id."""
     reply = lam.client().call("POST", "/api/v1/ssh-keys", {"name": name, "public_key": public_key})
     lam.advance(lam.settings.key_seconds)
     return str(reply.json["data"]["id"])
@@ -48,7 +48,7 @@ def order(**more: Any) -> dict[str, Any]:
 
 
 def try_launch(lam: LambdaBox, **more: Any) -> Reply:
-    """Ask for one instance, whose key is entered where it isn't there."""
+    """Request one instance; its key is added if it is missing."""
     if not any(key.name == "laptop" for key in lam.cloud.account.keys.values()):
         add_key(lam)
     return lam.client().call(*LAUNCH, order(**more))
@@ -63,7 +63,7 @@ def launch(lam: LambdaBox, **more: Any) -> str:
 
 
 def terminate(lam: LambdaBox, *ids: str) -> Reply:
-    """Ask for instances' end."""
+    """Request the termination of instances."""
     return lam.client().call("POST", "/api/v1/instance-operations/terminate", {"instance_ids": list(ids)})
 
 

@@ -1,4 +1,4 @@
-"""The account's limits: one request a second, and one launch in twelve seconds.
+"""The account's rate limits: one request a second, and one launch in 12 seconds.
 
 fact: lambda-rate-limits
 """
@@ -18,7 +18,7 @@ LAUNCH = ("POST", "/api/v1/instance-operations/launch")
 
 
 class RateLimit:
-    """Refuses what comes too soon, over all clients and keys of the account; what is refused isn't counted."""
+    """Refuses requests that come too soon, over all clients and keys of the account; refused ones don't count."""
 
     def __init__(self, clock: BoxClock) -> None:
         self._clock = clock
@@ -26,10 +26,10 @@ class RateLimit:
         self._last: dict[str, float] = {}
 
     def count(self, call: Call, settings: Settings) -> None:
-        """Let a call pass, and count it.
+        """Accept a call, and count it.
 
         Raises:
-            ApiError: it is too soon; the answer is Cloudflare's, or Lambda's where a test says so.
+            ApiError: the call comes too soon; the answer is Cloudflare's, or Lambda's if the settings say so.
         """
         gaps = {"request": settings.seconds_between_requests}
         if (call.method, call.path) == LAUNCH:
@@ -43,13 +43,13 @@ class RateLimit:
         raise _refusal(settings, wait, now)
 
     def reset(self) -> None:
-        """Count from here."""
+        """Forget all calls."""
         with self._lock:
             self._last.clear()
 
 
 def _refusal(settings: Settings, wait: float, now: float) -> ApiError:
-    """Return the refusal: whether it is JSON and says when to come back, nobody tells. fact: lambda-429-is-no-json."""
+    """Return the refusal. Whether a real one is JSON or has a Retry-After is unknown. fact: lambda-429-is-no-json."""
     headers = {
         "": {},
         "seconds": {"Retry-After": str(math.ceil(wait))},

@@ -1,4 +1,4 @@
-"""What is for sale, SSH keys and filesystems."""
+"""Requests for instance types, regions, images, SSH keys and filesystems."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ _KEY = re.compile(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/=]+( .*)?")
 # fact: lambda-filesystem-limit
 _MOST_FILESYSTEMS = 24
 _USER = {"id": "1" * 32, "email": "operator@example.com", "status": "active"}
-_MADE = "2026-08-20T00:00:00+00:00"
 
 
 @routes.on("GET", "/instance-types")
 def list_types(cloud: Cloud, call: Call) -> Answer:
-    """Map each type's name to it, with the regions that have capacity: none for many. fact: lambda-types-are-a-map."""
+    """Map each type's name to the type and the regions with capacity, often none. fact: lambda-types-are-a-map."""
     found = {
         kind.name: {
             "instance_type": kind.describe(),
@@ -51,8 +50,8 @@ def list_images(cloud: Cloud, call: Call) -> Answer:
     shown = [
         {
             "id": image.id,
-            "created_time": _MADE,
-            "updated_time": _MADE,
+            "created_time": image.created_time,
+            "updated_time": image.created_time,
             "name": image.family,
             "description": image.family.replace("-", " "),
             "family": image.family,
@@ -73,9 +72,9 @@ def list_keys(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("POST", "/ssh-keys")
 def add_key(cloud: Cloud, call: Call) -> Answer:
-    """Enter a key; a name may be taken already, since nobody says that it may not.
+    """Add a key. Its name may exist already, since nothing says that it may not.
 
-    Without a public key a pair is made, and its private key answered. fact: lambda-makes-key-pairs
+    Without a public key, a pair is made and its private key is in the answer. fact: lambda-makes-key-pairs
     """
     account, public, private = cloud.account, call.body.get("public_key"), ""
     if public is None:
@@ -91,7 +90,7 @@ def add_key(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("DELETE", "/ssh-keys/{id}")
 def delete_key(cloud: Cloud, call: Call) -> Answer:
-    """Delete a key that no instance has, terminating ones included. fact: lambda-in-use-while-terminating."""
+    """Delete a key that no instance uses, not even a terminating one. fact: lambda-in-use-while-terminating."""
     wanted = call.params["id"]
     if wanted not in cloud.account.keys:
         raise LambdaError("global/not-found")
@@ -103,7 +102,7 @@ def delete_key(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("GET", "/file-systems")
 def list_filesystems(cloud: Cloud, call: Call) -> Answer:
-    """List all filesystems: at another path than they are made at. fact: lambda-two-filesystem-paths."""
+    """List all filesystems; their creation has another path. fact: lambda-two-filesystem-paths."""
     return Answer(body={"data": [_show_filesystem(cloud.account, one) for one in cloud.account.filesystems.values()]})
 
 
@@ -124,7 +123,7 @@ def create_filesystem(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("DELETE", "/filesystems/{id}")
 def delete_filesystem(cloud: Cloud, call: Call) -> Answer:
-    """Delete a filesystem that no instance has, terminating ones included."""
+    """Delete a filesystem that no instance uses, not even a terminating one."""
     wanted = call.params["id"]
     if wanted not in cloud.account.filesystems:
         raise missing("filesystem")
@@ -152,7 +151,7 @@ def _show_filesystem(account: Account, one: Filesystem) -> dict[str, Any]:
 
 
 def iso(when: float) -> str:
-    """Write an instant as the API does."""
+    """Format a time as the API does."""
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
 
 

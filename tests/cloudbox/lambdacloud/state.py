@@ -1,4 +1,4 @@
-"""What an account holds: plain data, kept true by the modules that answer calls."""
+"""The resources of an account: plain data, which the modules that answer calls change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status = Literal["booting", "active", "unhealthy", "terminated", "terminating", 
 
 @dataclass(slots=True, kw_only=True)
 class SshKey:
-    """A public key of the account; launches accept it once the box's clock has reached `accepted_at`."""
+    """A public key of the account; launches accept it from `accepted_at` on, in the box's time."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class Filesystem:
 
 @dataclass(slots=True, kw_only=True)
 class Ruleset:
-    """Rules for the instances that were launched with it."""
+    """Firewall rules for the instances that were launched with them."""
 
     id: str
     name: str
@@ -67,16 +67,16 @@ class Instance:
     """Mount points by the filesystems' ids."""
     jupyter_token: str = field(default_factory=lambda: secrets.token_hex(16))
     powered: bool = True
-    """Whether its machine is to run: False once that has powered itself off."""
+    """Whether its machine should run: False after the machine has powered itself off."""
     boots: int = 1
     """How often the machine was started; one more restarts it."""
     becomes: Status | None = None
-    """What it is from `becomes_at` on, where that was ordered."""
+    """Its status from `becomes_at` on, if a fault sets one."""
     becomes_at: float = 0
     ended_at: float | None = None
     gone_at: float = 0
     is_foreign: bool = False
-    """Somebody else's in the same account: not on the meter."""
+    """Belongs to somebody else in the same account: not on the meter."""
 
     def status(self, now: float, when_off: Status) -> Status:
         """Return the status that the API shows."""
@@ -89,11 +89,11 @@ class Instance:
         return "active" if now >= self.active_at else "booting"
 
     def bills(self) -> bool:
-        """Tell whether it costs money: from the launch on, whatever its status, until its end is accepted."""
+        """Tell whether it costs money: from the launch on, in any status, until its termination is accepted."""
         # fact: lambda-terminate-ends-billing
         return self.ended_at is None
 
 
 def new_id() -> str:
-    """Return an id as Lambda's are: 32 hexadecimal digits."""
+    """Return an id in Lambda's format: 32 hexadecimal digits."""
     return uuid.uuid4().hex

@@ -8,11 +8,11 @@ from tests.cloudbox.lambdacloud.account import Account, show_region
 from tests.cloudbox.lambdacloud.state import Instance
 
 _ALWAYS = ("id", "status", "ssh_key_names", "file_system_names", "region", "instance_type", "actions")
-"""What is always there. fact: lambda-optional-fields"""
+"""The fields that are always there. fact: lambda-optional-fields"""
 
 
 def show_instance(account: Account, instance: Instance) -> dict[str, Any]:
-    """Return an instance, without a time of any kind (fact: lambda-no-times), and with secrets.
+    """Return an instance as the API shows it: without any times (fact: lambda-no-times), and with secrets.
 
     fact: lambda-listing-has-secrets; fact: lambda-unknown-fields
     """

@@ -1,1 +1,1 @@
-"""Machines for the clouds of the box: a fleet of nspawn machines with addresses, disks and GPUs."""
+"""Machines for the clouds of the box: systemd-nspawn containers with addresses, disks and GPUs."""

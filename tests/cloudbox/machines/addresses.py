@@ -1,4 +1,4 @@
-"""Public addresses of machines: loopback ones, each held by one box only."""
+"""Public addresses of machines: loopback addresses, each held by one box only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import threading
 
 _PORT = 8110
-"""A box that holds an address has this UDP port of it: the kernel lets go when the box dies, however it dies."""
+"""A box holds an address by binding this UDP port of it: the kernel frees the port when the box dies, in any way."""
 
 _POOL = [f"127.0.{block}.{host}" for block in range(1, 10) for host in range(1, 255)]
 
@@ -18,14 +18,15 @@ class AddressPool:
     """127.0.1.1 to 127.0.9.254, shared by all boxes of this computer."""
 
     def __init__(self) -> None:
-        # Boxes that start together begin apart, and an address comes back late: known_hosts files remember them.
+        # Boxes that start together begin at different addresses, and an address is reused late: known_hosts files
+        # remember them.
         start = os.getpid() * 37 % len(_POOL)
         self._next = itertools.cycle(_POOL[start:] + _POOL[:start])
         self._lock = threading.Lock()
         self._held: dict[str, socket.socket] = {}
 
     def take(self) -> str:
-        """Return an address that nobody has."""
+        """Return a free address, and hold it."""
         with self._lock:
             for address in itertools.islice(self._next, len(_POOL)):
                 if self._hold(address):
@@ -33,7 +34,7 @@ class AddressPool:
         raise RuntimeError("all loopback addresses are taken: end a few instances")
 
     def keep_only(self, used: set[str]) -> None:
-        """Let go of the addresses that aren't used any more."""
+        """Release the addresses that are no longer used."""
         with self._lock:
             for address in self._held.keys() - used:
                 self._held.pop(address).close()
@@ -45,7 +46,7 @@ class AddressPool:
         try:
             holder.bind((address, _PORT))
         except OSError as err:
-            # macOS has 127.0.0.1 alone: there are no machines there that could collide.
+            # macOS has only 127.0.0.1, but it runs no machines that could collide.
             if err.errno == errno.EADDRINUSE:
                 holder.close()
                 return False

@@ -1,4 +1,4 @@
-"""Files that stand for volumes and snapshots: sparse, made when they are first needed."""
+"""Sparse files that stand for volumes and snapshots, made when they are first needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DiskFiles:
         folder.mkdir(parents=True, exist_ok=True)
 
     def file(self, volume_id: str, gib: int, *, source: str = "") -> Path:
-        """Return a volume's file: at first a copy of `source`'s, or blank where there is none; it grows to `gib`."""
+        """Return a volume's file, grown to `gib`: a new one is a copy of `source`'s file, or blank without one."""
         file, origin = self._path(volume_id), self._path(source or "none")
         if not file.exists() and origin.exists():
             _copy(origin, file)
@@ -27,13 +27,13 @@ class DiskFiles:
         return file
 
     def keep(self, snapshot_id: str, volume_id: str) -> None:
-        """Keep what a volume holds now as a snapshot, unless that is kept already or nobody ever used the volume."""
+        """Keep a volume's current content as a snapshot, unless it is kept already or the volume was never used."""
         source, target = self._path(volume_id), self._path(snapshot_id)
         if source.exists() and not target.exists():
             _copy(source, target)
 
     def keep_only(self, known: Collection[str]) -> None:
-        """Delete the files of all others."""
+        """Delete the files of all other volumes and snapshots."""
         for file in self._folder.iterdir():
             if file.stem not in known:
                 file.unlink()
@@ -43,7 +43,7 @@ class DiskFiles:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a sparse file: where most of it is holes, they stay holes."""
+    """Copy a sparse file; blocks of zeros stay holes."""
     block = 1024 * 1024
     hole = bytes(block)
     part = target.with_suffix(".part")

@@ -1,6 +1,6 @@
-"""The first boot of a rented machine, as unkind as a real one: what an image does besides what user-data asks for.
+"""The first boot of a rented machine, as difficult as a real one: what an image does besides the user-data.
 
-Nothing here costs a test time unless kedge waits for it. fact: first-boot-apt-holds-the-lock; fact:
+A test only loses time to it if kedge waits for it. fact: first-boot-apt-holds-the-lock; fact:
 first-boot-needrestart; fact: gpu-nodes-come-late; fact: fabric-manager-802; fact: host-python-without-venv; fact:
 cold-volume.
 """
@@ -28,18 +28,18 @@ Description: toy
 EOF
 dpkg-deb --build toy >/dev/null
 """
-"""Makes toy.deb, which installs without a network: needrestart follows its installation."""
+"""Makes toy.deb, which installs without a network; needrestart runs after its installation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstBoot:
-    """How unkind the first boot is.
+    """How difficult the first boot is.
 
     Attributes:
-        apt_seconds: how long the image's own upgrade holds apt's and dpkg's locks, if it is let start.
-        needrestart: apt restarts every service that has processes and isn't excluded, as Ubuntu 24.04 does.
-        nodes_seconds: until the GPUs' device nodes (/dev/kfd and /dev/dri, or /dev/nvidia*) are there.
-        torch_seconds: until torch can use GPUs that the kernel and nvidia-smi show already.
+        apt_seconds: how long the image's own upgrade holds apt's and dpkg's locks, unless it is prevented.
+        needrestart: apt restarts every service with processes that isn't excluded, as Ubuntu 24.04 does.
+        nodes_seconds: how long the GPUs' device nodes (/dev/kfd and /dev/dri, or /dev/nvidia*) are missing.
+        torch_seconds: how long torch can't use GPUs that the kernel and nvidia-smi already show.
         no_venv: the system's Python has no venv, ensurepip or pip.
         import_seconds: how long the first import of torch takes, from a volume that is still being loaded.
         local_disk_gib: the size of the blank disk that comes with a machine; 0 for none.
@@ -56,7 +56,7 @@ class FirstBoot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What an image has beside a plain Debian: files, the units that start at boot, and glob patterns of what lacks."""
+    """What an image adds to a plain Debian: files and units that start at boot. `hidden`: patterns of what it lacks."""
 
     files: dict[str, str]
     services: tuple[str, ...]
@@ -64,7 +64,7 @@ class Image:
 
 
 def render_image(first: FirstBoot, *, nodes: tuple[str, ...] = ()) -> Image:
-    """Return what the image of a machine has; `nodes` are its GPUs' device nodes."""
+    """Return the contents of a machine's image; `nodes` are its GPUs' device nodes."""
     files: dict[str, str] = {}
     services: list[str] = []
     if first.apt_seconds:
@@ -81,7 +81,7 @@ def render_image(first: FirstBoot, *, nodes: tuple[str, ...] = ()) -> Image:
 
 def _apt_files(seconds: float) -> dict[str, str]:
     files = {"/usr/lib/apt/hold-lock": _HOLD_LOCK}
-    # KillMode: stopping the unit leaves unattended-upgrade at work, with the lock.
+    # KillMode: if the unit is stopped, unattended-upgrade keeps running, and keeps the lock.
     for name, lock, kill in (
         ("apt-daily", "/var/lib/apt/lists/lock", "control-group"),
         ("apt-daily-upgrade", "/var/lib/dpkg/lock-frontend", "process"),
@@ -108,7 +108,7 @@ _NO_VENV = (
     *("usr/lib/python3/dist-packages/virtualenv", "usr/bin/pip*", "usr/local/bin/pip*"),
 )
 
-# dpkg's locks are those of fcntl: flock's don't keep anybody from them.
+# dpkg uses fcntl locks; flock locks don't block it.
 _HOLD_LOCK = """\
 #!/usr/bin/python3
 import fcntl, os, sys, time
@@ -120,8 +120,8 @@ with open(sys.argv[1], "w") as lock:
 
 _APT_HOOK = 'DPkg::Post-Invoke { "/usr/lib/needrestart/apt-pinvoke"; };\n'
 
-# It takes every service for outdated that has a process, by /proc as needrestart does. The exceptions are those of
-# its own configuration that a server has.
+# It treats every service with a process as outdated, by reading /proc as needrestart does. The exceptions are those
+# of needrestart's own configuration that apply to a server.
 _NEEDRESTART = """\
 #!/usr/bin/perl
 use strict;

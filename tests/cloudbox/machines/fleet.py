@@ -1,4 +1,4 @@
-"""The machines that a cloud's API asks for: booted, given disks and ended in the background, in this order."""
+"""The machines that a cloud's API orders: booted, given disks and ended in the background, in this order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Metadata(Protocol):
-    """What tells a machine who it is."""
+    """A metadata server for one machine."""
 
     def close(self) -> None:
-        """Stop telling."""
+        """Stop serving."""
 
 
 _LOGGER = logging.getLogger(__name__)
-# Longer than a machine's keeper takes for its end, and than a bare Debian's first installation.
+# Longer than a keeper needs to end its machine, and than the first installation of a bare Debian.
 _END_TIMEOUT_S = 300.0
 
 M = TypeVar("M", bound=Metadata)
@@ -29,19 +29,19 @@ M = TypeVar("M", bound=Metadata)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Link(Generic[M]):
-    """A machine as the API's side has it; `disks` are the ids of its volumes."""
+    """A machine as the cloud's API sees it; `disks` are the ids of its volumes."""
 
     name: str
     metadata: M
     disks: set[str]
     booted: threading.Event = field(default_factory=threading.Event)
-    """Its keeper runs, or could not be started."""
+    """Set when its keeper runs, or could not be started."""
     over: threading.Event = field(default_factory=threading.Event)
-    """Nothing is left of it."""
+    """Set when nothing is left of it."""
 
 
 class Fleet(Generic[M]):
-    """Calls that change it hold `lock`, which is also held when somebody is told of a machine's end."""
+    """Callers hold `lock` when they change the fleet; it is also held while a machine's end is reported."""
 
     def __init__(self, folder: Path, lock: threading.RLock) -> None:
         self._lock = lock
@@ -50,15 +50,15 @@ class Fleet(Generic[M]):
         self._ending: dict[str, threading.Event] = {}
 
     def links(self) -> list[Link[M]]:
-        """Return the machines that are to run."""
+        """Return the machines that should be running."""
         return list(self._links.values())
 
     def find(self, name: str) -> Link[M] | None:
-        """Return a machine that is to run."""
+        """Return a machine that should be running; None if there is none."""
         return self._links.get(name)
 
     def boot(self, spec: MachineSpec, metadata: M, disks: set[str], on_power_off: Callable[[str], None]) -> None:
-        """Boot a machine; `on_power_off` is called with its name when it has powered itself off."""
+        """Boot a machine; `on_power_off` is called with its name after it has powered itself off."""
         link = Link(name=spec.name, metadata=metadata, disks=disks)
         self._links[spec.name] = link
         before = self._ending.get(spec.name)
@@ -83,7 +83,7 @@ class Fleet(Generic[M]):
         _in_background(boot)
 
     def attach(self, name: str, disks: Mapping[str, tuple[str, str]]) -> None:
-        """Give a machine the disks (image file, by-id name) of these volumes that it doesn't have yet."""
+        """Attach the disks (image file, by-id name) of those volumes that the machine doesn't have yet."""
         link = self._links[name]
         for volume_id, (file, by_id) in disks.items():
             if volume_id not in link.disks:
@@ -91,7 +91,7 @@ class Fleet(Generic[M]):
                 _in_background(lambda file=file, by_id=by_id: self._attach(link, file, by_id))  # type: ignore[misc]
 
     def unplug(self, name: str) -> None:
-        """Pull a machine's plug; one that is asked for again under this name boots when nothing is left of it."""
+        """End a machine at once. A new machine of this name boots only when nothing is left of the old one."""
         link = self._links.pop(name)
         link.metadata.close()
         self._ending[name] = link.over
@@ -103,7 +103,7 @@ class Fleet(Generic[M]):
         _in_background(end)
 
     def unplug_all(self) -> None:
-        """Pull every plug."""
+        """End every machine at once."""
         for name in list(self._links):
             self.unplug(name)
 
@@ -116,7 +116,7 @@ class Fleet(Generic[M]):
         self._machines.close()
 
     def console(self, name: str) -> str:
-        """Return what a machine's console showed, also after its end."""
+        """Return a machine's console output, also after its end."""
         return self._machines.console(name)
 
     def _attach(self, link: Link[M], file: str, by_id: str) -> None:

@@ -1,7 +1,7 @@
-"""The GPUs of the box's machines: a stand-in for the torch that drives them, with faults to order.
+"""The GPUs of the box's machines: a stand-in for torch on GPUs, with faults that tests can order.
 
-It lies where Debian's own Python finds it. The images' `/opt/pytorch` has a real torch, which sees no GPU: a burn-in
-takes the stand-in, and a job that trains with the real one says `KEDGE_TORCH_WHEEL: none`.
+Debian's own Python imports it. The images' `/opt/pytorch` has a real torch, which sees no GPU: a burn-in uses the
+stand-in, and a job that trains with the real torch sets `KEDGE_TORCH_WHEEL: none`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ _SITE = "/usr/lib/python3/dist-packages"
 
 
 class Images:
-    """What is wrong with the next machines, and how they boot; whoever changes it holds the box's lock."""
+    """The faults and the first boot of the next machines; callers that change them hold the box's lock."""
 
     def __init__(self) -> None:
         self._faults: list[str] = []
         self._first = FirstBoot()
 
     def break_gpu(self, fault: str) -> None:
-        """Let the next machine with GPUs have a fault: `matmul:0`, `memory:0`, `crash` or `hang`."""
+        """Give the next machine with GPUs a fault: `matmul:0`, `memory:0`, `crash` or `hang`."""
         self._faults.append(fault)
 
     def change_first_boot(self, switches: Mapping[str, Any]) -> None:
-        """Set some of the switches of `FirstBoot` for the machines to come."""
+        """Set some fields of `FirstBoot` for the next machines."""
         self._first = replace(self._first, **switches)
 
     def reset(self) -> None:
-        """Return to the usual first boot, and forget the faults that no machine has had."""
+        """Return to the default first boot, and drop the faults that no machine has had."""
         self._faults.clear()
         self._first = FirstBoot()
 
     @property
     def local_disk_gib(self) -> int:
-        """Of the next machine; 0 for none."""
+        """The size of the next machine's local disk; 0 for none."""
         return self._first.local_disk_gib
 
     def render(self, gpus: int, model: Mapping[str, str]) -> Image:
-        """Return what the image of the next machine has."""
+        """Return the contents of the next machine's image."""
         if gpus == 0:
             return render_image(self._first)
         image = render_image(self._first, nodes=_nodes(gpus, model))
@@ -71,7 +71,7 @@ def _nodes(gpus: int, model: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _render_smi(gpus: int, model: Mapping[str, str]) -> dict[str, str]:
-    """Return what says that there is a driver: nvidia-smi shows GPUs as soon as they are, which CUDA can't use yet."""
+    """Return the files that show a driver. nvidia-smi shows GPUs as soon as they exist, before CUDA can use them."""
     if _is_amd(model):
         return {"/opt/rocm/.info/version": "7.0.2\n"}
     return {"/usr/bin/nvidia-smi": _NVIDIA_SMI.format(gpus=gpus, name=model["name"], nodes_up=NODES_UP)}

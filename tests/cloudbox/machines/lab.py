@@ -1,4 +1,4 @@
-"""What tests of machines use: keys, SSH with a pinned host key, and a search for what machines left behind."""
+"""Helpers for tests of machines: keys, SSH with a pinned host key, and a search for leftovers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METADATA_URL = "http://127.0.1.1:1338"
 
 @dataclass
 class Keys:
-    """What a launch makes for a run: the user's key, and the host key that it pins."""
+    """The keys of a run, as a launch makes them: the user's key, and the pinned host key."""
 
     folder: Path
 
@@ -35,7 +35,7 @@ class Keys:
         return (self.folder / f"{name}.pub").read_text().strip()
 
     def user_data(self, **more: object) -> bytes:
-        """The cloud-config of a user with a key, behind a known host key."""
+        """Return a cloud-config for a user with a key and a known host key."""
         user = {"name": "kedge", "shell": "/bin/bash", "sudo": "ALL=(ALL) NOPASSWD:ALL"}
         config = {
             "users": [{**user, "ssh_authorized_keys": [self.public("user")]}],
@@ -45,7 +45,7 @@ class Keys:
         return b"#cloud-config\n" + yaml.safe_dump(config).encode()
 
     def ssh(self, address: str, command: str, *, check: bool = True) -> str:
-        """Run a shell command as the user, on the machine that has the pinned host key and on no other."""
+        """Run a shell command as the user, on a machine with the pinned host key only."""
         known = self.folder / f"known-{address}"
         known.write_text(f"{address} {self.public('host')}\n")
         options = {
@@ -67,7 +67,7 @@ class Keys:
 
 @dataclass
 class Lab:
-    """Machines for one test, and what they reported."""
+    """Machines for one test, and their reported ends."""
 
     machines: Machines
     keys: Keys
@@ -95,7 +95,7 @@ class Lab:
             raise
 
     def boot_up(self, **how: object) -> MachineSpec:
-        """Boot a machine as `boot` does, and wait until cloud-init has done all of its user-data."""
+        """Boot a machine, and wait until cloud-init has carried out all of its user-data."""
         spec = self.boot(**how)  # type: ignore[arg-type]
         self.await_ssh(spec)
         self.run(spec, "cloud-init status --wait >/dev/null")
@@ -107,7 +107,7 @@ class Lab:
 
 @contextlib.contextmanager
 def open_lab(folder: Path) -> Iterator[Lab]:
-    """Make a lab that must leave nothing behind."""
+    """Make a lab; fail if it leaves anything behind."""
     machines = Machines(folder / "machines")
     try:
         yield Lab(machines=machines, keys=Keys(folder))
@@ -117,7 +117,7 @@ def open_lab(folder: Path) -> Iterator[Lab]:
 
 
 def make_spec(user_data: bytes, *, base: str = "host", disks: tuple[tuple[str, str], ...] = ()) -> MachineSpec:
-    # Any address of 127.0.0.0/8 may be bound; at random, so that test workers don't meet.
+    # Any address of 127.0.0.0/8 can be bound; a random one, so that test workers don't collide.
     address = ".".join(["127", *(str(2 + secrets.randbelow(250)) for _ in range(3))])
     return MachineSpec(
         name=f"i-{secrets.token_hex(6)}",
@@ -132,11 +132,11 @@ def make_spec(user_data: bytes, *, base: str = "host", disks: tuple[tuple[str, s
 
 
 def traces(folder: Path, *disks: Path) -> list[str]:
-    """All that is left of machines below a folder: processes, their mounts, loop devices, control groups and files."""
+    """List all that is left of machines below a folder: processes, mounts, loop devices, control groups and files."""
     markers = [str(path).encode() for path in (folder, *disks)]
     left = [
         f"{path}: {text.replace(bytes(1), b' ').decode()[:300]}"
-        # A process inside a machine doesn't name the folder, but sees the overlay that lies there.
+        # A process inside a machine doesn't have the folder in its command line, but sees the overlay from there.
         for pattern in ("proc/[0-9]*/cmdline", "proc/[0-9]*/mountinfo", "sys/block/loop*/loop/backing_file")
         for path, text in _texts(pattern)
         if any(marker in text for marker in markers)
@@ -147,12 +147,12 @@ def traces(folder: Path, *disks: Path) -> list[str]:
 
 def _texts(pattern: str) -> Iterator[tuple[Path, bytes]]:
     for path in Path("/").glob(pattern):
-        # Processes come and go.
+        # The process may have ended.
         with contextlib.suppress(OSError):
             yield path, path.read_bytes()
 
 
 def _groups_of(folder: Path) -> list[Path]:
-    # No others: tests that were killed with all their keepers leave groups, which nobody is there to remove.
+    # Only groups of this folder: tests that were killed together with their keepers leave groups behind.
     root, names = Path("/sys/fs/cgroup"), f"{group_prefix(folder)}*"
     return [*root.glob(names), *root.glob(f"*/{names}")]

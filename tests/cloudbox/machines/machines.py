@@ -1,7 +1,7 @@
 """The machines of the box: one systemd-nspawn container for each instance, with its own systemd, cloud-init and sshd.
 
-They share the host's network, so that a machine reaches the box's services; its sshd listens on its own loopback
-address. Each is kept by a process of its own (`nspawn`), which ends it when this process ends, however it ends.
+Machines share the host's network, so that they reach the box's services; each has its sshd on its own loopback address.
+Each has a keeper process (`nspawn`), which ends the machine when this process ends, in any way.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from tests.cloudbox.nspawn.order import ENDED, POWERED_OFF, REPOSITORY, Order, g
 from tests.cloudbox.nspawn.seed import Seed
 
 _LOGGER = logging.getLogger(__name__)
-# Unmounting and letting go of disks; what takes longer is stuck.
+# For unmounting and releasing disks; if it takes longer, it is stuck.
 _END_TIMEOUT_S = 60.0
 _ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """What an instance is, as far as its machine shows it."""
+    """An instance, as far as its machine shows it."""
 
     name: str
     address: str
-    """A loopback address of its own: sshd listens on its port 22."""
+    """The machine's own loopback address: sshd listens on its port 22."""
     user_data: bytes
     region: str
     zone: str
     environment: Mapping[str, str]
-    """Variables of every login and service: what tells a machine where its cloud's metadata is."""
+    """Variables of every login and service, such as the address of the cloud's metadata service."""
     base: str = "host"
-    """"host", a copy of this computer, or "bare", a Debian that has nothing of ours."""
+    """"host", a copy of this computer, or "bare", a minimal Debian."""
     disks: tuple[tuple[str, str], ...] = ()
-    """(image file, name in /dev/disk/by-id) of each."""
+    """(image file, name in /dev/disk/by-id) of each disk."""
     files: Mapping[str, str] = field(default_factory=dict)
     """More files of the image, by absolute path."""
     services: tuple[str, ...] = ()
     """Units among `files` that start at boot."""
     hidden: tuple[str, ...] = ()
-    """Glob patterns, relative to the root, of what the base has and the machine lacks."""
+    """Glob patterns, relative to the root, of files of the base that the machine doesn't have."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Machine:
 class Machines:
     """Boots and ends machines.
 
-    `folder` exists only while there are machines: nobody would be left to remove it after a SIGKILL.
+    `folder` exists only while there are machines: after a SIGKILL of this process nobody would remove it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,8 +74,8 @@ class Machines:
 
         Args:
             spec: The machine; its name must not be that of a running one.
-            on_exit: Called from a thread with (name, powered off by itself) once the machine is over and its disks are
-                free.
+            on_exit: Called from a thread with (name, powered off by itself) after the machine has ended and its disks
+                are free.
         """
         keeper = subprocess.Popen(
             keeper_argv(_make_folder(self.folder / spec.name)),
@@ -91,7 +91,7 @@ class Machines:
         with self._lock:
             self._machines[spec.name] = machine
             self._consoles[spec.name] = []
-        # Where the keeper is dead already, its watcher says so.
+        # If the keeper is dead already, its watcher reports that.
         with contextlib.suppress(BrokenPipeError):
             _send(machine, _order(spec).encode())
         threading.Thread(target=self._watch, args=(spec.name, machine, on_exit), name=spec.name, daemon=True).start()
@@ -111,7 +111,7 @@ class Machines:
             raise OSError(answer or f"{name} ended before the disk was attached")
 
     def end(self, name: str) -> None:
-        """Pull the machine's plug, and wait until nothing is left of it; ending what is gone succeeds."""
+        """End a machine at once, and wait until nothing is left of it. Ending a missing machine succeeds."""
         machine = self._machines.get(name)
         if machine is not None:
             machine.pulled = True
@@ -120,7 +120,7 @@ class Machines:
             machine.keeper.wait(_END_TIMEOUT_S)
 
     def console(self, name: str) -> str:
-        """Return what a machine's console showed, also after its end."""
+        """Return a machine's console output, also after its end."""
         return "".join(self._consoles[name])
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Machines:
         self._consoles[name].extend(cast("IO[str]", machine.keeper.stderr))
         status = machine.keeper.wait()
         if status not in {POWERED_OFF, ENDED}:
-            # It was killed or it failed: this is all that can be left.
+            # The keeper was killed or failed: it can have left only this.
             remove_groups(group_name(self.folder / name))
             remove_folder(self.folder / name)
         if status != POWERED_OFF and not machine.pulled:
@@ -147,7 +147,7 @@ class Machines:
 
 def _make_folder(folder: Path) -> Path:
     for _ in range(_ATTEMPTS):
-        # The keeper of a machine that ends just now may remove the folder around it meanwhile.
+        # The keeper of a machine that ends right now may remove the parent folder in between.
         with contextlib.suppress(FileNotFoundError):
             folder.mkdir(parents=True)
             return folder
@@ -178,6 +178,6 @@ def _send(machine: _Machine, line: str) -> None:
 def _unplug(machine: _Machine) -> None:
     with machine.talking:
         for pipe in (machine.keeper.stdin, machine.keeper.stdout, machine.keeper.stderr):
-            # A line that a dead keeper never read is still in the buffer.
+            # The buffer may hold a line that a dead keeper never read.
             with contextlib.suppress(BrokenPipeError):
                 cast("IO[str]", pipe).close()

@@ -1,4 +1,4 @@
-"""A parent of machines for tests to kill: boots one, says its address, and stays.
+"""A parent process of a machine, for tests to kill: boots a machine, prints its address, and waits.
 
 python -m tests.cloudbox.machines.parent FOLDER DISK
 """

@@ -1,1 +1,1 @@
-"""systemd-nspawn machines: their root folders, disks, control groups and keeper. Knows no cloud."""
+"""systemd-nspawn machines: their root folders, disks, control groups and keeper processes. Knows no cloud."""

@@ -1,4 +1,4 @@
-"""A control group for each machine, so that the systemds of several don't take each other's groups for theirs."""
+"""A control group for each machine, so that the systemds of several machines don't use each other's groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def join_groups(folders: Sequence[Path]) -> None:
 
 
 def remove_groups(name: str, *, timeout: float = 30.0) -> None:
-    """Remove the groups and all below; waits for up to `timeout` seconds until the last process has left them."""
+    """Remove the groups and all below; wait up to `timeout` seconds until the last process has left them."""
     deadline = time.monotonic() + timeout
     for folder in _folders(name):
         while not _removed(folder) and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """Disks of a machine: an image file as a loop device, found by its name in /dev/disk/by-id.
 
-Every loop device is made with the kernel's autoclear mark, in the same call that ties it to its file: it lets go of
-the file when nobody holds it any longer, however its holders ended.
+Every loop device is made with the kernel's autoclear flag, in the same call that binds it to its file: the kernel
+releases the file when the last holder of the device is gone, even after a crash.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ATTEMPTS = 20
 
 
 class Disk:
-    """A loop device, held until `close`; `by_id` is its name in /dev/disk/by-id, or a path such as /dev/nvme0n1."""
+    """A loop device, open until `close`; `by_id` is its name in /dev/disk/by-id, or a path such as /dev/nvme0n1."""
 
     def __init__(self, image: Path, by_id: str) -> None:
         self.by_id = by_id
         self.number, self._fd = _open_loop(image)
 
     def show(self, root: Path) -> None:
-        """Make the device of a running machine: `root` is its root folder, as /proc/PID/root gives it."""
+        """Create the device node in a running machine: `root` is its root folder, as /proc/PID/root gives it."""
         node = root / f"dev/loop{self.number}"
         if not node.exists():
             os.mknod(node, stat.S_IFBLK | 0o660, os.makedev(_LOOP_MAJOR, self.number))
@@ -44,7 +44,7 @@ class Disk:
             link.symlink_to(f"/dev/loop{self.number}")
 
     def close(self, *, timeout: float = 5.0) -> None:
-        """Let go of the device, and wait for up to `timeout` seconds until the kernel has let go of the file."""
+        """Release the device, and wait up to `timeout` seconds until the kernel has released the file."""
         os.close(self._fd)
         backing = Path(f"/sys/block/loop{self.number}/loop/backing_file")
         deadline = time.monotonic() + timeout
@@ -63,7 +63,7 @@ def _open_loop(image: Path) -> tuple[int, int]:
             os.close(device)
     finally:
         os.close(file)
-    raise OSError(errno.EBUSY, "every free loop device was taken by somebody else meanwhile", str(image))
+    raise OSError(errno.EBUSY, "other processes took every free loop device first", str(image))
 
 
 def _free_number() -> int:
@@ -77,7 +77,7 @@ def _free_number() -> int:
 def _node(number: int) -> Path:
     node = Path(f"/dev/loop{number}")
     if not node.exists():
-        # A host without udev, beyond the devices that it was born with.
+        # A host without udev has only the device nodes that it started with.
         os.mknod(node, stat.S_IFBLK | 0o660, os.makedev(_LOOP_MAJOR, number))
     return node
 

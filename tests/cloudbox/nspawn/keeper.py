@@ -1,13 +1,13 @@
-"""The keeper of one machine: a process that outlives whoever started it, to leave nothing behind.
+"""The keeper of one machine: a process that outlives its parent, so that nothing is left behind.
 
     python -m tests.cloudbox.nspawn.keeper FOLDER
 
-Its stdin is the machine's plug. The first line is its `Order`; each further one, `[image, name in /dev/disk/by-id]`,
-attaches a disk and is answered by a line. The end of stdin, which is also what the death of the parent looks like, ends
-the machine. The status is POWERED_OFF when the machine has ended by itself, else ENDED.
+The first line on its stdin is its `Order`. Each further line, `[image, name in /dev/disk/by-id]`, attaches a disk and
+is answered with a line. The end of stdin ends the machine, so the death of the parent does too. The exit status is
+POWERED_OFF if the machine has powered itself off, else ENDED.
 
-It runs in a mount namespace of its own (`keeper_argv`): the machine's root folder is an overlay over a tmpfs that only
-this process and the machine see, and that is gone with them.
+It runs in its own mount namespace (`keeper_argv`): the machine's root folder is an overlay over a tmpfs that only this
+process and the machine see, and that disappears with them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from tests.cloudbox.nspawn.plug import Plug
 from tests.cloudbox.nspawn.seed import write_seed
 from tests.support.preloaded.process import EVERYTHING_ANEW
 
-# What systemd-nspawn ends with when the machine wants to be started again.
+# systemd-nspawn's exit status if the machine asks for a reboot.
 _REBOOT = 133
 _NSPAWN_STATE = Path("/run/systemd/nspawn")
 _BOOT_TIMEOUT_S = 20.0
-# Where the images that AWS makes for deep learning have their Python with torch.
+# Where AWS's deep learning images have their Python with torch.
 _IMAGE_PYTHON = "/opt/pytorch"
 
 
 class Keeper:
-    """Keeps one machine, from its order to the last trace of it."""
+    """Runs one machine and removes everything of it afterwards."""
 
     def __init__(self, folder: Path, order: Order, plug: Plug) -> None:
         self._folder = folder
@@ -51,12 +51,12 @@ class Keeper:
         self._disks: list[Disk] = []
 
     def keep(self) -> int:
-        """Run the machine until it ends by itself or its plug is pulled, and return this process's status."""
+        """Run the machine until it ends by itself or stdin ends; return this process's exit status."""
         group = group_name(self._folder)
         try:
             status = self._run(group) if self._has_base() else ENDED
         finally:
-            # The file systems first: what a disk holds is written when nobody sees it mounted any longer.
+            # The file systems first: a disk's content is written when nobody has it mounted any longer.
             for mounted in (self._root, self._folder):
                 _unmount(mounted)
             for disk in self._disks:
@@ -65,7 +65,7 @@ class Keeper:
         return POWERED_OFF if status == 0 else ENDED
 
     def _has_base(self) -> bool:
-        # In a process of its own, so that a pulled plug doesn't wait for a Debian to be installed.
+        # In a separate process, so that the end of stdin doesn't wait for the installation of a Debian.
         return self._order.base == "host" or self._plug.run(rootfs.builder_argv(rootfs.BARE)) == 0
 
     def _run(self, group: str) -> int:
@@ -81,7 +81,7 @@ class Keeper:
     def _mount(self) -> None:
         lower = rootfs.HOST if self._order.base == "host" else rootfs.BARE.folder
         _mount("tmpfs", self._folder, "mode=0711")
-        # What systemd-nspawn would leave on the host goes with this namespace.
+        # What systemd-nspawn would leave on the host disappears with this namespace.
         _NSPAWN_STATE.mkdir(parents=True, exist_ok=True)
         _mount("tmpfs", _NSPAWN_STATE, "mode=0755")
         upper, work = self._folder / "upper", self._folder / "work"
@@ -91,7 +91,7 @@ class Keeper:
         _mount("overlay", self._root, f"lowerdir={lower},upperdir={upper},workdir={work}")
 
     def _nspawn_argv(self) -> list[str]:
-        # With a process namespace around it, one SIGKILL ends systemd-nspawn and all that it has started.
+        # In a process namespace, one SIGKILL ends systemd-nspawn and all that it has started.
         return [
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
             *("systemd-nspawn", f"--directory={self._root}", f"--machine={self._order.seed.name}", "--boot"),
@@ -117,7 +117,7 @@ class Keeper:
 
 
 def _image_python() -> list[str]:
-    """Return the arguments that show the tests' own interpreter, read-only, where an image for training has one."""
+    """Return the arguments that bind-mount the tests' own Python, read-only, where a training image has its Python."""
     binds = [f"--bind-ro={sys.prefix}:{_IMAGE_PYTHON}"]
     if not Path(sys.base_prefix).is_relative_to("/usr"):
         binds.append(f"--bind-ro={sys.base_prefix}")
@@ -129,7 +129,7 @@ def _image_python() -> list[str]:
 
 
 def _root_of(pid: int) -> Path:
-    """Return the root folder of the machine that runs below a process, as seen from here.
+    """Return the root folder of the machine that runs below a process, as seen from this process.
 
     Raises:
         TimeoutError: No systemd below it within 20 s, or it has ended.
@@ -139,7 +139,7 @@ def _root_of(pid: int) -> Path:
     while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         for child in process.children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                # With this name it has executed the machine's own init: its folders are all in place.
+                # A process with this name runs the machine's own init, so all folders are in place.
                 if child.name() == "systemd":
                     return Path(f"/proc/{child.pid}/root")
         time.sleep(0.02)
@@ -156,8 +156,8 @@ def _unmount(target: Path) -> None:
 
 
 def main(folder: Path) -> int:
-    """Keep the machine that the first line of stdin orders."""
-    # Ctrl-C in the terminal of the tests is the parent's business.
+    """Run the machine that the first line of stdin orders."""
+    # The parent handles Ctrl-C in the tests' terminal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plug = Plug(sys.stdin.fileno())
     line = plug.next_line()

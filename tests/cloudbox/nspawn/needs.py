@@ -1,7 +1,7 @@
-"""What this computer must have to run machines, and how to get it.
+"""What this computer needs to run machines, and how to install it.
 
-Run as a module, by `make tools`, it gets what is missing; where it can't, it says why and succeeds: those tests are
-skipped.
+Run as a module, by `make tools`, it installs what is missing. If it can't, it says why and exits with 0: the tests with
+machines are skipped then.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _ROOT = Path(__file__).parents[3]
 
 
 def prepare_machines() -> str | None:
-    """Install what is missing, where that is possible, and unpack each Debian: no test's wait may pay for it.
+    """Install what is missing if possible, and unpack each Debian before the tests, so that no test waits for it.
 
     Returns:
-        None when machines can run here, else why not and what to do about it.
+        None if machines can run here, otherwise the reason and what to do about it.
     """
     if sys.platform != "linux":
         return f"machines need Linux and its systemd-nspawn: this is {sys.platform}; run the tests in a virtual machine"
     if os.geteuid() != 0:
         return "machines need root: run the tests with sudo"
     if _missing():
-        # One installation at a time: several test workers get here at once.
+        # One installation at a time: several test workers may get here at once.
         with (Path(tempfile.gettempdir()) / "kedge-cloudbox-system.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             subprocess.run(_INSTALL, cwd=_ROOT, check=False, stdout=sys.stderr)

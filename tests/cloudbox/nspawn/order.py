@@ -1,4 +1,4 @@
-"""What a keeper is told, and how it is started: the side of it that whoever starts it needs as well."""
+"""The order for a keeper, and the command that starts it: what both the keeper and its parent use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.cloudbox.nspawn.seed import Seed
 
-# What a keeper ends with.
+# A keeper's exit status.
 POWERED_OFF = 0
 ENDED = 3
 
@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The first line that a keeper reads: which machine, over which base ("host" or "bare"), with which disks."""
+    """The first line that a keeper reads: the machine, its base ("host" or "bare"), and its disks."""
 
     seed: Seed
     base: str
@@ -35,7 +35,7 @@ class Order:
 
     @classmethod
     def decode(cls, line: str) -> Order:
-        """Read an order that `encode` made."""
+        """Parse an order that `encode` made."""
         fields = json.loads(line)
         user_data = bytes.fromhex(fields["seed"].pop("user_data"))
         disks = tuple((image, by_id) for image, by_id in fields["disks"])
@@ -45,23 +45,23 @@ class Order:
 
 
 def keeper_argv(folder: Path) -> list[str]:
-    """Return the command, to be run in `REPOSITORY`, that keeps a machine whose folder is `folder`."""
+    """Return the command that starts the keeper of the machine in `folder`; run it in `REPOSITORY`."""
     keeper = [sys.executable, "-m", "tests.cloudbox.nspawn.keeper", str(folder)]
     return ["unshare", "--mount", "--propagation", "private", *keeper]
 
 
 def group_prefix(folder: Path) -> str:
-    """Return how the control groups of all machines whose folders lie in `folder` begin, and those of no others."""
+    """Return the prefix of the control groups of the machines in `folder`; other folders have other prefixes."""
     return f"kedge-cloudbox-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}-"
 
 
 def group_name(folder: Path) -> str:
-    """Return the control group of the machine whose folder this is."""
+    """Return the control group of the machine in this folder."""
     return group_prefix(folder.parent) + folder.name
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a machine's folder, and with the last one the folder of all machines."""
+    """Remove a machine's folder, and the parent folder if it was the last machine."""
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.parent.rmdir()

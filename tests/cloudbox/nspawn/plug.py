@@ -1,4 +1,4 @@
-"""A process at a plug: it is killed when a pipe ends, and dies with the process that started it."""
+"""Runs commands that are killed when a pipe ends, and that die with the process that started them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Plug:
-    """Runs commands for as long as a pipe is open, one after the other, and reads lines from it meanwhile."""
+    """Runs commands one after the other while a pipe is open, and reads lines from the pipe meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -27,7 +27,7 @@ class Plug:
         self.pulled = False
 
     def next_line(self) -> str | None:
-        """Wait for the next line; None where the pipe ends before it."""
+        """Wait for the next line; None if the pipe ends first."""
         while not self._lines and not self.pulled:
             self._read()
         return self._lines.popleft() if self._lines else None
@@ -43,7 +43,7 @@ class Plug:
         """Run a command in the control groups until it ends, or kill it at the end of the pipe.
 
         Returns:
-            Its status, negative where it was killed.
+            Its exit status, negative if it was killed.
         """
         if self.pulled:
             return -signal.SIGKILL
@@ -83,7 +83,7 @@ def _start(argv: Sequence[str], groups: Sequence[Path]) -> subprocess.Popen[byte
     def prepare() -> None:
         join_groups(groups)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        # Where the parent died before that call, no signal is coming.
+        # If the parent died before that call, no signal will come.
         if os.getppid() != parent:
             os._exit(1)
 

@@ -1,6 +1,6 @@
-"""The root folders that machines are laid over: this computer, or a Debian that has nothing of ours.
+"""The root folders below the machines' overlays: this computer's own, or a minimal Debian.
 
-python -m tests.cloudbox.nspawn.rootfs NAME     builds the Debian of this name where there is none yet
+python -m tests.cloudbox.nspawn.rootfs NAME     builds the Debian of this name if it is missing
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SUITE = "bookworm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Debian:
-    """A Debian to be unpacked once: another list of packages is another folder."""
+    """A Debian that is unpacked once; another list of packages gets another folder."""
 
     name: str
     packages: tuple[str, ...]
     archives: tuple[str, ...] = ()
-    """Packages that aren't installed, and that apt has in its cache: they can be without a network."""
+    """Packages that aren't installed but are in apt's cache, so that they can be installed without a network."""
     user: str = ""
     """An ordinary user with sudo."""
 
@@ -41,14 +41,14 @@ class Debian:
 
 BARE = Debian(
     name="bare",
-    # What an instance of a Debian image has, and no more: no zstd, rsync, tmux or curl.
+    # Only what an instance of a Debian image has: no zstd, rsync, tmux or curl.
     packages=(
         "ca-certificates",
         "cloud-init",
         "dbus",
         "libpam-systemd",
         "openssh-server",
-        # debootstrap doesn't follow virtual packages: this is what cloud-init's cryptography asks for.
+        # debootstrap doesn't resolve virtual packages: cloud-init's cryptography requires this one.
         "python3-cffi-backend",
         "sudo",
         "systemd",
@@ -57,7 +57,7 @@ BARE = Debian(
 )
 DESK = Debian(
     name="desk",
-    # What README asks of a computer: git, make and Python, without its venv package.
+    # What the README requires of a computer: git, make and Python, without its venv package.
     packages=(
         *("ca-certificates", "dbus", "git", "iproute2", "libpam-systemd", "make", "python3", "sudo"),
         *("systemd", "systemd-sysv"),
@@ -69,7 +69,7 @@ _MIRROR = "http://deb.debian.org/debian"
 
 
 def builder_argv(debian: Debian) -> list[str]:
-    """Return the command that builds a Debian; all that it starts dies with it."""
+    """Return the command that builds a Debian; its child processes die with it."""
     return [
         "unshare",
         "--pid",
@@ -83,7 +83,7 @@ def builder_argv(debian: Debian) -> list[str]:
 
 
 def build(debian: Debian) -> None:
-    """Build a Debian where it is missing: aside, then renamed; a second builder waits for the first.
+    """Build a Debian if it is missing: in another folder, then renamed. A second builder waits for the first.
 
     Raises:
         subprocess.CalledProcessError: debootstrap failed; its output was printed.
@@ -92,14 +92,14 @@ def build(debian: Debian) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     with _locked(CACHE / "lock"):
         if not debian.folder.exists():
-            # What a builder that was killed has left.
+            # A killed builder may have left this.
             shutil.rmtree(aside, ignore_errors=True)
             _debootstrap(debian, aside)
             aside.rename(debian.folder)
 
 
 def find_mirror(sources: Path = Path("/etc/apt")) -> str:
-    """Return the Debian archive that this computer itself installs from, else Debian's own."""
+    """Return the Debian archive that this computer installs from, or else Debian's own."""
     for path in sorted([*sources.glob("sources.list.d/*"), *sources.glob("sources.list")]):
         for url in re.findall(r"^(?:URIs:|deb(?: \[[^]]*\])?)\s+(\S+)", path.read_text(), re.MULTILINE):
             if str(url).rstrip("/").endswith("/debian"):

@@ -1,7 +1,7 @@
-"""What makes a copy of a Debian an instance: its user-data, its address and its environment, as files.
+"""The files that turn a copy of a Debian into an instance: user-data, address and environment.
 
-Written into the upper folder of an overlay that is not mounted yet, where hiding a folder of the lower one costs one
-attribute instead of a walk through it.
+They are written into the upper folder of an overlay that is not mounted yet: there, hiding a folder of the lower layer
+takes one attribute instead of a walk through it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# The kernel's marks in an upper folder: https://docs.kernel.org/filesystems/overlayfs.html, "whiteouts and opaque
-# directories".
+# How the kernel marks hidden files in an upper folder: https://docs.kernel.org/filesystems/overlayfs.html, "whiteouts
+# and opaque directories".
 _OPAQUE = "trusted.overlay.opaque"
 _WHITEOUT = os.makedev(0, 0)
 
@@ -26,7 +26,7 @@ manage_etc_hosts: false
 apt: {preserve_sources_list: true}
 ssh_genkeytypes: [ed25519]
 """
-# Everything of the machine's network is the host's: sshd takes its own loopback address only.
+# The machine shares the host's network, so its sshd listens only on the machine's own loopback address.
 _SSHD = """\
 Include /etc/ssh/sshd_config.d/*.conf
 ListenAddress {address}
@@ -41,7 +41,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One machine, as it should find itself when it boots."""
+    """What makes one machine an instance when it boots."""
 
     name: str
     address: str
@@ -53,11 +53,11 @@ class Seed:
     services: tuple[str, ...] = ()
     """Units that start at boot: a timer with timers.target, anything else with multi-user.target."""
     hidden: tuple[str, ...] = ()
-    """Glob patterns, relative to the root, of what the lower folder has and the machine lacks."""
+    """Glob patterns, relative to the root, of files of the lower folder that the machine doesn't have."""
 
 
 def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...] = ()) -> None:
-    """Write into `upper` all that differs from `lower`; `hidden` are absolute paths that must not be seen."""
+    """Write all differences from `lower` into `upper`; `hidden` are absolute paths that the machine must not see."""
     _write_emptied(upper, lower)
     lacking = (Path("/") / path.relative_to(lower) for pattern in seed.hidden for path in lower.glob(pattern))
     for path in (*hidden, *lacking):
@@ -75,7 +75,7 @@ def write_seed(upper: Path, lower: Path, seed: Seed, *, hidden: tuple[Path, ...]
 
 def _write_emptied(upper: Path, lower: Path) -> None:
     for name, mode in {
-        # A user of the machine passes through /root where the tests' interpreter lies below it.
+        # The tests' interpreter may lie below /root: the machine's users must be able to enter it.
         "root": 0o711,
         "home": 0o755,
         "opt": 0o755,
@@ -93,7 +93,7 @@ def _write_emptied(upper: Path, lower: Path) -> None:
         "etc/sudoers.d": 0o750,
     }.items():
         _make_empty(upper / name, mode)
-    # What the host starts is not what an instance starts; cloud-init's own links are the same on both.
+    # An instance starts other services than the host; only cloud-init's own links are the same on both.
     for wants in lower.glob("etc/systemd/system/*.wants"):
         if wants.name != "cloud-init.target.wants":
             _make_empty(upper / wants.relative_to(lower), 0o755)
@@ -120,7 +120,7 @@ def _is_opaque(folder: Path) -> bool:
 
 def _write_identity(upper: Path, seed: Seed) -> None:
     etc = upper / "etc"
-    # systemd-nspawn refuses to share a journal with a machine of the host's own id.
+    # systemd-nspawn refuses to share a journal with a machine that has the host's id.
     identity = hashlib.sha256(seed.name.encode()).hexdigest()[:32]
     (etc / "machine-id").write_text(f"{identity}\n")
     (etc / "hostname").write_text(f"{seed.name}\n")
@@ -139,7 +139,7 @@ def _write_identity(upper: Path, seed: Seed) -> None:
 
 def _write_cloud_init(upper: Path, lower: Path, seed: Seed) -> None:
     _hide(upper, lower, Path("/etc/cloud/cloud-init.disabled"))
-    # Debian's own: the output of what user-data runs goes to /var/log/cloud-init-output.log.
+    # Debian's own file: it sends the output of user-data's commands to /var/log/cloud-init-output.log.
     _copy(upper, lower, "etc/cloud/cloud.cfg.d/05_logging.cfg")
     (upper / "etc/cloud/cloud.cfg.d/90-box.cfg").write_text(_CLOUD_INIT)
     nocloud = upper / "var/lib/cloud/seed/nocloud"

@@ -1,1 +1,1 @@
-"""What boxes with a REST API share: calls, routes, faults to order, the check against a description, meter, orders."""
+"""What boxes with a REST API share: requests, routes, ordered faults, OpenAPI checks, the meter, and control."""

@@ -1,4 +1,4 @@
-"""A request as a box's rules see it, and what they answer."""
+"""A request as a box's handlers get it, and their answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One request; `params` are the parts of its path that the route names."""
+    """One request; `params` are the parts of its path that the route's template names."""
 
     method: str
     path: str
@@ -39,33 +39,33 @@ class Call:
 
     @property
     def token(self) -> str:
-        """Return the bearer token, empty where there is none."""
+        """Return the bearer token; empty if there is none."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is sent back: `body` as JSON, else `text` as it is; neither is no content."""
+    """The answer: `body` is sent as JSON, otherwise `text` unchanged; without both there is no content."""
 
     status: int = 200
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
     is_described: bool = True
-    """False: nothing describes such an answer, and it comes all the same."""
+    """False if the API's description doesn't have this answer, although the real API gives it."""
 
     def encode(self) -> bytes:
-        """Return the body as it is sent."""
+        """Return the body as bytes."""
         return (self.text or "").encode() if self.body is None else json.dumps(self.body).encode()
 
 
 class BadBodyError(ValueError):
-    """A body that can't be read."""
+    """A request body that can't be parsed."""
 
 
 class ApiError(Exception):
-    """A refusal, as it is answered."""
+    """A refusal, with the answer to send."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.encode().decode())
@@ -73,7 +73,7 @@ class ApiError(Exception):
 
 
 def parse_call(method: str, target: str, headers: Mapping[str, str], raw: bytes, origin: str) -> Call:
-    """Make a call of what came in."""
+    """Make a call from a received request."""
     parts = urlsplit(target)
     query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     lowered = {name.lower(): value for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""Every call that the box has seen, so that tests can count them."""
+"""Records every call to the box, so that tests can count them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """A call; `status` is None while it isn't answered and when its answer was lost, `fault` what was ordered."""
+    """A call; `status` is None until it is answered and if the answer was lost, `fault` the ordered effect."""
 
     method: str
     path: str
@@ -23,14 +23,14 @@ class Seen:
 
 
 class CallBook:
-    """The calls in order of arrival."""
+    """The calls in the order of their arrival."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: list[Seen] = []
 
     def __iter__(self) -> Iterator[Seen]:
-        """Go through the calls so far."""
+        """Iterate over the calls so far."""
         with self._lock:
             return iter(list(self._entries))
 
@@ -43,13 +43,13 @@ class CallBook:
         return [one for one in self if method in (None, one.method) and path in (None, one.path)]
 
     def record(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Seen:
-        """Enter a call; its status and fault are filled in when it is answered."""
+        """Add a call; its status and fault are set when it is answered."""
         entry = Seen(method=method, path=path, query=query, body=body, at=time.time())
         with self._lock:
             self._entries.append(entry)
         return entry
 
     def reset(self) -> None:
-        """Count from here."""
+        """Forget all calls."""
         with self._lock:
             self._entries.clear()

@@ -1,4 +1,4 @@
-"""A client of a box that calls once, follows no redirect, and returns whatever is answered."""
+"""A client of a box that doesn't retry, follows no redirect, and returns any answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import urllib3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer as it came."""
+    """An answer as it was received."""
 
     status: int
     headers: Mapping[str, str]
@@ -21,7 +21,7 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body's value."""
+        """The parsed body."""
         return json.loads(self.text)
 
 
@@ -48,5 +48,5 @@ class Client:
         return Reply(status=reply.status, headers=dict(reply.headers), text=reply.data.decode())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._pool.clear()

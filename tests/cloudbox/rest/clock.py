@@ -1,4 +1,4 @@
-"""The box's time: the computer's, and as much more as a test lets pass."""
+"""The box's clock: the computer's time, plus the time that tests let pass."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 
 
 class BoxClock:
-    """Seconds since 1970, which a test may move on."""
+    """Seconds since 1970; a test may advance it."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
 
     def now(self) -> float:
-        """Return the box's present."""
+        """Return the box's time."""
         return time.time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Let this much time pass at once."""
+        """Advance the clock by so many seconds."""
         self._ahead += seconds
 
     def reset(self) -> None:

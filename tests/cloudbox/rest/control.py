@@ -1,4 +1,4 @@
-"""Orders to a box by hand or from another process: JSON over HTTP, on a port of its own; README.md lists them."""
+"""Orders to a box by hand or from another process: JSON over HTTP, on a separate port; README.md lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Orders = Mapping[tuple[str, str], Callable[[dict[str, Any]], Any]]
 
 
 class Control:
-    """Takes orders until `close`, at `url`: by method and path, each a function of the body's fields."""
+    """Serves orders at `url` until `close`; `orders` maps method and path to a function of the body's fields."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -24,11 +24,11 @@ class Control:
         self._server.start()
 
     def close(self) -> None:
-        """Take no more orders."""
+        """Stop serving."""
         self._server.close()
 
     def carry_out(self, method: str, path: str, raw: bytes) -> tuple[int, Any]:
-        """Return the status and the answer to an order; what can't be done is answered with 400 and a sentence."""
+        """Return the status and the answer to an order; an impossible one gets 400 and the reason."""
         order = self._orders.get((method, path))
         if order is None:
             return 404, {"error": f"no such order: {method} {path}"}
@@ -39,13 +39,13 @@ class Control:
 
 
 def describe_meter(meter: Meter, clock: BoxClock) -> dict[str, Any]:
-    """Return what everything has cost."""
+    """Return the bills and what everything has cost."""
     now = clock.now()
     return {"usd": meter.usd(), "bills": [{**asdict(bill), "usd": bill.usd(now)} for bill in meter.bills()]}
 
 
 def set_fields(settings: Any, order: dict[str, Any]) -> None:
-    """Set fields of a dataclass; unknown names are refused before anything is set."""
+    """Set fields of a dataclass; unknown names are refused before any field is set."""
     replace(settings, **order)
     for name, value in order.items():
         setattr(settings, name, value)
@@ -60,6 +60,6 @@ class _Server(LoopbackServer):
 class _Handler(QuietHandler):
     def respond(self) -> None:
         status, answer = cast("_Server", self.server).control.carry_out(self.command, self.path, self.read_body())
-        # Money and sizes are numbers that JSON doesn't have.
+        # Amounts of money are Decimal, which JSON doesn't have: they are sent as text.
         body = json.dumps(answer, default=str).encode()
         self.answer(status, body, {"Content-Type": "application/json"})

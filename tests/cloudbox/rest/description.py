@@ -1,4 +1,4 @@
-"""An API's OpenAPI description, and whether a request and its answer keep to it."""
+"""Checks requests and answers against an API's OpenAPI description."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.cloudbox.rest.call import Answer, Call
 
 
 class Description:
-    """Checks against a description; `origin` is the server that it names."""
+    """Checks against one description; `origin` is the server that the description names."""
 
     def __init__(self, spec: dict[str, Any], origin: str) -> None:
         config = Config(spec_validator_cls=None)  # type: ignore[arg-type]
-        # That it is valid was seen when it was made; looking again takes seconds.
+        # It was validated when it was made; validating it again takes seconds.
         self._checker = OpenAPI(SchemaPath.from_dict(spec), config=config)
         self._origin = origin
-        # The checker isn't safe for threads by itself.
+        # The checker isn't thread-safe.
         self._lock = threading.Lock()
 
     def complaint_about_request(self, call: Call) -> str | None:
-        """Return what is wrong with a request, in one line."""
+        """Return what is wrong with a request, in one line; None if it is valid."""
         try:
             with self._lock:
                 self._checker.validate_request(_Request(call, self._origin))
@@ -35,7 +35,7 @@ class Description:
         return None
 
     def complaint_about_answer(self, call: Call, answer: Answer) -> str | None:
-        """Return what is wrong with an answer, in one line."""
+        """Return what is wrong with an answer, in one line; None if it is valid."""
         try:
             with self._lock:
                 self._checker.validate_response(_Request(call, self._origin), _Response(answer))
@@ -65,7 +65,7 @@ class _Response:
 
 
 def _explain(err: BaseException) -> str:
-    # What openapi-core raises names the place; its cause, the schema that was broken.
+    # openapi-core's error names the place; its cause names the schema that was violated.
     causes = [err]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)

@@ -1,4 +1,4 @@
-"""Faults to order: errors before or after the effect, lost answers and delays."""
+"""Faults that tests order: errors before or after the effect, lost answers and delays."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _EFFECTS = frozenset({"error", "drop", "delay"})
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """What happens to the next calls of a method to paths of a pattern; `times` None: until cleared.
+    """What happens to the next calls with a method and a path pattern; `times` None means until cleared.
 
-    The effects error, drop and delay are every box's; a box has more of its own, which happen to calls that are
-    carried out.
+    Every box has the effects error, drop and delay. A box may have more effects, on calls that are carried out.
     """
 
     method: str
@@ -30,12 +29,12 @@ class Fault:
     message: str = "ordered by the test"
     headers: dict[str, str] = field(default_factory=dict)
     text: str | None = None
-    """Of an error that isn't in the API's own shape."""
+    """The body of an error that doesn't have the API's format."""
     seconds: float = 0
-    """What a delay or a lost answer takes of real time; other effects say what they do with it."""
+    """How long a delay or a lost answer takes, in real seconds; other effects may use it differently."""
     times: int | None = 1
     own_effects: ClassVar[frozenset[str]] = frozenset()
-    """Of the box, beside those of every box."""
+    """The effects of this box besides those of every box."""
 
     def __post_init__(self) -> None:
         if self.effect not in _EFFECTS | self.own_effects:
@@ -43,20 +42,20 @@ class Fault:
 
     @property
     def needs_effect(self) -> bool:
-        """Whether it can only happen to a call that is carried out."""
+        """Whether it needs a call that is carried out."""
         return self.after_effect or self.effect in self.own_effects
 
     def concerns(self, call: Call) -> bool:
-        """Tell whether a call is meant."""
-        # The parts of a template, as the description writes it, match one part of a path each.
+        """Tell whether the fault applies to a call."""
+        # Each parameter of a template, as in the description, matches one part of a path.
         exact = re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(self.path)), call.path)
         return self.method in (call.method, "*") and bool(exact or fnmatchcase(call.path, self.path))
 
     def happen(self) -> bool:
-        """Let a call's fault happen, and tell whether its answer is lost.
+        """Carry out the fault on a call; return whether the call's answer is lost.
 
         Raises:
-            ApiError: what is answered instead.
+            ApiError: the answer to send instead.
         """
         if self.effect in ("delay", "drop"):
             time.sleep(self.seconds)
@@ -65,12 +64,12 @@ class Fault:
         return self.effect == "drop"
 
     def answer(self) -> Answer:
-        """Return what an error answers."""
+        """Return the answer of an error."""
         body = None if self.text is not None else self.describe()
         return Answer(status=self.status, body=body, text=self.text, headers=self.headers, is_described=False)
 
     def describe(self) -> dict[str, Any]:
-        """Return an error's body in the API's own shape."""
+        """Return an error's body in the API's format."""
         raise NotImplementedError
 
 
@@ -78,7 +77,7 @@ F = TypeVar("F", bound=Fault)
 
 
 class FaultBook(Generic[F]):
-    """The faults that are ordered; those ordered earlier come first.
+    """The ordered faults; the first that applies to a call happens.
 
     A path is exact, a template of the description (`/v2/droplets/{droplet_id}`) or has wildcards (`/v2/*`).
     """
@@ -89,20 +88,20 @@ class FaultBook(Generic[F]):
         self._faults: list[F] = []
 
     def fail_next(self, method: str, path: str, **how: Any) -> None:
-        """Answer the next calls with an error, without carrying them out or (`after_effect`) when that is done."""
+        """Answer the next calls with an error, without carrying them out or, with `after_effect`, after that."""
         self.order(self._kind(method=method, path=path, effect="error", **how))
 
     def drop_next(
         self, method: str, path: str, *, after_effect: bool = True, seconds: float = 0, times: int | None = 1
     ) -> None:
-        """Break the connection instead of answering, after some seconds: after the call was carried out, or before."""
+        """Close the connection instead of answering, after some seconds: after the call was carried out, or before."""
         how: dict[str, Any] = {"after_effect": after_effect, "seconds": seconds, "times": times}
         self.order(self._kind(method=method, path=path, effect="drop", **how))
 
     def delay_next(
         self, method: str, path: str, seconds: float, *, after_effect: bool = False, times: int | None = 1
     ) -> None:
-        """Let the next calls wait, in real seconds, before they are carried out or between that and the answer."""
+        """Delay the next calls, in real seconds: before they are carried out, or before the answer."""
         how: dict[str, Any] = {"after_effect": after_effect, "seconds": seconds, "times": times}
         self.order(self._kind(method=method, path=path, effect="delay", **how))
 
@@ -116,7 +115,7 @@ class FaultBook(Generic[F]):
         self.order(self._kind(**fields))
 
     def take(self, call: Call) -> F | None:
-        """Return what happens to this call, and count it."""
+        """Return the fault for this call, and count it down."""
         with self._lock:
             fault = next((fault for fault in self._faults if fault.concerns(call)), None)
             if fault and fault.times is not None:
@@ -126,7 +125,7 @@ class FaultBook(Generic[F]):
             return fault
 
     def put_back(self, fault: F) -> None:
-        """Let a fault that was taken happen to the next call that it concerns."""
+        """Undo `take`: the fault happens to the next call that it applies to."""
         with self._lock:
             if fault.times is not None:
                 fault.times += 1
@@ -134,7 +133,7 @@ class FaultBook(Generic[F]):
                 self._faults.insert(0, fault)
 
     def pending(self) -> list[F]:
-        """Return what has not happened yet."""
+        """Return the faults that have not happened yet."""
         with self._lock:
             return list(self._faults)
 

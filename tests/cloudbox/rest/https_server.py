@@ -1,4 +1,4 @@
-"""A box's port: HTTPS on 127.0.0.1, behind a certificate of an authority that is thrown away with the box."""
+"""A box's HTTPS server on 127.0.0.1, with a certificate of a temporary authority."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.cloudbox.rest.call import Answer, Call, parse_call
 
 
 class Gate(Protocol):
-    """What answers calls; `broken` has the mistakes of the box."""
+    """Answers calls; `broken` lists the box's own mistakes."""
 
     broken: list[str]
 
     def answer(self, call: Call) -> Answer | None:
-        """Return the answer to a call; None where it is lost, and the connection with it."""
+        """Return the answer to a call; None if it is lost together with the connection."""
 
 
 class HttpsServer:
-    """Serves a gate until `close`, at `url`; `ca_file`, which lies in a folder, is what clients have to trust."""
+    """Serves a gate at `url` until `close`; clients have to trust `ca_file`, which is written to a folder."""
 
     def __init__(self, gate: Gate, folder: Path, name: str) -> None:
         authority = trustme.CA()
@@ -49,14 +49,14 @@ class _Server(LoopbackServer):
         self.url = f"https://{self.authority}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
-        """Keep quiet of clients that hang up or don't trust the certificate, and note mistakes of the box."""
+        """Ignore clients that disconnect or don't trust the certificate; record the box's own mistakes."""
         if not isinstance(sys.exception(), OSError):
             self.gate.broken.append(traceback.format_exc())
 
 
 class _Handler(QuietHandler):
     def setup(self) -> None:
-        # The handshake belongs to the thread of the connection: in the server's own, one client could stop all others.
+        # The handshake runs in the connection's thread: in the server's thread one client could block all others.
         self.request.settimeout(self.timeout)
         self.request = cast("_Server", self.server).context.wrap_socket(self.request, server_side=True)
         super().setup()
@@ -72,7 +72,7 @@ class _Handler(QuietHandler):
             self.answer(answer.status, answer.encode(), headers)
 
     def finish(self) -> None:
-        # What is left to be written can't be, where a client was killed.
+        # If the client was killed, the rest can't be written.
         try:
             super().finish()
         finally:

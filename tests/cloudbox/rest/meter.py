@@ -1,4 +1,4 @@
-"""The meter: simulated dollars for all that an account has."""
+"""The meter: simulated costs, in dollars, of everything in an account."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """One thing that bills, at one price; times in Unix seconds, `until` None while it still bills."""
+    """One resource at one price; times in Unix seconds; `until` is None while it still bills."""
 
     id: str
     kind: str
@@ -26,10 +26,10 @@ class Bill:
     until: float | None = None
     minimum_seconds: int = 0
     step_seconds: int = 0
-    """A step that has begun is paid whole; 0: by the second."""
+    """Every step that has begun costs its full price; 0: billed by the second."""
 
     def usd(self, now: float) -> Decimal:
-        """Return what it has cost."""
+        """Return what it has cost until now, in dollars."""
         seconds = max(self.minimum_seconds, (now if self.until is None else self.until) - self.since)
         if self.step_seconds:
             seconds = math.ceil(seconds / self.step_seconds) * self.step_seconds
@@ -37,7 +37,7 @@ class Bill:
 
 
 class Meter:
-    """Reads the account after each change; `billing` returns what bills at an instant."""
+    """Reads the account after each change; `billing` returns what bills at a given time."""
 
     def __init__(self, clock: BoxClock, lock: threading.RLock, billing: Callable[[float], Iterable[Bill]]) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Meter:
         self._open: dict[tuple[str, str], Bill] = {}
 
     def observe(self) -> None:
-        """Start what is new and end what is gone, now."""
+        """Open bills for new resources and close those of deleted ones."""
         with self._lock:
             now = self._clock.now()
             seen = {(bill.id, bill.what): bill for bill in self._billing(now)}
@@ -61,19 +61,19 @@ class Meter:
         return sum((bill.usd(self._clock.now()) for bill in self.bills()), Decimal(0))
 
     def bills(self) -> list[Bill]:
-        """Return every bill, those of what is gone first."""
+        """Return every bill, closed ones first."""
         with self._lock:
             self.observe()
             return [*self._closed, *self._open.values()]
 
     def billing(self) -> list[Bill]:
-        """Return what still bills."""
+        """Return the bills that are still open."""
         with self._lock:
             self.observe()
             return list(self._open.values())
 
     def reset(self) -> None:
-        """Start from nothing."""
+        """Forget all bills."""
         with self._lock:
             self._closed.clear()
             self._open.clear()

@@ -1,4 +1,4 @@
-"""Which function answers which request."""
+"""Maps requests to the functions that answer them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Generic, TypeVar
 from tests.cloudbox.rest.call import Answer, Call
 
 C = TypeVar("C")
-"""A box's cloud."""
+"""The type of a box's cloud."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route(Generic[C]):
-    """One path template with a method; `scopes`: a token with all of them may call it."""
+    """One method with a path template; a token needs all of the `scopes`."""
 
     method: str
     template: str
@@ -25,20 +25,20 @@ class Route(Generic[C]):
 
 
 class Routes(Generic[C]):
-    """A table of routes; the more specific of two is the one that was entered first."""
+    """A table of routes; the first that matches counts, so specific ones have to be added first."""
 
     def __init__(self, prefix: str, *parts: Routes[C]) -> None:
         self._prefix = prefix
         self._routes: list[Route[C]] = [route for part in parts for route in part]
 
     def __iter__(self) -> Iterator[Route[C]]:
-        """Go through the routes in the order of their entry."""
+        """Iterate over the routes in the order in which they were added."""
         return iter(self._routes)
 
     def on(
         self, method: str, template: str, *scopes: str
     ) -> Callable[[Callable[[C, Call], Answer]], Callable[[C, Call], Answer]]:
-        """Enter the decorated function for a path template below the prefix, such as `/droplets/{droplet_id}`."""
+        """Add the decorated function for a path template below the prefix, such as `/droplets/{droplet_id}`."""
         path = f"{self._prefix}{template}"
         pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
@@ -50,7 +50,7 @@ class Routes(Generic[C]):
         return enter
 
     def find(self, call: Call) -> tuple[Route[C], Call] | None:
-        """Return a call's route, and the call with the parts of its path; None where nothing answers."""
+        """Return a call's route, and the call with its path parameters; None if no route matches."""
         for route in self._routes:
             matched = route.pattern.fullmatch(call.path)
             if matched and route.method == call.method:
@@ -58,5 +58,5 @@ class Routes(Generic[C]):
         return None
 
     def methods(self, call: Call) -> set[str]:
-        """Return the methods that something answers at a call's path."""
+        """Return the methods that have a route at a call's path."""
         return {route.method for route in self._routes if route.pattern.fullmatch(call.path)}

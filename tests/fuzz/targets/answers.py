@@ -1,7 +1,7 @@
 """Answers of clouds' APIs, over HTTP, to the real SDKs: DigitalOcean's pydo over TLS, and AWS's botocore.
 
-An input says which of a command's requests gets which answer: `call`, `at`, `status`, `headers`, `body`. All others get
-the good ones of recorded.json. Bytes that say nothing of the kind are the body of every answer, as a captive portal's.
+An input chooses a request of a command, and its answer: `call`, `at`, `status`, `headers`, `body`. All others get
+the good ones of recorded.json. Bytes of another form are the body of every answer, as a captive portal's.
 
 Promises: a call of the provider's returns, or fails with an error of kedge's that has an exit code.
 """
@@ -41,7 +41,7 @@ _LONGEST = 10_000
 
 
 def order(provider: str) -> MachineOrder:
-    """Order the machine that is in recorded.json."""
+    """Order the machine in recorded.json."""
     region, kind = ("us-east-1", "m5.large") if provider == "aws" else ("tor1", "gpu-mi300x1-192gb")
     zone = "us-east-1a" if provider == "aws" else ""
     return MachineOrder(
@@ -70,7 +70,7 @@ CALLS: Mapping[str, Callable[[Provider], object]] = {
     "destroy": lambda provider: provider.destroy(_MACHINE),
     "release": lambda provider: provider.release(_RUN),
 }
-"""What a command asks of a provider."""
+"""The commands' calls of a provider."""
 
 
 def _run(data: bytes, folder: Path) -> None:
@@ -90,7 +90,7 @@ def _run(data: bytes, folder: Path) -> None:
 
 
 def ask(cloud: str, name: str, folder: Path, answer: Answer | None) -> list[str]:
-    """Have a provider do something, one of whose requests gets this answer; return what was asked.
+    """Call a provider, with this answer to one of its requests; return the requests.
 
     Raises:
         KedgeError: as the provider's user sees it.
@@ -123,7 +123,7 @@ def _answer(said: Mapping[str, Any]) -> Answer:
     named = headers.items() if isinstance(headers, dict) else ()
     return Answer(
         at=str(said.get("at")),
-        # Others have the client wait for more.
+        # Other statuses make the client wait longer.
         status=status if isinstance(status, int) and 200 <= status < 600 else 200,
         headers={_header(name): _header(str(value)) for name, value in named if _header(name)},
         body=body.encode("latin-1") if said.get("raw") and isinstance(body, str) else content,
@@ -135,7 +135,7 @@ def _header(text: str) -> str:
 
 
 class _Once(AwsSession):
-    """Sends each request once: the SDK waits between its attempts, on a clock of its own."""
+    """Sends each request once: the SDK would wait between its attempts, on its own clock."""
 
     def _make_client(self, service: str, region: str, single_shot: bool) -> Any:
         return super()._make_client(service, region, single_shot=single_shot or True)
@@ -167,7 +167,7 @@ def _provider(cloud: str, folder: Path, server: CloudServer) -> Provider:
         environ={**environ, "KEDGE_DIGITALOCEAN_CA": server.ca_file},
     )
     if cloud == "aws":
-        # Its clients take a third of a second to make.
+        # Making the SDK's clients takes a third of a second.
         return make_backing(context, _aws_session(server.url)).provider
     return open_backing(cloud, context).provider
 

@@ -1,9 +1,9 @@
 """Archives: code that an agent receives, the agent itself, kept kernels, and other people's data with `unpack`.
 
-An input is an archive as it is, or a description of one in JSON: checksums keep mutated bytes from getting far.
+An input is an archive, or a description of one in JSON: checksums would stop most mutated bytes.
 
-Promises: nothing outside of the target changes, no link in it leads out, nothing is setuid or no plain file, and what
-is refused is refused with an error of the agent's.
+Promises: nothing outside of the target changes, no link in it leads out, nothing is setuid or a special file, and a
+refusal is an error of the agent's.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _silent() -> Iterator[None]:
 
 
 def _archives(data: bytes) -> tuple[bytes, bytes]:
-    """Return an input as a plain tar, for what decompresses by itself elsewhere, and as it comes."""
+    """Return an input as an uncompressed tar (for code that gets it decompressed), and as it is."""
     if not data.startswith(b"{"):
         return data, data
     try:
@@ -169,7 +169,7 @@ def _pax_record(name: bytes, value: bytes) -> bytes:
 
 
 def _number(value: object, length: int) -> bytes:
-    """Write a number as tar has it: octal digits, base 256 beyond them, or whatever text is given."""
+    """Write a number as tar does: octal digits, larger ones in base 256, or any given text."""
     if isinstance(value, bool) or not isinstance(value, int):
         return _bytes(value)
     if 0 <= value < 8 ** (length - 1):
@@ -198,7 +198,7 @@ def _zip(described: dict[str, Any]) -> bytes:
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a name that is there twice
+        warnings.simplefilter("ignore")  # of a name that occurs twice
         yield
 
 

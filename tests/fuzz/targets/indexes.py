@@ -1,7 +1,7 @@
 """The index of a data set in the bucket, which others may write to: as the laptop reads it, and as a machine does.
 
-Promises: it is an index or refused with an error, in bounded memory; one that the laptop takes can be worked with, and
-written again it is the same; a machine writes nothing outside of the data set's folder.
+Promises: it is read or refused with an error, in bounded memory; one that the laptop accepts can be used, and is the
+same when written again; a machine writes nothing outside of the data set's folder.
 """
 
 from __future__ import annotations

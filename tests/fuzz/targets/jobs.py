@@ -1,7 +1,7 @@
 """Job files and the user's settings: YAML that a stranger may have written.
 
-Promises: it is read or refused with exit code 2, in bounded time; a job is the same when it is read again, and when the
-ledger has kept it; what a plan shows of it can be shown.
+Promises: it is read or refused with exit code 2, in bounded time; a job is the same when it is read again, and when
+the ledger has stored it; a plan can print it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _require_sound(job: Job) -> None:
 
 
 def _leads_elsewhere(data: bytes, folder: Path) -> bool:
-    """Tell whether a plan would look through folders of this computer's, which may take hours."""
+    """Return whether a plan would search this computer's folders, which may take hours."""
     try:
         waiting = [AS_YAML.read(data)]
     except ValueError:

@@ -1,9 +1,9 @@
-"""A folder with a `.git` of a stranger's: its index, HEAD, configuration, gitfile, ignore rules.
+"""A folder with a stranger's `.git`: its index, HEAD, configuration, gitfile, ignore rules.
 
-An input is an index as it is (its checksum is put right), or files and links in JSON.
+An input is an index (its checksum is corrected), or files and links in JSON.
 
-Promises: every path that is listed lies in the folder, not in `.git` and not behind a link; nothing that the repository
-names is run; nothing is changed.
+Promises: every listed path is in the folder, not in `.git` and not behind a link; no program that the repository
+names runs; nothing is changed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _lay_out(work: Path, described: dict[str, Any]) -> None:
 
 
 def _signed(path: str, content: bytes) -> bytes:
-    """Put an index's checksum right, without which git reads no further."""
+    """Correct an index's checksum; without that, git reads no further."""
     if not path.rpartition("/")[2].startswith(("index", "sharedindex")):
         return content
     body = content[:-_SHA1_BYTES]

@@ -1,8 +1,7 @@
 """Logs of jobs: bytes cut anywhere, on their way from the command's pipe to a terminal.
 
-Promises: nothing but text and colours reaches the terminal, however the bytes were cut; what the agent cuts into lines
-doesn't depend on how the pipe has cut them, and no line is too long; a reader that comes back loses nothing and repeats
-nothing.
+Promises: only text and colours reach the terminal, however the bytes were cut; the agent's lines don't depend on how
+the pipe has cut the bytes, and no line is too long; a reader that reconnects loses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _follow(pieces: list[bytes], path: Path) -> None:
     reader, events = LogReader(path, 0), []
     for piece in pieces:
         log.lines(splitter.feed(piece))
-        # Whoever reads goes away, and comes back.
+        # The reader disconnects, and reconnects.
         reader = LogReader(path, reader.offset)
         events += reader.lines()
     log.lines(splitter.finish())

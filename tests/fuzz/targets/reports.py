@@ -1,6 +1,7 @@
-"""What a machine says of itself: reports, events of its log, commands, readiness, host keys, lists, complaints.
+"""A machine's answers: reports, log events, commands, readiness, host keys, lists, errors.
 
-Promises: it is taken or it is nonsense; what is taken can be shown in every form, and says the same when written again.
+Promises: an answer is accepted or refused as nonsense; an accepted one can be printed in every form, and is the same
+when written again.
 """
 
 from __future__ import annotations

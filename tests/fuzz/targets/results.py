@@ -1,4 +1,4 @@
-"""What machines list as results, and what they have shipped: manifests in a store, and the list that an agent prints.
+"""Machines' lists of results, and their uploads: manifests in a store, and the list that an agent prints.
 
 Promises: nothing outside of the destination changes, no link in it leads out, git finds no repository, nothing is
 setuid; a second fetch changes nothing. The machine that takes a run over restores the same manifest.
@@ -27,7 +27,7 @@ _RUN = "r-1"
 _BLOBS = {
     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad": b"abc",
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": b"",
-    # What a store may hold under a name that isn't its content's.
+    # The content of a blob that isn't named by its own hash.
     "0" * 64: b"x" * 100_000,
 }
 

@@ -1,4 +1,4 @@
-"""Checkpoints of strangers: the header of a safetensors file, and files of torch.save.
+"""Strangers' checkpoints: the header of a safetensors file, and files of torch.save.
 
 Promises: a file is read, or refused as damaged or as code that isn't run; what was read once
 and written again is the same.

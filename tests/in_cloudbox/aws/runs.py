@@ -1,4 +1,4 @@
-"""What a run on AWS in the box has left in its bucket, and what it has cost."""
+"""What a run on AWS in the box has uploaded, and what it has cost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BUCKET = "kedge-test"
 
 
 def wait_until_shipped(box: Box, run: str, *, after: int = 0, bucket: str = BUCKET) -> int:
-    """Wait until the bucket has the checkpoint of a later step, and return the newest step that it has."""
+    """Wait until the bucket has a checkpoint of a later step, and return its newest step."""
     wait_until(lambda: shipped_step(box, run, bucket) > after, seconds=120, pause=0.3)
     return shipped_step(box, run, bucket)
 
 
 def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
-    """Return the newest step whose checkpoint the bucket has, 0 for none."""
+    """Return the newest step whose checkpoint is in the bucket, 0 for none."""
     store = box.client("s3")
     try:
         listed = store.get_object(Bucket=bucket, Key=f"runs/{run}/manifest.json")
@@ -30,7 +30,7 @@ def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
 
 
 def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
-    """Fetch the results, and read which steps were done, in order."""
+    """Fetch the results and return the steps that were done, in order."""
     laptop.kedge("fetch", run, "--to", folder)
     lines = (laptop.home / folder / "output" / "results" / "steps.log").read_text().splitlines()
     assert {line.split()[1] for line in lines} == {run}
@@ -38,12 +38,12 @@ def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
 
 
 def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal()) -> None:
-    """`cost` agrees with the meter within 1 %, or two seconds for each machine: AWS says times in whole seconds.
+    """Check `cost` against the meter, within 1 % or two seconds for each machine: AWS's times are whole seconds.
 
     Args:
         box: AWS.
         laptop: where the run was launched.
-        unseen_usd: what a machine that AWS took away would have cost until kedge looked; `cost` may count that.
+        unseen_usd: the cost of a reclaimed machine until kedge noticed its end; `cost` may include it.
     """
     metered = box.meter()
     counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
@@ -52,7 +52,7 @@ def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal())
 
 
 def unseen_usd(box: Box) -> Decimal:
-    """Tell what the first machine would have cost from its end until the next one was created."""
+    """Return what the first machine would have cost from its end until the next one was created."""
     first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
     assert first.until is not None
     return Decimal(second.since - first.until) * first.usd_per_hour / 3600

@@ -1,4 +1,4 @@
-"""The real program against the box, in an account that kedge itself has set up: machines whose time is over."""
+"""The real program against the box, in an account that kedge itself sets up: machines past their deadline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOB = """
     resources: {accelerators: T4, use_spot: true, region: us-east-1}
     supervisor: {kind: systemd, restarts: 0, grace: 20s}
 """
-# It saves nothing but when it is asked to end.
+# It saves only when it is asked to end.
 PATIENT = """\
 import pathlib, signal, sys, time
 
@@ -48,7 +48,7 @@ SOON = 25
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS in which nothing was ever made."""
+    """A user's computer with an AWS account in which nothing was ever created."""
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     (laptop.home / "patient.py").write_text(PATIENT)
     yield laptop
@@ -63,13 +63,13 @@ def state(box: Box) -> str:
 
 
 def deadline(laptop: Laptop) -> datetime:
-    """Return when the only run's machine must be gone, as `status` says it."""
+    """Return the deadline of the only run's machine, from `status`."""
     (status,) = laptop.json("status")
     return datetime.fromisoformat(status["machines"][0]["deadline_at"])
 
 
 def test_at_its_deadline_a_machine_saves_and_ends_by_itself(box: Box, laptop: Laptop) -> None:
-    """With the laptop gone: the command checkpoints when it is stopped, the bucket has it, and nothing bills."""
+    """The laptop is gone: the command checkpoints when it is stopped, the bucket has it, and nothing bills."""
     laptop.kedge("bootstrap", "--provider", "aws", "--yes")
     laptop.write_job(JOB)
     run = laptop.json("launch", "--env", "KEDGE_TORCH_WHEEL=none", "--detach", "--yes")["run"]
@@ -82,12 +82,12 @@ def test_at_its_deadline_a_machine_saves_and_ends_by_itself(box: Box, laptop: La
     saved_at = float((laptop.home / "home" / "checkpoints" / "last.txt").read_text())
     assert ends_at - SOON <= saved_at <= ends_at
     assert box.billing() == []
-    # What `resume` would go on with is there until the run is ended.
+    # The checkpoint for `resume` stays until the run is ended.
     laptop.kedge("teardown", run, "--yes")
 
 
 def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> None:
-    """Its timer and its watch are off, and no laptop is there: EventBridge does it, five minutes after the deadline."""
+    """Its timer and its watch are off, and no laptop is there: EventBridge ends it, five minutes after the deadline."""
     laptop.kedge("bootstrap", "--provider", "aws", "--yes")
     laptop.write_job(JOB)
     run = laptop.json("launch", "--detach", "--yes")["run"]
@@ -105,7 +105,7 @@ def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> 
 
 
 def schedule(box: Box) -> datetime:
-    """Return the instant of the only schedule."""
+    """Return the time of the only schedule."""
     scheduler = box.client("scheduler")
     (listed,) = scheduler.list_schedules()["Schedules"]
     expression = scheduler.get_schedule(Name=listed["Name"])["ScheduleExpression"]

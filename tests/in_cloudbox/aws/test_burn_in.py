@@ -1,4 +1,4 @@
-"""GPUs are tried before anything is trained on them: the real program on AWS in the box, and a stand-in for torch."""
+"""GPUs are tested before the training starts: the real program on AWS in the box, and a stand-in for torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS and a job for a GPU; nothing may bill when the test ends."""
+    """A user's computer with an AWS account and a job for a GPU; nothing may bill when the test ends."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -44,15 +44,15 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def read(laptop: Laptop, name: str) -> list[Any]:
-    """Read a file of JSON lines in the machine's folder."""
+    """Read a JSON Lines file in the machine's folder."""
     return [json.loads(line) for line in laptop.kedge("exec", "--", "cat", f"/opt/kedge/{name}").splitlines()]
 
 
-def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: Laptop) -> None:
-    """With the torch that sees them: the system's; the one beside it sees none, and is left alone.
+def test_a_machine_tests_its_gpus_before_it_fetches_anything(box: Box, laptop: Laptop) -> None:
+    """With the torch that sees them, which is the system's; the other one sees none, and is left alone.
 
-    Not before CUDA can use them: the fabric manager comes up 20 s after nvidia-smi shows them. What `setup` installs
-    lies beside that torch, although Debian's pip refuses to install anything. fact: fabric-manager-802
+    It waits until CUDA can use them: the fabric manager is up 20 s after nvidia-smi shows them. `setup` installs
+    packages beside that torch, although Debian's pip refuses to install anything. fact: fabric-manager-802
     """
     box.change_first_boot(torch_seconds=20)
     laptop.kedge("launch", "--yes", "--detach", "--keep")
@@ -70,7 +70,7 @@ def test_a_machine_tries_its_gpus_before_it_fetches_anything(box: Box, laptop: L
 
 
 def test_a_machine_whose_gpu_computes_wrongly_is_ended_and_the_next_offer_trains(box: Box, laptop: Laptop) -> None:
-    """The launch says why; the next machine is another zone's, and the meter agrees that nothing of either is left."""
+    """The launch says why; the next machine is in another zone, and the meter shows that neither is left."""
     box.break_gpu("matmul:0")
     launch = laptop.start("launch", "--yes")
     said, errors = launch.communicate(timeout=300)

@@ -1,4 +1,4 @@
-"""How many calls of AWS's control plane the real program makes, from the confirmed plan on.
+"""How many calls of AWS's control plane the real program makes after the plan is confirmed.
 
 Measured here, with the spot machine of a job that starts at boot; `docs/aws-calls.md` says what each call is for:
 
@@ -45,10 +45,10 @@ JOB = """
 OBSERVATIONS = frozenset(
     {"DescribeStacks", "DescribeInstanceTypes", "DescribeImages", "GetParameters", "GetRole", "GetCallerIdentity"}
 )
-"""Their answers are kept for a day; the plan shows how old they are."""
+"""Their answers are cached for a day; the plan shows their age."""
 
 LOOKING = "DescribeInstances"
-"""The first one is counted; those after it are polls."""
+"""The first call is counted; later ones are polls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class Counted:
     """Calls by action, in the order of their first appearance.
 
     Attributes:
-        acts: what the command does.
-        observations: what is asked at most once a day.
-        release: what takes away what a run has besides machines.
+        acts: calls that change something.
+        observations: calls that are made at most once a day.
+        release: calls that remove the run's resources other than machines.
     """
 
     acts: Counter[str]
@@ -68,7 +68,7 @@ class Counted:
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS that a bootstrap has set up."""
+    """A user's computer with an AWS account that a bootstrap has set up."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -78,7 +78,7 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def count(box: Box, laptop: Laptop, run: str, begun: float) -> Counted:
-    """Count the calls since the plan was confirmed: an intent stands before a plan's first act."""
+    """Count the calls since the plan was confirmed: an intent is recorded before a plan's first action."""
     ledger = laptop.ledger()
     confirmed_at = min(at for intent in ledger.intents(run) if (at := intent.at.timestamp()) >= begun)
     ledger.close()
@@ -94,7 +94,7 @@ def count(box: Box, laptop: Laptop, run: str, begun: float) -> Counted:
 
 
 def is_release(one: Seen) -> bool:
-    """Tell the last look for a run's machines, by the run's own tag, after which what the run has besides them goes."""
+    """Return whether a call lists a run's machines by the run's tag; its resources are removed after the last one."""
     return one.action == LOOKING and one.params.get("Filter.1.Name") == "tag:kedge-run"
 
 
@@ -108,7 +108,7 @@ def counted(box: Box, laptop: Laptop, *words: str, run: str | None = None) -> tu
 
 
 def take_away(box: Box) -> None:
-    """Reclaim the run's machine without a notice, and see it off."""
+    """Reclaim the run's machine without a notice, and wait until it is gone."""
     (machine,) = box.machines()
     box.reclaim(machine["instance_id"], notice_seconds=None)
     wait_until(lambda: states(box) == ["terminated"])
@@ -120,12 +120,12 @@ def states(box: Box) -> list[str]:
 
 
 def test_a_launch_and_its_end_take_few_calls(box: Box, laptop: Laptop) -> None:
-    """A role and a firewall are made once for each run; everything else of a machine is in one request."""
+    """A role and a firewall are created once for each run; one request creates the rest of a machine."""
     run, first = counted(box, laptop, "launch", "--detach")
     take_away(box)
     _, another = counted(box, laptop, "resume", run, "--detach", run=run)
     _, end = counted(box, laptop, "teardown", run, "--no-fetch", run=run)
-    assert states(box) == ["terminated", "terminated"], "gone was said before AWS confirmed it"
+    assert states(box) == ["terminated", "terminated"], "kedge said 'gone' before AWS confirmed it"
 
     launching = Counter(["RunInstances", "CreateSchedule", LOOKING])
     role = Counter(["CreateRole", "PutRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile"])
@@ -136,12 +136,12 @@ def test_a_launch_and_its_end_take_few_calls(box: Box, laptop: Laptop) -> None:
     assert (another.observations, end.observations) == (Counter(), Counter())
     assert (first.release, another.release) == (Counter(), Counter())
     leaving = ["DeleteSecurityGroup", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile", "DeleteRolePolicy"]
-    # The first machine has ended by itself: its schedule is still there.
+    # The first machine has ended by itself: its schedule still exists.
     assert end.release == Counter(["DeleteSchedule", *leaving, "DeleteRole"])
     assert figures() == [acts.total() for acts in (first.acts, another.acts, end.acts, end.release)]
 
 
 def figures() -> list[int]:
-    """Read the figures that the documentation gives: first machine, another, teardown, release."""
+    """Read the figures in the documentation: first machine, another machine, teardown, release."""
     rows = (line.split("|") for line in TABLE.read_text().splitlines() if line.startswith("| "))
     return [int(row[2]) for row in rows if row[2].strip().isdigit()]

@@ -40,7 +40,7 @@ for folder, folders, files in os.walk("."):
     seen.update((path, describe(path)) for path in (os.path.join(folder, name) for name in folders + files))
 print(json.dumps(seen, sort_keys=True))
 """
-"""What lies in a folder, seen alike on the laptop and by the command on the machine."""
+"""Lists a folder's content in the same form on the laptop and on the machine."""
 
 JOB = """
     name: toy
@@ -71,7 +71,7 @@ SHARD_OF_ITS_OWN = 8 << 20
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS, code, and data with awkward names."""
+    """A user's computer with an AWS account, code, and data with awkward names."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     (laptop.home / "code").mkdir()
@@ -91,29 +91,29 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def write_job(laptop: Laptop, start: str) -> None:
-    """Write the user's job: it ends at once where the machine starts it, else it waits for what comes."""
+    """Write the user's job: it ends at once if the machine starts it, else it waits for what comes."""
     seconds, supervisor = (0, "systemd") if start == "boot" else (600, "tmux")
     laptop.write_job(JOB.format(start=start, seconds=seconds, supervisor=supervisor))
 
 
-def lies_here(laptop: Laptop) -> dict[str, Any]:
+def laptop_content(laptop: Laptop) -> dict[str, Any]:
     """Describe the laptop's folder."""
     argv = [sys.executable, "code/look.py", "pictures"]
     return dict(json.loads(subprocess.check_output(argv, cwd=laptop.home)))
 
 
-def lies_there(laptop: Laptop) -> dict[str, Any]:
-    """Describe the machine's."""
+def machine_content(laptop: Laptop) -> dict[str, Any]:
+    """Describe the machine's folder."""
     return dict(json.loads(laptop.kedge("exec", "--", "python3", "look.py", "the set")))
 
 
-def about_data(box: Box) -> list[Seen]:
-    """Return the calls that concern data sets, wherever they came from."""
+def data_set_calls(box: Box) -> list[Seen]:
+    """Return the calls about data sets, from any computer."""
     return [seen for seen in box.calls("s3") if "data/" in str(seen.params)]
 
 
 def free_gib() -> int:
-    """Return what is free where machines have their root disks."""
+    """Return the free space where machines have their root disks."""
     return shutil.disk_usage("/").free >> 30
 
 
@@ -126,9 +126,9 @@ def stored(box: Box) -> dict[str, int]:
 
 
 def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box: Box, laptop: Laptop) -> None:
-    """By way of the bucket, before anything is rented: names, modes, times and links are the laptop's.
+    """Through the bucket, before anything is rented: names, modes, times and links are the laptop's.
 
-    This machine comes with a disk of its own that has more room than the root disk: that is where the data lies.
+    This machine has its own local disk with more room than the root disk: the data is there.
     """
     box.change_first_boot(local_disk_gib=free_gib() + 50)
     write_job(laptop, "boot")
@@ -136,17 +136,17 @@ def test_a_machine_that_starts_by_itself_has_the_data_before_its_first_line(box:
     assert said.index("stage data for the set") < said.index("create machine")
     (results,) = (laptop.home / "kedge-results").glob("toy-*")
     output = results / "output" / "results"
-    assert json.loads((output / "seen.json").read_text()) == lies_here(laptop)
+    assert json.loads((output / "seen.json").read_text()) == laptop_content(laptop)
     assert (output / "labels").read_text() == "cat,dog\n"
     assert (output / "disk").read_text() == "/opt/kedge/data\n"
 
 
-def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
-    """`sync-data` sends what has changed and no more, deletes where asked, and asks one question of each data set."""
+def test_changes_reach_a_machine_during_its_run(box: Box, laptop: Laptop) -> None:
+    """`sync-data` sends only changes, deletes if asked to, and makes one request for each data set."""
     write_job(laptop, "ssh")
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "cat,dog" in laptop.kedge("exec", "--", "sh", "-c", "cat results/labels || true"))
-    assert json.loads(laptop.kedge("exec", "--", "cat", "results/seen.json")) == lies_here(laptop)
+    assert json.loads(laptop.kedge("exec", "--", "cat", "results/seen.json")) == laptop_content(laptop)
 
     before = stored(box)
     pictures = laptop.home / "pictures"
@@ -154,23 +154,23 @@ def test_changes_follow_to_a_machine_at_work(box: Box, laptop: Laptop) -> None:
     (pictures / "deep" / "-rf").unlink()
     laptop.kedge("sync-data")
     assert [size for key, size in stored(box).items() if key not in before] == [len(b"a new picture")]
-    there = lies_there(laptop)
-    assert {**there, **lies_here(laptop)} == there
+    there = machine_content(laptop)
+    assert {**there, **laptop_content(laptop)} == there
     assert "./deep/-rf" in there
     laptop.kedge("sync-data", "--delete")
-    assert lies_there(laptop) == lies_here(laptop)
+    assert machine_content(laptop) == laptop_content(laptop)
 
-    # The first one after the youngest file has come of age notes what can be relied on.
+    # The first sync after the youngest file is old enough records which stats can be relied on.
     wait_until(lambda: _settled(pictures))
     laptop.kedge("sync-data")
     box.reset_calls()
     laptop.kedge("sync-data")
-    assert [seen.action for seen in about_data(box)] == ["HeadObject"] * 2
+    assert [seen.action for seen in data_set_calls(box)] == ["HeadObject"] * 2
     laptop.kedge("teardown", run, "--yes", "--no-fetch")
 
 
 def test_data_on_a_volume_is_mirrored_once_for_all_machines(box: Box, laptop: Laptop) -> None:
-    """The second machine finds it there, and takes what has changed alone."""
+    """The second machine finds the data there, and downloads only changes."""
     write_job(laptop, "boot")
     job = laptop.home / "kedge.yaml"
     volumes = "volumes: {the disk: {name: pictures, size: 1}}\n"
@@ -180,15 +180,15 @@ def test_data_on_a_volume_is_mirrored_once_for_all_machines(box: Box, laptop: La
         box.reset_calls()
         laptop.kedge("launch", "--yes")
         newest = max((laptop.home / "kedge-results").glob("toy-*"), key=lambda path: path.stat().st_ctime)
-        assert json.loads((newest / "output" / "results" / "seen.json").read_text()) == lies_here(laptop)
-    taken = [str(seen.params) for seen in about_data(box) if seen.action == "GetObject"]
+        assert json.loads((newest / "output" / "results" / "seen.json").read_text()) == laptop_content(laptop)
+    taken = [str(seen.params) for seen in data_set_calls(box) if seen.action == "GetObject"]
     assert len([params for params in taken if "the-disk-set" in params and "/shards/" in params]) == 1
     (volume,) = box.client("ec2").describe_volumes()["Volumes"]
     box.client("ec2").delete_volume(VolumeId=volume["VolumeId"])
 
 
-def test_a_cut_in_the_middle_costs_nothing_twice(box: Box, laptop: Laptop) -> None:
-    """Nothing is rented for data that isn't there; the next command sends what is missing."""
+def test_an_interrupted_upload_sends_nothing_twice(box: Box, laptop: Laptop) -> None:
+    """Nothing is rented while data is missing; the next command sends the missing part."""
     write_job(laptop, "boot")
     for number in range(6):
         (laptop.home / "pictures" / f"large-{number}").write_bytes(os.urandom(SHARD_OF_ITS_OWN))
@@ -202,14 +202,14 @@ def test_a_cut_in_the_middle_costs_nothing_twice(box: Box, laptop: Laptop) -> No
     box.clear_faults()
     box.reset_calls()
     laptop.kedge("launch", "--yes")
-    puts = [str(seen.params) for seen in about_data(box) if seen.action == "PutObject"]
+    puts = [str(seen.params) for seen in data_set_calls(box) if seen.action == "PutObject"]
     sent = [params for params in puts if "/shards/" in params]
     assert not [key for key in arrived if any(key in params for params in sent)]
     assert len(sent) == len(stored(box)) - len(arrived)
     (seen,) = (laptop.home / "kedge-results").glob("toy-*/output/results/seen.json")
-    assert json.loads(seen.read_text()) == lies_here(laptop)
+    assert json.loads(seen.read_text()) == laptop_content(laptop)
 
 
 def _settled(folder: Path) -> bool:
-    """Tell whether the youngest file is so old that its stat can be relied on."""
+    """Return whether the youngest file is so old that its stat can be relied on."""
     return time.time() - max(path.stat().st_ctime for path in folder.rglob("*") if path.is_file()) > 2.5

@@ -20,7 +20,7 @@ from tests.support.laptop import Laptop
 def test_an_account_that_is_ready_passes_with_the_documented_policy_alone(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Every line is ok for a user who isn't an administrator, and nothing is made or changed."""
+    """Every line is ok for a user who isn't an administrator, and nothing is created or changed."""
     work_as(enforced, monkeypatch)
     enforced.reset_calls()
     checks = check_up(tmp_path, "aws", {}, T4)
@@ -30,7 +30,7 @@ def test_an_account_that_is_ready_passes_with_the_documented_policy_alone(
     assert "vCPUs" in checks["quota"].found
     looks = ("Describe", "Get", "List", "Head", "Simulate", "HEAD")
     assert [call.action for call in enforced.calls() if not call.action.startswith(looks)] == []
-    # What was remembered since the first look is no snapshot.
+    # Only answers since the first check are cached; none is a snapshot.
     assert check_up(tmp_path, "aws", {}, T4)["offers"].verdict is Verdict.OK
 
 
@@ -93,7 +93,7 @@ def test_each_thing_that_an_aws_account_lacks_is_named_with_its_fix(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """One thing is taken away, and its line fails."""
+    """One thing is removed, and its line fails."""
     harm(enforced)
     work_as(enforced, monkeypatch)
     failed = check_up(tmp_path, "aws", {}, T4)[line]
@@ -102,7 +102,7 @@ def test_each_thing_that_an_aws_account_lacks_is_named_with_its_fix(
 
 
 def test_missing_permissions_are_named(enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """IAM's simulator is asked for every statement of the policy, with values for which its conditions hold."""
+    """IAM's simulator is asked about every statement of the policy, with values that fulfil its conditions."""
     work_as(enforced, monkeypatch, without="scheduler:CreateSchedule")
     failed = check_up(tmp_path, "aws", {}, T4)["permissions"]
     assert failed.verdict is Verdict.FAILED
@@ -120,7 +120,7 @@ def test_missing_permissions_are_named(enforced: Box, monkeypatch: pytest.Monkey
 def test_a_power_user_needs_no_writing_call_of_iam_where_all_runs_have_one_role(
     without: str, found: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """PowerUserAccess and the documented policy pass on every line: exactly what a launch takes there is checked."""
+    """PowerUserAccess and the documented policy pass every line: only permissions that a launch needs are checked."""
     share_role(enforced)
     policy = power_user_policy()
     policy["Statement"] = [each for each in policy["Statement"] if each["Sid"] != without]
@@ -178,7 +178,7 @@ def test_the_users_own_network_is_looked_at_instead_of_the_default_one(
 def test_dry_runs_take_the_place_of_a_simulator_that_may_not_be_asked(
     without: str, verdict: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """They tell of EC2 alone, and make nothing."""
+    """They cover EC2 only, and create nothing."""
     policy = operator_policy(without=without)
     policy["Statement"] = [each for each in policy["Statement"] if each["Sid"] != "Doctor"]
     for name, value in {**enforced.env, **make_operator(enforced, policy)}.items():
@@ -194,7 +194,7 @@ def test_dry_runs_take_the_place_of_a_simulator_that_may_not_be_asked(
 def test_an_aws_account_before_its_bootstrap_is_told_to_have_one(
     api: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No bucket, no role for deadlines; the rest is looked at all the same."""
+    """No bucket, no role for deadlines; the rest is checked anyway."""
     for name, value in api.env.items():
         monkeypatch.setenv(name, value)
     checks = check_up(tmp_path, "aws", {}, T4)
@@ -212,10 +212,10 @@ def test_an_aws_account_before_its_bootstrap_is_told_to_have_one(
         ("ec2:DescribeInstanceTypes", "quota", "fix 'offers' first"),
     ],
 )
-def test_what_aws_does_not_tell_or_what_is_needed_sometimes_is_a_warning(
+def test_unknown_or_sometimes_needed_things_are_warnings(
     without: str, line: str, fix: str, enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A launch may work all the same; how to know, or to be safe, is said."""
+    """A launch may still work; the line says how to find out, or how to be safe."""
     work_as(enforced, monkeypatch, without=without)
     warned = check_up(tmp_path, "aws", {}, T4)[line]
     assert warned.verdict is Verdict.WARNING
@@ -225,7 +225,7 @@ def test_what_aws_does_not_tell_or_what_is_needed_sometimes_is_a_warning(
 def test_remembered_prices_are_good_for_planning_only(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nobody told what is for sale now: the network to EC2 is gone."""
+    """Nobody says what is for sale now: the network to EC2 is down."""
     for name, value in {**enforced.env, "AWS_ENDPOINT_URL_EC2": "http://127.0.0.1:9"}.items():
         monkeypatch.setenv(name, value)
     warned = check_up(tmp_path, "aws", {}, T4)["offers"]
@@ -233,10 +233,10 @@ def test_remembered_prices_are_good_for_planning_only(
     assert "planning only" in warned.fix
 
 
-def test_without_credentials_nothing_else_is_asked(
+def test_without_credentials_nothing_else_is_checked(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One line says so, and the others wait for it: ten times the same error would hide the cause."""
+    """One line reports it, and the others are skipped: the same error ten times would hide the cause."""
     for name, value in {**enforced.env, "AWS_ACCESS_KEY_ID": "AKIANOBODY", "AWS_SECRET_ACCESS_KEY": "x"}.items():
         monkeypatch.setenv(name, value)
     enforced.enforce_iam()

@@ -36,7 +36,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS that a bootstrap has set up."""
+    """A user's computer with an AWS account that a bootstrap has set up."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -52,7 +52,7 @@ def write_job(
 
 
 def end_when_told(laptop: Laptop) -> None:
-    """Have the script end well once there is a file `enough`."""
+    """Have the script succeed as soon as there is a file `enough`."""
     script = laptop.home / "train.py"
     step = "for step in range(done + 1, steps + 1):\n"
     assert step in script.read_text()
@@ -67,25 +67,25 @@ def running(box: Box) -> str:
 
 
 def states(box: Box) -> list[str]:
-    """Return the states of all instances, in the order of the alphabet."""
+    """Return the states of all instances, sorted."""
     return sorted(str(one["State"]["Name"]) for one in instances(box))
 
 
 def read_steps(laptop: Laptop, run: str) -> list[int]:
-    """Read from the run's machine which steps were done, in order; empty where it doesn't answer yet."""
+    """Read the steps that were done from the run's machine, in order; empty if it doesn't answer yet."""
     lines = laptop.kedge("exec", run, "--", "cat", "results/steps.log", code=None).splitlines()
     return [int(line.split()[0]) for line in lines]
 
 
 def launch_to_recover(box: Box, laptop: Laptop) -> tuple[subprocess.Popen[str], str]:
-    """Launch a job that goes on until `enough`, and return the command and its run."""
+    """Launch with `--recover`, and return the command and its run as soon as the machine has booted."""
     launch = laptop.start("launch", "--recover", "--yes")
     wait_until(lambda: any(one["booted"] for one in box.machines()), seconds=120, pause=0.3)
     return launch, laptop.json("status", "--ledger")[0]["run"]
 
 
 def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Laptop) -> None:
-    """The machine's own user-data pulls the code from S3; results come home; the meter agrees with `cost`.
+    """Its user-data pulls the code from S3; results come home; the meter agrees with `cost`.
 
     No machine of the box has GPUs that the real torch would find: its burn-in is left out.
     """
@@ -105,15 +105,15 @@ def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Lap
     assert leftovers(box) == []
 
 
-def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, laptop: Laptop) -> None:
-    """It trains, ships, and ends its machine by itself; results are fetched although the machine is gone.
+def test_a_run_completes_although_the_laptop_died_right_after_the_creation(box: Box, laptop: Laptop) -> None:
+    """It trains, uploads, and ends its machine; results can be fetched although the machine is gone.
 
-    What the script wrote beside its outputs is among them.
+    Files that the script wrote outside its outputs are among them.
     """
     write_job(laptop, steps=3)
     with (laptop.home / "train.py").open("a") as script:
         script.write('pathlib.Path("beside.pt").write_text("weights")\n')
-    # Writes: open_run, intend the staging, close the intent, intend the creation, then the machine that was made.
+    # The ledger's writes: open_run, intent of the staging, its outcome, intent of the creation, then the machine.
     done = laptop.drive("crashing_launch.py", "before", "5")
     assert done.returncode == -9, done.stderr
     assert len(instances(box)) == 1
@@ -129,7 +129,7 @@ def test_a_run_goes_on_when_the_laptop_dies_right_after_the_creation(box: Box, l
 
 
 def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop) -> None:
-    """Started over SSH; the volume is formatted once, keeps its data over machines, and is kept at the end."""
+    """Started over SSH; the volume is formatted once, keeps its data across machines, and is kept at the end."""
     write_job(laptop, start="ssh", spot=False, supervisor="tmux")
     with (laptop.home / "kedge.yaml").open("a") as job:
         job.write("volumes: {keep/here: {name: numbers, size: 1}}\n")
@@ -149,25 +149,25 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     box.client("ec2").delete_volume(VolumeId=volumes[0]["VolumeId"])
 
 
-def test_a_reclaimed_run_goes_on_elsewhere(box: Box, laptop: Laptop) -> None:
-    """`launch --recover` replaces the machine each time; the run goes on from its last complete checkpoint.
+def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Laptop) -> None:
+    """`launch --recover` replaces the machine each time; the run resumes from its last complete checkpoint.
 
-    With a notice what was saved last is shipped; without one, what came after the last copy is done again.
+    With a notice the last save is uploaded; without one, the steps after the last upload are done again.
     """
     write_job(laptop)
     end_when_told(laptop)
     launch, run = launch_to_recover(box, laptop)
     wait_until_shipped(box, run)
     box.reclaim(running(box), notice_seconds=20)
-    wait_until(lambda: states(box) == ["running", "terminated"], seconds=120, pause=0.3)
+    wait_until(lambda: states(box) == ["running", "terminated"], pause=0.3)
     wait_until_shipped(box, run, after=shipped_step(box, run))
-    wait_until(lambda: read_steps(laptop, run), seconds=120)
+    wait_until(lambda: read_steps(laptop, run))
     so_far = read_steps(laptop, run)
     assert len(so_far) - len(set(so_far)) <= 20
     box.reclaim(running(box), notice_seconds=None)
-    wait_until(lambda: states(box) == ["running", "terminated", "terminated"], seconds=120, pause=0.3)
+    wait_until(lambda: states(box) == ["running", "terminated", "terminated"], pause=0.3)
     tell = ("exec", run, "--", "sh", "-c", "touch enough && echo told")
-    wait_until(lambda: "told" in laptop.kedge(*tell, code=None), seconds=120)
+    wait_until(lambda: "told" in laptop.kedge(*tell, code=None))
     said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 0, said + errors
     assert "is replaced" in said
@@ -198,7 +198,7 @@ def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, l
 
 
 def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box: Box, laptop: Laptop) -> None:
-    """No zone of the first has a machine; the run trains in the second, and what was made in the first is removed."""
+    """The first region has no machine; the run trains in the second, and its resources in the first are removed."""
     write_job(laptop, steps=3)
     box.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, region=REGION)
     said = laptop.kedge("launch", "--region", f"{REGION},{ELSEWHERE}", "--yes")

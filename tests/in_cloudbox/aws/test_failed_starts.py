@@ -1,4 +1,4 @@
-"""`kedge launch` where AWS accepts a machine and can't start it: the next offer is rented, and nothing is left."""
+"""`kedge launch` if AWS accepts a machine and can't start it: the next offer is rented, and nothing is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_subnets(api: Box) -> list[str]:
 
 
 def instances(api: Box) -> list[dict[str, Any]]:
-    """List all instances that there were, in the order of their launches."""
+    """List all instances, ended ones included, in the order of their launches."""
     found = api.client("ec2").describe_instances()["Reservations"]
     return sorted((each for one in found for each in one["Instances"]), key=lambda each: each["LaunchTime"])
 
@@ -46,10 +46,10 @@ def instances(api: Box) -> list[dict[str, Any]]:
     [("Client.InternalError", ""), ("Client.VolumeLimitExceeded", VOLUME)],
     ids=["while it boots", "while its volumes are attached"],
 )
-def test_a_launch_goes_on_with_the_next_offer_where_aws_can_not_start_a_machine(
+def test_a_launch_uses_the_next_offer_if_aws_can_not_start_a_machine(
     api: Box, laptop: Laptop, code: str, volumes: str
 ) -> None:
-    """Each zone is tried once, one machine at a time; where none starts nothing bills, and a teardown leaves nothing.
+    """Each zone is tried once, one machine at a time; if none starts, nothing bills, and a teardown leaves nothing.
 
     The instance goes from pending to shutting-down and to terminated, and never runs. fact: aws-failed-starts
     """

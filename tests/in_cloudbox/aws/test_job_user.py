@@ -1,4 +1,4 @@
-"""A job against its own machine: it is another user's than kedge's, and what is root's stays root's."""
+"""A hostile job on its own machine: it runs as another user than kedge, and can't change root's files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS, and a job that attacks the machine that it runs on."""
+    """A user's computer with an AWS account, and a job that attacks the machine that it runs on."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(ATTACK, laptop.home)
@@ -49,7 +49,7 @@ def succeeded(log: str) -> list[str]:
 
 
 def test_a_job_cannot_take_its_machine_over(laptop: Laptop) -> None:
-    """Neither root's rights nor the deadline, the agent, or what root runs, mounts and writes at the next boot."""
+    """It gets no root rights, and can't change the deadline, the agent, or what root does at the next boot."""
     run = laptop.json("launch", "--yes", "--detach", "--keep")["run"]
     wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=90)
     log = laptop.kedge("logs", run)
@@ -58,10 +58,10 @@ def test_a_job_cannot_take_its_machine_over(laptop: Laptop) -> None:
         said = laptop.kedge(*where, run, "--", "id", "-un").strip()
         assert said == ("kedge" if "--admin" in where else "job")
     entered = laptop.kedge("exec", run, "--", "sh", "-c", "ls /tmp/entered-by-*").split()
-    assert entered == ["/tmp/entered-by-job"], "what the job has left in its folder is nothing for the administrator"
+    assert entered == ["/tmp/entered-by-job"], "the administrator's shell ignores what the job has left in its folder"
     armed = laptop.kedge("exec", run, "--", "systemctl", "is-active", "kedge-deadline.timer", "kedge-watch.service")
     assert armed.split() == ["active", "active"]
-    assert "done" not in laptop.kedge("exec", run, "--", "sh", "attack.sh"), "nor can a shell of `kedge exec`"
+    assert "done" not in laptop.kedge("exec", run, "--", "sh", "attack.sh"), "a shell of `kedge exec` can't attack"
     laptop.kedge("teardown", "--yes")
     (made,) = laptop.home.glob("kedge-results/hostile-*/output/result")
     assert made.read_text() == "made\n"

@@ -1,4 +1,4 @@
-"""A user who has configured no region anywhere: a flag says it."""
+"""A user who has configured no region anywhere gives it with a flag."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def nowhere(box: Box, laptop: Laptop) -> Iterator[Laptop]:
     assert leftovers(box) == []
 
 
-def test_a_region_that_only_a_flag_says_is_enough_for_every_command(box: Box, nowhere: Laptop) -> None:
-    """From an empty account to results, and back; commands without the flag know the region by the run."""
+def test_a_region_from_a_flag_is_enough_for_every_command(box: Box, nowhere: Laptop) -> None:
+    """From an empty account to results, and back; commands without the flag find the region in the run."""
     nowhere.write_job(JOB)
     made = nowhere.json("bootstrap", *THERE, "--yes")
     assert (made["region"], bool(made["done"])) == (REGION, True)
@@ -46,9 +46,9 @@ def test_a_region_that_only_a_flag_says_is_enough_for_every_command(box: Box, no
     assert set(checks.values()) <= {"ok", "warning"}, checks
     assert {offer["region"] for offer in nowhere.json("offers", *THERE, "--gpu", "t4")} == {REGION}
     assert nowhere.json("plan", *THERE)["actions"]
-    # It has planned all there is to plan, and asks.
+    # The plan is complete, and the command asks for a yes.
     nowhere.kedge("selftest", *THERE, code=2)
-    assert "this needs your yes" in nowhere.errors
+    assert "this needs your confirmation" in nowhere.errors
     assert nowhere.json("reap", "--provider", "aws", "--dry-run")["billing"] == []
     run = nowhere.json("launch", *THERE, "--keep", "--yes")["run"]
     (status,) = nowhere.json("status")
@@ -64,7 +64,10 @@ def test_a_region_that_only_a_flag_says_is_enough_for_every_command(box: Box, no
 
 
 def test_without_any_region_nothing_is_guessed(nowhere: Laptop) -> None:
-    """A machine in the wrong region costs money out of sight: what rents must be told. So must who has no account."""
+    """A machine in the wrong region would cost money unnoticed: commands that rent must be told.
+
+    An account that isn't set up is refused before.
+    """
     nowhere.write_job(JOB)
     nowhere.kedge("launch", *THERE, "--yes", code=2)
     assert "`kedge bootstrap --provider aws" in nowhere.errors

@@ -34,7 +34,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """An operator's computer; an administrator has set the account up, which looks at permissions from now on."""
+    """An operator's computer; an administrator has set up the account, which checks permissions from now on."""
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     laptop.kedge("bootstrap", "--provider", "aws", "--yes")
     laptop.extra_env |= make_operator(box, operator_policy())
@@ -48,10 +48,10 @@ def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def test_an_operator_needs_no_more_than_the_documented_policy(box: Box, laptop: Laptop) -> None:
-    """Launch with a volume, logs, new code, results, a spot machine that is taken away, resume, reap.
+    """Launch with a volume, logs, new code, results, a reclaimed spot machine, resume, teardown, reap.
 
-    `sync-code --restart` goes on from the checkpoint, on the new code; nothing is sent when nothing has changed.
-    `resume` finds that the machine was taken away, and goes on from the checkpoint on another.
+    `sync-code --restart` resumes from the checkpoint, on the new code; unchanged code isn't sent. `resume` finds that
+    the machine was reclaimed, and resumes from the checkpoint on another.
     """
     laptop.write_job(JOB)
     run = laptop.json("launch", "--detach", "--yes")["run"]
@@ -75,7 +75,7 @@ def test_an_operator_needs_no_more_than_the_documented_policy(box: Box, laptop: 
     assert [one["State"]["Name"] for one in instances(box)] == ["terminated", "terminated"]
     done = steps(laptop, run, "home")
     assert sorted(set(done)) == list(range(1, max(done) + 1))
-    # The log is the run's: what its first machine wrote is in it too.
+    # The log belongs to the run: it includes the first machine's lines.
     log = (laptop.home / "home" / "run.log").read_text()
     assert (log.count("a fresh start"), log.count("going on from step")) == (1, 2)
     assert_counted(box, laptop, unseen_usd=unseen_usd(box))

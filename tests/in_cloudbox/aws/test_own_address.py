@@ -1,4 +1,4 @@
-"""Who may enter a rented machine is known while planning: this computer's address, or whoever --ssh-from says."""
+"""The plan knows who may connect to a rented machine: this computer's address, or the network in --ssh-from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOB = """
     run: python3 train.py
     deadline: 10m
 """
-# What asks for the address goes by TLS, and through a proxy that isn't there.
+# The query for the address uses TLS, through a proxy that doesn't exist.
 NO_WAY_OUT = {"https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1,localhost"}
 
 
@@ -38,23 +38,23 @@ def cloud(request: pytest.FixtureRequest, laptop: Laptop) -> str:
 def test_an_address_that_can_not_be_found_out_stops_the_plan(
     laptop: Laptop, cloud: str, words: tuple[str, ...]
 ) -> None:
-    """Before anything is asked of the user, or made: no run is in the ledger."""
+    """Before the user is asked anything, or anything is created: no run is in the ledger."""
     laptop.kedge(*words, code=2)
-    assert "this computer's address can't be found out" in laptop.errors
+    assert "this computer's public address can't be determined" in laptop.errors
     assert "--ssh-from 203.0.113.7/32" in laptop.errors
     assert laptop.json("status", "--all", "--ledger") == [], cloud
 
 
-def test_a_plan_shows_who_may_enter(laptop: Laptop, cloud: str) -> None:
-    """What is said with --ssh-from is written into the plan, for people and for scripts; a plan with it asks nobody."""
+def test_a_plan_shows_who_may_connect(laptop: Laptop, cloud: str) -> None:
+    """The value of --ssh-from is in the plan, for people and for scripts; such a plan needs no query."""
     said = laptop.kedge("plan", "--ssh-from", "198.51.100.0/24")
     assert "note: SSH to the machine is open to 198.51.100.0/24 (--ssh-from), and to nobody else" in said
     actions = laptop.json("plan", "--ssh-from", "198.51.100.0/24")["actions"]
     assert [each["ssh_from"] for each in actions if each["kind"] == "CreateMachine"] == ["198.51.100.0/24"], cloud
 
 
-def test_at_home_nobody_asks_for_an_address(laptop: Laptop) -> None:
-    """A machine on this computer is entered from this computer."""
+def test_a_local_machine_needs_no_address(laptop: Laptop) -> None:
+    """Only this computer can connect to a machine on this computer."""
     laptop.extra_env |= NO_WAY_OUT
     laptop.write_job(JOB)
     assert "SSH to the machine" not in laptop.kedge("plan")

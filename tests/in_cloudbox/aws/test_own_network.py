@@ -1,4 +1,4 @@
-"""A whole run in a network of the user's own: a private machine, reached through a bastion, which is a second sshd."""
+"""A whole run in the user's own network: a private machine, reached through a bastion, which is a second sshd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOB = """
     provider: {{aws: {{subnet: {subnet}, jump_host: bastion, tags: {{team: vision}}}}}}
 """
 NETWORK = "127.77.0.0/16"
-"""The box boots machines at loopback addresses only; at AWS no network could have these."""
+"""The box boots machines at loopback addresses only; no AWS network could have these."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def laptop(box: Box, laptop: Laptop, bastion: Sshd) -> Iterator[Laptop]:
 def test_a_private_machine_is_rented_used_and_ended_through_a_bastion(box: Box, laptop: Laptop, bastion: Sshd) -> None:
     """Boot, code, data by rsync, commands and results go through it, and the network stays as it was.
 
-    Without `--ssh-from` port 22 is open to the network's own addresses.
+    Without `--ssh-from`, port 22 is open to the network's own addresses.
     """
     ec2 = box.client("ec2")
     vpc = ec2.create_vpc(CidrBlock=NETWORK)["Vpc"]["VpcId"]

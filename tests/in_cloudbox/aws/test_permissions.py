@@ -1,4 +1,4 @@
-"""The documented policy of an operator: enough for the whole life of a run, and nothing beside it."""
+"""The documented policy of an operator: enough for the whole life of a run, and nothing more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_SEEN_HERE = {
     "s3:AbortMultipartUpload": "an upload in parts that breaks off",
     "s3:DeleteObject": "the old parts of a data set that has changed, two days later",
 }
-"""Allowed actions that the life below doesn't take, each with what takes it."""
+"""Allowed actions that the life below doesn't need, each with the case that needs it."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def work_as(api: Box, monkeypatch: pytest.MonkeyPatch, folder: Path, policy: dic
 
 
 def sign_in(api: Box, monkeypatch: pytest.MonkeyPatch, folder: Path, keys: Mapping[str, str]) -> AwsWorld:
-    """Use a user's keys from now on, in an account that looks at permissions."""
+    """Use a user's keys from now on, in an account that checks permissions."""
     for name, value in {**api.env, **keys}.items():
         monkeypatch.setenv(name, value)
     api.reset_calls()
@@ -90,7 +90,7 @@ def live(aws: AwsWorld, folder: Path) -> None:
 
 
 def _restore(aws: AwsWorld, snapshot_id: str) -> None:
-    """Have a volume made from the snapshot that the run before has left, and leave it to the next run."""
+    """Have a volume made from the previous run's snapshot, and leave it to the next run."""
     restored = replace(RESTORED, snapshot_id=snapshot_id, initialization_mibps=100)
     aws.provider().offers(Resources(instance_type="m5.large", volumes=(restored,), regions=(REGION,)))
     aws.provider().create(aws.order(1, id="again-1-m1", run_id="again-1", volumes=(restored,)))
@@ -119,7 +119,7 @@ def needs_of(api: Box) -> list[Need]:
 def test_the_documented_policy_is_enough_and_each_part_of_it_is_needed(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is refused; every statement allows something that was needed, every action too or its reason is given."""
+    """Nothing is refused; every statement was needed, and every action was needed or has its reason in the table."""
     policy = operator_policy()
     live(work_as(enforced, monkeypatch, tmp_path, policy), tmp_path)
     assert leftovers(enforced) == []
@@ -151,7 +151,7 @@ def test_the_documented_policy_is_enough_and_each_part_of_it_is_needed(
 def test_without_a_statement_the_launch_says_what_is_missing_and_leaves_nothing(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, without: str, said: str
 ) -> None:
-    """The denial names the permission; what was made before it goes, and nothing bills."""
+    """The denial names the permission; resources that were created before are removed, and nothing bills."""
     aws = work_as(enforced, monkeypatch, tmp_path, operator_policy(without=without))
     with pytest.raises(KedgeError) as refused:
         aws.provider().create(aws.order(spot=True, volumes=(SCANS,)))
@@ -165,13 +165,13 @@ def test_without_a_statement_the_launch_says_what_is_missing_and_leaves_nothing(
 def test_a_power_user_needs_no_right_to_make_roles_where_all_runs_have_one(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The whole life takes no writing call of IAM; the plan says what it costs, and nothing touches the shared role."""
+    """The whole life changes nothing in IAM; the plan says what that costs, and the shared role stays as it was."""
     set_up(enforced, RunRole="true")
     aws = sign_in(enforced, monkeypatch, tmp_path, make_operator(enforced, power_user_policy(), POWER_USER))
     live(aws, tmp_path)
     assert [call for call in enforced.calls() if call.status in (401, 403)] == []
     asked = {need.action for need in needs_of(enforced) if need.action.startswith("iam:")}
-    # The first spot machine's role is AWS's own; PowerUserAccess lets it be made.
+    # The first spot machine's role is AWS's own; PowerUserAccess allows its creation.
     assert asked == {"iam:GetRole", "iam:ListRoles", "iam:ListRoleTags", "iam:PassRole", "iam:CreateServiceLinkedRole"}
     passed = {need.resource.rpartition("/")[2] for need in needs_of(enforced) if need.action == "iam:PassRole"}
     assert passed == {"kedge-runs", "kedge-scheduler"}
@@ -182,10 +182,10 @@ def test_a_power_user_needs_no_right_to_make_roles_where_all_runs_have_one(
     assert leftovers(enforced) == ["role kedge-runs", "profile kedge-runs"]
 
 
-def test_a_launch_finds_the_role_that_was_made_since_it_was_refused(
+def test_a_launch_finds_a_role_that_was_made_after_its_refusal(
     enforced: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is remembered of the account is up to a day old; `bootstrap --run-role` has run on another computer."""
+    """What kedge remembers of the account is up to a day old; `bootstrap --run-role` has run on another computer."""
     set_up(enforced)
     aws = sign_in(enforced, monkeypatch, tmp_path, make_operator(enforced, power_user_policy(), POWER_USER))
     with pytest.raises(KedgeError, match="the role of run") as refused:
@@ -203,7 +203,7 @@ def test_a_launch_finds_the_role_that_was_made_since_it_was_refused(
 def test_the_account_level_stays_while_a_machine_has_the_role_of_all_runs(
     api: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """There is no role of the run's own that would say so."""
+    """No role of the run's own would show that a machine exists."""
     set_up(api, RunRole="true")
     aws = AwsWorld(api=api, folder=tmp_path)
     for name, value in api.env.items():
@@ -214,8 +214,8 @@ def test_the_account_level_stays_while_a_machine_has_the_role_of_all_runs(
     assert M1 in refused.value.why
 
 
-def test_a_bootstrap_takes_the_permissions_that_the_page_lists(enforced: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of kedge's own calls; what CloudFormation makes, it makes with the same person's permissions."""
+def test_a_bootstrap_needs_the_permissions_that_the_page_lists(enforced: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of kedge's own calls; CloudFormation's calls use the same person's permissions."""
     for name, value in enforced.env.items():
         monkeypatch.setenv(name, value)
     enforced.reset_calls()

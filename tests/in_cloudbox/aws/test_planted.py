@@ -1,4 +1,4 @@
-"""A machine boots again with all that its job has left for whoever boots it."""
+"""A machine boots again with everything that its job has planted for the next boot."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def account(box: Box, tmp_path: Path) -> Account:
     return Account(box, tmp_path)
 
 
-def test_what_a_job_has_left_leads_nobody_astray_at_the_next_boot(account: Account) -> None:
-    """Neither root nor kedge's own user runs it, reads it as a setting, or writes where its links lead."""
+def test_files_planted_by_a_job_have_no_effect_at_the_next_boot(account: Account) -> None:
+    """Neither root nor kedge's own user runs it, reads it as a setting, or writes through its links."""
     made = account.ec2.create_volume(AvailabilityZone=f"{REGION}a", Size=1, VolumeType="gp3")["VolumeId"]
     volume = BootVolume(serial=made.replace("-", ""), target="sets/imagenet", origin=Origin.MADE)
     instance = account.launch(account.spec(volume))
@@ -36,7 +36,7 @@ def test_what_a_job_has_left_leads_nobody_astray_at_the_next_boot(account: Accou
     assert account.run(address, "sudo readlink /opt/kedge/ready /opt/kedge/private").split() == ["/srv/roots"] * 2
     account.run(address, "sudo systemctl reboot")
     wait_until(lambda: account.run(address, "cat /proc/sys/kernel/random/boot_id") not in ("", boot_id))
-    # The boot goes wrong, since the volume's place leads out of the job's reach: that is the job's loss alone.
+    # The boot fails, because the volume's path leads out of the job's reach: that harms only the job.
     said = "test ! -L /opt/kedge/ready && head -c 12 /opt/kedge/ready"
     wait_until(lambda: account.run(address, said) == '{"ok": false')
     looks = {

@@ -27,7 +27,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(api: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS whose instances are entries of the API."""
+    """A user's computer with an AWS account whose instances exist only in the API."""
     set_up(api)
     laptop.extra_env |= {**api.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     laptop.write_job(JOB)
@@ -36,8 +36,8 @@ def laptop(api: Box, laptop: Laptop) -> Iterator[Laptop]:
 
 
 @pytest.mark.parametrize("point", [("after", "2"), ("before", "3"), ("after", "4")])
-def test_one_reap_clears_up_after_a_launch_that_was_killed(api: Box, laptop: Laptop, point: tuple[str, str]) -> None:
-    """Before AWS was asked, between its answer and the ledger, and with the machine in the ledger."""
+def test_one_reap_cleans_up_after_a_killed_launch(api: Box, laptop: Laptop, point: tuple[str, str]) -> None:
+    """Killed before the request, between AWS's answer and the ledger, and with the machine in the ledger."""
     assert laptop.drive("crashing_launch.py", *point).returncode == -9
     done = laptop.drive("reaping_later.py", "0", "aws")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,7 +46,7 @@ def test_one_reap_clears_up_after_a_launch_that_was_killed(api: Box, laptop: Lap
 
 
 def test_a_lost_laptop_s_machine_is_ended_after_its_deadline(api: Box, laptop: Laptop) -> None:
-    """Another computer finds it by its tags, in a region that it was never told of, and ends all that its run has."""
+    """Another computer finds it by its tags, in a region that it doesn't know, and ends all the run's resources."""
     laptop.write_job(JOB.replace("us-east-1", "eu-west-1"))
     assert laptop.drive("crashing_launch.py", "after", "4").returncode == -9
     laptop.state = laptop.state.with_name("state-of-another-computer")
@@ -57,13 +57,13 @@ def test_a_lost_laptop_s_machine_is_ended_after_its_deadline(api: Box, laptop: L
     assert leftovers(api, "eu-west-1") == []
 
 
-def test_what_may_not_be_listed_is_said_and_no_all_clear_where_it_bills(api: Box, laptop: Laptop) -> None:
+def test_denied_lists_are_reported_and_are_no_all_clear_if_they_bill(api: Box, laptop: Laptop) -> None:
     """A denied list of schedules, which cost nothing, is reported; a denied list of machines is no all-clear."""
     laptop.kedge("reap", "--yes", "--provider", "aws")
     api.fail_next("ListSchedules", "AccessDeniedException", status=403, times=None)
     said = laptop.kedge("reap", "--yes", "--provider", "aws")
-    assert "Nothing bills but live runs at the providers that were looked at" in said
-    assert "aws could not be seen as a whole: the schedules in us-east-1 can't be listed" in laptop.errors
+    assert "Nothing bills except live runs at the providers that were queried" in said
+    assert "aws could be queried only in part: the schedules in us-east-1 can't be listed" in laptop.errors
     api.fail_next("DescribeInstances", "UnauthorizedOperation", status=403, times=None, region="us-east-1")
     laptop.kedge("reap", "--yes", "--provider", "aws", code=5)
-    assert "what could not be seen at aws (the machines in us-east-1 can't be listed" in laptop.errors
+    assert "what could not be queried at aws (the machines in us-east-1 can't be listed" in laptop.errors

@@ -1,4 +1,4 @@
-"""A run goes on whatever is restarted around it: kedge's units, cloud-init's, sshd, and what needrestart restarts."""
+"""A run goes on through all restarts around it: kedge's units, cloud-init's, sshd, and those of needrestart."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q --reinstall
 
 @pytest.fixture
 def laptop(box: Box, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at AWS, and a job that doesn't end by itself."""
+    """A user's computer with an AWS account, and a job that doesn't end by itself."""
     set_up(box)
     laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -78,28 +78,28 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """The command's process."""
+        """Return the command's process id."""
         return int(self.sh(GROUP))
 
     @property
     def scope(self) -> str:
-        """The last part of the command's control group."""
+        """Return the last part of the command's control group."""
         return self.sh(f"grep name=systemd /proc/{self.pid}/cgroup || cat /proc/{self.pid}/cgroup").rpartition("/")[2]
 
     def await_steps(self) -> None:
-        """Wait until the command has done some steps more."""
+        """Wait until the command has done some more steps."""
         count = "wc -l </opt/kedge/results/output/results/steps.log"
         done = int(self.sh(count))
         wait_until(lambda: int(self.sh(count)) > done + 2)
 
 
 def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
-    """The same process goes on stepping, in a scope of its own; and a watch that was killed is started again.
+    """The same process goes on training, in its own scope; and a killed watch is restarted.
 
-    Under tmux, and likewise under nohup and screen.
+    Under tmux, nohup and screen.
 
-    The image's own upgrade would hold dpkg's lock for 180 s: it is masked before it begins. Where somebody else holds
-    it, apt waits. needrestart then restarts what runs, but nothing of kedge's.
+    The image's own upgrade would hold dpkg's lock for 180 s: it is masked before it starts. If another process holds
+    the lock, apt waits. needrestart then restarts services, but none of kedge's.
     fact: first-boot-apt-holds-the-lock; fact: first-boot-needrestart; fact: apt-lock-timeout;
     fact: bootcmd-precedes-timers; fact: restart-kills-the-group.
     """
@@ -154,4 +154,4 @@ def test_no_restart_and_no_upgrade_ends_a_run(box: Box, laptop: Laptop) -> None:
     said = laptop.kedge("teardown", "--yes")
     assert time.monotonic() - began < 60, "a dead agent uploads nothing, and is not waited for"
     assert "no heartbeat for" in said
-    assert "a verified copy of the results is at home" in said
+    assert "a verified copy of the results is on this computer" in said

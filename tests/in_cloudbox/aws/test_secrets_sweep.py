@@ -28,7 +28,7 @@ aws_session_token = {}
 
 @pytest.fixture
 def life(box: Box, laptop: Laptop, tmp_path: Path) -> Iterator[Life]:
-    """A user with an account at AWS, with keys in the shell and others in ~/.aws, and tokens of other clouds."""
+    """A user with an AWS account, with keys in the shell and others in ~/.aws, and tokens of other clouds."""
     set_up(box)
     with living(laptop, tmp_path, supervisor="systemd") as life:
         laptop.extra_env |= {**box.env, "KEDGE_PROVIDER": "aws", "KEDGE_SSH_FROM": "127.0.0.1/32"}
@@ -44,13 +44,13 @@ def life(box: Box, laptop: Laptop, tmp_path: Path) -> Iterator[Life]:
 
 
 def from_file(life: Life) -> dict[str, str]:
-    """Return the variables with which a command takes the keys of ~/.aws."""
+    """Return the variables with which a command uses the keys in ~/.aws."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     return {**dict.fromkeys(names, ""), "AWS_SHARED_CREDENTIALS_FILE": str(life.home / ".aws" / "credentials")}
 
 
 def search_instance(box: Box, life: Life) -> None:
-    """Search the machine, and what the cloud has been given for it."""
+    """Search the machine, and what the cloud got for it."""
     [machine] = box.machines()
     answer = box.client("ec2").describe_instance_attribute(InstanceId=machine["instance_id"], Attribute="userData")
     user_data = base64.b64decode(answer["UserData"]["Value"])
@@ -60,7 +60,7 @@ def search_instance(box: Box, life: Life) -> None:
 
 
 def role_key(url: str) -> str:
-    """Ask the metadata service as the machine does."""
+    """Query the metadata service as the machine does."""
     put = urllib.request.Request(
         f"{url}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     )
@@ -75,8 +75,8 @@ def role_key(url: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_no_secret_is_found_where_the_page_does_not_say_so(box: Box, life: Life) -> None:
-    """Planned, launched, looked at, changed, stopped, reclaimed, resumed from its checkpoint, ended."""
+def test_no_secret_is_found_in_a_place_that_the_page_does_not_list(box: Box, life: Life) -> None:
+    """Planned, launched, queried, changed, stopped, reclaimed, resumed from its checkpoint, ended."""
     life.begin()
     life.kedge("fetch", env=from_file(life))
     life.change()

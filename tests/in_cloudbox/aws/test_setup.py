@@ -29,13 +29,13 @@ JOB = """
     resources: {accelerators: T4, use_spot: true, region: us-east-1}
     supervisor: {kind: systemd, restarts: 0, grace: 5s}
 """
-# `uv` comes with its first use, which the box has no network for.
+# The first use of `uv` installs it, which needs a network; the box has none.
 SHOW = "command -v python; command -v pip; command -v uv; python -c 'import toy, yaml; print(toy.__version__)'\n"
 SHOWN = [*(f"/opt/kedge/env/bin/{name}" for name in ("python", "pip", "uv")), "1.0"]
 
 
 def test_setup_installs_packages_beside_those_of_the_image(box: Box, laptop: Laptop) -> None:
-    """The job's user may not write to /opt/pytorch; what is installed is beside its packages, and nothing is left.
+    """The job's user can't write to /opt/pytorch; packages are installed next to its, and nothing is left.
 
     `kedge exec` and `kedge ssh` find the same.
     """

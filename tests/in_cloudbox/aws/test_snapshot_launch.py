@@ -1,4 +1,4 @@
-"""What a launch does where AWS's prices can't be asked: it shows a plan, and rents nothing."""
+"""A launch without AWS's current prices shows a plan, and rents nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WISH = ("--provider", "aws", "--gpu", "t4", "--ttl", "1h")
 
 
 def test_nothing_is_launched_at_the_prices_of_a_snapshot(api: Box, laptop: Laptop) -> None:
-    """The plan shows it, and what its prices are; a launch is refused before anything is made or written down."""
+    """The plan shows that its prices are a snapshot's; a launch is refused before anything is created or recorded."""
     set_up(api)
     laptop.extra_env |= {**api.env, "KEDGE_SSH_FROM": "127.0.0.1/32", "AWS_ENDPOINT_URL_PRICING": "http://127.0.0.1:1"}
     shown = laptop.kedge("launch", *WISH, "--dry-run")
@@ -25,8 +25,8 @@ def test_nothing_is_launched_at_the_prices_of_a_snapshot(api: Box, laptop: Lapto
     assert laptop.json("status", "--all") == []
 
 
-def test_who_has_no_account_sees_a_plan_and_is_told_how_to_sign_in(laptop: Laptop) -> None:
-    """Nobody is asked for machines or results of a run that hasn't begun; a launch is refused with the fix."""
+def test_without_an_account_there_is_a_plan_and_advice_on_signing_in(laptop: Laptop) -> None:
+    """A run that hasn't begun has no machines or results to query; a launch is refused with the fix."""
     laptop.extra_env |= {"HOME": str(laptop.home), "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "us-east-1"}
     laptop.write_job("name: toy\nworkdir: .\nstart: boot\nrun: python3 train.py\n")
     shown = " ".join(laptop.kedge("plan", *WISH).split())

@@ -1,4 +1,4 @@
-"""User-data at work: machines of the box that boot with it, fetch the agent from S3 and say that they are ready."""
+"""User-data at work: machines of the box boot with it, fetch the agent from S3 and report that they are ready."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Acti
 
 
 class Account:
-    """What a launch has made before it launches: the agent in the bucket, a role, keys."""
+    """What a launch has created before it requests the machine: the agent in the bucket, a role, keys."""
 
     def __init__(self, box: Box, folder: Path) -> None:
         self.box = box
@@ -137,13 +137,13 @@ def test_a_machine_makes_itself_ready(account: Account, image: str, torch: list[
     looked = account.run(
         address, "sudo systemctl start kedge-unready.service && systemctl is-active kedge-watch.service"
     )
-    assert looked == "active", "the agent runs, and its machine is not to be ended by anything else"
+    assert looked == "active", "the agent runs, so nothing else may end its machine"
     account.run(address, "sudo -u job /opt/kedge/bin/kedge-agent end")
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated")
 
 
 def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
-    """A volume that came late is formatted once, and after a reboot it is there with its data.
+    """A volume that was attached late is formatted once, and keeps its data over a reboot.
 
     fact: bootcmd-every-boot.
     """
@@ -168,7 +168,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
 
 
 def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) -> None:
-    """It powers itself off; the sentinel says until then what went wrong. fact: deadline-timer."""
+    """It powers itself off; until then the sentinel says what went wrong. fact: deadline-timer."""
     began = time.time()
     instance = account.launch(replace(account.spec(), agent_sha256="0" * 64, lifetime_seconds=20))
     address = account.describe(instance)["PublicIpAddress"]
@@ -180,7 +180,7 @@ def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) ->
 
 
 def test_a_machine_whose_agent_never_comes_ends_long_before_its_deadline(account: Account) -> None:
-    """Its object isn't in the bucket: nobody would look after the machine, so that it doesn't wait to be forgotten."""
+    """Its agent isn't in the bucket: nothing would look after the machine, so it ends itself early."""
     spec = replace(account.spec(), agent_sha256="0" * 64, unready_seconds=3)
     instance = account.launch(spec)
     wait_until(lambda: account.describe(instance)["State"]["Name"] == "terminated", seconds=60)

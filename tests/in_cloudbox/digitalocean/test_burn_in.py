@@ -1,4 +1,4 @@
-"""GPU droplets are tried before anything is trained on them: the real program, and a stand-in for ROCm's torch."""
+"""GPU droplets are tested before the training starts: the real program, and a stand-in for ROCm's torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at DigitalOcean and a job for a GPU; nothing may bill when the test ends."""
+    """A user's computer with a DigitalOcean account and a job for a GPU; nothing may bill when the test ends."""
     laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     restock_mi300x(do_box)
     shutil.copy(TRAIN, laptop.home / "train.py")
@@ -39,14 +39,15 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
     assert do_box.meter.billing() == [], "something is left billing"
 
 
-def test_a_droplet_whose_gpu_forgets_is_deleted_and_the_next_offer_trains(
+def test_a_droplet_with_bad_gpu_memory_is_deleted_and_the_next_offer_trains(
     do_box: DigitalOceanBox, laptop: Laptop
 ) -> None:
-    """The launch says why; the next droplet is another region's, and the ledger agrees that nothing is left.
+    """The launch says why; the next droplet is in another region, and the ledger shows that nothing is left.
 
-    Their GPUs' nodes come 12 s after services have started, and are waited for. fact: gpu-nodes-come-late
-    Each droplet has a scratch disk with more room than its root disk, which is where the data lies. Its Python can't
-    make virtual environments, and the command has one. fact: host-python-without-venv
+    The GPUs' device nodes appear 12 s after services have started, and the boot waits for them.
+    fact: gpu-nodes-come-late
+    Each droplet has a scratch disk with more room than its root disk: the data is there. Its Python can't make
+    virtual environments, and the command gets one anyway. fact: host-python-without-venv
     """
     scratch_gib = (shutil.disk_usage("/").free >> 30) + 50
     do_box.change_first_boot(nodes_seconds=12, local_disk_gib=scratch_gib, no_venv=True)

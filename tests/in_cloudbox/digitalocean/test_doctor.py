@@ -1,4 +1,4 @@
-"""`kedge doctor --provider do` and `amd` in the box: an account that is ready, and what it can lack."""
+"""`kedge doctor --provider do` and `amd` in the box: an account that is ready, and its possible problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_account_at_the_amd_developer_cloud_that_is_ready_passes(amd_api: Dig
 
 
 def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """What the API doesn't tell, and what works less well, is a warning; nothing is made or changed.
+    """What the API doesn't show, or works less well, is a warning; nothing is created or changed.
 
     fact: do-gpu-limit-untold.
     """
@@ -50,14 +50,14 @@ def test_a_digitalocean_account_that_is_ready_passes(do_api: DigitalOceanBox, tm
     "scope", ["droplet:create", "droplet:delete", "ssh_key:create", "firewall:create", "tag:delete"]
 )
 def test_a_scope_that_a_token_lacks_is_named(scope: str, do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """Found by calls that change nothing. fact: do-scope-before-content."""
+    """Calls that change nothing find it. fact: do-scope-before-content."""
     failed = check_up(tmp_path, "do", do_environ(do_api, without=scope), H100)["permissions"]
     assert (failed.verdict, failed.found) == (Verdict.FAILED, f"the token lacks {scope}")
     assert "docs/digitalocean.md" in failed.fix
 
 
-def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """A token that nobody knows, a delete token that may not delete or is missing, a bucket, an offer, VPCs, limits."""
+def test_other_problems_of_a_digitalocean_account_are_named(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """An unknown token, a delete token without its scope or missing, a bucket, an offer, VPCs, limits."""
     good = do_environ(do_api)
 
     def line(name: str, **environ: str) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def test_what_else_a_digitalocean_account_can_lack_is_named(do_api: DigitalOcean
     assert line("credentials") == ("failed", "see the control panel, or ask support")
 
 
-def test_a_droplet_that_does_not_delete_itself_is_told_by_the_self_test(tmp_path: Path) -> None:
+def test_the_self_test_reports_a_droplet_that_does_not_delete_itself(tmp_path: Path) -> None:
     """Its own timer powers it off, which doesn't end its bill."""
     token = {"KEDGE_DIGITALOCEAN_DELETE_TOKEN": "dop_v1_0"}
     for environ, expected in (({}, Verdict.WARNING), (token, Verdict.OK)):
@@ -100,7 +100,7 @@ def test_a_droplet_that_does_not_delete_itself_is_told_by_the_self_test(tmp_path
         assert bool(fix) == (expected is Verdict.WARNING)
 
 
-def test_a_token_that_may_not_read_networks_launches_all_the_same(do_api: DigitalOceanBox, tmp_path: Path) -> None:
-    """The API makes a default VPC where there is none: nothing is wrong."""
+def test_a_token_that_may_not_read_networks_can_launch(do_api: DigitalOceanBox, tmp_path: Path) -> None:
+    """The API makes a default VPC if there is none: nothing is wrong."""
     do_api.faults.fail_next("GET", "/v2/vpcs", status=403, times=None)
     assert check_up(tmp_path, "do", do_environ(do_api), H100)["network"].verdict is Verdict.OK

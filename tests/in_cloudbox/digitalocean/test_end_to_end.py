@@ -1,4 +1,4 @@
-"""Whole runs on DigitalOcean in the box: the real program, droplets that boot, a meter; no bucket unless it says so."""
+"""Whole runs on DigitalOcean in the box: the real program, droplets that boot, a meter; no bucket unless noted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at DigitalOcean, where nothing may bill when the test ends."""
+    """A user's computer with a DigitalOcean account, where nothing may bill when the test ends."""
     laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     shutil.copy(TRAIN, laptop.home / "train.py")
     yield laptop
@@ -46,7 +46,7 @@ def write_job(laptop: Laptop, *, steps: int = 100_000, supervisor: str = "tmux")
 
 
 def report(laptop: Laptop, run: str) -> dict[str, Any]:
-    """Read what the machine says of itself; empty where it doesn't answer."""
+    """Read the machine's report; empty if it doesn't answer."""
     seen: dict[str, Any] = laptop.json("status", run)[0].get("report") or {}
     return seen
 
@@ -55,7 +55,8 @@ def report(laptop: Laptop, run: str) -> dict[str, Any]:
 def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Laptop, supervisor: str) -> None:
     """Code, data and the command go to the droplet over SSH; results come home; the droplet is deleted.
 
-    What the script wrote beside its outputs comes home, too, with no store to take it; what it wrote into data doesn't.
+    Files that the script wrote outside its outputs come home, too, without a store; files that it wrote into its data
+    don't.
     """
     write_job(laptop, steps=5, supervisor=supervisor)
     with (laptop.home / "train.py").open("a") as script:
@@ -75,7 +76,7 @@ def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Lap
 
 
 def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """Its state, step and log are seen while it trains; what it has made so far comes home; teardown ends it."""
+    """`status` shows state and step during the training; the results so far come home; teardown ends the run."""
     write_job(laptop)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=60)
@@ -88,7 +89,7 @@ def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, la
 
 
 def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """Without a bucket a run that is done keeps its droplet, and reap leaves it until its deadline."""
+    """Without a bucket, a finished run keeps its droplet, and reap leaves it until its deadline."""
     write_job(laptop, steps=2)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: report(laptop, run)["command"]["state"] == "succeeded", seconds=60)
@@ -102,7 +103,7 @@ def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop
 def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     do_box: DigitalOceanBox, laptop: Laptop
 ) -> None:
-    """With a token of its own that can delete droplets; the launch was killed, and its computer lost."""
+    """It has a token of its own that can delete droplets; the launch was killed, and its computer lost."""
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
     write_job(laptop)
     launch = laptop.start("launch", "--yes")
@@ -113,10 +114,8 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     wait_until(lambda: do_box.droplets() == [], seconds=120)
 
 
-def test_a_creation_that_fails_after_it_was_accepted_is_followed_by_the_next_offer(
-    do_box: DigitalOceanBox, laptop: Laptop
-) -> None:
-    """The launch says so, trains on a droplet of another region, and no two droplets ever bill at once.
+def test_after_a_creation_that_fails_late_the_next_offer_is_used(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """The launch says so, trains on a droplet in another region, and no two droplets ever bill at once.
 
     fact: do-creation-errored
     """
@@ -132,10 +131,10 @@ def test_a_creation_that_fails_after_it_was_accepted_is_followed_by_the_next_off
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["fails while it is waited for", "has failed already"])
-def test_a_killed_launch_whose_creation_fails_goes_on_with_the_next_offer(
+def test_resume_uses_the_next_offer_if_a_killed_launch_s_creation_failed(
     do_box: DigitalOceanBox, laptop: Laptop, *, waits: bool
 ) -> None:
-    """The droplet never boots: `resume` ends it, waits for no boot, and trains on a droplet of another region.
+    """The droplet never boots: `resume` ends it, waits for no boot, and trains on a droplet in another region.
 
     The launch dies after the API's 202, while it waits for the creation's action. fact: do-creation-errored
     """

@@ -1,4 +1,4 @@
-"""A job against its own droplet: the token that deletes every droplet of the team is root's alone."""
+"""A hostile job on its own droplet: only root can read the token that deletes every droplet of the team."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB = """
 
 @pytest.fixture
 def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at DigitalOcean, a token for its droplets, and a job that wants it."""
+    """A user's computer with a DigitalOcean account, a token for its droplets, and a job that tries to steal it."""
     token = do_box.make_token(*SCOPES)
     laptop.extra_env |= {**do_box.environ, "KEDGE_PROVIDER": "do", "KEDGE_SSH_FROM": "127.0.0.1/32"}
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = token
@@ -37,7 +37,7 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
 
 
 def test_a_job_cannot_read_the_token_of_its_droplet(laptop: Laptop) -> None:
-    """Nor become root, nor change the agent or the deadline; `--admin` shows that the token is there."""
+    """Nor can it become root, or change the agent or the deadline; `--admin` shows that the token is there."""
     run = laptop.json("launch", "--yes", "--detach", "--keep")["run"]
     wait_until(lambda: "ATTACKS over" in laptop.kedge("logs", run), seconds=90)
     assert succeeded(laptop.kedge("logs", run)) == []

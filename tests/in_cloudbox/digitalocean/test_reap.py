@@ -1,4 +1,4 @@
-"""`kedge reap` at DigitalOcean: droplets of any kind, by tags alone, until the API says that they are gone."""
+"""`kedge reap` at DigitalOcean: droplets in any state, by tags alone, until the API confirms that they are gone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def home(do_api: DigitalOceanBox) -> Iterator[Laptop]:
 
 @pytest.fixture
 def guard(do_api: DigitalOceanBox) -> Iterator[Laptop]:
-    """A computer with the same account that has never heard of any run: what runs `infra/reaper`."""
+    """Another computer with the same account, without records of any run: it runs `infra/reaper`."""
     with make_laptop(do_api.environ) as laptop:
         yield laptop
 
@@ -34,7 +34,7 @@ def guard(do_api: DigitalOceanBox) -> Iterator[Laptop]:
 def test_a_lost_laptop_s_droplet_is_ended_after_its_deadline(
     do_api: DigitalOceanBox, home: Laptop, guard: Laptop
 ) -> None:
-    """The guard outside ends it, with all that its run has, by its tags; before the deadline it touches nothing."""
+    """The external guard ends it, with all the run's resources, by its tags; before the deadline it touches nothing."""
     launch_and_die(home)
     shutil.rmtree(home.state)
     assert len(do_api.droplets()) == 1
@@ -59,8 +59,8 @@ def test_another_laptop_s_droplet_is_named_where_it_is_not_asked_for(
     assert len(do_api.droplets()) == 1
 
 
-def test_what_the_api_does_not_delete_is_not_said_to_be_gone(do_api: DigitalOceanBox, home: Laptop) -> None:
-    """A deletion that fails leaves the droplet billing: exit 5, and the next round ends it."""
+def test_a_droplet_that_the_api_does_not_delete_is_not_reported_as_gone(do_api: DigitalOceanBox, home: Laptop) -> None:
+    """A failed deletion leaves the droplet billing: exit 5, and the next round ends it."""
     launch_and_die(home)
     do_api.faults.fail_next("DELETE", "/v2/droplets/{droplet_id}", times=None)
     done = reap_once(home)
@@ -73,7 +73,7 @@ def test_what_the_api_does_not_delete_is_not_said_to_be_gone(do_api: DigitalOcea
 
 
 def test_a_droplet_that_comes_back_is_ended_again(do_api: DigitalOceanBox, home: Laptop) -> None:
-    """Gone is what the API still says when it is asked again."""
+    """It counts as gone only when the API confirms that at a second query."""
     launch_and_die(home)
     do_api.faults.reappear_next()
     reap_once(home)
@@ -81,8 +81,8 @@ def test_a_droplet_that_comes_back_is_ended_again(do_api: DigitalOceanBox, home:
     assert leftovers(do_api, home) == []
 
 
-def test_a_droplet_that_is_off_is_ended_too(do_api: DigitalOceanBox, home: Laptop, guard: Laptop) -> None:
-    """Its deadline powered it off; off it bills like on."""
+def test_a_powered_off_droplet_is_ended_too(do_api: DigitalOceanBox, home: Laptop, guard: Laptop) -> None:
+    """Its deadline powered it off; off, it bills as much as on."""
     launch_and_die(home)
     (droplet,) = do_api.droplets()
     do_api.client().droplet_actions.post(droplet.id, body={"type": "power_off"})
@@ -90,10 +90,8 @@ def test_a_droplet_that_is_off_is_ended_too(do_api: DigitalOceanBox, home: Lapto
     assert do_api.droplets() == []
 
 
-def test_a_droplet_that_trains_no_more_because_it_is_off_is_ended_at_once(
-    do_api: DigitalOceanBox, home: Laptop
-) -> None:
-    """Its run is at work as far as the ledger knows, and its deadline is ahead: on it is left alone, off it is not."""
+def test_a_droplet_that_is_off_during_its_run_is_ended_at_once(do_api: DigitalOceanBox, home: Laptop) -> None:
+    """By the ledger its run is running, before its deadline: while on it is left alone, when off it is ended."""
     run = launch_and_die(home)
     ledger = home.ledger()
     now = datetime.now(UTC)
@@ -109,8 +107,8 @@ def test_a_droplet_that_trains_no_more_because_it_is_off_is_ended_at_once(
     assert do_api.droplets() == []
 
 
-def test_a_droplet_that_lost_its_name_is_no_all_clear(do_api: DigitalOceanBox, home: Laptop) -> None:
-    """It carries kedge's mark and bills: nobody can tell whose it is, so that it is left to the reader."""
+def test_a_droplet_without_its_name_is_no_all_clear(do_api: DigitalOceanBox, home: Laptop) -> None:
+    """It has kedge's mark and bills: nobody can tell whose it is, so the user has to decide."""
     body = {"name": "odd", "region": "tor1", "size": "s-2vcpu-4gb", "image": "ubuntu-24-04-x64", "tags": ["kedge"]}
     odd = do_api.client().droplets.create(body)["droplet"]["id"]
     done = reap_once(home)
@@ -119,8 +117,8 @@ def test_a_droplet_that_lost_its_name_is_no_all_clear(do_api: DigitalOceanBox, h
     assert len(do_api.droplets()) == 1
 
 
-def test_a_token_that_is_not_accepted_is_no_all_clear(home: Laptop) -> None:
-    """An expired token would let a guard look at nothing for ever."""
+def test_a_refused_token_is_no_all_clear(home: Laptop) -> None:
+    """With an expired token, a guard would check nothing for ever."""
     home.extra_env["DIGITALOCEAN_ACCESS_TOKEN"] = "dop_v1_expired"
     home.kedge("reap", "--yes", code=5)
-    assert "do was not looked at" in home.errors
+    assert "do was not queried" in home.errors

@@ -1,4 +1,4 @@
-"""A whole life at DigitalOcean, with a secret in every place for one: each is only where docs/security.md says."""
+"""A whole life at DigitalOcean, with secrets in all possible places: each is only where docs/security.md says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELETE_TOKEN = "KEDGE_DIGITALOCEAN_DELETE_TOKEN"
 
 @pytest.fixture
 def spaces(moto: str) -> Any:
-    """A bucket of Spaces, for which moto's S3 stands in."""
+    """A Spaces bucket, for which moto's S3 stands in."""
     session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
     client = session.client("s3", endpoint_url=moto)
     client.create_bucket(Bucket=BUCKET)
@@ -35,7 +35,7 @@ def spaces(moto: str) -> Any:
 
 @pytest.fixture
 def life(do_box: DigitalOceanBox, moto: str, laptop: Laptop, tmp_path: Path) -> Iterator[Life]:
-    """A user with an account at DigitalOcean, a bucket, and a token for droplets that end themselves."""
+    """A user with a DigitalOcean account, a bucket, and a token for droplets that end themselves."""
     with living(laptop, tmp_path, supervisor="tmux") as life:
         laptop.extra_env |= {
             **do_box.environ,
@@ -57,8 +57,10 @@ def life(do_box: DigitalOceanBox, moto: str, laptop: Laptop, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(600)
-def test_no_secret_is_found_where_the_page_does_not_say_so(do_box: DigitalOceanBox, spaces: Any, life: Life) -> None:
-    """Planned, launched, looked at, changed, stopped; its command dies, and the droplet deletes itself."""
+def test_no_secret_is_found_in_a_place_that_the_page_does_not_list(
+    do_box: DigitalOceanBox, spaces: Any, life: Life
+) -> None:
+    """Planned, launched, queried, changed, stopped; its command dies, and the droplet deletes itself."""
     life.begin()
     life.kedge("fetch")
     life.change()

@@ -1,4 +1,4 @@
-"""Whole runs on Lambda in the box: the real program, instances that boot, a meter; no bucket unless it says so."""
+"""Whole runs on Lambda in the box: the real program, instances that boot, a meter; no bucket unless noted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHOSE = "127.0.0.1/32"
 
 @pytest.fixture
 def laptop(lambda_box: LambdaBox, laptop: Laptop) -> Iterator[Laptop]:
-    """A user's computer with an account at Lambda, where nothing may bill when the test ends."""
+    """A user's computer with a Lambda account, where nothing may bill when the test ends."""
     laptop.extra_env |= {**lambda_box.environ, "KEDGE_PROVIDER": "lambda", "KEDGE_SSH_FROM": WHOSE}
     shutil.copy(TRAIN, laptop.home / "train.py")
     yield laptop
@@ -42,7 +42,7 @@ def laptop(lambda_box: LambdaBox, laptop: Laptop) -> Iterator[Laptop]:
 
 @pytest.fixture
 def bucket(moto: str) -> dict[str, str]:
-    """The variables of a bucket at some store, for which moto's S3 stands in."""
+    """The variables of a bucket in an S3-compatible store, for which moto's S3 stands in."""
     session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
     session.client("s3", endpoint_url=moto).create_bucket(Bucket="kedge-lambda")
     return {
@@ -60,12 +60,12 @@ def write_job(laptop: Laptop, *, steps: int = 100_000, deadline: str = "10m") ->
 
 
 def launch(laptop: Laptop, *words: str) -> str:
-    """Launch without a reaper, and return what was said."""
+    """Launch without a reaper, and return the output."""
     return laptop.kedge("launch", "--yes", "--without-reaper", *words)
 
 
 def is_uploaded(laptop: Laptop, run: str) -> bool:
-    """Tell whether the command has succeeded, and its results are in the bucket."""
+    """Return whether the command has succeeded, and its results are in the bucket."""
     report = laptop.json("status", run)[0].get("report") or {}
     command, upload = report.get("command") or {}, report.get("shipped") or {}
     return command.get("state") == "succeeded" and upload.get("time", 0) >= command["since"]
@@ -74,7 +74,7 @@ def is_uploaded(laptop: Laptop, run: str) -> bool:
 def test_a_launch_trains_and_leaves_nothing(lambda_box: LambdaBox, laptop: Laptop) -> None:
     """Code, data and the command go to the machine over SSH, once it shows its own host key; results come home.
 
-    Nothing of the API's secrets is left on this computer, and none is on the machine.
+    No API key is left on this computer, and none is on the machine.
     """
     write_job(laptop, steps=5)
     (laptop.home / "numbers").mkdir()
@@ -92,7 +92,7 @@ def test_a_launch_trains_and_leaves_nothing(lambda_box: LambdaBox, laptop: Lapto
 
 
 def test_a_machine_closes_itself_before_anybody_else_gets_in(lambda_box: LambdaBox, laptop: Laptop) -> None:
-    """At every boot, before sshd has the users of kedge; the network is that of the plan."""
+    """At every boot, before sshd accepts kedge's users; the network is the plan's."""
     write_job(laptop)
     run = laptop.json("launch", "--yes", "--without-reaper", "--detach")["run"]
     read = ("exec", run, "--admin", "--", "sh", "-c")
@@ -109,7 +109,7 @@ def test_a_machine_closes_itself_before_anybody_else_gets_in(lambda_box: LambdaB
 
 
 def test_a_forgotten_machine_bills_until_a_reaper_ends_it(lambda_box: LambdaBox, laptop: Laptop) -> None:
-    """It powers itself off at its deadline, and looks as before; `kedge reap` ends it, though the ledger is lost."""
+    """It powers itself off at its deadline, and still bills; `kedge reap` ends it, even if the ledger is lost."""
     write_job(laptop)
     started = laptop.start("launch", "--yes", "--without-reaper")
     wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=150)
@@ -134,8 +134,8 @@ def test_after_its_command_a_machine_that_nobody_follows_is_ended_by_reap(
     wait_until(lambda: is_uploaded(laptop, run), seconds=60)
     for name in bucket:
         del laptop.extra_env[name]
-    assert "Nothing bills but live runs" in laptop.kedge("reap", "--yes", "--provider", "lambda")
-    assert len(lambda_box.instances()) == 1, "whoever has followed it has some minutes to fetch"
+    assert "Nothing bills except live runs" in laptop.kedge("reap", "--yes", "--provider", "lambda")
+    assert len(lambda_box.instances()) == 1, "its follower has some minutes to fetch"
     done = laptop.drive("reaping_later.py", "360", "lambda")
     assert done.returncode == 0, done.stderr
     assert "its command has succeeded" in " ".join(done.stdout.split())
@@ -147,8 +147,8 @@ def test_after_its_command_a_machine_that_nobody_follows_is_ended_by_reap(
     assert unsettled(laptop) == []
 
 
-def test_a_launch_whose_answer_is_lost_goes_on_with_its_machine(lambda_box: LambdaBox, laptop: Laptop) -> None:
-    """It is found by its tags, and shows the host key that it was given. fact: lambda-no-idempotency."""
+def test_a_launch_whose_answer_is_lost_finds_its_machine(lambda_box: LambdaBox, laptop: Laptop) -> None:
+    """Its tags identify it, and it shows the host key that it was given. fact: lambda-no-idempotency."""
     lambda_box.faults.drop_next(*LAUNCH)
     write_job(laptop, steps=3)
     assert "succeeded" in launch(laptop)

@@ -1,5 +1,5 @@
-"""A cloud in memory, with either strategy of idempotency, that lags, loses answers and refuses as it is told.
+"""A cloud in memory, with either idempotency strategy, that lags, loses answers and refuses as tests order.
 
-`FakeCloud` is the account: what is in it, what bills. `FakeCloudApi` is one process's way to it, and can be killed
-before and after each thing that it does to the world; so can `FakeRecords`, which it shares its `Process` with.
+`FakeCloud` is the account: its resources, and what bills. `FakeCloudApi` is one process's client of it, which can be
+killed before and after each change of the world. So can `FakeRecords`, which shares the client's `Process`.
 """

@@ -1,4 +1,4 @@
-"""An account at a cloud: what is in it, what of it is shown, and what bills."""
+"""An account at the fake cloud: its resources, which of them the API shows, and what bills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.fake_volumes import FakeVolumes
 HERE = "here"
 """The one region."""
 CLOSED = "the place is closed"
-"""Why a place can't be asked that is closed to the account."""
+"""The error of a place that is closed to the account."""
 
 _FORMAT = BootFormat(most_bytes=1 << 20, disks=DiskNames(volume_model="none", local="none"), says="it allows")
 
@@ -33,7 +33,7 @@ TOKEN_CLOUD = Traits(
     ends_adopted=True,
     is_regional=True,
 )
-"""Like AWS: regions, a token, a guard outside, an end that is asked for once, instances listed for a while after it."""
+"""Like AWS: regions, a token, an external guard, one deletion request, and ended instances listed for a while."""
 
 MARK_CLOUD = Traits(
     name="mark",
@@ -44,22 +44,22 @@ MARK_CLOUD = Traits(
     shown_for=timedelta(minutes=3),
     id_first=True,
 )
-"""Like DigitalOcean and Lambda: sent once and looked up, and deleted until it isn't shown any more."""
+"""Like DigitalOcean and Lambda: creations are sent once and looked up; deletions repeated until it isn't listed."""
 
 
 @dataclass
 class FakeInstance:
-    """What the account has.
+    """An instance in the account.
 
     Attributes:
-        number: in the order of making.
-        visible_at: from then on it is listed, and known by its id.
+        number: in the order of creation.
+        visible_at: from this time on it is listed and found by its id.
         ended_at: when its deletion was accepted, or the cloud ended it itself.
-        errored: its creation was accepted, and fails.
-        vanishes: nothing is shown of it then.
+        errored: its creation was accepted and then failed.
+        vanishes: after that failure the API doesn't show it.
         marked: it still has its marks.
-        named: they say which machine it is.
-        edited: what somebody has changed its marks to, by the fields of `Instance`.
+        named: its marks name its machine.
+        edited: marks that somebody has changed, by the fields of `Instance`.
     """
 
     number: int
@@ -75,7 +75,7 @@ class FakeInstance:
 
     @property
     def id(self) -> str:
-        """The cloud's name for it."""
+        """The cloud's id for it."""
         return f"i-{self.number:04}"
 
 
@@ -84,19 +84,19 @@ class FakeCloud:
     """The account, shared by all computers.
 
     Attributes:
-        lag: how long after its making an instance isn't known to anybody.
+        lag: how long the API doesn't know a new instance.
         ending: how long an instance is shown as ending after its deletion.
-        too_new: for so long an accepted deletion of an instance has no effect.
-        faults: the call that each strikes, in the order of striking; see `FakeCloudApi`.
-        keys: what runs have besides machines: run -> when the cloud knows it everywhere.
+        too_new: how long a new instance can't be deleted.
+        faults: (call, fault) in the order in which they happen; see `FakeCloudApi`.
+        keys: the keys of runs: run -> when the cloud knows the key everywhere.
         open_to: who may reach port 22 of a run's machines.
         configured: the regions that the user's configuration names.
-        closed: regions besides the one that don't answer this account.
-        shouts: marks come back in capitals.
-        keeps_gone: what is gone is listed on and on; by default only where a deletion isn't waited for.
-        guards: what ends machines from outside: machine -> instance and deadline.
-        reserved: addresses that bill by themselves: instance -> address.
-        volumes: None where it has none.
+        closed: more regions, which refuse this account.
+        shouts: marks come back in upper case.
+        keeps_gone: ended instances stay listed for ever; by default only if the cloud has no `shown_for`.
+        guards: alarms that end machines from outside: machine -> instance and deadline.
+        reserved: addresses that bill separately: instance -> address.
+        volumes: the data volumes; None if this cloud has none.
     """
 
     traits: Traits
@@ -122,7 +122,7 @@ class FakeCloud:
     most_at_once: int = 0
 
     def make(self, draft: Draft[str, str]) -> FakeInstance:
-        """Make an instance."""
+        """Create an instance."""
         now = self.clock.now()
         made = FakeInstance(len(self.instances) + 1, draft, now, now + self.lag)
         self.instances.append(made)
@@ -133,7 +133,7 @@ class FakeCloud:
         return made
 
     def settle(self) -> None:
-        """Let happen what time has brought: late requests arrive."""
+        """Carry out late requests that are due by now."""
         now = self.clock.now()
         due, self.coming = [each for each in self.coming if each[0] <= now], [x for x in self.coming if x[0] > now]
         for _, draft in due:
@@ -141,11 +141,11 @@ class FakeCloud:
                 self.make(draft)
 
     def of_token(self, draft: Draft[str, str]) -> list[FakeInstance]:
-        """List what a request with the same token has made."""
+        """List the instances that requests with the same token have created."""
         return [each for each in self.instances if draft.token and each.draft.token == draft.token]
 
     def billing(self) -> list[FakeInstance]:
-        """List what costs money now."""
+        """List the instances that cost money now."""
         self.settle()
         return [each for each in self.instances if self.phase(each) is not Phase.GONE]
 
@@ -157,22 +157,22 @@ class FakeCloud:
                 self.volumes.end(instance.id, self.ending)
 
     def living(self) -> list[FakeInstance]:
-        """List what nobody has ended."""
+        """List the instances whose end hasn't been requested."""
         return [each for each in self.instances if each.ended_at is None]
 
     @property
     def place(self) -> str:
-        """What the whole of it is called by those who ask."""
+        """The place that stands for the whole cloud in API calls."""
         return HERE if self.traits.is_regional else ""
 
     def phase(self, instance: FakeInstance) -> Phase:
-        """Say where an instance is in its life."""
+        """Return an instance's phase."""
         if instance.ended_at is None:
             return Phase.PENDING if instance.errored else Phase.RUNNING
         return Phase.ENDING if self.clock.now() - instance.ended_at < self.ending else Phase.GONE
 
     def shown(self) -> list[FakeInstance]:
-        """List what the cloud shows: what is old enough, and, where it keeps them for a while, what is gone."""
+        """List what the API shows: instances that are old enough, and, at some clouds, ended ones."""
         now = self.clock.now()
         self.settle()
         known = [each for each in self.instances if each.visible_at <= now]

@@ -1,4 +1,4 @@
-"""One process's way to an account: it lists, makes and ends, and fails as it is told."""
+"""One process's client of the fake account: it lists, creates and deletes, and fails as tests order."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _Seen = TypeVar("_Seen")
 
 
 class FakeCloudApi(CloudApi[str, str]):
-    """One process's way to the account; implements `CloudApi`.
+    """One process's client of the account; implements `CloudApi`.
 
-    A fault of a call: `error` (nothing was done), `closed` (nor anywhere else in that place), `drop` (it was done, and
-    the answer is lost); of `send` besides:
-    `lost` (nothing arrived), `unsent` (nothing was sent, and that is known), `late` and `very late` (it arrives after
-    40 s, after 5 minutes), `errored` and `vanishes` (it is accepted and fails then), and the name of a `Reaction` (it
-    is refused). A `deletion` may be `unknown`: the cloud doesn't know what it lists.
+    Faults of every call: `error` (not carried out), `closed` (the place refuses this account), `drop` (carried out, and
+    the answer is lost). Faults of `send`: `lost` (the request didn't arrive), `unsent` (it wasn't sent, and the client
+    knows), `late` and `very late` (it arrives after 40 s or 5 minutes), `errored` and `vanishes` (accepted, and fails
+    later), and the name of a `Reaction` (refused). Fault of `deletion`: `unknown` (the cloud lists an instance, and
+    doesn't find it by id).
     """
 
     def __init__(self, cloud: FakeCloud, process: Process) -> None:
@@ -53,23 +53,23 @@ class FakeCloudApi(CloudApi[str, str]):
         self.resources: RunResources[str, str] = FakeResources(self)
 
     def account_id(self) -> str:
-        """Name the account."""
+        """Return the account's id."""
         return self.cloud.account
 
     def known_places(self) -> set[str]:
-        """Name the one place, unless the user has configured none."""
+        """Return the configured regions."""
         return set(self.cloud.configured)
 
     def every_place(self) -> Sequence[str]:
-        """Name the one place."""
+        """Return all regions, including closed ones."""
         return (HERE, *self.cloud.closed)
 
     def why_closed(self, err: KedgeError) -> str:
-        """Tell that fault from others."""
+        """Return the reason if a region is closed, empty for other errors."""
         return "is closed to this account" if err.why == CLOSED else ""
 
     def list_instances(self, wanted: Wanted, places: Collection[str]) -> Sequence[Instance]:
-        """List by marks."""
+        """List instances by their marks."""
         self._refuse_closed(places)
         assert set(places) == {self.cloud.place}
         listed = self.call("list", lambda: [self.see(each) for each in self.cloud.shown()])
@@ -82,40 +82,40 @@ class FakeCloudApi(CloudApi[str, str]):
         ]
 
     def read_instances(self, instance_ids: Collection[str], region: str) -> Sequence[Instance]:
-        """Look up by id."""
+        """Look up instances by id."""
         self._refuse_closed([region])
         assert region == HERE
         shown = self.call("read", lambda: [self.see(each) for each in self.cloud.shown()])
         return [each for each in shown if each.id in instance_ids]
 
     def choose(self, order: MachineOrder) -> Chosen[str]:
-        """Look the type up."""
+        """Look up the instance type."""
         return self.call("choose", lambda: Chosen(gpus=1, native=order.instance_type))
 
     def send(self, draft: Draft[str, str]) -> Outcome:
-        """Make an instance, as the fault says."""
+        """Create an instance, or do what the next fault says."""
         self.process.step()
         outcome = self._send(draft, self._fault("send"))
         self.process.step()
         return outcome
 
     def creation_status(self, instance_id: str, region: str, action: str) -> CreationStatus:  # noqa: ARG002
-        """Tell a creation that fails; only a cloud without tokens takes one back."""
+        """Report a creation that failed; only a cloud without tokens does that."""
         if self.traits.idempotency.repeats_unclear:
             return CreationStatus.DONE
         return self.call("status", lambda: self._status(instance_id, action))
 
     def delete(self, instance_id: str, region: str) -> Deletion:
-        """End an instance that is known and not too new."""
+        """End an instance that is known and old enough."""
         assert region == HERE
         return self.call("delete", lambda: self._delete(instance_id))
 
     def before_delete(self, instance_ids: Collection[str]) -> Sequence[str]:
-        """Release nothing that a living instance has."""
+        """Return the addresses that have to be released after the deletion."""
         return [address for owner, address in self.cloud.reserved.items() if owner in instance_ids]
 
     def after_delete(self, unsettled: Sequence[str]) -> Sequence[str]:
-        """Release the addresses of what was deleted."""
+        """Release the addresses of deleted instances; return those that are left."""
         living = {each.id for each in self.cloud.living()}
         self.cloud.reserved = {
             owner: address
@@ -125,21 +125,21 @@ class FakeCloudApi(CloudApi[str, str]):
         return [each for each in unsettled if each in self.cloud.reserved.values()]
 
     def why_ended(self, record: MachineRecord | None, found: Sequence[Instance], now: datetime) -> MachineEnd | None:  # noqa: ARG002
-        """Tell of creations that have failed."""
+        """Report a creation that failed."""
         failed = [each for each in self.cloud.instances if each.errored and record and each.id == record.provider_id]
         return MachineEnd(by=EndedBy.START, says=f"{failed[0].id} ended `errored`") if failed else None
 
     def looks(self, places: Sequence[str]) -> Sequence[Look]:
-        """Look at the keys of runs."""
+        """List the keys of runs."""
         assert set(places) == {self.cloud.place, *self.cloud.closed}
         return [Look(see=lambda: self.call("keys", self._keys), may_bill=False)]
 
     def self_end(self, volumes: Sequence[DataVolume]) -> SelfEnd:  # noqa: ARG002
-        """End by a power-off."""
+        """Let a machine end itself by powering off."""
         return SelfEnd(command=("poweroff",))
 
     def call(self, name: str, act: Callable[[], _Seen]) -> _Seen:
-        """Carry a call out, or fail as the next fault of it says."""
+        """Carry out a call, or fail as its next fault says."""
         fault = self._fault(name)
         self.process.step()
         if fault in ("error", "closed"):
@@ -151,7 +151,7 @@ class FakeCloudApi(CloudApi[str, str]):
         return done
 
     def see(self, instance: FakeInstance) -> Instance:
-        """Show an instance with its marks, if it still has them."""
+        """Return an instance as the API shows it: with its marks, if it still has them."""
         marks = instance.draft.marks
         write = str.upper if self.cloud.shouts else str
         seen = Instance(

@@ -1,4 +1,4 @@
-"""What one command on one computer works with."""
+"""The parts that one command on one computer uses with the fake cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.fake_cloud.process import FakeRecords, Process
 def fake_context(
     cloud: FakeCloud, files: dict[str, bytes], claims: Path, process: Process | None = None
 ) -> CloudContext:
-    """Make what one command on one computer works with; `files` are that computer's records."""
+    """Make the context of one command on one computer; `files` are that computer's records."""
     process = process or Process()
     if cloud.volumes is not None:
         cloud.volumes.step = process.step
@@ -30,7 +30,7 @@ def fake_context(
 
 
 def fake_provider(cloud: FakeCloud, files: dict[str, bytes], claims: Path) -> CloudProvider:
-    """Make the provider with which one command on one computer works."""
+    """Make the provider of one command on one computer."""
     return CloudProvider(
         fake_context(cloud, files, claims),
         FakeMarket(cloud),

@@ -1,4 +1,4 @@
-"""What the account's cloud sells."""
+"""The offers of the fake cloud."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FakeMarket(OfferSource):
         self._name = cloud.traits.name
 
     def offers(self, resources: Resources) -> OfferList:
-        """Offer it to those who wish for no more."""
+        """Offer it if no accelerators are required."""
         if not set(resources.regions) <= {HERE}:
             raise BadRequestError(f"there are no regions {resources.regions}")
         offer = make_offer(self._name, "large", HERE, usd_per_hour=Decimal(2))
@@ -29,5 +29,5 @@ class FakeMarket(OfferSource):
         )
 
     def refresh(self) -> str:
-        """Say where a new list would be."""
+        """Return where a new list would be stored."""
         return "nowhere"

@@ -14,12 +14,12 @@ _Seen = TypeVar("_Seen")
 
 
 class KilledError(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 @dataclass
 class Process:
-    """One command: it can be interrupted between any two things that it does to the world.
+    """A command's process, which can be interrupted before and after everything that it does to the world.
 
     Attributes:
         interrupt: called at each such point with its number.
@@ -30,12 +30,12 @@ class Process:
     points: int = 0
 
     def step(self) -> None:
-        """Pass one point."""
+        """Reach the next point, where the process may be interrupted."""
         at, self.points = self.points, self.points + 1
         self.interrupt(at)
 
     def act(self, what: Callable[[], _Seen]) -> _Seen:
-        """Do something that can be interrupted before it, and before its answer is read."""
+        """Do something; the process can be interrupted before it, and after it before the answer is read."""
         self.step()
         done = what()
         self.step()
@@ -53,7 +53,7 @@ def killed_at(point: int) -> Process:
 
 
 def interrupted_at(point: int, by: Callable[[], object]) -> Process:
-    """Make a process in which something else happens at a point."""
+    """Make a process that runs `by` at one point."""
 
     def interrupt(at: int) -> None:
         if at == point:
@@ -64,7 +64,7 @@ def interrupted_at(point: int, by: Callable[[], object]) -> Process:
 
 @dataclass(frozen=True)
 class FakeRun:
-    """A run's record, which names nothing."""
+    """A run's record without any resources."""
 
     id: str
     account: str = ""
@@ -77,7 +77,7 @@ class FakeRecords:
     """A computer's records, as bytes; they outlive its processes.
 
     Attributes:
-        is_full: those of runs tell all that a run has, which is no data volume.
+        is_full: the records of runs are complete: a run has nothing else, and no data volume.
     """
 
     def __init__(self, files: dict[str, bytes], process: Process) -> None:
@@ -86,28 +86,28 @@ class FakeRecords:
         self._process = process
 
     def machine(self, machine_id: str) -> MachineRecord | None:
-        """Read one."""
+        """Read a machine's record."""
         content = self.files.get(machine_id)
         return read_record(content) if content is not None else None
 
     def machines(self) -> Iterator[MachineRecord]:
-        """Read all."""
+        """Read all machines' records."""
         yield from [read_record(content) for content in self.files.values()]
 
     def keep_machine(self, record: MachineRecord) -> None:
-        """Write one."""
+        """Write a machine's record."""
         self._process.act(lambda: self.files.update({record.id: msgspec.json.encode(record)}))
 
     def forget_machine(self, machine_id: str) -> None:
-        """Remove one."""
+        """Remove a machine's record."""
         self._process.act(lambda: self.files.pop(machine_id, None))
 
     def run(self, run_id: str) -> FakeRun:
-        """Look a run's record up."""
+        """Return a run's record."""
         return FakeRun(run_id, is_full=self.is_full)
 
     def runs(self) -> Iterator[FakeRun]:
-        """Read none."""
+        """Return no records."""
         yield from ()
 
     def forget_run(self, run_id: str) -> None:

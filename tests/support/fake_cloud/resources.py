@@ -1,4 +1,4 @@
-"""What a run has at the account besides machines: a key, and guards for its machines."""
+"""A run's resources at the fake account besides machines: a key, and guards for its machines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _Seen = TypeVar("_Seen")
 
 
 class Caller(Protocol):
-    """A way to the account."""
+    """A client of the account."""
 
     cloud: FakeCloud
 
     def call(self, name: str, act: Callable[[], _Seen]) -> _Seen:
-        """Carry a call out, or fail."""
+        """Carry out a call, or fail."""
 
 
 class FakeGuard:
-    """What ends machines from outside; implements `DeadlineGuard`."""
+    """Alarms that end machines from outside; implements `DeadlineGuard`."""
 
     noun = "alarm"
     soonest = timedelta(0)
@@ -34,21 +34,21 @@ class FakeGuard:
         self._api = api
 
     def arm(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:  # noqa: ARG002
-        """Put it in place."""
+        """Create a machine's alarm."""
         self._api.call("arm", lambda: self._api.cloud.guards.update({machine_id: (instance_id, deadline_at)}))
 
     def disarm(self, machine_id: str, region: str) -> bool:  # noqa: ARG002
-        """Take it away."""
+        """Remove a machine's alarm."""
         return self._api.call("disarm", lambda: self._api.cloud.guards.pop(machine_id, None)) is not None
 
     def disarm_run(self, run_id: str, region: str, machine_ids: Collection[str] | None) -> Sequence[str]:
-        """Take away those that are there."""
+        """Remove the alarms of a run."""
         there = sorted(each for each in self._api.cloud.guards if each.rpartition("-m")[0] == run_id)
         wanted = there if machine_ids is None else [each for each in there if each in machine_ids]
         return [f"of {each}" for each in wanted if self.disarm(each, region)]
 
     def list_machines(self, region: str) -> Sequence[tuple[str, str]]:
-        """List them all."""
+        """List all alarms."""
         if region in self._api.cloud.closed:
             raise KedgeError("the alarms can't be listed", why=CLOSED)
         there = self._api.cloud.guards
@@ -62,7 +62,7 @@ class FakeResources(RunResources[str, str]):
         self._api = api
 
     def ensure(self, order: MachineOrder, chosen: Chosen[str]) -> Ready[str]:  # noqa: ARG002
-        """Enter the key, unless it is there."""
+        """Add the key if it is missing."""
         cloud = self._api.cloud
         cloud.open_to[order.run_id] = order.ssh_from
         if order.run_id in cloud.keys:
@@ -71,15 +71,15 @@ class FakeResources(RunResources[str, str]):
         return Ready(native="key", is_new=True, token_parts=("group",))
 
     def renew(self, order: MachineOrder) -> None:
-        """Forget the key."""
+        """Drop the key."""
         self._api.cloud.keys.pop(order.run_id, None)
 
     def adopt(self, run_id: str, instance_id: str) -> None:  # noqa: ARG002
-        """Put it nowhere, by a call that may fail."""
+        """Change nothing, by a call that may fail."""
         self._api.call("adopt", lambda: None)
 
     def reopen(self, run_id: str, region: str, ssh_from: str) -> bool:  # noqa: ARG002
-        """Open it to another range."""
+        """Open port 22 to another address range."""
         opened = self._api.cloud.open_to.get(run_id) != ssh_from
         self._api.cloud.open_to[run_id] = ssh_from
         return opened

@@ -1,4 +1,4 @@
-"""A `subprocess.Popen` that forks Python programs from a server which has imported what they need."""
+"""A `subprocess.Popen` that forks Python programs from a server that has imported what they need."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from tests.support.preloaded.request import READ_AT_START, Request, read_at_star
 ROOT = Path(__file__).parents[3]
 _SERVE = "from tests.support.preloaded.server import main\nmain()"
 EVERYTHING_ANEW = "KEDGE_TESTS_START_ANEW"
-"""Set this variable, and no program is forked: `make nightly` does."""
+"""If this variable is set, no program is forked. `make nightly` sets it."""
 _ONE_IN, _WHICH = 12, 5
-"""Of so many tests, one starts its programs anew: which ones depends on their names alone, and few of them are long."""
+"""One in so many tests starts its programs normally; the test's name decides. The number avoids the long tests."""
 
 
 @dataclass(frozen=True)
 class Preload:
-    """What a server imports, and with which variables it starts."""
+    """The modules that a server imports, and the variables that it starts with."""
 
     modules: tuple[str, ...]
     environ: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, *modules: str, environ: Mapping[str, str]) -> Preload:
-        """Make one; only the variables that are read at the start tell it from others."""
+        """Make one; of the variables, only those that are read at the start count."""
         return cls(modules, tuple(sorted(read_at_start(environ).items())))
 
 
 class PreloadedProcess(subprocess.Popen[Any]):
-    """A program that runs beside the test."""
+    """A program that runs in parallel with the test."""
 
     def __init__(
         self, args: Sequence[str], *, preload: Sequence[str] = (), server: Server | None = None, **more: Any
     ) -> None:
-        """Start it, forked where that is possible.
+        """Start the program, forked if possible.
 
         Args:
             args: the command line.
-            preload: what the server is to have imported.
-            server: the one to fork it; without, one is found or started that has imported this.
-            more: what `subprocess.Popen` takes.
+            preload: the modules that the server must have imported.
+            server: the server that forks it; without one, a server with these modules is found or started.
+            more: more arguments of `subprocess.Popen`.
         """
         self._preload = preload
         self._given = server
@@ -81,13 +81,13 @@ class PreloadedProcess(subprocess.Popen[Any]):
 
 
 class Server:
-    """A process that has imported modules, and forks."""
+    """A process that has imported modules, and forks programs."""
 
     def __init__(self, channel: socket.socket, environ: Mapping[str, str]) -> None:
-        """Talk to one that has been started, with the variables that it has read.
+        """Connect to a started server; `environ` are the variables that it has read.
 
         Raises:
-            RuntimeError: it has ended, because a module can't be imported.
+            RuntimeError: the server has ended, because a module can't be imported.
         """
         self._lock = threading.Lock()
         self._channel = channel
@@ -100,11 +100,11 @@ class Server:
         self._works = bool(json.loads(first))
 
     def can_fork(self, request: Request) -> bool:
-        """Tell whether the program would be the same as one that is started anew."""
+        """Tell whether a forked program would be the same as one that is started normally."""
         return self._works and read_at_start(request.environ) == self._read_at_start
 
     def fork(self, request: Request, streams: list[int]) -> int:
-        """Fork a program, whose parent is this process; return its process id."""
+        """Fork a program as a child of this process; return its process id."""
         with self._lock:
             send(self._channel, request, streams)
             answer = json.loads(self._answers.readline())
@@ -114,14 +114,14 @@ class Server:
         return int(answer["pid"])
 
     def close(self) -> None:
-        """Let it end: programs that it has forked stay."""
+        """End the server; programs that it has forked keep running."""
         self._answers.close()
         self._channel.close()
 
 
 @cache
 def start_server(preload: Preload) -> Server:
-    """Start a server, once."""
+    """Start a server, once for each preload."""
     ours, theirs = socket.socketpair()
     environ = dict(preload.environ)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(READ_AT_START)}
@@ -149,7 +149,7 @@ def start_server(preload: Preload) -> Server:
 
 
 def but_for_a_sample(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Name what to preload: nothing in a sample of the tests, which start their programs anew."""
+    """Return the modules to preload; none for a sample of the tests, which start their programs normally."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "none").split(" (")[0]
     return () if zlib.crc32(test.encode()) % _ONE_IN == _WHICH else modules
 

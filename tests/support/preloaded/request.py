@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "OMP_", "MKL_", "CUDA_", "LD_", "COVERAGE_", "COV_")
-"""Variables that the interpreter and libraries read when they start: with others, a program is started anew."""
+"""Variables that the interpreter and libraries read at the start: if they differ, a program is started normally."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Request:
 
     @classmethod
     def of(cls, argv: Sequence[object], *, cwd: object, env: Mapping[str, str] | None, session: bool) -> Request | None:
-        """Read a command line; None where it isn't one of this interpreter that runs a module."""
+        """Parse a command line; None unless it runs a module or a file with this interpreter."""
         words = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in argv]
         if not all(isinstance(word, str) for word in words):
             return None

@@ -1,6 +1,6 @@
-"""Amazon's descriptions of the services that kedge calls, read once for all programs that a server forks.
+"""Reads Amazon's descriptions of the services that kedge calls, once for all programs that a server forks.
 
-Each program that is started anew reads them itself, which is a third of a second of every command on AWS.
+A program that is started normally reads them itself, which takes a third of a second of every command on AWS.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _SERVICES = ("cloudformation", "ec2", "iam", "pricing", "s3", "scheduler", "serv
 
 
 def read_descriptions() -> None:
-    """Make a client of each service, which nobody uses; nothing is contacted."""
+    """Make a client of each service; nothing is contacted."""
     session = open_session(None, "us-east-1")
     for service in _SERVICES:
         client = session.client(service, aws_access_key_id="none", aws_secret_access_key="none")  # type: ignore[call-overload]

@@ -40,7 +40,7 @@ _FIELDS_OF_STAT = {
     "env_start": 50,
     "env_end": 51,
 }
-"""Where proc_pid_stat(5) has them."""
+"""The numbers of these fields in proc_pid_stat(5)."""
 _kept: list[object] = []
 """The memory that the kernel shows as a program's command line and environment."""
 
@@ -84,7 +84,7 @@ def _start(channel: socket.socket, request: Request, streams: list[int]) -> None
 
 
 def become(request: Request, streams: list[int], *, kept: int) -> None:
-    """Take over a process's attributes: streams, session, folder, environment, command line.
+    """Take over a program's attributes: streams, session, folder, environment, command line.
 
     Args:
         request: the attributes.
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def fork_server() -> socket.socket:
-    """Fork a server from this process, which has imported all; return the channel to it."""
+    """Fork a server from this process, which has imported all modules; return the channel to it."""
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         ours.close()
@@ -192,8 +192,8 @@ def fork_server() -> socket.socket:
 
 
 def answer(channel: socket.socket) -> None:
-    """Serve until nobody asks any more; in each program, run it to its end."""
-    # A lock that a second thread holds would stay closed in a program.
+    """Serve until the channel is closed; in each forked program, run it to its end."""
+    # A lock that another thread holds would stay locked in a forked program.
     alone = len(list(Path("/proc/self/task").iterdir())) == 1
     works = alone and _show(sys.orig_argv, dict(os.environ))
     channel.sendall(f"{json.dumps(works)}\n".encode())

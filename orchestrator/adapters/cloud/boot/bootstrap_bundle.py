@@ -54,7 +54,7 @@ def pack_bootstrap_bundle(
         for folder, secrets in (("user", for_user), ("root", for_root)):
             for name, text in (secrets or {}).items():
                 _add(tar, f"{folder}/{name}", text.encode())
-        # The last member: a stream that broke off lacks it.
+        # Written last, so that a truncated stream lacks it.
         _add(tar, "complete", b"")
     return Supplies(argv=("sudo", "-n", "sh", f"{root}/boot/supply.sh"), content=packed.getvalue())
 

@@ -237,7 +237,7 @@ def _render_units(spec: BootSpec) -> dict[str, str]:
 
 
 def _deadline_file(machine: MachineConfig) -> str:
-    """Return where the first boot stores the deadline: named by machine, since an image may be made of a machine."""
+    """Return where the first boot stores the deadline, by machine: an image may contain an earlier machine's."""
     return f"{STATE}/{machine.machine}.deadline"
 
 

@@ -75,8 +75,7 @@ def failed_start(ctx: CloudContext, order: MachineOrder, err: KedgeError) -> NoC
 def end_again(ctx: CloudContext, order: MachineOrder, instance: Instance, cause: KedgeError) -> None:
     """End an instance that can't be completed.
 
-    One that another computer asked for is left to that computer, unless a guard is part of a complete machine
-    (`Traits.ends_adopted`).
+    If another computer requested it, it is left to that computer, unless `Traits.ends_adopted` says otherwise.
 
     Raises:
         StillBillingError: it can't be ended.
@@ -152,7 +151,7 @@ def _guard_unlisted(ctx: CloudContext, record: MachineRecord) -> None:
 
 
 def _still_possible(ctx: CloudContext, deadline_at: datetime) -> datetime:
-    """Return the nearest deadline that a guard can still be armed for: a machine may have outlived its own."""
+    """Return a deadline, or the next one that a guard can be armed for, if the machine has outlived its own."""
     return max(deadline_at, ctx.clock.now() + ctx.api.guard.soonest) if ctx.api.guard is not None else deadline_at
 
 

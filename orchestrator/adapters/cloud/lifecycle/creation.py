@@ -93,7 +93,7 @@ class _Creation:
         try:
             return self._ask(chosen, volumes), volumes
         except StillBillingError:
-            # An instance may exist, and have them.
+            # The instance may exist, with these volumes attached.
             raise
         except KedgeError:
             # The next offer may be in another place, where these volumes can't be attached.
@@ -171,15 +171,15 @@ class _Creation:
             stays = settle_duplicates(ctx, self._order.id, made) or made
         record = ctx.records.machine(self._order.id)
         if record is not None and record.unclear_since is None and not is_made_by(stays, record):
-            # Another command or computer made it: it has that one's host key. While this one's own request is unclear,
-            # its record is what finds the instance that may still come.
+            # Another command or computer made it, with another host key: go back to the earlier record. But keep this
+            # request's record while the request is unclear: only the record finds an instance that it may have made.
             self._restore_record()
         return stays
 
     def _note_sending(self, record: MachineRecord) -> None:
         """Write the record before a request is sent: this process may be killed before the answer comes."""
         now = self._ctx.clock.now()
-        # If the instant is also the request's mark, it stays that of the first sending.
+        # If the instant is also the instance's mark (`ClientToken.attempt`), each sending keeps the first one's.
         asked_at = now if self._ctx.idempotency.settles_duplicates else record.asked_at
         self._sent = self._keep(replace(record, asked_at=asked_at, unclear_since=now))
 

@@ -81,8 +81,8 @@ def delete_until_gone(ctx: CloudContext, instance_id: str, region: str, is_settl
         ctx: the cloud.
         instance_id: the instance.
         region: where it is.
-        is_settled: tells whether the instance is old enough that the cloud would know it; if not, that the cloud
-            doesn't know it means nothing.
+        is_settled: tells whether the instance is old enough for the cloud to know it. Before that, an answer that it is
+            unknown doesn't count.
 
     Raises:
         KedgeError: the cloud doesn't delete it.
@@ -124,7 +124,7 @@ def not_ended(
 
 
 def disarm(ctx: CloudContext, machine_id: str, region: str) -> None:
-    """Delete a machine's guard; one that stays would only end an ended machine, and then delete itself."""
+    """Delete a machine's guard; a failure does no harm: the guard acts on an ended machine, and then deletes itself."""
     if ctx.api.guard is None:
         return
     try:
@@ -172,7 +172,7 @@ def _delete_all_until_gone(
     ctx: CloudContext, machine_id: str, targets: Sequence[Target], record: MachineRecord | None
 ) -> KedgeError | None:
     shown, errors = _delete_each(targets, lambda each: end_instance(ctx, each.id, each.region, record))
-    # The end of a namesake says nothing about what the record's own request has made, or may still make.
+    # If only instances of other requests have ended, the record's own request may still have made one.
     is_own_gone = any(each.is_own for each in targets) and not any(each.is_own for each in shown)
     if record is not None and is_own_gone:
         ctx.records.keep_machine(replace(record, ended=True))
@@ -182,7 +182,7 @@ def _delete_all_until_gone(
 
 
 def _ask_for_ends(ctx: CloudContext, machine_id: str, targets: Sequence[Target]) -> KedgeError | None:
-    """Send one request each; the guard stays if the cloud doesn't know an instance that it lists."""
+    """Send one request for each; a region's guard stays if one of its instances may still exist."""
     left, errors = _delete_each(targets, lambda each: ctx.api.delete(each.id, each.region) is not Deletion.UNKNOWN)
     for region in sorted({each.region for each in targets} - {each.region for each in left}):
         disarm(ctx, machine_id, region)
@@ -192,7 +192,7 @@ def _ask_for_ends(ctx: CloudContext, machine_id: str, targets: Sequence[Target])
 def _delete_each(
     targets: Sequence[Target], delete: Callable[[Target], bool]
 ) -> tuple[Sequence[Target], Sequence[KedgeError]]:
-    """Delete every instance: one that can't be deleted keeps no other alive.
+    """Delete every instance; a failure doesn't stop the others' deletion.
 
     Returns:
         Those that may still exist, and the errors.

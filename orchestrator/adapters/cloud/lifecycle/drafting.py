@@ -43,7 +43,7 @@ def make_record(
         asked_at=now,
         lifetime_seconds=order.lifetime_seconds,
         usd_per_hour=order.usd_per_hour,
-        # That of the run's record, which was just made: a cloud may not list yet what names the account.
+        # The run's record first: a cloud may name the account by a resource that is too new to be listed.
         account=ctx.records.run(order.run_id).account or ctx.api.account_id(),
         volumes=order.volumes,
         armed=ctx.api.guard is not None,

@@ -1,8 +1,8 @@
 """Finds what an order has become, by its mark or its recorded id, whatever the cloud has answered.
 
-An outcome is known once an instance is found that the order's own request made (`model.is_made_by`): an instance with
-the same mark may be of an earlier request that has ended, or of another computer's. A living one is used all the same,
-and the record stays unclear.
+An outcome is known once an instance is found that the order's own request made (`model.is_made_by`). An instance with
+the same mark may come from an earlier request that has ended, or from another computer. If it is alive, it is used,
+but the record stays unclear.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_earlier(ctx: CloudContext, machine_id: str, earlier: MachineRecord | No
 
 
 def look_up(ctx: CloudContext, record: MachineRecord, ended: Collection[str], cause: Unclear) -> Instance:
-    """Find what an unclear request has created; if that isn't listed, another computer's living instance will do.
+    """Find what an unclear request has created; if that isn't listed, accept another computer's living instance.
 
     Args:
         ctx: the cloud.
@@ -84,8 +84,8 @@ def settle_duplicates(ctx: CloudContext, machine_id: str, made: Instance | None 
     Args:
         ctx: the cloud.
         machine_id: the machine.
-        made: an instance that was created just now. Wait until it is listed, because then every older one is too,
-            or until an older one is listed.
+        made: an instance that was created just now. Wait until it is listed, because every older one is listed by
+            then, or until an older one is.
 
     Raises:
         KedgeError: the cloud doesn't answer, or doesn't delete one.

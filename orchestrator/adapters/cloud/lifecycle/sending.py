@@ -28,11 +28,11 @@ def send_one(
 ) -> Outcome:
     """Send a creation until its outcome is clear, for a minute at most.
 
-    It is sent again where the cloud is busy (RETRY), where the cloud doesn't know yet what was made a moment ago
-    (NOT_YET), and, if the strategy allows it, as long as the outcome is unclear.
+    It is sent again while the cloud is busy (RETRY), while the cloud doesn't know yet what was just made (NOT_YET),
+    and, if the strategy allows it, while the outcome is unclear.
 
     Once an answer is lost, only two answers make the outcome clear again: the instance, or a refusal of the order
-    itself (`Refused.settles_earlier`). That a later sending wasn't possible says nothing about an earlier one.
+    itself (`Refused.settles_earlier`). If a later sending fails, that says nothing about an earlier one.
 
     Args:
         send: sends it once; always the same request.
@@ -62,7 +62,7 @@ def send_one(
 
 
 def _read(outcome: Outcome) -> Outcome:
-    """Read an answer that the cloud's own table calls unclear as what it is."""
+    """Turn a refusal that the cloud's table calls unclear into an Unclear outcome."""
     if isinstance(outcome, Refused) and outcome.reaction in (Reaction.UNCLEAR, Reaction.LOOK_UP):
         return Unclear(why=outcome.says, error=outcome.error, is_final=outcome.reaction is Reaction.LOOK_UP)
     return outcome

@@ -57,7 +57,7 @@ def find_volumes(api: VolumeApi, names: Sequence[str], region: str) -> Mapping[s
             raise KedgeError(
                 f"there are two data volumes called {volume.name}{f' in {region}' if region else ''}",
                 why=f"{earlier.id} and {volume.id} both carry the tag {api.name_tag(volume.name)}",
-                fix="take the tag from the one that isn't meant",
+                fix="remove the tag from the wrong one",
             )
     return found
 

@@ -75,7 +75,7 @@ def give_volumes(api: VolumeApi, instance_id: str, run_id: str, volumes: Sequenc
     if not api.traits.attaches_at_birth:
         region = volumes[0].listed.region
         if not poll_until(lambda: api.takes_volumes(instance_id, region), _RUNS_IN, clock):
-            raise KedgeError(f"{instance_id} doesn't run", why=f"it was given {_RUNS_IN.total_seconds():.0f} seconds")
+            raise KedgeError(f"{instance_id} doesn't run", why=f"it had {_RUNS_IN.total_seconds():.0f} s to start")
     for volume in volumes:
         if not api.traits.attaches_at_birth:
             _attach(api, instance_id, volume, clock)

@@ -75,7 +75,7 @@ def _take_or_make(
         raise BadRequestError(
             f"the data volume {spec.name} can't be attached in {wanted}",
             why=f"it is in {there.place}",
-            fix=f"say --{api.traits.place_word} {there.place}",
+            fix=f"use --{api.traits.place_word} {there.place}",
         )
     return of_machine(api, there, spec, number)
 

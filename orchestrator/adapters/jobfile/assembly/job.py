@@ -229,7 +229,8 @@ class _Builder:
     def _refuse_overlaps(self, job: Job) -> None:
         volumes = [("volumes", volume.target) for volume in job.resources.volumes]
         data = [("data", mount.target) for mount in job.data]
-        # A volume can hold the laptop's data, not what the machine fetches: that is renamed into place, on one disk.
+        # A volume can hold the laptop's data, but not what the machine fetches: that is moved into place by a rename,
+        # which needs both paths on one disk.
         beside = [("data", mount.target) for mount in job.data if mount.is_fetched or not job.is_on_volume(mount)]
         results = [("outputs", folder) for folder in job.outputs]
         results += [("checkpoints", job.checkpoints)] if job.checkpoints else []

@@ -40,5 +40,5 @@ class Laptop:
             raise BadRequestError(
                 f"{name} is reserved for kedge itself: a job doesn't get this computer's value",
                 why="a credential of this name rents machines: whoever has it can rent and delete in your name",
-                fix=f"leave it out, write what is no secret under `envs`, or allow it with --allow-secret {name}",
+                fix=f"leave it out, write it under `envs` if it isn't a secret, or allow it with --allow-secret {name}",
             )

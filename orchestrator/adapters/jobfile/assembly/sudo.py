@@ -22,7 +22,7 @@ def decide_sudo(source_map: SourceMap, said: bool | None, scripts: Iterable[tupl
     Raises:
         BadRequestError: a script uses sudo, and the file doesn't grant it.
     """
-    # SourceMap for SkyPilot, whose machines always have sudo.
+    # A file with SkyPilot's keys alone was written for SkyPilot, whose machines always have sudo.
     is_granted = set(source_map.document.value) <= _SKYPILOT if said is None else said
     naming = [key for key, script in scripts if names_sudo(script)]
     if naming and not is_granted:

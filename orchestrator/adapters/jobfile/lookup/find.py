@@ -60,7 +60,7 @@ def _refuse_odd(cwd: Path, nearest: Path | None) -> None:
         if path == nearest:
             return
         if path.is_symlink() or path.exists():
-            raise BadRequestError(f"{path} is no plain file", fix="remove it, or name a job file with --job")
+            raise BadRequestError(f"{path} is not a regular file", fix="remove it, or name a job file with --job")
 
 
 def named_jobs(cwd: Path) -> dict[str, Path]:

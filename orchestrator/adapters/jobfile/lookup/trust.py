@@ -20,10 +20,10 @@ def refuse_foreign_job(path: Path) -> None:
     Raises:
         BadRequestError: others may write the file or its folder, or it is among fetched results.
     """
-    if why := f"{path} came home with results" if is_among_results(path) else _why_foreign(path):
+    if why := f"{path} was fetched with results" if is_among_results(path) else _why_foreign(path):
         raise BadRequestError(
             f"{why}: it isn't used unless you name it",
-            why="whoever writes a job file says what runs with your code, your secrets and your money",
+            why="whoever writes a job file decides what runs with your code, your secrets and your money",
             fix=f"to use it, name it: --job {path}",
         )
 

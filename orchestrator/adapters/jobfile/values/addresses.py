@@ -38,14 +38,14 @@ def parse_address(text: str) -> str:
     check = _KINDS.get(scheme)
     if check is None:
         raise BadRequestError(
-            f"{quoted(text)} is not fetched: {scheme}:// is no source that kedge knows",
+            f"{quoted(text)} is not fetched: {scheme}:// is not a source that kedge knows",
             why=f"a machine fetches from {', '.join(f'{kind}://' for kind in _KINDS if not kind.endswith('http'))}",
             fix="use one of those, name a folder of this computer, or fetch it in `setup`",
         )
     try:
         check(address)
     except ValueError as err:
-        raise BadRequestError(f"{quoted(text)} is no address", why=str(err), fix="correct it") from err
+        raise BadRequestError(f"{quoted(text)} is not a valid address", why=str(err), fix="correct it") from err
     return address
 
 

@@ -77,7 +77,7 @@ def parse_torch_wheel(text: str) -> str:
     """
     if text and "://" not in text and not _WHEEL.fullmatch(text):
         raise BadRequestError(
-            f"{quoted(text)} is no tag of torch's wheels",
+            f"{quoted(text)} is not a tag of torch's wheels",
             why="where its image has none, a machine takes torch from there",
             fix="write for example rocm6.4, cu128 or cpu, the address of an index, or none for a job without torch",
         )

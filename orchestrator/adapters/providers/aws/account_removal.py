@@ -143,7 +143,7 @@ def _look_at_budget(session: AwsSession) -> tuple[Budget | None, tuple[str, ...]
     except KedgeError as err:
         if not is_denied(err):
             raise
-        return None, (f"the budget alarm stays, where there is one: {err.why}",)
+        return None, (f"the budget alarm stays, if there is one: {err.why}",)
 
 
 def _resources(client: CloudFormationClient, stack: Stack) -> dict[str, str]:
@@ -164,7 +164,7 @@ def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> 
         raise KedgeError(
             f"the account level isn't gone: its stack is {stack.status}",
             why=failure_reason(client, stack_id),
-            fix="mend that, then run the same command again",
+            fix="fix that, then run the same command again",
         )
 
 

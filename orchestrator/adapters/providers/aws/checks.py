@@ -141,7 +141,7 @@ class _Checkup:
             return Verdict.FAILED, f"{account.bucket} is gone", f"{_BOOTSTRAP}; it makes what is missing"
         if found == "forbidden":
             fix = "have its policy, or yours, allow it: docs/aws-permissions.md has what is enough"
-            return Verdict.FAILED, f"{account.bucket} isn't this account's, or its policy keeps you out", fix
+            return Verdict.FAILED, f"{account.bucket} isn't this account's, or its policy denies you access", fix
         return Verdict.OK, f"{account.bucket} in {account.region}, this account's own", ""
 
     def guards(self) -> ProbeResult:

@@ -43,9 +43,9 @@ class OwnNetwork:
 
 
 def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
-    """Look a network up; None if machines go into the default VPC and nothing about it has to be known.
+    """Look a network up; None if machines go into the default VPC, with public addresses.
 
-    For a private site its range of addresses has to be known: a jump host in the network has one of them.
+    For a private site, the network's range of addresses is needed: the jump host connects from one of them.
 
     Raises:
         NotInRegionError: the region lacks something that the user named, or no subnet fits.
@@ -173,8 +173,8 @@ def _refuse_unreachable(site: Site) -> None:
         return
     raise BadRequestError(
         f"{site.where(key)}it isn't known from which address `{key}` reaches the machines",
-        why="they have a public address (`private_ip: false`), so that it isn't one of their VPC's",
-        fix="say it with --ssh-from, name a `security_group`, or leave `private_ip` out",
+        why="they have a public address (`private_ip: false`), so it needn't be an address of their VPC",
+        fix="name its addresses with --ssh-from, name a `security_group`, or leave `private_ip` out",
     )
 
 
@@ -185,13 +185,13 @@ def _refuse_strangers(
     for subnet in subnets:
         if subnet["VpcId"] != vpc_id:
             raise BadRequestError(
-                f"{site.where('subnet')}{subnet['SubnetId']} is no subnet of {vpc_id}",
+                f"{site.where('subnet')}{subnet['SubnetId']} is not a subnet of {vpc_id}",
                 why=f"it is one of {subnet['VpcId']}; a machine's subnet and security group are of one network",
                 fix="name subnets of that network, or leave `vpc` or `security_group` out",
             )
     if group is not None and group.get("VpcId") != vpc_id:
         raise BadRequestError(
-            f"{site.where('security_group')}{site.security_group} is no security group of {vpc_id}",
+            f"{site.where('security_group')}{site.security_group} is not a security group of {vpc_id}",
             why=f"it is one of {group.get('VpcId')}",
             fix="name a group of that network, or leave it out: kedge makes one for each run",
         )
@@ -214,7 +214,7 @@ def _refuse_open(site: Site, ssh_ranges: Sequence[str]) -> None:
     for everybody in families:
         if everybody == site.ssh_from:
             continue
-        meant = f", or say that it is meant with --ssh-from {everybody}" if len(families) == 1 else ""
+        meant = f", or confirm it with --ssh-from {everybody}" if len(families) == 1 else ""
         raise BadRequestError(
             f"{site.where('security_group')}{site.security_group} lets everybody reach port {_SSH}",
             why=f"its rules open it to nearly all of {everybody}; machines are closed by default",

@@ -60,7 +60,7 @@ def refusal_of(err: ClientError | BotoCoreError) -> Refusal:
 
 
 def is_for_another_offer(err: ClientError | BotoCoreError) -> bool:
-    """Tell whether what was refused here may be granted elsewhere."""
+    """Tell whether another offer may succeed after this refusal."""
     return refusal_of(err).reaction in (
         Reaction.NEXT_POOL,
         Reaction.NEXT_ZONE,
@@ -70,7 +70,7 @@ def is_for_another_offer(err: ClientError | BotoCoreError) -> bool:
 
 
 def refused_launch(err: ClientError | BotoCoreError, order: MachineOrder, what: str) -> KedgeError:
-    """Make one of kedge's errors of a refused launch, or volume of it; its class says how to react.
+    """Make kedge's error for a refused launch, or a refused volume of a launch; its class says how to react.
 
     Args:
         err: what the SDK raised; the caller raises the result `from` it.
@@ -100,7 +100,7 @@ def read_refusal(err: ClientError | BotoCoreError, offer: Offer, what: str) -> R
 def read_failed_launch(
     err: ClientError | BotoCoreError | ResponseParserError, order: MachineOrder
 ) -> Refused | Unclear:
-    """Say what has become of a RunInstances that raised an error."""
+    """Classify the error of a RunInstances: it was refused, or its outcome is unclear."""
     if isinstance(err, ResponseParserError):
         return Unclear(why=" ".join(str(err).split()), error=err)
     return read_refusal(err, order.offer, f"machine {order.id} can't be created")
@@ -116,7 +116,7 @@ def render_table() -> str:
 
 def _refusal_of_failure(err: BotoCoreError) -> Refusal:
     if isinstance(err, SSLError):
-        # Only a certificate is refused for sure before the request: the connection may also break after it.
+        # Only a refused certificate proves that no request was sent: other TLS errors may come after it.
         return UNSENT if isinstance(_cause_of(err), ssl.SSLCertVerificationError) else LOST
     if isinstance(err, NotConnectedError):
         return UNSENT

@@ -264,7 +264,7 @@ def understand(what: str, status: int, body: object) -> dict[str, Any]:
     if body is None and status in _EMPTY:
         return {}
     if not isinstance(body, dict) or status >= 300:  # a redirection leads to no API
-        raise _unclear(what, f"it is no object, with status {status}: {clip(repr(body), 100)}")
+        raise _unclear(what, f"it isn't a JSON object, with status {status}: {clip(repr(body), 100)}")
     try:
         msgspec.convert(body, _Body, dec_hook=_decode)
     except (msgspec.ValidationError, RecursionError) as err:
@@ -274,12 +274,12 @@ def understand(what: str, status: int, body: object) -> dict[str, Any]:
 
 def _decode(kind: type, value: Any) -> Any:
     if kind is not _Time or not isinstance(value, str):
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a time")
     # Adding a deadline to it must not overflow datetime.
     if datetime.fromisoformat(value).year not in _YEARS:
-        raise ValueError(f"{value!r} is a time at which there is no cloud")
+        raise ValueError(f"{value!r} is too far from today")
     return kind()
 
 
 def _unclear(what: str, why: str) -> UnclearError:
-    return UnclearError(what, why=f"what came isn't an answer of the API's: {why}", fix=_FIX)
+    return UnclearError(what, why=f"the answer isn't the API's: {why}", fix=_FIX)

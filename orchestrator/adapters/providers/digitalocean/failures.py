@@ -21,7 +21,7 @@ _NOT_SENT = (
 )
 
 _TIMED_OUT = 408
-"""A proxy's answer, after waiting too long for the API or for the request: it doesn't say for which."""
+"""A proxy's answer when it has waited too long; it doesn't say whether for the API or for the request."""
 
 
 _FIXES = {

@@ -83,7 +83,7 @@ def read_self_delete(environ: Mapping[str, str], *, endpoint: str, token_name: s
     token = environ.get(token_name, "").strip()
     if token and not _TOKEN.fullmatch(token):
         raise BadRequestError(
-            f"{token_name} is no token",
+            f"{token_name} is not a token",
             why="it holds other characters than letters, digits and _.=-",
             fix=f"set it to a token with the scopes {', '.join(SCOPES)}, or unset it",
         )

@@ -57,9 +57,9 @@ TRAITS = Traits(
 REFUSALS = (
     Refusal(
         codes=("instance-operations/launch/insufficient-capacity",),
-        meaning="there is none in this region now, whatever the listing says",
+        meaning="there is none in this region now, even if the listing shows some",
         reaction=Reaction.NEXT_POOL,
-        what="{type} can't be had in {region} now",
+        what="{type} isn't available in {region} now",
         remedy="try again later, or allow more regions",
         why_is_said_only=True,
     ),
@@ -195,7 +195,7 @@ class LambdaCloudApi(CloudApi[str, str]):
     def why_ended(self, record: MachineRecord | None, found: Sequence[Instance], now: datetime) -> MachineEnd | None:  # noqa: ARG002
         """Say that an instance was preempted; Lambda doesn't tell why another one is gone."""
         taken = [each.id for each in found if each.phase is Phase.OFF]
-        says = f"Lambda has taken instance {', '.join(taken)} away, and may bill it"
+        says = f"Lambda has reclaimed instance {', '.join(taken)}, and may bill it"
         return MachineEnd(by=EndedBy.PROVIDER, says=says) if taken else None
 
 

@@ -76,7 +76,7 @@ class LambdaResources(RunResources[str, str]):
             f"machines of run {run_id} at lambda can't be opened to {ssh_from}",
             why=f"their own firewall admits {open_to}, and can't be changed after the launch",
             fix=f"run the command from there, or make a new machine, which lets you in: `kedge teardown {run_id}`, "
-            f"then `kedge resume {run_id}`; a wider --ssh-from at the launch is proof against a new address",
+            f"then `kedge resume {run_id}`; a wider --ssh-from at the launch also admits your later addresses",
         )
 
     def _enter(self, public_key: str) -> str:

@@ -188,7 +188,9 @@ class LocalProvider:
 
     def _folder(self, machine_id: str) -> MachineFolder:
         if not _ID.fullmatch(machine_id):
-            raise BadRequestError(f"{machine_id!r} is no machine's id", fix="take one that `kedge status` shows")
+            raise BadRequestError(
+                f"{machine_id!r} is not the id of a machine", fix="take one that `kedge status` shows"
+            )
         return MachineFolder(self._machines / machine_id)
 
     def _sockets(self, folder: MachineFolder) -> Path:

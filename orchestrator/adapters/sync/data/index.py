@@ -149,12 +149,12 @@ def _parse(found: _Written) -> Index:
         is_file=found.is_file, files=files, links=found.links, folders=frozenset(found.folders), shards=found.shards
     )
     if odd := [path for path in index.paths if not is_tree_path(path)]:
-        raise ValueError(f"{clip(odd[0])!r} is no path in it")
+        raise ValueError(f"{clip(odd[0])!r} is not a valid path in it")
     return index
 
 
 def _parse_file(written: _WrittenFile, shards: Mapping[str, int]) -> FileEntry:
     pieces = tuple(Piece(each.shard, each.offset, each.bytes, each.sha256) for each in written.pieces)
     if lost := [piece for piece in pieces if piece.shard not in shards or not piece.bytes]:
-        raise ValueError(f"{lost[0]} is no piece of a shard that it lists")
+        raise ValueError(f"{lost[0]} is not a piece of a shard that it lists")
     return FileEntry(mode=written.mode, mtime_ns=written.mtime_ns, pieces=pieces)

@@ -2,8 +2,9 @@
 
 Git runs programs that a repository's configuration names: `core.fsmonitor`, hooks, the program that fetches a missing
 object. There is an option against each of these, but older versions silently ignore it. Therefore git never sees the
-configuration, whatever its version: it works on a new, empty repository of kedge's own, and takes only data from the
-stranger's: the index, the objects and `info/exclude`. The user's own configuration, in the home folder, still applies.
+configuration, whatever its version: it works on a new, empty repository of kedge's own. From the stranger's repository
+it takes only data: the index, the objects and `info/exclude`. The user's own configuration, in the home folder, still
+applies.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _refuse_pipes(folder: Path) -> None:
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".git"]
         if ".gitignore" in names and not (odd := Path(here) / ".gitignore").is_file() and odd.exists():
-            raise BadRequestError(f"{odd} is no plain file", why="git would read it forever", fix="remove it")
+            raise BadRequestError(f"{odd} is not a regular file", why="git would read it forever", fix="remove it")
 
 
 def _require_success(folder: Path, exit_code: int, said: str) -> None:

@@ -116,7 +116,7 @@ def _repository(top: Path, own: Path) -> Repository | None:
         return None
     index = own / "index"
     if index.exists() and not index.is_file():
-        raise BadRequestError(f"{index} is no plain file", fix="remove it, and run `git reset` there")
+        raise BadRequestError(f"{index} is not a regular file", fix="remove it, and run `git reset` there")
     return Repository(top=top, own=own, common=common)
 
 

@@ -75,7 +75,7 @@ class Transfer:
     Args:
         draft: the folder to download to.
         progress: counts files and bytes.
-        budget: makes what is tried for one file.
+        budget: makes the retry budget for one file.
     """
 
     def __init__(self, draft: SourceDraft, progress: TransferProgress, budget: Callable[[], RetryBudget]) -> None:

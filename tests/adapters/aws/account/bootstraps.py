@@ -1,4 +1,4 @@
-"""Bootstraps with the template that ships, and the template as data."""
+"""Plan and apply `kedge bootstrap` with the shipped template, and parse that template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTHING = AccountSettings()
 
 
 class ImpatientClock:
-    """A clock on which waiting costs nothing, and passes faster than it was asked to."""
+    """A clock whose sleeps return at once, and advance it `speed` times as far as asked."""
 
     def __init__(self, speed: int = 1) -> None:
         self.time = datetime(2026, 11, 21, tzinfo=UTC)
@@ -41,12 +41,12 @@ CLOCK = ImpatientClock()
 
 
 def plan(session: AwsSession, settings: AccountSettings = NOTHING) -> AccountChange:
-    """Plan with the template that ships."""
+    """Plan with the shipped template."""
     return plan_account(session, TEMPLATE.read_text(), settings, CLOCK)
 
 
 def set_up(session: AwsSession, settings: AccountSettings = NOTHING) -> Account:
-    """Bootstrap."""
+    """Bootstrap the account with the shipped template."""
     return apply_account(session, plan(session, settings), CLOCK)
 
 

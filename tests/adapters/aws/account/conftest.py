@@ -1,4 +1,4 @@
-"""One AWS, empty again for each test."""
+"""Fixtures: moto's AWS, emptied for each test, and a session of its user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def endpoint(server: str) -> Iterator[str]:
-    """An AWS in which nothing has been made."""
+    """An AWS account without any resources."""
     reset(server)
     yield server
     reset(server)

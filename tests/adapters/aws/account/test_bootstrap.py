@@ -1,4 +1,4 @@
-"""`kedge bootstrap` against moto's AWS: made once, never twice, and each failure is explained."""
+"""`kedge bootstrap` against moto's AWS: it is idempotent, and it explains each failure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, ImpatientClock,
 from tests.adapters.aws.account_moto import ACCOUNT_ID, REGION, environment
 from tests.support.laptop import Laptop
 
-# moto says so of the bucket's policy.
+# moto emits this warning for the bucket's policy.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
 
 
 def test_a_bootstrap_makes_the_account_level_once(session: AwsSession) -> None:
-    """The plan lists what is made; a second time there is nothing to do, and nothing of the plan is left."""
+    """The plan lists what will be created; a second plan has nothing to do."""
     change = plan(session)
     assert change.kind == "create"
     assert {line.sign for line in change.changes} == {"+"}
@@ -60,14 +60,14 @@ def test_the_account_level_is_found_from_every_region(session: AwsSession) -> No
 
 
 def test_a_second_region_is_refused(session: AwsSession) -> None:
-    """The roles' names are the whole account's."""
+    """Role names are unique in an account, so only one region can have them."""
     set_up(session)
     with pytest.raises(BadRequestError, match=f"set up in {REGION} already"):
         plan(AwsSession(region="us-east-1"))
 
 
 def test_a_plan_that_is_not_carried_out_leaves_nothing(session: AwsSession) -> None:
-    """Neither a first one, nor a change of what is there; what was carried out stays."""
+    """Discarding the first plan leaves no stack; discarding a later one leaves the stack as it was."""
     discard_account(session, plan(session))
     client = session.client("cloudformation")
     assert find_stack(client) is None
@@ -84,8 +84,8 @@ def test_a_plan_that_is_not_carried_out_leaves_nothing(session: AwsSession) -> N
     assert read_budget(session) is None
 
 
-def test_a_bootstrap_that_was_killed_after_its_plan_is_begun_again(session: AwsSession) -> None:
-    """A stack that is only a change set stands in nobody's way."""
+def test_a_bootstrap_killed_after_its_plan_can_start_again(session: AwsSession) -> None:
+    """A stack that consists only of a change set does not block the next bootstrap."""
     plan(session)
     assert set_up(session).bucket == BUCKET
     assert len(session.client("cloudformation").list_stacks(StackStatusFilter=["CREATE_COMPLETE"])["StackSummaries"])
@@ -96,13 +96,11 @@ def test_a_bootstrap_that_was_killed_after_its_plan_is_begun_again(session: AwsS
     [
         (AccountSettings(budget_usd=Decimal(50)), "address to write to"),
         (AccountSettings(bucket="other"), "already"),
-        (AccountSettings(read_buckets=("s3://my-data/x",)), "no bucket's name"),
+        (AccountSettings(read_buckets=("s3://my-data/x",)), "not a valid bucket name"),
     ],
 )
-def test_a_setting_that_is_not_possible_changes_nothing(
-    session: AwsSession, settings: AccountSettings, said: str
-) -> None:
-    """An alarm that nobody reads, a bucket that would have to be renamed, and a name that no bucket can have."""
+def test_an_impossible_setting_changes_nothing(session: AwsSession, settings: AccountSettings, said: str) -> None:
+    """A budget without an email address, a new name for the bucket, and an invalid bucket name."""
     set_up(session)
     with pytest.raises(BadRequestError, match=said):
         plan(session, settings)
@@ -119,7 +117,7 @@ def test_a_setting_that_is_not_possible_changes_nothing(
 def test_a_stack_that_cannot_be_updated_is_explained(
     session: AwsSession, status: str, error: type[KedgeError], said: str
 ) -> None:
-    """Nothing is tried on a stack that a failure or another command holds."""
+    """Bootstrap does not touch a stack that has failed, or that another command is changing."""
     set_up(session)
     (stack,) = cloudformation_backends[ACCOUNT_ID][REGION].stacks.values()
     stack.status = status
@@ -128,8 +126,8 @@ def test_a_stack_that_cannot_be_updated_is_explained(
     assert caught.value.fix
 
 
-def test_a_failed_creation_says_the_first_thing_that_failed(session: AwsSession) -> None:
-    """The answers are those of CloudFormation, checked against its API: what failed later followed from the first."""
+def test_a_failed_creation_reports_the_first_failure(session: AwsSession) -> None:
+    """Later failures follow from the first. The stubbed answers are checked against CloudFormation's API model."""
     client = session.client("cloudformation")
     arn = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/{STACK}/1"
     change_set = f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:changeSet/kedge-1/1"
@@ -154,8 +152,8 @@ def test_a_failed_creation_says_the_first_thing_that_failed(session: AwsSession)
     assert caught.value.why == "Bucket: the name is taken"
 
 
-def test_waiting_for_cloudformation_has_an_end(session: AwsSession) -> None:
-    """A stack that never comes to rest is an error after ten minutes, not a command that hangs."""
+def test_waiting_for_cloudformation_has_a_deadline(session: AwsSession) -> None:
+    """A stack that never settles is an error after ten minutes; the command does not hang."""
     plan(session)
     stack = find_stack(session.client("cloudformation"))
     assert stack is not None
@@ -166,8 +164,8 @@ def test_waiting_for_cloudformation_has_an_end(session: AwsSession) -> None:
     assert clock.now() - began == timedelta(minutes=10)
 
 
-def test_a_change_set_is_put_into_words() -> None:
-    """What is replaced, and what an earlier removal left, is said."""
+def test_a_change_set_is_described_in_words() -> None:
+    """The lines say which resource is replaced, and which one is adopted from an earlier bootstrap."""
 
     def resource_change(action: Any, name: str, replacement: Any = "False") -> Any:
         about = {"Action": action, "LogicalResourceId": name, "Replacement": replacement}
@@ -180,15 +178,15 @@ def test_a_change_set_is_put_into_words() -> None:
     ]
     found = [f"{c.sign} {c.says}" for c in list_changes(changes, {}, {"BucketName": "mine"})]
     assert found == [
-        "~ bucket for code, checkpoints, results and data sets: mine (it is there already and is taken in)",
+        "~ bucket for code, checkpoints, results and data sets: mine (it exists already and is imported)",
         "~ policy kedge-run-boundary: the most that a machine of a run may do (replaced)",
         "- instance profile kedge-runs, which gives machines that role",
     ]
     assert list_changes([], {}, {})[0].sign == "~"
 
 
-def test_the_command_shows_asks_and_is_idempotent(laptop: Laptop, endpoint: str) -> None:
-    """`kedge bootstrap`: nothing is made before a yes, and a second time there is nothing to do."""
+def test_the_command_shows_its_plan_asks_and_is_idempotent(laptop: Laptop, endpoint: str) -> None:
+    """`kedge bootstrap` creates nothing before a yes, and has nothing to do the second time."""
     laptop.extra_env = environment(endpoint)
     words = ("bootstrap", "--provider", "aws")
     shown = laptop.kedge(*words, code=2)
@@ -218,10 +216,10 @@ def test_the_command_shows_asks_and_is_idempotent(laptop: Laptop, endpoint: str)
         (["--provider", "aws", "--budget-usd", "much"], {}, "10"),
     ],
 )
-def test_a_request_that_cannot_be_carried_out_says_how_to_mend_it(
+def test_a_request_that_cannot_be_carried_out_says_how_to_fix_it(
     laptop: Laptop, endpoint: str, words: list[str], env: dict[str, str], said: str
 ) -> None:
-    """Exit code 2, one line each of what, why and fix."""
+    """The exit code is 2; what, why and fix have one line each."""
     laptop.extra_env = environment(endpoint) | env
     laptop.kedge("bootstrap", *words, code=2)
     fix = next(line for line in laptop.errors.splitlines() if line.startswith("  fix: "))

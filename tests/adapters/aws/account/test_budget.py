@@ -1,4 +1,4 @@
-"""The account's budget: made, changed and removed beside the stack."""
+"""The account's budget: created, changed and removed through the Budgets API, outside of the stack."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from orchestrator.adapters.providers.aws.account_removal import plan_removal, re
 from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, NOTHING, TEMPLATE, PlainLoader, plan, set_up
 from tests.adapters.aws.account_moto import ACCOUNT_ID
 
-# moto says so of the bucket's policy.
+# moto emits this warning for the bucket's policy.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
 
 
 def test_a_budget_stays_until_it_is_changed(session: AwsSession) -> None:
-    """What a later bootstrap leaves out isn't taken away; zero takes it away."""
+    """A bootstrap without a budget setting leaves the budget as it is; zero removes it."""
     set_up(session, AccountSettings(budget_usd=Decimal("50.00"), budget_email="me@example.org"))
     assert read_budget(session) == Budget(usd=Decimal(50), email="me@example.org")
     assert plan(session).kind == "none"
@@ -38,8 +38,8 @@ def test_a_budget_stays_until_it_is_changed(session: AwsSession) -> None:
     assert read_budget(session) is None
 
 
-def test_the_budget_needs_nothing_of_cloudformation(session: AwsSession) -> None:
-    """AWS::Budgets::Budget is missing in 18 regions: the API has one endpoint for all. fact: budgets-everywhere."""
+def test_the_budget_does_not_use_cloudformation(session: AwsSession) -> None:
+    """AWS::Budgets::Budget is missing in 18 regions; the Budgets API serves all of them. fact: budgets-everywhere."""
     types = {each["Type"] for each in yaml.load(TEMPLATE.read_text(), Loader=PlainLoader)["Resources"].values()}
     assert not any("Budget" in each for each in types)
     set_up(session, AccountSettings(budget_usd=Decimal(50), budget_email="me@example.org"))
@@ -55,7 +55,7 @@ def test_the_budget_needs_nothing_of_cloudformation(session: AwsSession) -> None
 
 
 def older_template() -> str:
-    """Return the template of a version whose stack had the budget."""
+    """Return the template of an older version, whose stack contained the budget."""
     parameters = "  BudgetUsd: {Type: Number, Default: 0}\n  BudgetEmail: {Type: String, Default: ''}\n"
     limit = "BudgetName: kedge, BudgetType: COST, TimeUnit: MONTHLY, BudgetLimit: {Amount: !Ref BudgetUsd, Unit: USD}"
     budget = f"  Budget: {{Type: AWS::Budgets::Budget, Properties: {{Budget: {{{limit}}}}}}}\n"
@@ -71,12 +71,12 @@ def older_template() -> str:
         (AccountSettings(budget_usd=Decimal(60)), Budget(usd=Decimal(60), email="me@example.org")),
         (AccountSettings(budget_usd=Decimal(0)), None),
     ],
-    ids=["nothing wished", "another", "none"],
+    ids=["not mentioned", "another", "none"],
 )
-def test_the_budget_of_an_older_stack_outlives_the_update_that_takes_it_away(
+def test_the_budget_of_an_older_stack_outlives_the_update_that_removes_it(
     session: AwsSession, settings: AccountSettings, left: Budget | None
 ) -> None:
-    """CloudFormation deletes what the new template no longer has; the plan says so, and that it is made anew."""
+    """CloudFormation deletes what the new template lacks. The plan says so, and that the budget is created again."""
     set_up(session, AccountSettings(budget_usd=Decimal(50), budget_email="me@example.org"))
     session.client("cloudformation").update_stack(
         StackName=STACK,
@@ -95,8 +95,8 @@ def test_the_budget_of_an_older_stack_outlives_the_update_that_takes_it_away(
     assert plan(session).changes == ()
 
 
-def test_a_removal_takes_the_budget_away(session: AwsSession) -> None:
-    """Also where nothing else is left of the account level."""
+def test_a_removal_deletes_the_budget(session: AwsSession) -> None:
+    """Even if nothing else is left of the account level."""
     set_up(session, AccountSettings(budget_usd=Decimal(50), budget_email="me@example.org"))
     removal = plan_removal(session)
     assert removal is not None

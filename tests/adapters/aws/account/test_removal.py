@@ -1,4 +1,4 @@
-"""Removal of the account level: data stays unless the user asks, and runs that need it prevent it."""
+"""Removal of the account level: data is kept unless the user asks; runs that need it block it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from orchestrator.core.errors import BadRequestError, ConflictError
 from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, plan, set_up
 from tests.adapters.aws.account_moto import ACCOUNT_ID
 
-# moto says so of the bucket's policy.
+# moto emits this warning for the bucket's policy.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
 
 
 def test_a_removal_counts_the_data_and_leaves_it(session: AwsSession) -> None:
-    """The bucket stays with what it holds, and can be deleted by a later command."""
+    """The bucket stays with its objects; a later command can delete it."""
     set_up(session)
     s3 = session.client("s3")
     for name in ("runs/a", "runs/b", "data/c"):
@@ -45,8 +45,8 @@ def test_a_removal_counts_the_data_and_leaves_it(session: AwsSession) -> None:
     assert plan_removal(session) is None
 
 
-def test_a_bucket_that_was_left_is_taken_in_again(session: AwsSession) -> None:
-    """Data sets outlive a removal: the next bootstrap has the same bucket, with them in it.
+def test_a_kept_bucket_is_adopted_by_the_next_bootstrap(session: AwsSession) -> None:
+    """Data sets outlive a removal: the next bootstrap uses the same bucket, with its objects.
 
     CloudFormation imports a bucket only where the template names it without a function.
     """
@@ -62,8 +62,8 @@ def test_a_bucket_that_was_left_is_taken_in_again(session: AwsSession) -> None:
     assert plan(session).kind == "none"
 
 
-def test_a_bucket_of_somebody_elses_is_not_taken(session: AwsSession) -> None:
-    """Buckets' names are the whole world's: another one is asked for before anything is made."""
+def test_a_bucket_of_another_account_is_not_adopted(session: AwsSession) -> None:
+    """Bucket names are global: kedge asks for another name before it creates anything."""
     with Stubber(session.client("s3")) as stubber:
         stubber.add_client_error("head_bucket", service_error_code="403", http_status_code=403)
         with pytest.raises(BadRequestError, match="is taken") as caught:
@@ -72,8 +72,8 @@ def test_a_bucket_of_somebody_elses_is_not_taken(session: AwsSession) -> None:
     assert find_stack(session.client("cloudformation")) is None
 
 
-def test_data_is_deleted_where_that_was_asked_for(session: AwsSession) -> None:
-    """More objects than one request deletes, and older versions of them."""
+def test_data_is_deleted_on_request(session: AwsSession) -> None:
+    """More objects than one request can delete, and their older versions."""
     set_up(session)
     s3 = session.client("s3")
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
@@ -87,8 +87,8 @@ def test_data_is_deleted_where_that_was_asked_for(session: AwsSession) -> None:
     assert session.client("iam").list_roles(PathPrefix="/kedge/")["Roles"] == []
 
 
-def test_an_empty_bucket_goes_with_the_rest(session: AwsSession) -> None:
-    """There is nothing to lose in it."""
+def test_an_empty_bucket_is_deleted_with_the_rest(session: AwsSession) -> None:
+    """It holds no data that could be lost."""
     set_up(session)
     removal = plan_removal(session)
     assert removal is not None
@@ -97,8 +97,8 @@ def test_an_empty_bucket_goes_with_the_rest(session: AwsSession) -> None:
     assert session.client("s3").list_buckets()["Buckets"] == []
 
 
-def test_a_removal_that_broke_off_is_gone_on_with(session: AwsSession) -> None:
-    """The bucket was deleted already; the rest is still found."""
+def test_an_interrupted_removal_can_be_continued(session: AwsSession) -> None:
+    """The bucket is deleted already; the next removal still finds the rest."""
     account = set_up(session)
     session.client("s3").delete_bucket(Bucket=account.bucket)
     removal = plan_removal(session)
@@ -109,7 +109,7 @@ def test_a_removal_that_broke_off_is_gone_on_with(session: AwsSession) -> None:
 
 
 def test_a_removal_is_refused_while_runs_need_the_account_level(session: AwsSession) -> None:
-    """Their roles are under the boundary; half a removal would be worse than none."""
+    """The runs' roles depend on the boundary; half a removal would be worse than none."""
     account = set_up(session)
     iam = session.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}

@@ -1,4 +1,4 @@
-"""What account.yaml allows, and what it keeps closed."""
+"""What the shipped account.yaml allows, and what it denies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from orchestrator.adapters.providers.aws.account_removal import plan_removal, re
 from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, TEMPLATE, plan, properties, set_up
 from tests.adapters.aws.account_moto import ACCOUNT_ID
 
-# moto says so of the bucket's policy.
+# moto emits this warning for the bucket's policy.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
 
 
-def test_the_template_has_no_finding_of_cfn_lint() -> None:
-    """Types, properties, references and functions are what CloudFormation knows."""
+def test_cfn_lint_finds_no_mistake_in_the_template() -> None:
+    """CloudFormation knows its types, properties, references and functions."""
     lint = subprocess.run(
         [Path(sys.executable).with_name("cfn-lint"), TEMPLATE], capture_output=True, text=True, check=False
     )
@@ -34,7 +34,7 @@ def test_the_template_has_no_finding_of_cfn_lint() -> None:
 
 
 def test_the_bucket_is_encrypted_private_and_cleans_up_after_itself() -> None:
-    """No object is ever public or in plain text; stale uploads and old runs go by themselves, data sets stay."""
+    """No object is public or unencrypted. Stale uploads and old runs expire; data sets stay."""
     bucket = properties("Bucket")
     default = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"][0]["ServerSideEncryptionByDefault"]
     assert default == {"SSEAlgorithm": "AES256"}
@@ -48,8 +48,8 @@ def test_the_bucket_is_encrypted_private_and_cleans_up_after_itself() -> None:
     assert (refused["Effect"], refused["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
 
 
-def test_one_role_for_all_runs_is_made_on_request_and_goes_with_the_rest(session: AwsSession) -> None:
-    """It is under the boundary, which is also all that it may do; what is lost is said before."""
+def test_a_shared_run_role_is_created_on_request_and_removed_with_the_rest(session: AwsSession) -> None:
+    """The boundary is its limit and its only policy. The plan says that runs can then read each other's results."""
     change = plan(session, AccountSettings(run_role=True))
     assert any("results of every other run" in line.says for line in change.changes)
     assert apply_account(session, change, CLOCK).shared_role
@@ -70,7 +70,7 @@ def test_one_role_for_all_runs_is_made_on_request_and_goes_with_the_rest(session
 
 
 def test_the_boundary_confines_every_role_of_a_run(session: AwsSession) -> None:
-    """Even a role with a policy of `*` gets at objects of runs, and reads data: nothing else."""
+    """Even a role with a policy of `*` can only use objects of runs and read data."""
     account = set_up(session)
     iam = session.client("iam")
     version = iam.get_policy_version(PolicyArn=account.boundary_arn, VersionId="v1")["PolicyVersion"]
@@ -94,8 +94,8 @@ def test_the_boundary_confines_every_role_of_a_run(session: AwsSession) -> None:
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*", "data/*"]}}
 
 
-def test_other_buckets_that_were_named_may_be_read_and_nothing_else(session: AwsSession) -> None:
-    """With `--read-bucket`; they stay until other ones are named, and go with an empty name."""
+def test_a_named_bucket_may_be_read_and_nothing_else(session: AwsSession) -> None:
+    """`--read-bucket` names them. The list stays until another one is given; an empty name clears it."""
     account = set_up(session, AccountSettings(read_buckets=("my-data", "more.data")))
     assert tuple(account.read_buckets) == ("my-data", "more.data")
     iam = session.client("iam")
@@ -122,7 +122,7 @@ def test_other_buckets_that_were_named_may_be_read_and_nothing_else(session: Aws
 
 
 def test_the_scheduler_ends_only_kedges_machines_of_this_account(session: AwsSession) -> None:
-    """The role does one thing, to instances with kedge's tag, and only for this account's schedules."""
+    """The role may only terminate instances with kedge's tag, and only for schedules of this account."""
     set_up(session)
     iam = session.client("iam")
     trust: Any = iam.get_role(RoleName="kedge-scheduler")["Role"]["AssumeRolePolicyDocument"]

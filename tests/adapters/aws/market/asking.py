@@ -1,4 +1,4 @@
-"""How tests ask for offers."""
+"""What tests need to ask for offers: a clock, GPUs, quota codes, an image."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SPOT_G = "L-3819A6DF"
 
 
 class SetClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.at = datetime.now(UTC)
 
     def now(self) -> datetime:
-        """Return the instant that was set."""
+        """Return the time that was set."""
         return self.at
 
     def sleep(self, duration: timedelta) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.at += duration
 
 

@@ -1,4 +1,4 @@
-"""A user who asks the box what is for sale."""
+"""Fixtures to list AWS offers from the box: a clock, a session and `ask`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.cloudbox.aws.box import Box
 
 @pytest.fixture
 def clock() -> SetClock:
-    """The time of a test."""
+    """A clock that the test moves."""
     return SetClock()
 
 
 @pytest.fixture(scope="session")
 def kept_session(api_process: Box) -> AwsSession:
-    """One session for all tests of a worker: making clients is what takes long."""
+    """One session for all tests of a worker, because creating clients is slow."""
     with pytest.MonkeyPatch.context() as shell:
         work_as_user(api_process, shell)
         return AwsSession()
@@ -30,7 +30,7 @@ def kept_session(api_process: Box) -> AwsSession:
 
 @pytest.fixture
 def session(kept_session: AwsSession, api_process: Box, monkeypatch: pytest.MonkeyPatch) -> AwsSession:
-    """A user of the box's account; clients read the shell when they are made, which is at their first use."""
+    """A session of the box's user. Clients are created at their first use, and read the environment then."""
     work_as_user(api_process, monkeypatch)
     return kept_session
 
@@ -42,9 +42,9 @@ def work_as_user(api: Box, shell: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ask(api: Box, session: AwsSession, clock: SetClock, tmp_path: Path) -> Ask:
-    """List offers for some wishes."""
+    """List offers for some requirements."""
 
-    def list_for(volume_zone: str | None = None, user: AwsSession = session, **wishes: Any) -> Listing:
-        return list_offers(Resources(**wishes), user, clock, tmp_path / "aws", volume_zone=volume_zone)
+    def list_for(volume_zone: str | None = None, user: AwsSession = session, **requirements: Any) -> Listing:
+        return list_offers(Resources(**requirements), user, clock, tmp_path / "aws", volume_zone=volume_zone)
 
     return list_for

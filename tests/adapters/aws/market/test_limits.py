@@ -1,4 +1,4 @@
-"""What an account may rent: quotas, closed regions, and permissions that are missing."""
+"""Limits on what an account may rent: quotas, closed regions and missing permissions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.cloudbox.aws.box import Box
 
 
 def test_types_over_the_quota_are_left_out(ask: Ask, api: Box) -> None:
-    """With 8 vCPUs there is room for the two smallest."""
+    """8 vCPUs have room for the two smallest types."""
     api.set_quota(ON_DEMAND_G, 8)
     assert {offer.instance_type for offer in ask(accelerators=A10G).offers} == {"g5.xlarge", "g5.2xlarge"}
 
 
-def test_a_quota_without_room_is_named_with_what_to_ask_for(ask: Ask, api: Box) -> None:
-    """What runs counts, of the same family and market only: code, value, need and page are in the message."""
+def test_a_full_quota_is_named_with_the_value_to_request(ask: Ask, api: Box) -> None:
+    """Only running machines of the same family and market count. The message has code, value, need and page."""
     api.set_quota(SPOT_G, 6)
     spot = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
     for options in ({}, {"InstanceMarketOptions": spot}):
@@ -39,8 +39,8 @@ def test_a_quota_without_room_is_named_with_what_to_ask_for(ask: Ask, api: Box) 
     assert ask(accelerators=A10G).offers
 
 
-def test_whoever_may_not_read_quotas_still_gets_offers(ask: Ask, api: Box) -> None:
-    """The launch itself will say."""
+def test_offers_are_listed_without_permission_to_read_quotas(ask: Ask, api: Box) -> None:
+    """The launch itself fails if a quota is full."""
     api.fail_next("GetServiceQuota", "AccessDeniedException", times=None)
     assert ask(accelerators=A10G).offers
 
@@ -54,8 +54,8 @@ def test_whoever_may_not_read_quotas_still_gets_offers(ask: Ask, api: Box) -> No
         ("opt-in", "OptInRequired"),
     ],
 )
-def test_a_region_that_is_closed_to_the_account_is_left_out_and_said(ask: Ask, api: Box, how: str, says: str) -> None:
-    """Where there are others; alone it is the error.
+def test_a_region_closed_to_the_account_is_left_out_with_a_note(ask: Ask, api: Box, how: str, says: str) -> None:
+    """If it is the only region, that is an error.
 
     fact: aws-scp-deny; fact: aws-region-not-enabled
     """
@@ -67,16 +67,16 @@ def test_a_region_that_is_closed_to_the_account_is_left_out_and_said(ask: Ask, a
         ask(accelerators=A10G, regions=("eu-central-1",))
 
 
-def test_who_is_forbidden_a_region_by_the_organization_is_told_so(ask: Ask, api: Box) -> None:
-    """An administrator of the account can't allow it."""
+def test_a_region_denied_by_the_organization_is_reported_as_such(ask: Ask, api: Box) -> None:
+    """An administrator of the account cannot allow it."""
     api.close_region("eu-central-1", "scp")
     with pytest.raises(KedgeError) as refused:
         ask(accelerators=A10G, regions=("eu-central-1",))
     assert "another --region" in refused.value.fix
 
 
-def test_a_region_without_the_image_is_left_out_and_said(ask: Ask, api: Box) -> None:
-    """New regions get AWS's images later than its machines; one's own image belongs to one region."""
+def test_a_region_without_the_image_is_left_out_with_a_note(ask: Ask, api: Box) -> None:
+    """New regions get AWS's images later than its machines. A user's own image belongs to one region."""
     api.withdraw_image("deeplearning", region="eu-central-1")
     listing = ask(accelerators=A10G, regions=("eu-central-1", "us-east-1"))
     assert {offer.region for offer in listing.offers} == {"us-east-1"}
@@ -87,13 +87,13 @@ def test_a_region_without_the_image_is_left_out_and_said(ask: Ask, api: Box) -> 
     assert own.notes == (f"us-west-2 is left out: there is no image {mine} in us-west-2",)
 
 
-def test_a_data_volume_is_not_looked_for_where_nothing_can_be_rented(ask: Ask, api: Box, session: AwsSession) -> None:
-    """A closed region doesn't fail the listing before it has begun."""
+def test_looking_for_a_data_volume_skips_a_closed_region(ask: Ask, api: Box, session: AwsSession) -> None:
+    """Otherwise a closed region would fail the listing of offers in all regions."""
     api.close_region("eu-central-1", "scp")
-    wish = Resources(
+    resources = Resources(
         regions=("eu-central-1", "us-east-1"), volumes=(VolumeSpec(name="imagenet", target="data", size_gib=5),)
     )
-    assert locate_volumes(AwsVolumes(session), wish) == (wish, None)
+    assert locate_volumes(AwsVolumes(session), resources) == (resources, None)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,6 @@ def test_a_data_volume_is_not_looked_for_where_nothing_can_be_rented(ask: Ask, a
     ],
 )
 def test_a_type_counts_against_the_quota_of_its_family(instance_type: str, spot: bool, code: str | None) -> None:
-    """By the first letters of its name; families of other chips have quotas of their own."""
+    """The first letters of its name give the family. Families with other chips have their own quotas."""
     quota = quotas.quota_of(instance_type, spot=spot)
     assert (quota.code if quota else None) == code

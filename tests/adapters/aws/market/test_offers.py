@@ -1,4 +1,4 @@
-"""Which machines AWS offers for some wishes, asked over HTTP from the cloud in a box."""
+"""Which machines AWS offers for given requirements, requested over HTTP from the cloud in a box."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.adapters.aws.market.asking import A10G, Ask
 from tests.cloudbox.aws.box import Box
 
 
-def test_a_gpu_is_sold_as_every_type_that_has_it_in_every_zone(ask: Ask) -> None:
-    """One offer for each, cheapest first, so that a launch that is refused has somewhere to go."""
+def test_a_gpu_is_offered_as_every_type_that_has_it_in_every_zone(ask: Ask) -> None:
+    """One offer for each type and zone, cheapest first. A refused launch tries the next one."""
     offers = ask(accelerators=A10G).offers
     assert {offer.instance_type for offer in offers} == {f"g5.{size}xlarge" for size in ("", "2", "4", "8", "16")}
     assert len({(offer.zone, offer.instance_type) for offer in offers}) == len(offers)
@@ -29,8 +29,8 @@ def test_a_gpu_is_sold_as_every_type_that_has_it_in_every_zone(ask: Ask) -> None
     assert (str(first.accelerators), first.gpu_memory_gib, first.cpus, first.memory_gib) == ("a10g:1", 22.4, 4, 16)
 
 
-def test_the_count_of_gpus_chooses_the_type(ask: Ask) -> None:
-    """Four A10G are two sizes; a count that no machine has is refused with those there are."""
+def test_the_number_of_gpus_selects_the_type(ask: Ask) -> None:
+    """Two sizes have four A10G. A count that no machine has is refused with the counts that exist."""
     four = ask(accelerators=Accelerators(name="a10g", count=4)).offers
     assert {offer.instance_type for offer in four} == {"g5.12xlarge", "g5.24xlarge"}
     with pytest.raises(BadRequestError, match="a10g:3") as refused:
@@ -39,82 +39,82 @@ def test_the_count_of_gpus_chooses_the_type(ask: Ask) -> None:
 
 
 def test_a_region_without_the_count_doesnt_hide_one_that_has_it() -> None:
-    """One H100 is sold in fewer regions than eight are."""
+    """Fewer regions sell one H100 than eight."""
     eight = catalog.InstanceType(name="p5.48xlarge", gpu="h100", gpus=8, gpu_memory_gib=80, cpus=192, memory_gib=2048)
     one = catalog.InstanceType(name="p5.4xlarge", gpu="h100", gpus=1, gpu_memory_gib=80, cpus=16, memory_gib=256)
     canada = RegionMarket(region="ca-central-1", others=(eight,))
     virginia = RegionMarket(
         region="us-east-1", sales=(ForSale(type=one, zone="us-east-1a", usd_per_hour=Decimal("6.88")),)
     )
-    wish = Resources(accelerators=Accelerators(name="h100"))
-    assert [offer.instance_type for offer in plan_offers((canada, virginia), wish)] == ["p5.4xlarge"]
+    resources = Resources(accelerators=Accelerators(name="h100"))
+    assert [offer.instance_type for offer in plan_offers((canada, virginia), resources)] == ["p5.4xlarge"]
     with pytest.raises(BadRequestError, match="h100:1"):
-        plan_offers((canada,), wish)
+        plan_offers((canada,), resources)
 
 
 def test_an_unknown_gpu_is_refused_with_the_nearest(ask: Ask, api: Box) -> None:
-    """Before AWS is asked anything."""
+    """The refusal comes before any request to AWS."""
     with pytest.raises(BadRequestError, match="did you mean a10g"):
         ask(accelerators=Accelerators(name="a10"))
     assert not api.calls()
 
 
 def test_a_type_by_name_needs_no_gpu(ask: Ask) -> None:
-    """Any x86_64 type that the region sells; other processors are no offer."""
+    """Any x86_64 type that the region sells; types with other processors are not offered."""
     assert {offer.instance_type for offer in ask(instance_type="t3.micro").offers} == {"t3.micro"}
     with pytest.raises(NoCapacityError, match=r"doesn't sell g5g\.xlarge"):
         ask(instance_type="g5g.xlarge")
 
 
 def test_a_type_that_contradicts_the_gpu_is_refused(ask: Ask) -> None:
-    """Both were said; one is wrong."""
+    """The user gave both, and one of them is wrong."""
     with pytest.raises(BadRequestError, match="t4:1") as refused:
         ask(instance_type="g5.xlarge", accelerators=Accelerators(name="t4"))
     assert "g5.xlarge a10g:1" in refused.value.why
 
 
-def test_without_wishes_it_is_a_plain_machine_that_costs_what_it_says(ask: Ask) -> None:
-    """Burstable types bill more than their price; they are taken only by name."""
+def test_without_requirements_a_plain_machine_at_a_fixed_price_is_offered(ask: Ask) -> None:
+    """Burstable types can bill more than their price, so they are offered only by name."""
     offers = ask().offers
     assert offers[0].accelerators is None
     assert not any(offer.instance_type.startswith("t") for offer in offers)
 
 
 def test_several_regions_are_compared_by_price(ask: Ask) -> None:
-    """The cheapest of all comes first, and the dearer region follows."""
+    """The cheapest of all comes first; the more expensive region follows."""
     offers = ask(accelerators=A10G, regions=("eu-central-1", "us-west-2")).offers
     assert {offer.region for offer in offers} == {"eu-central-1", "us-west-2"}
     assert offers[0].region == "us-west-2"
 
 
-def test_a_zone_narrows_the_offers_and_says_the_region(ask: Ask, api: Box) -> None:
-    """Only that region is asked."""
+def test_a_zone_narrows_the_offers_and_selects_the_region(ask: Ask, api: Box) -> None:
+    """Only that region is queried."""
     offers = ask(accelerators=A10G, zone="us-west-2b").offers
     assert {offer.zone for offer in offers} == {"us-west-2b"}
     assert {call.region for call in api.calls("ec2")} == {"us-west-2"}
 
 
 def test_a_zone_that_lacks_the_type_is_refused_with_those_that_have_it(ask: Ask) -> None:
-    """The message is where to go instead."""
+    """The message names the zones to use instead."""
     with pytest.raises(NoCapacityError, match="us-east-1e") as refused:
         ask(accelerators=A10G, zone="us-east-1e")
     assert "us-east-1a" in refused.value.why
 
 
 def test_a_zone_of_another_region_is_refused(ask: Ask) -> None:
-    """Nothing could fit both."""
+    """No offer can match both the zone and the region."""
     with pytest.raises(BadRequestError, match="eu-west-1a is in none of the regions"):
         ask(accelerators=A10G, zone="eu-west-1a", regions=("us-east-1",))
 
 
-def test_a_volume_that_exists_pins_the_zone(ask: Ask) -> None:
-    """Volumes serve machines of their own zone only."""
+def test_an_existing_volume_pins_the_zone(ask: Ask) -> None:
+    """A volume can be attached only in its own zone."""
     assert {offer.zone for offer in ask("us-east-1c", accelerators=A10G).offers} == {"us-east-1c"}
     with pytest.raises(BadRequestError, match="can't use the data volume"):
         ask("us-east-1c", accelerators=A10G, zone="us-east-1a")
 
 
-def test_a_machine_s_own_disks_are_told(ask: Ask) -> None:
+def test_an_offer_states_the_size_of_local_disks(ask: Ask) -> None:
     """g4dn.xlarge has one of 125 GB, which is 116 GiB; m5.large has none."""
     (offer, *_) = ask(instance_type="g4dn.xlarge").offers
     assert offer.local_disk_gib == 116
@@ -128,7 +128,7 @@ def test_a_root_disk_is_never_smaller_than_the_image(ask: Ask, api: Box) -> None
     assert offer.disk_gib == image["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"]
 
 
-def test_calls_are_filtered(ask: Ask, api: Box) -> None:
+def test_requests_for_offers_are_filtered(ask: Ask, api: Box) -> None:
     """An unfiltered answer takes seconds."""
     ask(accelerators=A10G)
     ask(accelerators=A10G, use_spot=True)
@@ -140,8 +140,8 @@ def test_calls_are_filtered(ask: Ask, api: Box) -> None:
         assert {call.params["InstanceType.1"], call.params["ProductDescription.1"]} >= {"Linux/UNIX"}
 
 
-def test_a_zone_by_its_id_is_the_same_in_every_account(ask: Ask, api: Box) -> None:
-    """It says the region, narrows the offers, and stays an id, which is what the launch sends.
+def test_a_zone_id_names_the_same_zone_in_every_account(ask: Ask, api: Box) -> None:
+    """It selects the region and narrows the offers. The launch sends the id, not a zone name.
 
     fact: aws-zone-id-member
     """
@@ -158,7 +158,7 @@ def test_a_zone_by_its_id_is_the_same_in_every_account(ask: Ask, api: Box) -> No
 
 
 def test_gpus_of_one_name_and_two_sizes_are_told_apart() -> None:
-    """EC2 calls both A100; SkyPilot's files say A100-80GB for the larger."""
+    """EC2 calls both A100; SkyPilot's files call the larger one A100-80GB."""
     gpu = {"Name": "A100", "Count": 8, "MemoryInfo": {"SizeInMiB": 81920}}
     info = {
         "VCpuInfo": {"DefaultVCpus": 96},

@@ -1,4 +1,4 @@
-"""Of spot offers at nearly one price, the zone with the better placement score goes first."""
+"""Spot offers at nearly equal prices are ordered by the placement scores of their zones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.adapters.aws.market.asking import A10G, Ask, SetClock
 from tests.cloudbox.aws.box import Box
 
 
-def test_of_nearly_equal_spot_prices_the_likelier_zone_goes_first(ask: Ask, api: Box) -> None:
-    """Within a fifth of the cheapest the placement score counts, beyond it the price; the plan says so.
+def test_among_nearly_equal_spot_prices_the_best_placement_score_comes_first(ask: Ask, api: Box) -> None:
+    """Offers within 20 % of the cheapest are ordered by placement score, the others by price. A note says so.
 
     fact: aws-placement-scores
     """
@@ -31,8 +31,8 @@ def test_of_nearly_equal_spot_prices_the_likelier_zone_goes_first(ask: Ask, api:
     assert (asked.params["TargetCapacity"], asked.params["SingleAvailabilityZone"]) == ("1", "true")
 
 
-def test_placement_scores_are_asked_once_in_half_an_hour(ask: Ask, api: Box, clock: SetClock) -> None:
-    """AWS limits how many different questions an account may ask in a day, so a wish is always the same one."""
+def test_placement_scores_are_requested_once_in_half_an_hour(ask: Ask, api: Box, clock: SetClock) -> None:
+    """AWS limits the different requests of an account per day, so the same requirements send the same request."""
     first = ask(accelerators=A10G, use_spot=True, regions=("us-west-2", "us-east-1"))
     clock.sleep(timedelta(minutes=25))
     ask(accelerators=A10G, use_spot=True, regions=("us-east-1", "us-west-2"))
@@ -44,8 +44,8 @@ def test_placement_scores_are_asked_once_in_half_an_hour(ask: Ask, api: Box, clo
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "MaxConfigLimitExceeded", "InternalError"])
-def test_without_placement_scores_the_cheapest_goes_first(ask: Ask, api: Box, code: str) -> None:
-    """They are advice: whoever may not ask for them, or has asked too much, is told so and goes on.
+def test_without_placement_scores_the_cheapest_comes_first(ask: Ask, api: Box, code: str) -> None:
+    """Scores are advice: without permission, or over the limit, a note says so and the offers are listed.
 
     fact: aws-placement-scores
     """
@@ -57,8 +57,8 @@ def test_without_placement_scores_the_cheapest_goes_first(ask: Ask, api: Box, co
     assert len(api.calls("ec2", "GetSpotPlacementScores")) == 1
 
 
-def test_whoever_may_not_ask_is_told_what_to_allow(ask: Ask, api: Box) -> None:
-    """No snapshot: the account is there, its rights are not."""
+def test_a_listing_without_permission_names_the_call_to_allow(ask: Ask, api: Box) -> None:
+    """The snapshot is not used: the account answers, and only the permission is missing."""
     api.fail_next("GetProducts", "AccessDeniedException", times=None)
     with pytest.raises(KedgeError, match="offers of AWS can't be listed") as refused:
         ask(accelerators=A10G)

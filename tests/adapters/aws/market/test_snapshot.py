@@ -1,4 +1,4 @@
-"""Prices and types that are remembered: for a day, and in the snapshot that ships."""
+"""Stored prices and types: the cache of a day, and the shipped snapshot."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.adapters.aws.market.asking import A10G, NOBODY, Ask, SetClock
 from tests.cloudbox.aws.box import Box
 
 
-def test_what_rarely_changes_is_asked_once_a_day_and_the_plan_shows_its_age(
+def test_what_rarely_changes_is_queried_once_a_day_and_the_plan_shows_its_age(
     ask: Ask, api: Box, clock: SetClock
 ) -> None:
-    """A second look asks for what moves: spot prices, placement scores, machines that run, and the default network."""
+    """A second listing queries what changes: spot prices, placement scores, running machines, the default network."""
     assert ask(accelerators=A10G, use_spot=True).basis == "live"
     first, api_calls = clock.now(), len(api.calls())
     clock.sleep(timedelta(hours=3))
@@ -40,8 +40,8 @@ def test_what_rarely_changes_is_asked_once_a_day_and_the_plan_shows_its_age(
     assert len(api.calls()) == api_calls
 
 
-def test_without_network_the_snapshot_is_planned_with(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its origin and its day are the basis, and a note says why."""
+def test_without_network_the_plan_uses_the_snapshot(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The basis names the snapshot and its day; a note says why it is used."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", NOBODY)
     listing = ask(user=AwsSession(), accelerators=A10G)
     assert listing.offers[0].instance_type == "g5.xlarge"
@@ -52,7 +52,7 @@ def test_without_network_the_snapshot_is_planned_with(ask: Ask, monkeypatch: pyt
     assert not any(offer.live for offer in listing.offers)
 
 
-def test_without_credentials_the_snapshot_is_planned_with(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_the_plan_uses_the_snapshot(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody without an account can see what a run would cost."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -61,22 +61,22 @@ def test_without_credentials_the_snapshot_is_planned_with(ask: Ask, monkeypatch:
     assert "credentials" in listing.notes[0]
 
 
-def test_a_zone_by_name_costs_the_dearest_of_the_snapshot(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which zone a name means is known to the account alone; a worst case must not be too low."""
+def test_a_zone_by_name_costs_the_highest_price_of_the_snapshot(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the account knows which zone a name means, and a worst case must not be too low."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", NOBODY)
     (offer,) = ask(user=AwsSession(), accelerators=Accelerators(name="t4"), zone="us-east-1a", use_spot=True).offers
     assert (offer.zone, offer.usd_per_hour) == ("us-east-1a", Decimal("0.2158"))
 
 
 def test_a_region_that_the_snapshot_lacks_is_refused(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than with prices of somewhere else."""
+    """Prices of another region would be wrong."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", NOBODY)
     with pytest.raises(BadRequestError, match="don't cover sa-east-1"):
         ask(user=AwsSession(), accelerators=A10G, regions=("sa-east-1",))
 
 
-def test_the_snapshot_that_travels_along_says_where_its_figures_are_from() -> None:
-    """Each has a type that is known, and a price."""
+def test_the_shipped_snapshot_names_the_source_of_its_figures() -> None:
+    """Each type has a price above zero, on demand and for spot."""
     kept = read_snapshot(snapshot_path())
     assert {"read"} <= set(kept.source)
     names = {kind.name for kind in kept.types}
@@ -91,7 +91,7 @@ def test_the_snapshot_that_travels_along_says_where_its_figures_are_from() -> No
 def test_a_refreshed_snapshot_is_what_aws_sells_now(
     session: AwsSession, api: Box, clock: SetClock, tmp_path: Path
 ) -> None:
-    """It serves offline, with its own day as the basis, and zones by their ids."""
+    """It can be used offline. Its own day is the basis, and it names zones by id."""
     path = tmp_path / "offers.json"
     api.set_spot_price("g5.xlarge", "us-east-1a", "0.123")
     said = refresh_snapshot(session, clock, path=path, regions=("us-east-1",))

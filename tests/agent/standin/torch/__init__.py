@@ -2,9 +2,9 @@
 
 A real torch can't be told to see GPUs that aren't there. A tensor is one number, of which all its elements consist.
 `machine.json` beside this file is the machine: {"version", "name", "arch", "gpus", "fault", "needs", "import_seconds"}.
-A fault is `matmul:2` or `memory:2` of the third GPU, `crash`, or `hang`. Until all paths of `needs` exist, no GPU can
-be used: as with a fabric manager that isn't up, they are counted and not available, until the process ends. The first
-import takes `import_seconds`; where it is done, others are quick.
+A fault is `matmul:2` or `memory:2` (of the third GPU), `crash`, or `hang`. Until all paths in `needs` exist, no GPU can
+be used: as before the fabric manager is up, GPUs are counted but unavailable, until the process ends. The first
+import takes `import_seconds`, later ones are quick.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ bfloat16 = int64 = None
 
 
 def main() -> None:
-    """Stand in for torchrun: say which Python runs it."""
+    """Stand in for torchrun: print which Python runs it."""
     sys.stdout.write(f"torchrun of {sys.prefix}\n")
 
 
@@ -89,7 +89,7 @@ class Generator:
 class cuda:  # noqa: N801 - as torch names it
     @staticmethod
     def device_count() -> int:
-        # Counted by NVML on NVIDIA; ROCm counts what it can open.
+        # NVML counts NVIDIA's GPUs; ROCm counts those that it can open.
         return 0 if version.hip and not cuda.is_available() else int(_MACHINE["gpus"])
 
     @staticmethod
@@ -103,7 +103,7 @@ class cuda:  # noqa: N801 - as torch names it
 
     @staticmethod
     def get_device_properties(_index: int) -> SimpleNamespace:
-        # NVIDIA's are told by their capability: sm_75 is 7.5.
+        # NVIDIA's are named by their compute capability: sm_75 is 7.5.
         major, minor = _MACHINE["arch"].removeprefix("sm_") if _MACHINE["arch"].startswith("sm_") else "94"
         return SimpleNamespace(gcnArchName=f"{_MACHINE['arch']}:sramecc+:xnack-", major=int(major), minor=int(minor))
 

@@ -102,7 +102,7 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path: Path, lambda_box: L
         "from tests.cloudbox.lambdacloud.box import start_box\n"
         "from tests.cloudbox.lambdacloud.orders import launch\n"
         f"with start_box(pathlib.Path({str(tmp_path)!r}), machines=True) as lam:\n"
-        "    lam.settings.hasten()\n"
+        "    lam.settings.remove_delays()\n"
         "    launch(lam)\n"
         "    print('launched', flush=True)\n"
         "    signal.pause()\n"

@@ -44,6 +44,6 @@ def refuse_region(place: str) -> None:
     if part is not None:
         raise BadRequestError(
             f"{place} is not supported",
-            why=f"it belongs to {part}, a cloud apart, whose prices, images and policies kedge doesn't know",
+            why=f"it belongs to {part}, a separate cloud, whose prices, images and policies kedge doesn't know",
             fix="choose a region of the commercial AWS, for example --region eu-west-1, with an account of it",
         )

@@ -82,7 +82,7 @@ def plan_budget(session: AwsSession, settings: AccountSettings, *, in_stack: boo
     usd = settings.budget_usd if settings.budget_usd is not None else present.usd if present else Decimal(0)
     email = settings.budget_email or (present.email if present else "")
     if usd and not email:
-        raise BadRequestError("a budget alarm needs an address to write to", fix="say --email you@example.org")
+        raise BadRequestError("a budget alarm needs an address to write to", fix="use --email you@example.org")
     wanted = Budget(usd=usd, email=email) if usd else None
     left = None if in_stack else present
     return BudgetChange(wanted=wanted, change=_describe(left, wanted)) if wanted != left else None

@@ -66,7 +66,7 @@ def _describe(change: ResourceChangeTypeDef, wanted: Mapping[str, str]) -> Chang
     )
     action = change["Action"]
     if action == "Import":
-        words += " (it is there already and is taken in)"
+        words += " (it exists already and is imported)"
     elif change.get("Replacement") == "True":
         words += " (replaced)"
     return Change(sign=_SIGNS.get(action, "~"), says=words)

@@ -126,7 +126,7 @@ def _apply_stack(client: CloudFormationClient, change: AccountChange, clock: Clo
             raise KedgeError(
                 f"the account level wasn't made: its stack is {stack.status}",
                 why=failure_reason(client, change.stack_id),
-                fix="mend that and run `kedge bootstrap` again; a bucket's name that is taken is changed with --bucket",
+                fix="fix that and run `kedge bootstrap` again; if the bucket's name is taken, change it with --bucket",
             )
     except (ClientError, BotoCoreError) as err:
         raise translate(err, "the AWS account can't be changed") from err
@@ -158,7 +158,7 @@ def _refuse_second_region(session: AwsSession) -> None:
         raise BadRequestError(
             f"this AWS account is set up in {there} already",
             why="its bucket serves machines in every region, and the roles' names are the whole account's",
-            fix=f"say --region {there}; to move it, `kedge bootstrap --provider aws --region {there} --remove` first",
+            fix=f"use --region {there}; to move it, `kedge bootstrap --provider aws --region {there} --remove` first",
         )
 
 
@@ -245,7 +245,7 @@ def _plan(
     reason = " ".join(described.get("StatusReason", described["Status"]).split())
     if any(said in reason for said in _NO_CHANGES):
         return replace(change, kind="none", changes=(), change_set="")
-    raise KedgeError("CloudFormation can't plan the account level", why=reason, fix="mend that, then try again")
+    raise KedgeError("CloudFormation can't plan the account level", why=reason, fix="fix that, then try again")
 
 
 def _delete_unused(client: CloudFormationClient, change_set: str) -> None:

@@ -65,9 +65,9 @@ def resolve_settings(stack: Stack | None, wanted: AccountSettings, *, default_bu
 def _refuse_no_bucket(name: str) -> None:
     if not _BUCKET.fullmatch(name):
         raise BadRequestError(
-            f"{name!r} is no bucket's name",
+            f"{name!r} is not a valid bucket name",
             why="a name has 3 to 63 letters in lower case, digits, dots and dashes",
-            fix="say it without s3:// and without a path, for example --read-bucket my-data",
+            fix="write it without s3:// and without a path, for example --read-bucket my-data",
         )
 
 

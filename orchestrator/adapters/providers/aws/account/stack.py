@@ -87,7 +87,7 @@ def await_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> St
 
 
 def failure_reason(client: CloudFormationClient, stack_id: str) -> str:
-    """Say why CloudFormation failed: its first error, of which the later ones are consequences.
+    """Say why CloudFormation failed: its first error; the later ones follow from it.
 
     Raises:
         ClientError: CloudFormation doesn't tell.

@@ -37,7 +37,7 @@ _FAMILIES = {
 _PLAIN = ("m5.large", "m6i.large", "m7i.large", "m8i.large")
 
 ALL_PATTERNS = tuple(dict.fromkeys(pattern for patterns in _FAMILIES.values() for pattern in patterns)) + _PLAIN
-"""Every type that a job can get that doesn't name its instance type."""
+"""Every type that a job can get if it doesn't name its instance type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

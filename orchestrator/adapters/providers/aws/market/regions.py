@@ -29,7 +29,7 @@ def choose_regions(resources: Resources, session: AwsSession, zone: str | None) 
         raise BadRequestError(
             f"{zone} is in none of the regions {', '.join(wanted)}",
             why=f"it is a zone of {region}",
-            fix=f"say --region {region}, or choose another --zone",
+            fix=f"use --region {region}, or choose another --zone",
         )
     return (region,)
 
@@ -44,7 +44,7 @@ def choose_zone(zone: str | None, volume_zone: str | None) -> str | None:
         raise BadRequestError(
             f"a machine in {zone} can't use the data volume",
             why=f"the volume is in {volume_zone}, and a volume serves machines of its own zone only",
-            fix=f"say --zone {volume_zone} or leave it out, or name another volume",
+            fix=f"use --zone {volume_zone} or leave it out, or name another volume",
         )
     return zone or volume_zone
 

@@ -34,7 +34,7 @@ _MOST_MACHINES = 1000
 _ENDS_INSTANCES = ":scheduler:::aws-sdk:ec2:terminateInstances"
 """The end of the target's ARN, in every partition."""
 _COMMON = 47
-"""How much of a long name is left as it was (host.ids.fit)."""
+"""How many characters of a long name `host.ids.fit` keeps unchanged."""
 
 
 def arm(

@@ -101,7 +101,7 @@ def _find(ec2: EC2Client, spec: VolumeSpec) -> SnapshotTypeDef:
         raise BadRequestError(
             what,
             why=f"it is of a volume of {found['VolumeSize']} GiB, and the new one is to have {spec.size_gib}",
-            fix=f"say size: {found['VolumeSize']} or more",
+            fix=f"write size: {found['VolumeSize']} or more",
         )
     return found
 

@@ -152,7 +152,7 @@ class AwsVolumes:
         )
 
     def takes_volumes(self, instance_id: str, region: str) -> bool:
-        """Tell whether an instance is no longer pending; an instance that AWS doesn't list yet is."""
+        """Tell whether an instance is no longer pending; one that AWS doesn't know yet counts as pending."""
         try:
             return self._instance(instance_id, region)["State"]["Name"] != "pending"
         except (ClientError, BotoCoreError) as err:

@@ -53,9 +53,9 @@ REFUSALS = (
     Refusal(
         codes=_SAID_NO,
         says=("not available in", "region is not available", "unavailable", "capacity", "sold out"),
-        meaning="this size can't be had in this region now",
+        meaning="this size isn't available in this region now",
         reaction=Reaction.NEXT_POOL,
-        what="{type} can't be had in {region} now",
+        what="{type} isn't available in {region} now",
         remedy="try again later, or allow more regions",
         why_is_said_only=True,
     ),

@@ -54,7 +54,7 @@ def plan_offers(catalog: Catalog, resources: Resources, provider: str, elsewhere
 def _refuse_unknown(catalog: Catalog, resources: Resources, provider: str, elsewhere: str) -> None:
     if resources.zone:
         raise BadRequestError(
-            f"{provider} has no zone {resources.zone!r}", why="it has regions only", fix="say --region, and no --zone"
+            f"{provider} has no zone {resources.zone!r}", why="it has regions only", fix="use --region, without --zone"
         )
     known = {*catalog.regions, *(region for size in catalog.sizes for region in size.regions)}
     for region in resources.regions:

@@ -1,4 +1,4 @@
-"""Stores of both kinds, with what a test does behind their backs."""
+"""Object stores of both kinds, with direct access to their objects."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ RUN = "digits-1a2b"
 MTIME = 1_700_000_000.5
 
 
-class Shelf(Protocol):
+class Backend(Protocol):
     store: ResultStore
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object of the run's."""
+        """Write an object of the run."""
 
     def read(self, key: str) -> bytes:
-        """Read one."""
+        """Read an object."""
 
     def delete(self, key: str) -> None:
-        """Delete one."""
+        """Delete an object."""
 
 
-class FolderShelf:
+class FolderBackend:
     def __init__(self, root: Path) -> None:
         self.store: ResultStore = Results(FolderBucket(root))
         self._folder = root / RUN
@@ -46,7 +46,7 @@ class FolderShelf:
         (self._folder / key).unlink()
 
 
-class S3Shelf:
+class S3Backend:
     def __init__(self, aws: Aws) -> None:
         self.store: ResultStore = Results(bucket_of(laptop_client(aws), aws.bucket))
         self._aws = aws
@@ -65,20 +65,20 @@ def blob_key(content: bytes) -> str:
     return f"blobs/{hashlib.sha256(content).hexdigest()}"
 
 
-def ship(shelf: Shelf, files: dict[str, bytes], **more: Any) -> None:
-    """Write a run as the agent does."""
+def upload_run(backend: Backend, files: dict[str, bytes], **more: Any) -> None:
+    """Upload a run's results and manifest, as the agent does."""
     rows = []
     for path, content in files.items():
-        shelf.put(blob_key(content), content)
+        backend.put(blob_key(content), content)
         sha256 = hashlib.sha256(content).hexdigest()
         rows.append({"path": path, "bytes": len(content), "sha256": sha256, "mtime": MTIME})
     manifest = {"time": MTIME, "machine": f"{RUN}-m1", "checkpoint": "last.pt", "files": rows, **more}
-    shelf.put("manifest.json", json.dumps(manifest).encode())
+    backend.put("manifest.json", json.dumps(manifest).encode())
 
 
-def fetch(shelf: Shelf, destination: Path) -> list[tuple[int, int]]:
+def fetch(backend: Backend, destination: Path) -> list[tuple[int, int]]:
     steps: list[tuple[int, int]] = []
-    shelf.store.fetch(RUN, str(destination), lambda done, total: steps.append((done, total)))
+    backend.store.fetch(RUN, str(destination), lambda done, total: steps.append((done, total)))
     return steps
 
 
