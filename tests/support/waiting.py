@@ -24,5 +24,5 @@ def wait_until(condition: Callable[[], object], *, seconds: float = 120, pause: 
     while not condition():
         now = time.monotonic()
         assert now < give_up_at, f"not within {seconds} s"
-        time.sleep(min(max(pause, 2 * (now - looked_at)), _LONGEST_PAUSE_SECONDS))
+        time.sleep(min(max(pause, 4 * (now - looked_at)), _LONGEST_PAUSE_SECONDS))
         looked_at = time.monotonic()
