@@ -60,6 +60,12 @@ def end_when_told(laptop: Laptop) -> None:
     script.write_text(script.read_text().replace(step, step + look))
 
 
+def tell_to_end(laptop: Laptop) -> None:
+    """Make the file on the machine of the only live run, as soon as it answers."""
+    tell = ("exec", "--", "sh", "-c", "touch enough && echo told")
+    wait_until(lambda: "told" in laptop.kedge(*tell, code=None))
+
+
 def running(box: Box) -> str:
     """Return the only instance that runs."""
     (found,) = (one["InstanceId"] for one in instances(box) if one["State"]["Name"] == "running")
@@ -166,8 +172,7 @@ def test_a_reclaimed_run_is_recovered_on_another_machine(box: Box, laptop: Lapto
     assert len(so_far) - len(set(so_far)) <= 20
     box.reclaim(running(box), notice_seconds=None)
     wait_until(lambda: states(box) == ["running", "terminated", "terminated"], pause=0.3)
-    tell = ("exec", run, "--", "sh", "-c", "touch enough && echo told")
-    wait_until(lambda: "told" in laptop.kedge(*tell, code=None))
+    tell_to_end(laptop)
     said, errors = launch.communicate(timeout=120)
     assert launch.returncode == 0, said + errors
     assert "is replaced" in said
@@ -199,15 +204,21 @@ def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, l
 
 def test_a_launch_that_fails_over_to_another_region_leaves_nothing_in_either(box: Box, laptop: Laptop) -> None:
     """The first region has no machine; the run trains in the second, and its resources in the first are removed."""
-    write_job(laptop, steps=3)
+    write_job(laptop)
+    end_when_told(laptop)
     box.fail_next("RunInstances", "InsufficientInstanceCapacity", times=None, region=REGION)
-    said = laptop.kedge("launch", "--region", f"{REGION},{ELSEWHERE}", "--yes")
+    launch = laptop.start("launch", "--region", f"{REGION},{ELSEWHERE}", "--yes")
+    wait_until(lambda: any(one["booted"] for one in box.machines()), pause=0.3)
+    tell_to_end(laptop)
+    said, errors = launch.communicate(timeout=120)
+    assert launch.returncode == 0, said + errors
     assert f"aws/{REGION}/{REGION}a g4dn.xlarge: " in said
     assert instances(box) == []
     (instance,) = instances(box, ELSEWHERE)
     assert instance["State"]["Name"] == "terminated"
     (status,) = laptop.json("status", "--all")
     assert (status["state"], status["stage"]) == ("succeeded", "ended")
-    assert steps(laptop, status["run"], "home") == [1, 2, 3]
+    done = steps(laptop, status["run"], "home")
+    assert done == list(range(1, len(done) + 1))
     assert_counted(box, laptop)
     assert leftovers(box) == leftovers(box, ELSEWHERE) == []
