@@ -13,25 +13,17 @@ from pathlib import Path
 import pytest
 
 from tests.agent.standin import write_wheel
-from tests.support.installed import CHECKOUT, install_kedge
+from tests.support.installed import CHECKOUT
 from tests.support.laptop import Laptop
 
 Damage = Callable[[Path], object]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with kedge."""
-    folder = tmp_path_factory.mktemp("kedge") / "venv"
-    install_kedge(folder)
-    return folder
-
-
 @pytest.fixture
-def environment(whole: Path, tmp_path: Path) -> Path:
+def environment(kedges: Path, tmp_path: Path) -> Path:
     """The test's own environment: an installer replaces its files and leaves the others'."""
     folder = tmp_path / "venv"
-    shutil.copytree(whole, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(kedges, folder, symlinks=True, copy_function=os.link)
     return folder
 
 
@@ -133,11 +125,11 @@ def test_where_kedge_cannot_start_it_says_what_is_broken(installed: Laptop, envi
     ],
 )
 def test_uv_and_pipx_are_named_to_repair_their_installations(
-    laptop: Laptop, whole: Path, tmp_path: Path, place: str, fix: str
+    laptop: Laptop, kedges: Path, tmp_path: Path, place: str, fix: str
 ) -> None:
     """Their environments have no pip of their own, or none that should be used."""
     folder = tmp_path / place
-    shutil.copytree(whole, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(kedges, folder, symlinks=True, copy_function=os.link)
     (site,) = folder.glob("lib/python*/site-packages")
     remove(site, "tenacity", "tenacity-*")
     laptop.program = [f"{folder}/bin/python", "-m", "orchestrator.cli"]

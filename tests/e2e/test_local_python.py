@@ -14,7 +14,6 @@ from uv import find_uv_bin
 
 from tests.agent.images import make_system_python, own_pip
 from tests.agent.standin import write_wheel
-from tests.support.installed import install_kedge
 from tests.support.laptop import Laptop
 
 JOB = """
@@ -43,14 +42,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mine(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
     """A user's virtual environment, with a package of the user's."""
     return make_environment(tmp_path_factory.mktemp("user") / "my env", wheels, "toy")
-
-
-@pytest.fixture(scope="module")
-def kedges(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment that kedge is installed in."""
-    folder = tmp_path_factory.mktemp("kedge") / "venv"
-    install_kedge(folder)
-    return folder
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,19 +97,17 @@ def test_a_timer_whose_state_folder_is_gone_may_be_moved(laptop: Laptop, tmp_pat
     laptop.kedge("plan")
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"at": "2026-01-01T00:00:00Z"}, "although it runs every 15 min"),
-        ({"at": "2026-01-01T00:00:00"}, "has made no round"),
-        ({"python": "/gone/bin/python"}, "/gone/bin/python is gone"),
-    ],
-)
-def test_a_timer_without_rounds_is_no_reaper(laptop: Laptop, changed: dict[str, str], said: str) -> None:
+def test_a_timer_without_rounds_is_no_reaper(laptop: Laptop) -> None:
     """For example because its interpreter was deleted with an environment."""
     install(laptop)
-    change_stamp(laptop, **changed)
-    assert said in refused(laptop, "plan")
+    change_stamp(laptop, python="/gone/bin/python")
+    assert "/gone/bin/python is gone" in refused(laptop, "plan")
+    change_stamp(laptop, python=sys.executable)
+    laptop.kedge("plan")
+    change_stamp(laptop, at="2026-01-01T00:00:00Z")
+    assert "although it runs every 15 min" in refused(laptop, "plan")
+    change_stamp(laptop, at="2026-01-01T00:00:00")
+    assert "has made no round" in refused(laptop, "plan")
 
 
 def test_a_failed_installation_keeps_the_last_stamp(laptop: Laptop, tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ def test_the_timer_runs_kedge_recover(desk: Desk) -> None:
     desk.run(f"mkdir -p {folder} && printf '[Timer]\\nOnActiveSec=1s\\n' >{folder}/soon.conf")
     desk.run("systemctl --user daemon-reload && systemctl --user restart kedge-recover.timer")
     log = "sudo journalctl --no-pager -o cat _SYSTEMD_USER_UNIT=kedge-recover.service"
-    wait_until(lambda: "No live run was launched with --recover." in desk.run(log), seconds=60)
-    wait_until(lambda: desk.run("systemctl --user is-active kedge-recover.service", check=False) == "inactive")
+    wait_until(lambda: "No live run was launched with --recover." in desk.run(log), seconds=120, pause=0.3)
+    is_over = "systemctl --user is-active kedge-recover.service"
+    wait_until(lambda: desk.run(is_over, check=False) == "inactive", pause=0.3)
     assert desk.run("systemctl --user show kedge-recover.service -P Result -P ExecMainStatus").split() == [
         "success",
         "0",

@@ -46,6 +46,8 @@ class Laptop:
     program: list[str] = field(default_factory=lambda: [sys.executable, "-m", "orchestrator.cli"])
     extra_env: dict[str, str] = field(default_factory=dict)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    preload: tuple[str, ...] = KEDGE
+    """What its commands are forked with; empty: they are started anew."""
 
     @property
     def env(self) -> dict[str, str]:
@@ -63,7 +65,7 @@ class Laptop:
         """Run a command; return its standard output."""
         done = run(
             [*self.program, *words],
-            preload=but_for_a_sample(KEDGE),
+            preload=but_for_a_sample(self.preload),
             cwd=self.home,
             env={**self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
@@ -84,7 +86,7 @@ class Laptop:
         """Start a command in the background, until the test's end at the latest."""
         process = PreloadedProcess(
             [*self.program, *words],
-            preload=but_for_a_sample(KEDGE),
+            preload=but_for_a_sample(self.preload),
             cwd=self.home,
             env=self.env,
             stdin=subprocess.DEVNULL,

@@ -37,10 +37,11 @@ def nowhere(box: Box, laptop: Laptop) -> Iterator[Laptop]:
     assert leftovers(box) == []
 
 
-def test_a_region_from_a_flag_is_enough_for_every_command(nowhere: Laptop) -> None:
-    """From the account level to its removal; commands without the flag find the region in the run."""
+def test_a_region_from_a_flag_is_enough_for_every_command(box: Box, nowhere: Laptop) -> None:
+    """From an empty account to results, and back; commands without the flag find the region in the run."""
     nowhere.write_job(JOB)
-    assert nowhere.json("bootstrap", *THERE, "--yes")["region"] == REGION
+    made = nowhere.json("bootstrap", *THERE, "--yes")
+    assert (made["region"], bool(made["done"])) == (REGION, True)
     checks = {check["name"]: check["verdict"] for check in nowhere.json("doctor", *THERE, "--gpu", "t4")}
     assert set(checks.values()) <= {"ok", "warning"}, checks
     assert {offer["region"] for offer in nowhere.json("offers", *THERE, "--gpu", "t4")} == {REGION}
@@ -55,12 +56,21 @@ def test_a_region_from_a_flag_is_enough_for_every_command(nowhere: Laptop) -> No
     assert "step 3 of 3" in nowhere.kedge("logs")
     assert nowhere.json("resume", "--dry-run")["run"] == run
     nowhere.kedge("teardown", "--yes")
+    (results,) = (nowhere.home / "kedge-results").glob("toy-*")
+    assert (results / "output" / "results" / "model.txt").read_text() == "trained for 3 steps"
     nowhere.kedge("bootstrap", *THERE, "--remove", "--delete-data", "--yes")
+    assert box.client("s3").list_buckets()["Buckets"] == []
+    assert box.client("iam").list_roles(PathPrefix="/kedge/")["Roles"] == []
 
 
 def test_without_any_region_nothing_is_guessed(nowhere: Laptop) -> None:
-    """A machine in the wrong region would cost money unnoticed: commands that rent must be told."""
+    """A machine in the wrong region would cost money unnoticed: commands that rent must be told.
+
+    An account that isn't set up is refused before.
+    """
     nowhere.write_job(JOB)
+    nowhere.kedge("launch", *THERE, "--yes", code=2)
+    assert "`kedge bootstrap --provider aws" in nowhere.errors
     nowhere.json("bootstrap", *THERE, "--yes")
     nowhere.kedge("launch", "--provider", "aws", "--yes", code=2)
     assert "no AWS region is set" in nowhere.errors

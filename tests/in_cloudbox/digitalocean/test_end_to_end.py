@@ -13,6 +13,7 @@ from orchestrator.adapters.providers.digitalocean.self_deletion import SCOPES
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.rest.meter import Bill
+from tests.in_cloudbox.deadlines import bring_deadline_near
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -23,7 +24,7 @@ JOB = """
     outputs: [results]
     checkpoints: ckpt
     envs: {{STEPS: {steps}, PAUSE: 0.2, SAVE_EVERY: 10}}
-    deadline: {deadline}
+    deadline: 10m
     budget: 5
     resources: {{infra: do, instance_type: s-2vcpu-4gb}}
     supervisor: {{kind: {supervisor}, restarts: 0, grace: 5s}}
@@ -39,9 +40,9 @@ def laptop(do_box: DigitalOceanBox, laptop: Laptop) -> Iterator[Laptop]:
     assert do_box.meter.billing() == [], "something is left billing"
 
 
-def write_job(laptop: Laptop, *, steps: int = 100_000, supervisor: str = "tmux", deadline: str = "10m") -> None:
+def write_job(laptop: Laptop, *, steps: int = 100_000, supervisor: str = "tmux") -> None:
     """Write the user's job."""
-    laptop.write_job(JOB.format(steps=steps, supervisor=supervisor, deadline=deadline))
+    laptop.write_job(JOB.format(steps=steps, supervisor=supervisor))
 
 
 def report(laptop: Laptop, run: str) -> dict[str, Any]:
@@ -104,12 +105,13 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
 ) -> None:
     """It has a token of its own that can delete droplets; the launch was killed, and its computer lost."""
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
-    write_job(laptop, deadline="120s")
+    write_job(laptop)
     launch = laptop.start("launch", "--yes")
-    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=150)
+    bring_deadline_near(laptop, seconds=10)
     launch.send_signal(signal.SIGKILL)
     shutil.rmtree(laptop.state)
-    wait_until(lambda: do_box.droplets() == [], seconds=240)
+    wait_until(lambda: do_box.droplets() == [], seconds=120)
 
 
 def test_after_a_creation_that_fails_late_the_next_offer_is_used(do_box: DigitalOceanBox, laptop: Laptop) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.cloudbox.lambdacloud.rates import LAUNCH
+from tests.in_cloudbox.deadlines import bring_deadline_near
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -109,12 +110,13 @@ def test_a_machine_closes_itself_before_anybody_else_gets_in(lambda_box: LambdaB
 
 def test_a_forgotten_machine_bills_until_a_reaper_ends_it(lambda_box: LambdaBox, laptop: Laptop) -> None:
     """It powers itself off at its deadline, and still bills; `kedge reap` ends it, even if the ledger is lost."""
-    write_job(laptop, deadline="120s")
+    write_job(laptop)
     started = laptop.start("launch", "--yes", "--without-reaper")
-    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=150)
+    bring_deadline_near(laptop, seconds=1, margin=4)
     started.send_signal(signal.SIGKILL)
     (instance,) = lambda_box.instances()
-    wait_until(lambda: not instance.powered, seconds=240)
+    wait_until(lambda: not instance.powered, seconds=120)
     assert [bill.kind for bill in lambda_box.meter.billing()] == ["instance"]
     shutil.rmtree(laptop.state)
     done = laptop.drive("reaping_later.py", "3600", "lambda", "--all")

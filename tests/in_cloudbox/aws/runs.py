@@ -1,0 +1,60 @@
+"""What a run on AWS in the box has uploaded, and what it has cost."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+from tests.cloudbox.aws.box import Box
+from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
+
+BUCKET = "kedge-test"
+
+
+def wait_until_shipped(box: Box, run: str, *, after: int = 0, bucket: str = BUCKET) -> int:
+    """Wait until the bucket has a checkpoint of a later step, and return its newest step."""
+    wait_until(lambda: shipped_step(box, run, bucket) > after, seconds=120, pause=0.3)
+    return shipped_step(box, run, bucket)
+
+
+def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
+    """Return the newest step whose checkpoint is in the bucket, 0 for none."""
+    store = box.client("s3")
+    try:
+        listed = store.get_object(Bucket=bucket, Key=f"runs/{run}/manifest.json")
+    except store.exceptions.NoSuchKey:
+        return 0
+    paths = [file["path"] for file in json.load(listed["Body"])["files"]]
+    return max((int(path[-12:-4]) for path in paths if path.startswith("checkpoints/")), default=0)
+
+
+def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
+    """Fetch the results and return the steps that were done, in order."""
+    laptop.kedge("fetch", run, "--to", folder)
+    lines = (laptop.home / folder / "output" / "results" / "steps.log").read_text().splitlines()
+    assert {line.split()[1] for line in lines} == {run}
+    return [int(line.split()[0]) for line in lines]
+
+
+def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal()) -> None:
+    """Check `cost` against the meter, within 1 % or two seconds for each machine: AWS's times are whole seconds.
+
+    Args:
+        box: AWS.
+        laptop: where the run was launched.
+        unseen_usd: the cost of a reclaimed machine until kedge noticed its end; `cost` may include it.
+    """
+    metered = box.meter()
+    counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
+    slack = max(metered.usd / 100, 2 * sum((bill.usd_per_hour for bill in metered.bills), Decimal()) / 3600)
+    assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
+
+
+def unseen_usd(box: Box, *, to_the_end: bool = False) -> Decimal:
+    """Return what the first machine would have cost from its end until the next one was created, or has ended."""
+    first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
+    assert first.until is not None
+    seen = second.until if to_the_end else second.since
+    assert seen is not None
+    return Decimal(seen - first.until) * first.usd_per_hour / 3600
