@@ -10,8 +10,8 @@ DOCS_VENV := $(VENV)/docs
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(DOCS_VENV)/.ready
-# Tests of machines wait half of the time: four workers keep two cores busy.
-WORKERS := 4
+# Tests of machines wait most of the time: five workers keep two cores busy.
+WORKERS := 5
 # The tests of a file share its fixtures; tests/conftest.py says which files come first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
