@@ -13,7 +13,6 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -233,11 +232,12 @@ def test_an_unreadable_manifest_in_the_store_does_not_prevent_the_end(laptop: La
     """In S3 it is in the archive tier, or encrypted with the machine's own key; here it is a folder or a pipe."""
     honest, runs = launch(laptop, "honest"), [launch_and_ship(laptop) for _ in range(2)]
     provider = laptop.provider()
-    for run, make in zip(runs, (Path.mkdir, os.mkfifo), strict=True):
+    manifests = [laptop.state / "store" / run / "manifest.json" for run in runs]
+    for run, listed in zip(runs, manifests, strict=True):
         provider.destroy(f"{run}-m1")
-        listed = laptop.state / "store" / run / "manifest.json"
         listed.unlink()
-        make(listed)
+    manifests[0].mkdir()
+    os.mkfifo(manifests[1])
     wait_until(lambda: [machine.run_id for machine in provider.machines()] == [honest])
     found = {status["run"]: status for status in laptop.json("status")}
     assert found[honest]["state"] == "running"
