@@ -23,7 +23,7 @@ from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
 from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.wire import to_json
 from orchestrator.agent.watch.report import make_report
-from tests.support.preloaded.process import EVERYTHING_ANEW, but_for_a_sample
+from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 
 RUN = "digits-1a2b"
 LONG = 60.0
@@ -87,14 +87,28 @@ class Box:
 
     def call(self, *argv: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
         """Run a verb to its end, whatever its exit code."""
+        environ = {**self.env, **env}
+        if self._takes_short_cuts and not self.prefix:
+            return self._fork([sys.executable, "-IS", self.launcher, *argv], stdin, environ)
         return subprocess.run(
             [*self.prefix, self.launcher, *argv],
             input=stdin,
             capture_output=True,
-            env={**self.env, **env},
+            env=environ,
             timeout=60,
             check=False,
         )
+
+    def _fork(self, argv: list[str], stdin: bytes, environ: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+        """Run what the launcher would execute, forked from a process that has imported the agent."""
+        pipe, preload = subprocess.PIPE, ("tests.agent.preloaded",)
+        with PreloadedProcess(argv, preload=preload, stdin=pipe, stdout=pipe, stderr=pipe, env=environ) as process:
+            try:
+                out, err = process.communicate(stdin, timeout=60)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
     def ask(self, *argv: str, stdin: bytes = b"") -> Any:
         """Run a verb that must succeed, and parse what it prints."""
