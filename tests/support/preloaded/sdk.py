@@ -5,6 +5,8 @@ A program that is started normally reads them itself, which takes a third of a s
 
 from __future__ import annotations
 
+import pydo  # noqa: F401 - kedge imports it when it makes a client
+
 from orchestrator.adapters.providers.aws.access.credentials import open_session
 
 _SERVICES = ("cloudformation", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sts")
