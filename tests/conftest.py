@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Share what all AWS clients have in common; keep imports out of garbage collection, a tenth of the tests' cost."""
     if "botocore.client" in sys.modules and EVERYTHING_ANEW not in os.environ:
-        from tests.support.sdk_memory import share_among_clients
+        from tests.support.preloaded.sdk_memory import share_among_clients
 
         share_among_clients()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Clients that share what botocore builds are like clients that don't: tests/support/sdk_memory.py."""
+"""Clients that share what botocore builds are like clients that don't: tests/support/preloaded/sdk_memory.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.preloaded.process import ROOT
 _COMPARE = """
 import boto3, inspect
 from botocore import hooks
-from tests.support.sdk_memory import share_among_clients
+from tests.support.preloaded.sdk_memory import share_among_clients
 
 def describe(service):
     session = boto3.Session("none", "none", region_name="eu-west-1")
