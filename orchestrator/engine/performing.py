@@ -94,7 +94,9 @@ class Performer:
 
     def _is_dispensable(self, action: Action) -> bool:
         if isinstance(action, FetchResults):
-            return self.progress.command.met_deadline or not self._machine(action.machine_id).has_booted
+            command = self.progress.command
+            has_run = self._machine(action.machine_id).has_booted or command.state.is_over
+            return command.met_deadline or not has_run
         return isinstance(action, StopCommand)
 
     def await_ends(self) -> None:
@@ -112,8 +114,8 @@ class Performer:
         Raises:
             MachineLostError: its machine is gone, and hasn't uploaded how the command ended.
         """
-        machine = self._reach(action.machine_id)
         try:
+            machine = self._reach(action.machine_id)
             for event in follow(self._world, machine, offset=0, until_over=True):
                 if event.line is not None:
                     self._events(LogLine(text=event.line))
@@ -168,6 +170,9 @@ class Performer:
     def _await(self, action: AwaitMachine) -> str:
         try:
             machine, report = await_boot(self._world, self._spec.run_id, action.machine_id)
+        except MachineLostError as lost:
+            # A machine that starts by itself may be over before this computer can connect.
+            return f"gone already; its command: {self._note(self._last_word(lost))}"
         except UnfitMachineError as unfit:
             unfit.offer = rented_offer(self._world, self._spec.run_id, action.machine_id)
             self._journaled(DestroyMachine(machine_id=action.machine_id))

@@ -15,6 +15,7 @@ from orchestrator.core.protocol.wire import SUPPLIED
 from orchestrator.core.values.units import format_duration
 from orchestrator.engine import agent_client
 from orchestrator.engine.observing.observe import why_ended
+from orchestrator.engine.steps.follow import MachineLostError
 from orchestrator.engine.world import World
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ def await_boot(
         The machine, with its current host key, and the agent's report.
 
     Raises:
-        UnreachableError: it doesn't answer, or ended before it did.
+        UnreachableError: it doesn't answer.
+        MachineLostError: it ended before it did.
         UnfitMachineError: its provider couldn't start it, or its GPUs fail the burn-in.
         KedgeError: its boot failed.
     """
@@ -84,7 +86,7 @@ class _Boot:
         if machine is None or machine.state is MachineState.ENDING:
             self._refuse_failed_start()
         if machine is None:
-            raise UnreachableError(
+            raise MachineLostError(
                 f"machine {self._id} was gone before it had booted",
                 why=f"last seen: {self.last_seen}",
                 fix=f"try again with `kedge resume {self._run_id}`",
