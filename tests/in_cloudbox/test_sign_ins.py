@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from orchestrator.adapters.providers import PROVIDERS
-from orchestrator.core.values.credentials import is_own_credential
 from tests.cloudbox.aws.box import Box
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.support.laptop import Laptop
