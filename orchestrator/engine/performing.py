@@ -68,6 +68,7 @@ class Performer:
         self._events = events
         self._staging = Staging(spec, world, self._moved)
         self._fetched: set[str] = set()
+        self._unseen: set[str] = set()
         self._ending: list[Machine] = []
 
     def perform(self, action: Action, *, ends: bool) -> str:
@@ -94,9 +95,8 @@ class Performer:
 
     def _is_dispensable(self, action: Action) -> bool:
         if isinstance(action, FetchResults):
-            command = self.progress.command
-            has_run = self._machine(action.machine_id).has_booted or command.state.is_over
-            return command.met_deadline or not has_run
+            has_run = action.machine_id in self._unseen or self._machine(action.machine_id).has_booted
+            return self.progress.command.met_deadline or not has_run
         return isinstance(action, StopCommand)
 
     def await_ends(self) -> None:
@@ -172,7 +172,9 @@ class Performer:
             machine, report = await_boot(self._world, self._spec.run_id, action.machine_id)
         except MachineLostError as lost:
             # A machine that starts by itself may be over before this computer can connect.
-            return f"gone already; its command: {self._note(self._last_word(lost))}"
+            said = self._note(self._last_word(lost))
+            self._unseen.add(action.machine_id)
+            return f"gone already; its command: {said}"
         except UnfitMachineError as unfit:
             unfit.offer = rented_offer(self._world, self._spec.run_id, action.machine_id)
             self._journaled(DestroyMachine(machine_id=action.machine_id))
