@@ -94,7 +94,7 @@ class Gate:
         if call.changes_machines:
             return self._change_machines(call, environ)
         if call.service == "ec2":
-            # A timer may change an instance's state meanwhile, in several steps.
+            # Moto has no lock of its own: while it lists instances, others may be launched or end.
             with self._cloud.lock:
                 return self._forward(environ)
         return self._forward(environ)
