@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ..base.files import write_json
 from ..base.layout import Layout
@@ -24,7 +24,7 @@ class FreshStarts:
         self._judged = 0.0
         self._looked: dict[str, int] = {}
 
-    def look(self, found: Iterable[ResultEntry], complete: frozenset[str]) -> None:
+    def look(self, found: Iterable[ResultEntry], complete: Collection[str]) -> None:
         """Check the complete checkpoints among the results' files."""
         attempt = read_attempt(self._layout)
         if not attempt.had or attempt.began == self._judged:
