@@ -18,6 +18,7 @@ import pytest
 
 from tests.support import box_cache
 from tests.support.laptop import TRAIN, Laptop
+from tests.support.preloaded.process import EVERYTHING_ANEW
 
 if TYPE_CHECKING:
     from tests.agent.aws import Aws
@@ -52,7 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the tests have imported out of every garbage collection, a tenth of what they would cost."""
+    """Share what all AWS clients have in common; keep imports out of garbage collection, a tenth of the tests' cost."""
+    if "botocore.client" in sys.modules and EVERYTHING_ANEW not in os.environ:
+        from tests.support.preloaded.sdk_memory import share_among_clients
+
+        share_among_clients()
     gc.collect()
     gc.freeze()
 
@@ -126,7 +131,6 @@ def box_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 @pytest.fixture
 def api(api_process: Box) -> Iterator[Box]:
     """A new, empty AWS account."""
-    api_process.reset()
     yield api_process
     api_process.reset()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -132,6 +133,9 @@ def _run_lambda(folder: Path, over: threading.Event, *, with_machines: bool) -> 
 
 
 def _live(ready: dict[str, object], over: threading.Event) -> None:
+    # Moto's data are hundreds of thousands of objects, and stay: no garbage collection looks at them.
+    gc.collect()
+    gc.freeze()
     if not sys.stdin.isatty():
         print(json.dumps(ready), flush=True)
         threading.Thread(target=_watch_input, args=(over,), daemon=True).start()
