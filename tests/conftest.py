@@ -89,9 +89,6 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """One S3 server for all tests of a worker."""
-    from tests.cloudbox.aws.descriptions import read_descriptions_once
-
-    read_descriptions_once()
     from tests.cloudbox.aws.strict_moto import serving_moto
 
     with serving_moto() as url:

@@ -18,7 +18,6 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from tests.cloudbox.aws.descriptions import read_descriptions_once
 from tests.cloudbox.aws.wire.credentials import OPERATOR_KEY, OPERATOR_SECRET
 
 REGION = "us-east-1"
@@ -254,7 +253,6 @@ class Box:
 @contextmanager
 def start_box(folder: Path, machines: bool = True) -> Iterator[Box]:
     """Run a box; its own folder in `folder` goes with it, `cloudbox.log` stays."""
-    read_descriptions_once()
     command = [sys.executable, "-m", "tests.cloudbox", "--folder", str(folder)]
     with (folder / "cloudbox.log").open("ab") as log:
         process = subprocess.Popen(
