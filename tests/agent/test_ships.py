@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
     wait_until(lambda: any(store.rglob("blobs/*")))
     (checkpoints / "20.pt").write_text("twenty")
     over = live.turned(STOPPED, reason="spot notice")
-    state.save(layout, replace(over, runner=0, runner_identity=""))
+    state.save(layout, over.replace(runner=0, runner_identity=""))
     assert copying.is_alive()
     copying.join()
     assert 0 < read_json(layout.note("shipped"))["time"] < over.command.since

@@ -9,7 +9,7 @@ from ..base.files import write_json
 from ..base.layout import Layout
 from ..base.runlog import RunLog
 from ..base.wire import FreshStart, to_json
-from .attempt import ANEW, Attempt, read_attempt
+from .attempt import Attempt, read_attempt
 from .checkpoint_order import CheckpointProgress, read_progress
 from .kept_checkpoint import find_kept_checkpoint
 from .listing import ResultEntry
@@ -57,7 +57,7 @@ class FreshStarts:
             had_bytes=before.bytes,
             kept=kept.name if kept else "",
         )
-        write_json(self._layout.note(ANEW), to_json(anew))
+        write_json(self._layout.fresh_start_file, to_json(anew))
         self._log.remark(f"it seems to have started over: {_compare(first, before)}")
         resume = "give the job a `resume` (docs/your-script.md), and `kedge start --reread`"
         if kept is None:

@@ -6,6 +6,8 @@ programs also share what botocore builds from them: tests/support/preloaded/sdk_
 
 from __future__ import annotations
 
+import pydo  # noqa: F401 - kedge imports it when it makes a client
+
 from orchestrator.adapters.providers.aws.access.credentials import open_session
 from tests.support.preloaded.sdk_memory import share_among_clients
 
