@@ -1,7 +1,7 @@
 """Amazon's descriptions of its services, as botocore has them: JSON files that take up to 0.3 s of CPU time to read.
 
 Each session of boto3 reads them again, and moto makes several sessions. Only for the box's own process, which makes no
-client: a client of S3 changes its description at a call (`remove_bucket_from_url_paths_from_model` in botocore.handlers).
+client: calls of S3 change its description (`remove_bucket_from_url_paths_from_model` in botocore.handlers).
 """
 
 from __future__ import annotations
