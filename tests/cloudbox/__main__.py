@@ -80,6 +80,9 @@ def _parse() -> argparse.Namespace:
 
 
 def _run_aws(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.aws.descriptions import read_descriptions_once
+
+    read_descriptions_once()
     from tests.cloudbox.aws.box import environment
     from tests.cloudbox.aws.cloud import Cloud
     from tests.cloudbox.aws.server import serve

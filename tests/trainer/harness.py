@@ -46,6 +46,8 @@ TORCHRUN = (*TORCHRUN_OF, "2")
 TIMEOUT_SECONDS = 240
 TRAINER = (
     "torch.distributed.run",
+    # Every optimizer imports it, which takes a second.
+    "torch._dynamo",
     *(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sorted((ROOT / "trainer").rglob("*.py"))
