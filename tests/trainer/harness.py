@@ -122,9 +122,9 @@ def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, p
     return finish(process)
 
 
-def train_here(recipe: Recipe[Any], folder: Path) -> int:
+def train_here(recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None) -> int:
     """Train a recipe in this process, as one of torchrun's ranks."""
-    stop = StopFlag()
+    stop = stop or StopFlag()
     stop.install()
     try:
         run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop)
