@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 
+from tests.support.box_cache import ALL
 from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 from tests.support.preloaded.request import usable
 from trainer.base.contract import read_contract
@@ -73,7 +74,7 @@ def settings_args(settings: Sequence[str]) -> list[str]:
 def plain_environ(**extra: str) -> dict[str, str]:
     """The environment without the contract's variables, one thread, no GPU: the same bits on every computer."""
     dropped = ("KEDGE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = {name: value for name, value in os.environ.items() if name == ALL or not name.startswith(dropped)}
     return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **extra}
 
 
