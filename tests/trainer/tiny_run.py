@@ -70,6 +70,8 @@ def wait_until_held(folder: Path, hold_at: int, process: subprocess.Popen[str]) 
 
 
 def main(folder: str, hold_at: str, *settings: str) -> int:
+    if "compute.compile=on" in settings:
+        _read_compiler()
     stop, passes = StopFlag(), itertools.count(1)
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -86,6 +88,14 @@ def main(folder: str, hold_at: str, *settings: str) -> int:
 
     recipe = replace(digits.recipe(), settings=apply_overrides(digits.recipe().settings, settings), build=build)
     return harness.train_here(recipe, Path(folder), stop)
+
+
+def _read_compiler() -> None:
+    """Read the compiler's variables again: a forked run has imported the compiler with those of its parent."""
+    from torch._inductor import config
+
+    config.cpp.cxx = (None, os.environ.get("CXX", "g++"))
+    config.cpp.vec_isa_ok = {"0": False, "1": True}.get(os.environ.get("TORCHINDUCTOR_VEC_ISA_OK", ""))
 
 
 def _is_last_rank() -> bool:
