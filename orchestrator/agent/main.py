@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from .base.errors import AgentError
 from .base.layout import Layout
+from .base.record import Record
+
+if TYPE_CHECKING:
+    import argparse
 
 
-class Verb(NamedTuple):
+class Verb(Record):
     """One verb.
 
     Attributes:
         execute: `module:function`.
-        configure: the function in the same module that adds its arguments; empty for none.
+        configure: the function in the same module that adds its options; empty if it has none.
     """
 
     execute: str
@@ -28,7 +31,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "install": Verb("boot.install:execute", "write the launchers"),
+    "install": Verb("boot.install:execute", "write the launchers", "configure"),
     "boot": Verb("boot.boot:execute", "carry out boot.json, and report when the machine is ready"),
     "burn-in": Verb("boot.burn_in:execute", "check that the GPUs compute and store data correctly", "configure"),
     "watch": Verb("watch.watch:execute", "run the machine's daemon: heartbeat, samples, uploads, deadline"),
@@ -54,25 +57,41 @@ VERBS = {
 
 def main(argv: Sequence[str]) -> int:
     """Carry out one verb and return the exit code."""
-    args, rest = _parse_verb(argv)
-    verb = VERBS[args.verb]
+    # The imports make objects, but no garbage.
+    gc.disable()
+    root, name, options = _parse_verb(argv)
+    verb = VERBS[name]
     module_name, function_name = verb.execute.split(":")
     module = importlib.import_module(f".{module_name}", __package__)
-    parser = argparse.ArgumentParser(prog=f"kedge-agent {args.verb}", description=verb.about)
-    if args.verb == "install":
-        parser.add_argument("--root", type=Path, default=args.root, dest="root")
-    if verb.configure:
-        getattr(module, verb.configure)(parser)
-    arguments = parser.parse_args(rest)
-    root: Path = getattr(arguments, "root", args.root)
-    execute: Callable[[Layout, argparse.Namespace], int] = getattr(module, function_name)
-    exit_code = _execute(execute, Layout(root.absolute()), arguments)
-    # Skips the interpreter's garbage collection at exit, because somebody waits for the answer.
+    arguments: list[argparse.Namespace] = []
+    if verb.configure or options:
+        import argparse  # noqa: PLC0415 - most calls have no options
+
+        parser = argparse.ArgumentParser(prog=f"kedge-agent {name}", description=verb.about)
+        if verb.configure:
+            getattr(module, verb.configure)(parser)
+        parsed = parser.parse_args(options)
+        arguments = [parsed] if verb.configure else []
+    execute: Callable[..., int] = getattr(module, function_name)
     gc.freeze()
-    return exit_code
+    gc.enable()
+    try:
+        return execute(Layout(root.absolute()), *arguments)
+    except AgentError as err:
+        sys.stderr.write(f"kedge-agent: {err}\n")
+        return err.exit_code
+    finally:
+        # Skips the interpreter's garbage collection at exit, because somebody waits for the answer.
+        gc.freeze()
 
 
-def _parse_verb(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+def _parse_verb(argv: Sequence[str]) -> tuple[Path, str, list[str]]:
+    """Return the root, the verb and its options."""
+    # How the launchers call it.
+    if len(argv) > 1 and argv[0].startswith("--root=") and argv[1] in VERBS:
+        return Path(argv[0].removeprefix("--root=")), argv[1], list(argv[2:])
+    import argparse  # noqa: PLC0415
+
     lines = "\n".join(f"  {name:13} {verb.about}" for name, verb in VERBS.items())
     parser = argparse.ArgumentParser(
         prog="kedge-agent",
@@ -82,14 +101,6 @@ def _parse_verb(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--root", type=Path, default=Path.cwd(), help=argparse.SUPPRESS)
     parser.add_argument("verb", choices=VERBS, metavar="VERB")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("options", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    return args, args.rest
-
-
-def _execute(execute: Callable[[Layout, argparse.Namespace], int], layout: Layout, args: argparse.Namespace) -> int:
-    try:
-        return execute(layout, args)
-    except AgentError as err:
-        sys.stderr.write(f"kedge-agent: {err}\n")
-        return err.exit_code
+    return args.root, args.verb, args.options

@@ -8,7 +8,7 @@ from functools import partial
 from orchestrator.adapters.host.retry import poll_until
 from orchestrator.adapters.host.settings import Settings
 from orchestrator.adapters.providers import Context, open_backing
-from orchestrator.adapters.ssh.keys import ensure_key
+from orchestrator.adapters.ssh.keys import ensure_key, ensure_private_key
 from orchestrator.adapters.sync.data.mover import BucketMover
 from orchestrator.adapters.sync.rsync import RsyncMover
 from orchestrator.core.job import Job, SupervisorKind
@@ -53,12 +53,11 @@ def make_world(
 
 def provider_context(settings: Settings, clock: Clock) -> Context:
     """Return what providers need to know about this laptop."""
-    key_file, _ = ensure_key(settings.state_dir / "keys")
     return Context(
         state_dir=settings.state_dir,
         runtime_dir=settings.runtime_dir,
         clock=clock,
-        key_file=key_file,
+        key_file=ensure_private_key(settings.state_dir / "keys"),
         environ=settings.environ,
         ssh_config=settings.ssh_config,
     )

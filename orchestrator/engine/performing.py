@@ -68,6 +68,7 @@ class Performer:
         self._events = events
         self._staging = Staging(spec, world, self._moved)
         self._fetched: set[str] = set()
+        self._unseen: set[str] = set()
         self._ending: list[Machine] = []
 
     def perform(self, action: Action, *, ends: bool) -> str:
@@ -94,7 +95,8 @@ class Performer:
 
     def _is_dispensable(self, action: Action) -> bool:
         if isinstance(action, FetchResults):
-            return self.progress.command.met_deadline or not self._machine(action.machine_id).has_booted
+            has_run = action.machine_id in self._unseen or self._machine(action.machine_id).has_booted
+            return self.progress.command.met_deadline or not has_run
         return isinstance(action, StopCommand)
 
     def await_ends(self) -> None:
@@ -112,8 +114,8 @@ class Performer:
         Raises:
             MachineLostError: its machine is gone, and hasn't uploaded how the command ended.
         """
-        machine = self._reach(action.machine_id)
         try:
+            machine = self._reach(action.machine_id)
             for event in follow(self._world, machine, offset=0, until_over=True):
                 if event.line is not None:
                     self._events(LogLine(text=event.line))
@@ -168,6 +170,11 @@ class Performer:
     def _await(self, action: AwaitMachine) -> str:
         try:
             machine, report = await_boot(self._world, self._spec.run_id, action.machine_id)
+        except MachineLostError as lost:
+            # A machine that starts by itself may be over before this computer can connect.
+            said = self._note(self._last_word(lost))
+            self._unseen.add(action.machine_id)
+            return f"gone already; its command: {said}"
         except UnfitMachineError as unfit:
             unfit.offer = rented_offer(self._world, self._spec.run_id, action.machine_id)
             self._journaled(DestroyMachine(machine_id=action.machine_id))

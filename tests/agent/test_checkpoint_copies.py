@@ -168,9 +168,7 @@ def test_a_truncated_copy_in_the_store_is_not_restored(tmp_path: Path) -> None:
     (layout.kept / "ckpt.pt").write_bytes(whole)
     (layout.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
     machine = make_machine(layout, tmp_path / "store")
-    Uploader(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).upload(
-        Command(), frozenset(), 1.0, final=True
-    )
+    Uploader(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).upload(Command(), {}, 1.0, final=True)
     write_json(layout.note("attempt"), {"began": 1.0, "had": []})
     config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
     found = prepare_attempt(layout, machine, config, lambda _: None, Signals())

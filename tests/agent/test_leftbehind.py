@@ -260,5 +260,5 @@ def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) ->
     machine.end()
     store = CutStore(tmp_path / "store", at=blob_key(hashlib.sha256(b"weights").hexdigest()))
     with pytest.raises(OSError, match="the machine has ended"):
-        Uploader(machine.layout, machine.machine, store).upload(Command(), frozenset(), 1.0, final=True)
+        Uploader(machine.layout, machine.machine, store).upload(Command(), {}, 1.0, final=True)
     assert {"checkpoints/10.pt", "left-behind.json"} <= {row["path"] for row in read_manifest(store)["files"]}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.agent.base.record import Record
 from orchestrator.agent.base.runlog import LineSplitter, RunLog
 from orchestrator.agent.base.timetable import plan_timetable
+from orchestrator.agent.base.wire import RunConfig
 from orchestrator.agent.watch.cost import render_cost
 from orchestrator.agent.watch.sampling import append_bounded
 
@@ -101,3 +105,41 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path, append: Callable[[P
     assert (tmp_path / "other").read_text() == "another's\n"
     assert not (tmp_path / "log").is_symlink()
     assert (tmp_path / "log").read_text().endswith("x\n")
+
+
+class Point(Record):
+    """Two fields, one with a default."""
+
+    x: int
+    y: int = 0
+
+
+def test_a_record_has_its_fields_and_can_t_be_changed() -> None:
+    """By position and by name, with defaults; equal values make equal records."""
+    point = Point(1)
+    assert (point.x, point.y, repr(point)) == (1, 0, "Point(x=1, y=0)")
+    assert point == Point(x=1, y=0)
+    assert hash(point) == hash(Point(1, 0))
+    assert point.replace(y=2) == Point(1, 2) != point
+    with pytest.raises(AttributeError, match=r"Point\.x can't be changed"):
+        point.x = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("values", "named"), [((), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
+def test_a_record_with_other_fields_is_refused(values: tuple[int, ...], named: dict[str, int]) -> None:
+    """Missing, too many, twice, unknown."""
+    with pytest.raises(TypeError, match="Point has the fields x, y"):
+        Point(*values, **named)
+
+
+def test_a_run_s_configuration_is_shown_without_secrets() -> None:
+    """A traceback may show it."""
+    config = RunConfig("r", "j", "", "c", "", "tmux", 0, 0.0, 0.0, secrets={"TOKEN": "hidden"})
+    assert repr(config) == "RunConfig(run='r')"
+
+
+def test_a_short_verb_imports_little() -> None:
+    """Users wait for `report` with each command; each of these modules would cost a fifth of its time, or more."""
+    code = "import sys, orchestrator.agent.main, orchestrator.agent.watch.report; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"argparse", "ctypes", "dataclasses", "http.client", "inspect", "subprocess"} & {*done.stdout.split()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import threading
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ def test_a_checkpoint_that_is_pruned_meanwhile_is_left_out(tmp_path: Path, capsy
     layout.prepare()
     (layout.output / "model.pt").write_bytes(b"best")
     with pruning(layout.checkpoints):
-        codes = {execute(layout, argparse.Namespace()) for _ in range(ROUNDS)}
+        codes = {execute(layout) for _ in range(ROUNDS)}
     assert codes == {0}
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all("output/model.pt" in {file["path"] for file in files} for files in listed)

@@ -6,7 +6,7 @@ import os
 import pickle
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.runlog import RunLog
 from orchestrator.agent.base.wire import RUNNING, STOPPED, Command, MachineConfig
 from orchestrator.agent.results import upload
+from orchestrator.agent.results.complete import Version, versions
+from orchestrator.agent.results.listing import scan
 from orchestrator.agent.results.restore import restore
 from orchestrator.agent.results.upload import Uploader, blob_key, read_manifest
 from orchestrator.agent.s3.store import FolderStore
@@ -63,7 +65,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
     wait_until(lambda: any(store.rglob("blobs/*")))
     (checkpoints / "20.pt").write_text("twenty")
     over = live.turned(STOPPED, reason="spot notice")
-    state.save(layout, replace(over, runner=0, runner_identity=""))
+    state.save(layout, over.replace(runner=0, runner_identity=""))
     assert copying.is_alive()
     copying.join()
     assert 0 < read_json(layout.note("shipped"))["time"] < over.command.since
@@ -88,9 +90,16 @@ class Results:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
 
-    def ship(self, *complete: str, final: bool = False) -> list[tuple[str, bytes | None]]:
-        """Upload, and return the store's content."""
-        self._uploader.upload(Command(), frozenset(complete), 1.0, final=final)
+    def versions(self) -> dict[str, Version]:
+        """Return what is there, as if two scans had found it unchanged."""
+        return versions(scan(self.layout.results))
+
+    def ship(
+        self, *complete: str, final: bool = False, seen: Mapping[str, Version] | None = None
+    ) -> list[tuple[str, bytes | None]]:
+        """Upload checkpoints that are complete, in the version that was seen, and return the store's content."""
+        found = {unit: version for unit, version in (seen or self.versions()).items() if unit in complete}
+        self._uploader.upload(Command(), found, 1.0, final=final)
         rows = read_manifest(self._store)["files"]
         return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
 
@@ -102,6 +111,17 @@ def test_an_emptied_checkpoint_is_never_copied_over_a_whole_one(tmp_path: Path) 
     whole = results.ship("ckpt.h5")
     results.write("ckpt.h5", b"")
     assert results.ship("ckpt.h5") == whole == [("checkpoints/ckpt.h5", b"weights")]
+
+
+@pytest.mark.parametrize("left", [b"\x80\x04half", b"half"], ids=["a pickle", "unknown"])
+def test_a_checkpoint_that_changed_since_it_was_found_complete_is_not_uploaded(tmp_path: Path, left: bytes) -> None:
+    """The command overwrites it in place between scan and upload; if it is killed then, the store has it whole."""
+    results = Results(tmp_path)
+    results.write("ckpt.bin", b"\x80\x04weights.")
+    whole = results.ship("ckpt.bin")
+    seen = results.versions()
+    results.write("ckpt.bin", left)
+    assert results.ship("ckpt.bin", seen=seen) == whole == [("checkpoints/ckpt.bin", b"\x80\x04weights.")]
 
 
 @pytest.mark.parametrize("left", [b"", b"\x80\x04half"])

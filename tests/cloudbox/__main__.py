@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -79,6 +80,9 @@ def _parse() -> argparse.Namespace:
 
 
 def _run_aws(folder: Path, over: threading.Event, *, with_machines: bool) -> None:
+    from tests.cloudbox.aws.descriptions import read_descriptions_once
+
+    read_descriptions_once()
     from tests.cloudbox.aws.box import environment
     from tests.cloudbox.aws.cloud import Cloud
     from tests.cloudbox.aws.server import serve
@@ -129,6 +133,9 @@ def _run_lambda(folder: Path, over: threading.Event, *, with_machines: bool) -> 
 
 
 def _live(ready: dict[str, object], over: threading.Event) -> None:
+    # Moto's data are hundreds of thousands of objects, and stay: no garbage collection looks at them.
+    gc.collect()
+    gc.freeze()
     if not sys.stdin.isatty():
         print(json.dumps(ready), flush=True)
         threading.Thread(target=_watch_input, args=(over,), daemon=True).start()

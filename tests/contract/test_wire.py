@@ -18,6 +18,7 @@ from orchestrator.adapters.jobfile.values.names import parse_torch_wheel
 from orchestrator.agent.base import parse as agent_parse
 from orchestrator.agent.base import wire as agent
 from orchestrator.agent.base.errors import RequestError
+from orchestrator.agent.base.record import Record
 from orchestrator.agent.gpu.accelerators import Accelerators
 from orchestrator.agent.python.wheels import choose_index
 from orchestrator.core.errors import BadRequestError
@@ -213,7 +214,9 @@ def _fields(kind: Any) -> list[tuple[str, Any]]:
     """List the names of a record's fields on the wire, and their default values."""
     if issubclass(kind, msgspec.Struct):
         return [(field.encode_name, _default(field)) for field in msgspec.structs.fields(kind)]
-    return [(agent.key_of(field.name), _default(field)) for field in dataclasses.fields(kind)]
+    if issubclass(kind, Record):
+        return [(agent.key_of(name), _plain(getattr(kind, name, dataclasses.MISSING))) for name in kind.fields]
+    return [(field.name, _default(field)) for field in dataclasses.fields(kind)]
 
 
 def _default(field: Any) -> Any:
@@ -225,5 +228,5 @@ def _plain(value: Any) -> Any:
     """Convert either side's values to plain JSON values."""
     if value in (dataclasses.MISSING, msgspec.NODEFAULT):
         return "no default"
-    is_agents = dataclasses.is_dataclass(value) and type(value).__module__ == agent.__name__
+    is_agents = isinstance(value, Record)
     return json.loads(json.dumps(agent.to_json(value) if is_agents else msgspec.to_builtins(value)))

@@ -9,6 +9,8 @@ from tests.support.laptop import Laptop
 MARK = "kedgeMarker7Qx"
 NOBODY = {
     "KEDGE_DIGITALOCEAN_ENDPOINT": "https://127.0.0.1:9",
+    "KEDGE_AMD_ENDPOINT": "https://127.0.0.1:9",
+    "KEDGE_LAMBDA_ENDPOINT": "https://127.0.0.1:9",
     "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
     "AWS_CONFIG_FILE": "/dev/null",
     "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
@@ -28,6 +30,8 @@ JOB = """
     ("infra", "name"),
     [
         ("do, instance_type: s-2vcpu-4gb", "DIGITALOCEAN_ACCESS_TOKEN"),
+        ("amd, accelerators: MI300X", "AMD_DEVCLOUD_TOKEN"),
+        ("lambda, accelerators: A10", "LAMBDA_API_KEY"),
         ("aws, accelerators: T4", "AWS_SESSION_TOKEN"),
         ("aws, accelerators: T4", "AWS_ACCESS_KEY_ID"),
     ],

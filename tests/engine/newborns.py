@@ -154,6 +154,18 @@ class Newborn:
     def boot(self, life: Lifeline | None = None) -> tuple[Machine, MachineReport]:
         return await_boot(self.world(life), RUN, ID)
 
+    def slow_reloads(self, seconds: float) -> None:
+        """Let sshd answer nobody for some time after `systemctl reload`, which doesn't wait, as on a busy machine."""
+        script = self.root / "reload.sh"
+        count, reload = script.read_text().splitlines()
+        stop, go_on = (reload.replace("-HUP", signal) for signal in ("-STOP", "-CONT"))
+        script.write_text(f"{count}\n{stop}\n{reload}\n(sleep {seconds}; {go_on}) >/dev/null 2>&1 &\n")
+
+    @property
+    def reloads(self) -> int:
+        """How often sshd was asked to reload its keys."""
+        return len((self.root / "reloads").read_text().splitlines())
+
     def is_settled(self) -> bool:
         """Whether sshd shows only its own key, and the laptop has pinned that key."""
         shown = (self.sshd.shown("ed25519"), self.sshd.shown("ecdsa"))
@@ -165,7 +177,9 @@ def make_newborn(folder: Path, short: Path, sshd: NewbornSshd, box: Box) -> Newb
     (root / "bin").mkdir(parents=True)
     (root / "take.sh").write_text(TAKE)
     # The real agent's verb, told where this sshd's keys are.
-    keys = f"--folder {shlex.quote(str(sshd.keys))} --reload {shlex.quote(sshd.reload)}"
+    (root / "reload.sh").write_text(f"echo reload >>{shlex.quote(str(root))}/reloads\n{sshd.reload}\n")
+    reload = shlex.join(["sh", str(root / "reload.sh")])
+    keys = f"--folder {shlex.quote(str(sshd.keys))} --reload {shlex.quote(reload)}"
     agent = shlex.quote(box.launcher)
     (root / "bin/kedge-agent").write_text(
         f'#!/bin/sh\ncase $1 in\nrekey) exec {agent} "$@" {keys} ;;\n*) exec {agent} "$@" ;;\nesac\n'

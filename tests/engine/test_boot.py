@@ -127,6 +127,14 @@ def test_a_boot_has_exactly_these_steps(newborn: Newborn) -> None:
     assert asked == {"connect", "ready", newborn.root.name, "rekey", "--retire", "report"}
 
 
+def test_a_busy_machine_is_asked_for_its_new_key_only_once(newborn: Newborn) -> None:
+    """Its sshd takes seconds to reload its keys. If asked again, it would reload again, and never be reached."""
+    newborn.slow_reloads(2)
+    await_boot(newborn.world(), RUN, ID, at_most=timedelta(seconds=30))
+    assert newborn.reloads == 2, "for the new key, and to retire the first one"
+    wait_until(newborn.is_settled)
+
+
 def test_an_image_that_answers_please_wait_is_not_ready_yet(newborn: Newborn) -> None:
     """It answers every command with this text and exit code 0, for as long as a connection lasts."""
     newborn.sshd.force("echo Please wait while we get your droplet ready...")

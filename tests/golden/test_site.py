@@ -162,6 +162,13 @@ def test_every_provider_is_compared(page: str) -> None:
     assert set(re.findall(r"`(\w+)`", heads[0])) == set(PROVIDERS)
 
 
+def test_a_new_user_finds_every_provider() -> None:
+    """In the README's table, and in what the page on the first account says about `kedge doctor`."""
+    readme, first = ((ROOT / name).read_text() for name in ("README.md", "docs/first-account.md"))
+    assert set(re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE)) == set(PROVIDERS)
+    assert [name for name in PROVIDERS if name != "local" and f"`{name}`" not in first] == []
+
+
 _TOP = "cli|app|engine|core|adapters|agent|trainer|templates|tests|docs|orchestrator|infra|locks|benchmarks"
 _PATH = re.compile(rf"(?<![\w/.])((?:{_TOP})/[\w./-]+)|`((?:[\w.-]+/)*[\w-]+\.(?:py|sh|j2))\b")
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.sweep.table import TABLE
+import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+from orchestrator.adapters.providers import PROVIDERS
+from tests.sweep.table import CREDENTIALS, TABLE
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+LIVES = (ROOT / "tests/sweep/lives.py", *ROOT.glob("tests/*/*/test_secrets_sweep.py"))
 NOT_SWEPT = {
     "~/.aws/cli/cache": "no life takes an MFA code",
     "~/.config/kedge/recover.env": "written by the user",
@@ -38,3 +43,21 @@ def test_the_sweep_allows_what_the_page_says() -> None:
     swept = " ".join(row.page for row in TABLE)
     assert len(named) > 8
     assert {path for path in named if f"`{path}`" not in swept} == set(NOT_SWEPT)
+
+
+@pytest.mark.parametrize("provider", [name for name, entry in PROVIDERS.items() if entry.sign_in])
+def test_the_credentials_of_every_provider_are_swept_and_on_the_page(provider: str) -> None:
+    """A new cloud can't be forgotten. Names of one cloud have the same beginning."""
+    sign_in = PROVIDERS[provider].sign_in
+    assert sign_in
+    prefix = f"{sign_in.variables[0].partition('_')[0]}_"
+    assert [name for name in CREDENTIALS if name.startswith(prefix)]
+    heading = next(line for line in where_secrets_live().splitlines() if line.startswith("### Cloud credentials"))
+    assert f"`{prefix}" in heading.replace("AWS keys", "`AWS_*`")
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_every_credential_of_the_table_is_made_in_a_life(name: str) -> None:
+    """The sweep searches only for secrets that a life has made."""
+    assert len(LIVES) == 3
+    assert any(f'"{name}"' in path.read_text() for path in LIVES)

@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
+from orchestrator.adapters.providers import PROVIDERS
 from tests.cloudbox.aws.box import Box
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.support.laptop import Laptop
 
-ACCOUNTS = ("aws", "do", "amd")
+ACCOUNTS = tuple(name for name, entry in PROVIDERS.items() if entry.sign_in)
 WATCHED = """
 import json, sys
 contacted = []
@@ -33,7 +34,9 @@ finally:
 def laptop(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> Laptop:
     """A laptop without any account, whatever this computer has."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "DIGITALOCEAN_", "AMD_", "KEDGE_DIGITALOCEAN", "KEDGE_AMD")):
+        if name.startswith(
+            ("AWS_", "DIGITALOCEAN_", "AMD_", "LAMBDA_", "KEDGE_DIGITALOCEAN", "KEDGE_AMD", "KEDGE_LAMBDA")
+        ):
             monkeypatch.delenv(name)
     laptop.extra_env["HOME"] = str(laptop.home)
     return laptop
@@ -52,6 +55,7 @@ def test_without_an_account_nobody_is_contacted_and_no_sdk_is_loaded(laptop: Lap
     assert "aws configure" in said["aws"]["fix"]
     assert "DIGITALOCEAN_ACCESS_TOKEN" in said["do"]["fix"]
     assert "AMD_DEVCLOUD_TOKEN" in said["amd"]["fix"]
+    assert "LAMBDA_API_KEY" in said["lambda"]["fix"]
     argv = [sys.executable, "-c", WATCHED]
     done = subprocess.run(argv, cwd=laptop.home, env=laptop.env, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [[], []]
@@ -72,7 +76,8 @@ def test_each_account_that_is_set_up_is_asked_once(laptop: Laptop, api: Box, do_
     laptop.extra_env |= {**api.env, **do_api.environ}
     api.reset_calls()
     said = sign_ins(laptop)
-    assert {name: check["verdict"] for name, check in said.items()} == {"aws": "ok", "do": "ok", "amd": "unused"}
+    used = {name: check["verdict"] for name, check in said.items() if check["verdict"] != "unused"}
+    assert used == {"aws": "ok", "do": "ok"}
     assert "arn:aws" in said["aws"]["found"]
     assert "account of" in said["do"]["found"]
     assert [call.action for call in api.calls()] == ["GetCallerIdentity"]
@@ -99,6 +104,8 @@ def test_credentials_that_are_refused_or_get_no_answer_fail_at_once(laptop: Lapt
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
         "AMD_DEVCLOUD_TOKEN": "x",
         "KEDGE_AMD_ENDPOINT": "https://127.0.0.1:9",
+        "LAMBDA_API_KEY": "x",
+        "KEDGE_LAMBDA_ENDPOINT": "https://127.0.0.1:9",
     }
     said = sign_ins(laptop, code=1)
     assert {check["verdict"] for check in said.values()} == {"failed"}

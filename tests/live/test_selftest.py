@@ -14,16 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.adapters.providers import PROVIDERS
+
 pytestmark = [pytest.mark.live, pytest.mark.timeout(2400)]
 
 WORDS = {"amd": ("--gpu", "mi300x")}
 """A site that sells nothing but GPUs is asked for one."""
 
-CREDENTIALS = {
-    "aws": ("AWS_PROFILE", "AWS_ACCESS_KEY_ID"),
-    "do": ("DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN"),
-    "amd": ("AMD_DEVCLOUD_TOKEN",),
-}
+CREDENTIALS = {name: entry.sign_in.variables for name, entry in PROVIDERS.items() if entry.sign_in}
 
 
 @pytest.mark.parametrize("provider", CREDENTIALS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from tests.cloudbox.nspawn.needs import prepare_machines
 from tests.newcomer.desk import Desk, switched_on
 from tests.newcomer.handing import index_environment, index_folders
+from tests.support.box_cache import ALL
 from tests.support.checkout import CHECKOUT, copy_tracked
 
 SCRIPT = """
@@ -24,6 +26,9 @@ LAUNCH = """\
 timeout 100 script --quiet --return --command 'stty cols 80; kedge launch' typescript \
   < <(exec 2>/dev/null; sleep 2; echo y; sleep 2; echo n; sleep 100)"""
 """`kedge launch` in a terminal, with a yes to the plan, and a no to a line in ~/.ssh/config."""
+EPOCHS = "  EPOCHS: 20\n"
+FEW_EPOCHS = "  EPOCHS: 3\n  OMP_NUM_THREADS: 1\n"
+"""The threads of a small network wait for each other, which takes CPU time from the other tests."""
 
 
 def path_of_readme() -> list[str]:
@@ -37,8 +42,16 @@ def path_of_readme() -> list[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> str:
-    """The repository to clone: this checkout with its uncommitted changes; the argument that mounts it."""
+    """The repository to clone: this checkout with its uncommitted changes; the argument that mounts it.
+
+    Its demo is shorter, except in `make nightly`; tests/trainer/test_digits.py trains for longer.
+    """
     folder = copy_tracked(tmp_path / "repository")
+    if ALL not in os.environ:
+        job = folder / "infra/jobs/digits.yaml"
+        text = job.read_text()
+        assert EPOCHS in text
+        job.write_text(text.replace(EPOCHS, FEW_EPOCHS))
     author = ("-c", "user.name=kedge", "-c", "user.email=kedge@example.org", "-c", "commit.gpgsign=false")
     for words in (("init",), ("add", "--all", "--force"), (*author, "commit", "--message=all")):
         subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)

@@ -32,12 +32,3 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(small_run: Path, tmp_path: Path) -> Path:
     """A copy of the small run, which a test may change."""
     return Path(shutil.copytree(small_run, tmp_path / "output"))
-
-
-@pytest.fixture(scope="session")
-def small_run_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small uninterrupted run on two processes."""
-    folder = tmp_path_factory.mktemp("small_two") / "output"
-    result = harness.run(folder, *harness.SMALL, processes=2)
-    assert result.code == 0, result.err
-    return folder

@@ -45,7 +45,7 @@ def build(blocks: int) -> Workload:
     middle = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
     return Workload(
         model=nn.Sequential(nn.Linear(1, WIDTH), *middle, nn.Linear(WIDTH, 1)),
-        train_data=Line(64),
+        train_data=Line(16),
         validation_data=Line(3),  # one process of two has no sample in the second batch of one each
         loss=lambda model, batch: functional.mse_loss(model(batch[0]), batch[1]),
         metrics=measure,

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 
+from tests.support.box_cache import ALL
 from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 from tests.support.preloaded.request import usable
 from trainer.base.contract import read_contract
@@ -46,6 +47,8 @@ TORCHRUN = (*TORCHRUN_OF, "2")
 TIMEOUT_SECONDS = 240
 TRAINER = (
     "torch.distributed.run",
+    # Every optimizer imports it, which takes a second.
+    "torch._dynamo",
     *(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sorted((ROOT / "trainer").rglob("*.py"))
@@ -71,7 +74,7 @@ def settings_args(settings: Sequence[str]) -> list[str]:
 def plain_environ(**extra: str) -> dict[str, str]:
     """The environment without the contract's variables, one thread, no GPU: the same bits on every computer."""
     dropped = ("KEDGE_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = {name: value for name, value in os.environ.items() if name == ALL or not name.startswith(dropped)}
     return {**kept, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **extra}
 
 
@@ -120,9 +123,9 @@ def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, p
     return finish(process)
 
 
-def train_here(recipe: Recipe[Any], folder: Path) -> int:
+def train_here(recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None) -> int:
     """Train a recipe in this process, as one of torchrun's ranks."""
-    stop = StopFlag()
+    stop = stop or StopFlag()
     stop.install()
     try:
         run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import harness
+from tests.support.box_cache import ALL
+from tests.trainer import harness, tiny_run
 
 COMPILED = (
     "epochs=2",
@@ -17,16 +18,13 @@ COMPILED = (
     "compute.compile=on",
 )
 EAGER = (*COMPILED, "compute.compile=off")
+# Else each set of vector instructions is tried with a compilation, which takes longer than all kernels here.
+ENVIRON = {"TORCHINDUCTOR_VEC_ISA_OK": "0", ALL: ""}
+"""No vector kernels, and the tiny network, always: the compiler leaves the recipe's own alone below a DDP wrapper."""
 
 
-def train(folder: Path, *settings: str, kill_at: int = 0, processes: int = 1, **environ: str) -> harness.Result:
-    """Train the tiny network on processes of their own."""
-    words = ["tests.trainer.compiled_run", str(folder), str(kill_at), *settings]
-    if processes > 1:
-        words = [*harness.TORCHRUN_OF, str(processes), "-m", *words]
-    # Else each set of vector instructions is tried with a compilation, which takes longer than all kernels here.
-    env = harness.plain_environ(TORCHINDUCTOR_VEC_ISA_OK="0", **environ)
-    return harness.finish(harness.start_python(words, env=env, cwd=folder.parent))
+def train(folder: Path, *settings: str, processes: int = 1, **environ: str) -> harness.Result:
+    return tiny_run.run(folder, *settings, processes=processes, **ENVIRON, **environ)
 
 
 @pytest.mark.slow
@@ -38,7 +36,9 @@ def test_compiled_run_learns_the_same_and_ends_with_the_same_bits_after_a_kill(t
     assert "torch.compile failed" not in whole.out
     assert any(Path(cache).rglob("*.so"))
     cut = tmp_path / "cut"
-    killed = train(cut, *COMPILED, kill_at=30, TORCHINDUCTOR_CACHE_DIR=cache)
+    process = tiny_run.start_held(cut, *COMPILED, hold_at=30, processes=1, TORCHINDUCTOR_CACHE_DIR=cache, **ENVIRON)
+    process.kill()
+    killed = harness.finish(process)
     assert killed.code == -signal.SIGKILL, killed.err
     ended = train(cut, *COMPILED, TORCHINDUCTOR_CACHE_DIR=cache)
     assert ended.code == 0, ended.err

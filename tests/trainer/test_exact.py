@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer import harness
+from tests.trainer import harness, tiny_run
 
 # 2 epochs of 22 steps; random shifts, dropout and batch norm are always on.
 QUICK = (
@@ -23,16 +23,17 @@ QUICK = (
 )
 STEPS_PER_EPOCH = 22
 EVERYTHING = ("ema_decay=0.9", "compute.amp=fp16", "micro_batch=16", "workers=2")
-# Long enough for the ranks to agree on a stop before the end.
-EVERYTHING_OF_TWO = (*QUICK, *EVERYTHING, "epochs=3", "workers=1")
+EVERYTHING_OF_TWO = (*QUICK, *EVERYTHING, "workers=1")
+PASSES_PER_STEP = 2  # of each rank
+# Half precision is slow on a CPU: the smallest network.
 FEATURES = {
     "average": ("ema_decay=0.9",),
     "accumulation": ("micro_batch=16",),
     "bf16": ("compute.amp=bf16",),
-    "scaler": ("compute.amp=fp16",),
+    "scaler": ("compute.amp=fp16", "model.width=1"),
     "recomputing": ("compute.gradient_checkpointing=on", "compute.channels_last=on"),
     "sgd-one-cycle": ("optimizer.name=sgd", "schedule.name=one_cycle"),
-    "everything": EVERYTHING,
+    "everything": (*EVERYTHING, "model.width=1"),
 }
 
 
@@ -59,23 +60,35 @@ def test_loader_processes_change_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def everything_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An uninterrupted run on two processes with every feature on; read-only."""
+    """An uninterrupted run of a tiny network on two processes with every feature on; read-only."""
     folder = tmp_path_factory.mktemp("everything_of_two") / "output"
-    whole = harness.run(folder, *EVERYTHING_OF_TWO, processes=2)
+    whole = tiny_run.run(folder, *EVERYTHING_OF_TWO, processes=2)
     assert whole.code == 0, whole.err
     return folder
 
 
 @pytest.mark.slow
 def test_two_ranks_with_everything_on_end_with_the_same_bits(everything_of_two: Path, tmp_path: Path) -> None:
-    """EMA, scaler, accumulation and a loader process on each of 2 ranks; SIGTERM, later SIGKILL to all."""
+    """EMA, scaler, accumulation and a loader process on each of 2 ranks; SIGTERM to torchrun, later SIGKILL to all.
+
+    SIGTERM checkpoints the step that the run stopped at; the third start ends as the uninterrupted run did.
+    """
     cut = tmp_path / "cut"
-    harness.run_until(cut, *EVERYTHING_OF_TWO, step=5, signum=signal.SIGTERM, processes=2)
-    stopped_at = harness.read_status(cut)["step"]
-    killed_at = max(stopped_at, STEPS_PER_EPOCH) + 3
-    killed = harness.run_until(cut, *EVERYTHING_OF_TWO, step=killed_at, signum=signal.SIGKILL, processes=2)
-    assert f"resumed from step {stopped_at} " in killed.out
-    last = harness.run(cut, *EVERYTHING_OF_TWO, processes=2)
+    process = tiny_run.start_held(cut, *EVERYTHING_OF_TWO, hold_at=5 * PASSES_PER_STEP, processes=2)
+    process.send_signal(signal.SIGTERM)
+    stopped = harness.finish(process)
+    assert "Traceback" not in stopped.out
+    status = harness.read_status(cut)
+    assert status["state"] == "stopped"
+    assert 5 <= status["step"] < STEPS_PER_EPOCH
+    assert status["checkpoint"] == f"step-{status['step']:08d}.safetensors"
+    steps_left = STEPS_PER_EPOCH + 3 - status["step"]
+    process = tiny_run.start_held(cut, *EVERYTHING_OF_TWO, hold_at=steps_left * PASSES_PER_STEP, processes=2)
+    harness.kill_tree(process)
+    killed = harness.finish(process)
+    assert f"resumed from step {status['step']} " in killed.out
+    assert harness.read_status(cut)["state"] == "running"
+    last = tiny_run.run(cut, *EVERYTHING_OF_TWO, processes=2)
     assert last.code == 0, last.err
     assert "resumed from step" in last.out
     harness.assert_same_run(cut, everything_of_two)
@@ -106,16 +119,17 @@ def test_loss_continues_after_a_change_of_the_number_of_processes(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_two_machines_restart_when_one_loses_its_process(small_run_of_two: Path, tmp_path: Path) -> None:
+def test_two_machines_restart_when_one_loses_its_process(everything_of_two: Path, tmp_path: Path) -> None:
     """Two torchrun agents with a c10d rendezvous; one's process is killed: both restart, to the same bits."""
     folder = tmp_path / "output"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     agents = [_start_agent(folder, port, node) for node in range(2)]
     try:
-        harness.wait_for_step(folder, 40, agents[0])
-        ranks = [harness.rank_process_of(agent) for agent in agents]
-        ranks[1].kill()
+        tiny_run.wait_until_held(folder, 12 * PASSES_PER_STEP, agents[0])
+        held = [harness.rank_process_of(agent) for agent in agents]
+        (last,) = (rank for rank in held if rank.environ()["RANK"] == "1")
+        last.kill()
         results = [harness.finish(agent) for agent in agents]
     finally:
         for agent in agents:
@@ -125,7 +139,7 @@ def test_two_machines_restart_when_one_loses_its_process(small_run_of_two: Path,
     assert [result.code for result in results] == [0, 0], "\n".join(result.err for result in results)
     said = "".join(itertools.chain.from_iterable(result.out for result in results))
     assert "resumed from step" in said
-    harness.assert_same_run(folder, small_run_of_two)
+    harness.assert_same_run(folder, everything_of_two)
 
 
 def _start_agent(folder: Path, port: int, node: int) -> subprocess.Popen[str]:
@@ -133,6 +147,14 @@ def _start_agent(folder: Path, port: int, node: int) -> subprocess.Popen[str]:
     # The first one hosts the rendezvous; its address is given, because a sandbox's own name may not resolve.
     rendezvous += ["--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1"]
     words = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *rendezvous]
-    words += ["--max-restarts", "2", "-m", "trainer", "digits", *harness.settings_args(harness.SMALL)]
+    words += [
+        "--max-restarts",
+        "2",
+        *tiny_run.COMMAND,
+        str(folder),
+        str(12 * PASSES_PER_STEP),
+        *EVERYTHING_OF_TWO,
+        "workers=0",
+    ]
     env = harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5")
-    return harness.start_python([*words, "--output-dir", str(folder)], env=env, cwd=folder.parent)
+    return harness.start_python(words, env=env, cwd=folder.parent)

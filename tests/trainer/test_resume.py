@@ -46,33 +46,6 @@ def test_run_killed_at_random_steps_and_terminated_once_ends_with_the_same_bits(
     harness.assert_same_run(folder, small_run)
 
 
-@pytest.mark.slow
-def test_two_ranks_terminated_and_then_killed_end_with_the_same_bits(small_run_of_two: Path, tmp_path: Path) -> None:
-    """Under torchrun, SIGTERM checkpoints the step it stopped at; later launcher and ranks get SIGKILL.
-
-    The third start ends as the uninterrupted run of two did.
-    """
-    folder = tmp_path / "output"
-    process = harness.start(folder, *SMALL, processes=2)
-    harness.wait_for_step(folder, 30, process)
-    process.send_signal(signal.SIGTERM)
-    stopped = harness.finish(process)
-    assert "Traceback" not in stopped.out
-    status = harness.read_status(folder)
-    assert status["state"] == "stopped"
-    assert status["checkpoint"] == f"step-{status['step']:08d}.safetensors"
-
-    process = harness.start(folder, *SMALL, processes=2)
-    harness.wait_for_step(folder, STEPS_PER_EPOCH + 20, process)
-    harness.kill_tree(process)
-    harness.finish(process)
-    assert harness.read_status(folder)["state"] == "running"
-
-    last = harness.run(folder, *SMALL, processes=2)
-    assert last.code == 0, last.err
-    harness.assert_same_run(folder, small_run_of_two)
-
-
 def test_stop_inside_validation_is_saved_and_the_validation_repeated(small_run: Path, tmp_path: Path) -> None:
     """Stopped at the tenth validation batch: the epoch's steps are kept, its validation isn't counted."""
     folder = tmp_path / "output"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.trainer import divided_run, harness
+from tests.trainer import divided_run, harness, tiny_run
 from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.checkpoints.loading import load
@@ -33,9 +33,8 @@ DIVIDED = (
 )
 STEPS_PER_EPOCH = 22
 FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=16", "compute.gradient_checkpointing=on", "workers=1")
-
-
-WITH_FEATURES = (*DIVIDED, *FEATURES, "epochs=3")
+WITH_FEATURES = (*DIVIDED, *FEATURES)
+PASSES_PER_STEP = 2  # of each rank
 # Without each process's own randomness, and with a batch that 2 and 3 divide: 28 steps in all.
 COMPARABLE = ("model.dropout=0", "batch_size=96", "checkpoint.every_steps=8", "checkpoint.keep=9")
 
@@ -43,24 +42,27 @@ COMPARABLE = ("model.dropout=0", "batch_size=96", "checkpoint.every_steps=8", "c
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run of two; read-only like the others."""
-    return run_whole(tmp_path_factory, DIVIDED)
+    folder = tmp_path_factory.mktemp("divided") / "output"
+    ended = harness.run(folder, *DIVIDED, processes=2)
+    assert ended.code == 0, ended.err
+    return folder
 
 
 @pytest.fixture(scope="session")
 def whole_run_with_features(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with every feature of a step."""
-    return run_whole(tmp_path_factory, WITH_FEATURES)
+    """The same of a tiny network, with every feature of a step."""
+    return run_tiny(tmp_path_factory, WITH_FEATURES)
 
 
 @pytest.fixture(scope="session")
 def comparable_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose losses don't depend on the number of processes."""
-    return run_whole(tmp_path_factory, (*DIVIDED, *COMPARABLE))
+    """A tiny network's run whose losses don't depend on the number of processes."""
+    return run_tiny(tmp_path_factory, (*DIVIDED, *COMPARABLE))
 
 
-def run_whole(tmp_path_factory: pytest.TempPathFactory, settings: tuple[str, ...]) -> Path:
-    folder = tmp_path_factory.mktemp("divided") / "output"
-    ended = harness.run(folder, *settings, processes=2)
+def run_tiny(tmp_path_factory: pytest.TempPathFactory, settings: tuple[str, ...]) -> Path:
+    folder = tmp_path_factory.mktemp("tiny") / "output"
+    ended = tiny_run.run(folder, *settings, processes=2)
     assert ended.code == 0, ended.err
     return folder
 
@@ -93,15 +95,19 @@ def test_sharded_run_ends_with_the_same_bits_after_a_stop_and_a_kill(
 ) -> None:
     """EMA, bf16, accumulation, recomputing and a loader process on each of two ranks; SIGTERM, later SIGKILL to all."""
     cut = tmp_path / "cut"
-    harness.run_until(cut, *WITH_FEATURES, step=5, signum=signal.SIGTERM, processes=2)
+    process = tiny_run.start_held(cut, *WITH_FEATURES, hold_at=5 * PASSES_PER_STEP, processes=2)
+    process.send_signal(signal.SIGTERM)
+    harness.finish(process)
     status = harness.read_status(cut)
     assert status["state"] == "stopped"
+    assert 5 <= status["step"] < STEPS_PER_EPOCH
     assert status["checkpoint"] == f"step-{status['step']:08d}"
-    killed = harness.run_until(
-        cut, *WITH_FEATURES, step=max(status["step"], STEPS_PER_EPOCH) + 3, signum=signal.SIGKILL, processes=2
-    )
+    steps_left = STEPS_PER_EPOCH + 3 - status["step"]
+    process = tiny_run.start_held(cut, *WITH_FEATURES, hold_at=steps_left * PASSES_PER_STEP, processes=2)
+    harness.kill_tree(process)
+    killed = harness.finish(process)
     assert f"resumed from step {status['step']} " in killed.out
-    last = harness.run(cut, *WITH_FEATURES, processes=2)
+    last = tiny_run.run(cut, *WITH_FEATURES, processes=2)
     assert last.code == 0, last.err
     assert "resumed from step" in last.out
     harness.assert_same_run(cut, whole_run_with_features)
@@ -144,9 +150,11 @@ def test_loss_continues_after_a_change_of_the_sharding(change: str, comparable_r
         for later in {*(cut / "checkpoints").iterdir()} - {cut / "checkpoints" / "step-00000008"}:
             shutil.rmtree(later) if later.is_dir() else later.unlink()
     else:
-        assert harness.call(cut, *DIVIDED, *COMPARABLE, stop=harness.StopAtLook(8)) == 0
+        process = tiny_run.start_held(cut, *DIVIDED, *COMPARABLE, hold_at=8)
+        process.send_signal(signal.SIGTERM)
+        assert harness.finish(process).code == 0
     stopped_at = int(harness.newest_checkpoint(cut).name[5:13])
-    ended = harness.run(cut, *settings, *COMPARABLE, processes=end)
+    ended = tiny_run.run(cut, *settings, *COMPARABLE, processes=end)
     assert ended.code == 0, ended.err
     assert f"resumed from step {stopped_at}" in ended.out
     ours, theirs = losses(cut), losses(comparable_run)
@@ -157,13 +165,13 @@ def test_loss_continues_after_a_change_of_the_sharding(change: str, comparable_r
 
 
 @pytest.mark.slow
-def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run: Path, tmp_path: Path) -> None:
+def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run_with_features: Path, tmp_path: Path) -> None:
     """Each has its own shard and the index. Their process is killed, both restart; then they change places.
 
     The uploads of both to one place are a whole checkpoint, which one process can read.
     """
     disks = [tmp_path / "a", tmp_path / "b"]
-    _run_on_machines(disks, DIVIDED, kill_at=12)
+    _run_on_machines(disks, WITH_FEATURES, hold_at=12 * PASSES_PER_STEP)
     for rank, disk in enumerate(disks):
         newest = max((disk / "checkpoints").glob("step-*"))
         assert sorted(path.name[:7] for path in newest.iterdir()) == [f"{rank}-of-2.", "index.j"]
@@ -171,19 +179,19 @@ def test_two_machines_without_a_shared_disk_restart_in_any_order(whole_run: Path
     for disk in disks:
         shutil.copytree(disk / "checkpoints", tmp_path / "shipped", dirs_exist_ok=True)
     ours = load(tmp_path / "shipped" / f"step-{2 * STEPS_PER_EPOCH:08d}", ALONE)
-    harness.assert_equal(ours, load(harness.newest_checkpoint(whole_run), ALONE), "shipped")
-    _run_on_machines(disks[::-1], (*DIVIDED, "epochs=3"))
+    harness.assert_equal(ours, load(harness.newest_checkpoint(whole_run_with_features), ALONE), "shipped")
+    _run_on_machines(disks[::-1], (*WITH_FEATURES, "epochs=3"))
     assert {max((disk / "checkpoints").glob("step-*")).name for disk in disks} == {f"step-{3 * STEPS_PER_EPOCH:08d}"}
 
 
-def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, kill_at: int | None = None) -> None:
-    """Train on two machines, each with its own output folder; kill the second's process once, if asked to."""
+def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, hold_at: int = 0) -> None:
+    """Train on two machines, each with its own output folder; kill the second's process once, where it holds."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    agents = [_start_agent(disk, settings, port, node) for node, disk in enumerate(disks)]
+    agents = [_start_agent(disk, settings, port, node, hold_at) for node, disk in enumerate(disks)]
     try:
-        if kill_at:
-            harness.wait_for_step(disks[0], kill_at, agents[0])
+        if hold_at:
+            tiny_run.wait_until_held(disks[1], hold_at, agents[1])
             harness.rank_process_of(agents[1]).kill()
         results = [harness.finish(agent) for agent in agents]
     finally:
@@ -195,11 +203,12 @@ def _run_on_machines(disks: list[Path], settings: tuple[str, ...], *, kill_at: i
     assert "resumed from step" in results[0].out
 
 
-def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int) -> subprocess.Popen[str]:
+def _start_agent(disk: Path, settings: tuple[str, ...], port: int, node: int, hold_at: int) -> subprocess.Popen[str]:
     # A fixed place for each machine: the first one's process is rank 0.
     words = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     words += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port), "--max-restarts", "2"]
-    words += ["-m", "trainer", "digits", *harness.settings_args(settings), "--output-dir", str(disk)]
+    # Without loader processes: one that outlives a killed rank keeps the rank's connections for seconds.
+    words += [*tiny_run.COMMAND, str(disk), str(hold_at), *settings, "workers=0"]
     return harness.start_python(words, env=harness.plain_environ(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="5"))
 
 

@@ -59,7 +59,8 @@ def look_at_installation() -> tuple[Check, ...]:
 def _look_at_packages(own: Distribution) -> Iterator[Check]:
     """Yield a finding for each bad package; one line for all if none is bad."""
     asked = dict(_requirements(own))
-    errors = _import({name: _MODULES.get(name, name.replace("-", "_")) for name in asked})
+    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in asked}
+    errors = _import({**modules, **{name: name for name in _OWN}})
     bad = False
     for name, oldest in asked.items():
         wanted = f"{name}>={oldest}" if oldest else name
@@ -69,7 +70,7 @@ def _look_at_packages(own: Distribution) -> Iterator[Check]:
     if bad:
         return
     # A module of kedge's own often fails only because a package did, which has been reported.
-    broken = {name: error for name, error in _import({name: name for name in _OWN}).items() if error}
+    broken = {name: errors[name] for name in _OWN if errors[name]}
     for name, error in broken.items():
         yield Check(name=name, verdict=Verdict.FAILED, found=f"can't be imported: {error}", fix=_mend(own))
     if not broken:

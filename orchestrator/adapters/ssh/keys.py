@@ -20,10 +20,20 @@ def ensure_key(folder: Path) -> tuple[Path, str]:
     Raises:
         KedgeError: ssh-keygen is missing, or fails.
     """
+    private = ensure_private_key(folder)
+    return private, _public_text(private)
+
+
+def ensure_private_key(folder: Path) -> Path:
+    """Return the private key's path; create the key if there is none.
+
+    Raises:
+        KedgeError: ssh-keygen is missing, or fails.
+    """
     private = folder / _NAME
     if not private.exists():
         _create(private)
-    return private, _public_text(private)
+    return private
 
 
 def derive_secret(private: Path, purpose: str) -> str:

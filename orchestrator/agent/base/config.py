@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from .errors import RequestError
 from .files import read_json, write_json
@@ -16,7 +15,7 @@ def write_run_config(layout: Layout, config: RunConfig) -> None:
     """Write run.json and secrets.json."""
     write_json(layout.secrets_file, config.secrets, mode=0o600, durable=True)
     # The job's variables may be private too, even if they aren't declared as secrets.
-    write_json(layout.run_file, to_json(replace(config, secrets={})), mode=0o600, durable=True)
+    write_json(layout.run_file, to_json(config.replace(secrets={})), mode=0o600, durable=True)
 
 
 def read_run_config(layout: Layout) -> RunConfig:

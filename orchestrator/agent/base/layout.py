@@ -86,6 +86,11 @@ class Layout(NamedTuple):
         return self.results / "left-behind.json"
 
     @property
+    def fresh_start_file(self) -> Path:
+        """FreshStart: that the current attempt seems to have started over."""
+        return self.root / "anew.json"
+
+    @property
     def kept(self) -> Path:
         """A copy of the last complete checkpoint before the current attempt, where no command writes."""
         return self.results / "checkpoints.kept"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -80,11 +79,11 @@ def build(kind: type[_Record], content: Mapping[str, Any]) -> _Record:
         RequestError: a field is missing, or has the wrong type.
     """
     values = {}
-    for field in dataclasses.fields(kind):
-        key = key_of(field.name)
+    for name, annotation in kind.fields.items():
+        key = key_of(name)
         if key in content:
-            values[field.name] = _convert(key, str(field.type), content[key])
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            values[name] = _convert(key, annotation, content[key])
+        elif not hasattr(kind, name):
             raise RequestError(f"{kind.__name__} lacks {key!r}", fix="use the same version of kedge and of its agent")
     return kind(**values)
 
@@ -173,7 +172,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "int | None": (_is_whole_or_none, lambda content: content),
     "float": (_is_number, float),
     "tuple[str, ...]": (_is_texts, tuple),
-    "dict[str, str]": (_is_text_map, dict),
+    "Mapping[str, str]": (_is_text_map, dict),
     "bool": (_is_flag, bool),
     "tuple[DataSource, ...]": (_is_records, _to_sources),
 }

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,6 +42,8 @@ def is_same(pid: int, identity: str) -> bool:
 def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, where the system supports it (Linux's subreaper)."""
     if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - most verbs do without
+
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -135,6 +135,8 @@ def _boot_id() -> str:
 
 
 def _identify_by_ps(pid: int) -> str:
+    import subprocess  # noqa: PLC0415 - most verbs do without
+
     shown = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=10
     )

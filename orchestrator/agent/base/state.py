@@ -6,22 +6,21 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
 
 from . import processes
 from .errors import RequestError
 from .files import locked, read_json, write_json
 from .layout import Layout
 from .parse import build
-from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, SUCCEEDED, Command
+from .record import Record
+from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, SUCCEEDED, Command, to_json
 
 LOCK_SECONDS = 10.0
 WATCH_IS_DEAD_AFTER = 15.0
 RUNNER_DIED = "the runner died"
 
 
-@dataclass(frozen=True)
-class State:
+class State(Record):
     """The command's state, and its processes.
 
     Attributes:
@@ -34,7 +33,7 @@ class State:
         grace: seconds between SIGTERM and SIGKILL.
     """
 
-    command: Command = field(default_factory=Command)
+    command: Command = Command()
     runner: int = 0
     runner_identity: str = ""
     group: int = 0
@@ -56,7 +55,7 @@ class State:
 
     def turned(self, state: str, *, reason: str = "") -> State:
         """Return this state with another command state, as of now."""
-        return replace(self, command=replace(self.command, state=state, reason=reason, since=time.time()))
+        return self.replace(command=self.command.replace(state=state, reason=reason, since=time.time()))
 
 
 def load(layout: Layout) -> State:
@@ -71,7 +70,7 @@ def load(layout: Layout) -> State:
 
 def save(layout: Layout, state: State) -> None:
     """Write the state atomically and durably."""
-    write_json(layout.state_file, asdict(state), durable=True)
+    write_json(layout.state_file, to_json(state), durable=True)
 
 
 @contextmanager
@@ -139,4 +138,4 @@ def _watch_lives(layout: Layout) -> bool:
     return isinstance(beat, int | float) and time.time() - beat < WATCH_IS_DEAD_AFTER
 
 
-_OWN_FIELDS = tuple(item.name for item in fields(State) if item.name != "command")
+_OWN_FIELDS = tuple(name for name in State.fields if name != "command")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .record import Record
 
 _UPLOAD_SHARE = 0.05
 _UPLOAD_LEAST_SECONDS = 1.0
 _UPLOAD_MOST_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Timetable:
+class Timetable(Record):
     """Instants, in Unix seconds.
 
     Attributes:

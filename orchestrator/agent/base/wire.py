@@ -7,9 +7,10 @@ Both sides ignore unknown fields, so that one may be newer than the other.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
+
+from .record import Record
 
 IDLE = "idle"
 SETTING_UP = "setting-up"
@@ -39,8 +40,7 @@ LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
 OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
 
 
-@dataclass(frozen=True)
-class DataSource:
+class DataSource(Record):
     """Data that the machine fetches by itself; the laptop's wire.py documents each field."""
 
     source: str
@@ -48,8 +48,7 @@ class DataSource:
     index: str = ""
 
 
-@dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Record):
     """What is needed to run a command; the laptop's wire.py documents each field."""
 
     run: str
@@ -61,8 +60,8 @@ class RunConfig:
     restarts: int
     restart_after: float
     grace: float
-    envs: dict[str, str] = field(default_factory=dict)
-    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    envs: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
     data: tuple[str, ...] = ()
@@ -75,9 +74,11 @@ class RunConfig:
     left_behind: int | None = None
     resume: str = ""
 
+    def __repr__(self) -> str:
+        return f"RunConfig(run={self.run!r})"
 
-@dataclass(frozen=True)
-class MachineConfig:
+
+class MachineConfig(Record):
     """What is known about the machine from its creation; the laptop's wire.py documents each field."""
 
     machine: str
@@ -97,8 +98,7 @@ class MachineConfig:
     metadata: str = ""
 
 
-@dataclass(frozen=True)
-class BootOrder:
+class BootOrder(Record):
     """What a machine does by itself at boot; the laptop's wire.py documents each field."""
 
     code: str = ""
@@ -108,8 +108,7 @@ class BootOrder:
     torch_wheel: str = ""
 
 
-@dataclass(frozen=True)
-class BootPhase:
+class BootPhase(Record):
     """One step of a boot."""
 
     phase: str
@@ -119,16 +118,14 @@ class BootPhase:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Readiness:
+class Readiness(Record):
     """The sentinel of a finished boot."""
 
     ok: bool
     phases: tuple[BootPhase, ...] = ()
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Record):
     """The training command's state."""
 
     state: str = IDLE
@@ -150,8 +147,7 @@ class Command:
         return self.state in OVER
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Record):
     """One GPU's current load. None: the vendor's tool doesn't report it, so it is unknown, not idle."""
 
     index: int
@@ -163,8 +159,7 @@ class Gpu:
     power_w: float | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Record):
     """The machine's load at one point in time."""
 
     time: float
@@ -174,8 +169,7 @@ class Sample:
     gpus: tuple[Gpu, ...] = ()
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Record):
     """A complete checkpoint."""
 
     name: str
@@ -183,8 +177,7 @@ class Checkpoint:
     written: float
 
 
-@dataclass(frozen=True)
-class UploadState:
+class UploadState(Record):
     """The last complete upload to the object store."""
 
     time: float = 0.0
@@ -192,8 +185,7 @@ class UploadState:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class FreshStart:
+class FreshStart(Record):
     """An attempt that should have resumed but seems to have started over; the laptop's report.py has the fields."""
 
     name: str
@@ -205,8 +197,7 @@ class FreshStart:
     kept: str = ""
 
 
-@dataclass(frozen=True)
-class MachineReport:
+class MachineReport(Record):
     """A machine's full status at one point in time."""
 
     machine: str
@@ -221,7 +212,7 @@ class MachineReport:
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
     zstd: bool = False
-    command: Command = field(default_factory=Command)
+    command: Command = Command()
     progress: dict[str, Any] | None = None
     sample: Sample | dict[str, Any] | None = None
     checkpoint: Checkpoint | dict[str, Any] | None = None
@@ -231,8 +222,7 @@ class MachineReport:
     anew: FreshStart | dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class FollowEvent:
+class FollowEvent(Record):
     """One line of `follow`'s output: a part of the log, or a report."""
 
     offset: int
@@ -240,8 +230,7 @@ class FollowEvent:
     report: MachineReport | None = None
 
 
-@dataclass(frozen=True)
-class ResultFile:
+class ResultFile(Record):
     """One of a run's results; the laptop's results.py documents each field."""
 
     path: str
@@ -251,8 +240,7 @@ class ResultFile:
     left_out: str = ""
 
 
-@dataclass(frozen=True)
-class LeftFile:
+class LeftFile(Record):
     """A file that a command wrote outside its outputs."""
 
     path: str
@@ -260,8 +248,7 @@ class LeftFile:
     left_out: str = ""
 
 
-@dataclass(frozen=True)
-class LeftBehind:
+class LeftBehind(Record):
     """The files that a command wrote outside its outputs; the laptop's results.py documents each field."""
 
     files: int = 0
@@ -283,6 +270,14 @@ def key_of(name: str) -> str:
     return {"deadline_at": "deadline", "upload": "shipped"}.get(name, name)
 
 
-def to_json(record: Any) -> dict[str, Any]:
-    """Turn a record into a dict for json.dumps."""
-    return dataclasses.asdict(record, dict_factory=lambda pairs: {key_of(name): value for name, value in pairs})
+def to_json(record: Record) -> dict[str, Any]:
+    """Turn a record, and the records in it, into dicts for json.dumps."""
+    return {key_of(name): _plain(getattr(record, name)) for name in record.fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return to_json(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value

@@ -5,7 +5,6 @@ It may run at every boot: finished phases are not repeated.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -30,7 +29,7 @@ START = "start.json"
 _OWN = ("torch", BURN_IN, "code", "start")
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Run the phases, and write the sentinel in any case; 0 on success."""
     layout.ready_file.unlink(missing_ok=True)
     ready = Boot(layout).work()

@@ -28,8 +28,14 @@ sys.exit(main([{root}, {verb}*sys.argv[1:]]))
 _FOLDER = Path(__file__).resolve().parents[1]
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add `--root`, which is also accepted before the verb."""
+    parser.add_argument("--root", type=Path, help="the machine's root")
+
+
+def execute(given: Layout, args: argparse.Namespace) -> int:
     """Write kedge-agent and kedge-cost, bound to this root and to the current Python."""
+    layout = Layout(args.root.absolute()) if args.root else given
     layout.launcher.parent.mkdir(exist_ok=True)
     for name, verb in (("kedge-agent", ""), ("kedge-cost", '"cost", ')):
         write_atomically(layout.launcher.parent / name, _render(layout, verb).encode(), mode=0o755)

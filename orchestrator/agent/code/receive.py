@@ -86,7 +86,7 @@ def _confirm(layout: Layout, content_hash: str) -> None:
         raise no_base(content_hash)
 
 
-def print_hash(layout: Layout, _args: argparse.Namespace) -> int:
+def print_hash(layout: Layout) -> int:
     """Print the current release's content hash; an empty line if there is none."""
     sys.stdout.write(releases.code_hash(layout) + "\n")
     return 0

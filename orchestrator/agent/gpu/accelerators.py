@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.record import Record
 from .vendor_tools import ask_tool, find_newest_first
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -18,8 +18,7 @@ _ROCM_VERSION = re.compile(r"ROCm version:\s*(\d+\.\d+(?:\.\d+)?)")
 _CUDA_VERSION = re.compile(r"CUDA (?:\w+ )?Version\s*:\s*(\d+\.\d+)")
 
 
-@dataclass(frozen=True)
-class Accelerators:
+class Accelerators(Record):
     """The machine's accelerators; fields are empty for what is missing.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from ..base.wire import Gpu
@@ -49,7 +48,7 @@ def _is_known(gpu: Gpu) -> bool:
 
 def _filled(gpu: Gpu, other: Gpu | None) -> Gpu:
     missing = [name for name in _MEASURES if getattr(gpu, name) is None]
-    return replace(gpu, **{name: getattr(other, name) for name in missing}) if other else gpu
+    return gpu.replace(**{name: getattr(other, name) for name in missing}) if other else gpu
 
 
 def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from ..base.files import write_atomically
 from ..base.layout import Layout
+from ..base.record import Record
 
 
-@dataclass(frozen=True)
-class Default:
+class Default(Record):
     """A variable that is set only if none of `unless` is set."""
 
     name: str
@@ -20,8 +19,7 @@ class Default:
     unless: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Activation:
+class Activation(Record):
     """Changes to an environment.
 
     Attributes:
@@ -31,7 +29,7 @@ class Activation:
     """
 
     path: tuple[str, ...]
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = {}
     defaults: tuple[Default, ...] = ()
 
     def apply(self, env: Mapping[str, str]) -> dict[str, str]:

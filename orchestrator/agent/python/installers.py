@@ -6,7 +6,6 @@ import hashlib
 import re
 import shlex
 import subprocess
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -64,8 +63,10 @@ def _fetch_wheel(lock: str, wheels: str, folder: Path, *, why: str) -> Path:
     version, *hashes = re.findall(r"==(\S+)|--hash=sha256:([0-9a-f]{64})", lock)
     wheel = folder / f"pip-{version[0]}-py3-none-any.whl"
     address = wheels + wheel.name
+    from urllib.request import urlopen  # noqa: PLC0415 - HTTP and TLS are on nobody else's way
+
     try:
-        with urllib.request.urlopen(address, timeout=_FETCH_SECONDS) as answer:  # noqa: S310 - a constant, or a test's
+        with urlopen(address, timeout=_FETCH_SECONDS) as answer:  # noqa: S310 - a constant, or a test's
             content = answer.read(_FETCH_LIMIT_BYTES)
     except OSError as err:
         raise AgentError("pip can't be downloaded", why=f"{why}; {address}: {err}".replace("\n", "; ")) from err

@@ -8,18 +8,18 @@ environment.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import secrets
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.errors import AgentError
 from ..base.files import read_json, write_json
 from ..base.layout import Layout
-from ..base.wire import LOCAL, MachineConfig
+from ..base.record import Record
+from ..base.wire import LOCAL, MachineConfig, to_json
 from .activation import Activation, Default
 from .installers import ensure_pip, install_uv_stub
 from .torch_env import Torch, environment, read_torch
@@ -32,8 +32,7 @@ _CONSTRAINTS = "constraints.txt"
 _UV_INDEXES = ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_TORCH_BACKEND")
 
 
-@dataclass(frozen=True)
-class JobEnvironment:
+class JobEnvironment(Record):
     """The existing environment.
 
     Attributes:
@@ -46,7 +45,7 @@ class JobEnvironment:
 
     base: str
     identity: str
-    torches: dict[str, str] = field(default_factory=dict)
+    torches: Mapping[str, str] = {}
     index: str = ""
     has_pip: bool = False
 
@@ -86,8 +85,8 @@ def ensure_job_environment(
     if with_pip and not made.has_pip:
         # Done last, because an environment without pip is better than none.
         ensure_pip(folder_of(layout) / "bin/python", environment())
-        made = dataclasses.replace(made, has_pip=True)
-        write_json(layout.note("env"), dataclasses.asdict(made))
+        made = made.replace(has_pip=True)
+        write_json(layout.note("env"), to_json(made))
     return made
 
 
@@ -101,7 +100,7 @@ def _make(layout: Layout, base: str, torch: Torch | None) -> JobEnvironment:
     torches, index = _plan_constraints(torch, facts)
     made = JobEnvironment(base, secrets.token_hex(8), torches, index, facts.has_pip)
     (folder / _CONSTRAINTS).write_text(render_constraints(made))
-    write_json(layout.note("env"), dataclasses.asdict(made))
+    write_json(layout.note("env"), to_json(made))
     return made
 
 

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..base.errors import AgentError
 from ..base.files import read_json, write_json
 from ..base.layout import Layout
 from ..base.polling import poll_until
+from ..base.record import Record
 from ..base.wire import MachineConfig, to_json
 from ..gpu.accelerators import find_accelerators
 from ..gpu.variables import OVERRIDE
@@ -45,8 +45,7 @@ FABRIC_SECONDS = 120.0
 _AGAIN_SECONDS = 3.0
 
 
-@dataclass(frozen=True)
-class Torch:
+class Torch(Record):
     """A Python's torch.
 
     Attributes:
@@ -111,7 +110,7 @@ def ensure_torch(
             torch = _find_with_retries(layout, machine, fabric_seconds)
         torch = torch or _make(layout, choose_index(accelerators, wheel))
     elif torch.made and before is not None:
-        torch = replace(torch, index=before.index)
+        torch = torch.replace(index=before.index)
     write_json(layout.note("torch"), to_json(torch))
     return torch
 
@@ -155,7 +154,7 @@ def _make(layout: Layout, index: str) -> Torch:
     if made is None or not made.archs:
         version = made.torch if made else "that can't be imported"
         raise AgentError(f"a torch {version} from {index} sees no GPU here", fix=INSTALL_FIX)
-    return replace(made, index=index)
+    return made.replace(index=index)
 
 
 def _candidates(layout: Layout, machine: MachineConfig) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..base.errors import AgentError
 from ..base.wire import TORCH_WHEEL
-from .facts import TORCHES
 from .installers import call, ensure_pip
 from .virtualenv import ask_python, make_virtual_environment
 
@@ -35,6 +34,8 @@ def make_torch(folder: Path, system: str, index: str, env: Mapping[str, str], te
     Raises:
         AgentError: torch can't be installed.
     """
+    from .facts import TORCHES  # noqa: PLC0415 - it imports importlib.metadata
+
     for image in _list_images():
         tell(f"the container image {image} may hold a torch, but commands run on the machine itself")
     tell(f"no torch here sees a GPU: making an environment with the one from {index}")

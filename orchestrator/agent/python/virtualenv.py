@@ -13,11 +13,11 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import AgentError
+from ..base.record import Record
 
 _FACTS = Path(__file__).with_name("facts.py")
 _ASK_SECONDS = 120.0
@@ -42,16 +42,14 @@ exec {python} -m pip "$@"
 """
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Record):
     """An installed package: its normalised version, and the time of its installation in Unix seconds."""
 
     version: str
     installed: float = 0.0
 
 
-@dataclass(frozen=True)
-class PythonFacts:
+class PythonFacts(Record):
     """A Python's description of itself.
 
     Attributes:
@@ -69,8 +67,8 @@ class PythonFacts:
     sites: tuple[str, ...] = ()
     sees_system: bool = True
     has_pip: bool = False
-    scripts: Mapping[str, str] = field(default_factory=dict)
-    torches: Mapping[str, Package] = field(default_factory=dict)
+    scripts: Mapping[str, str] = {}
+    torches: Mapping[str, Package] = {}
 
     @property
     def minor(self) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.files import read_json, write_json
 from ..base.layout import Layout
-from ..base.wire import RunConfig
+from ..base.record import Record
+from ..base.wire import RunConfig, to_json
 from .checkpoint_order import CheckpointProgress, furthest, list_checkpoints
 
 _NOTE = "attempt"
-ANEW = "anew"
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(Record):
     """The run's last attempt.
 
     Attributes:
@@ -28,8 +26,7 @@ class Attempt:
     had: tuple[CheckpointProgress, ...] = ()
 
 
-@dataclass(frozen=True)
-class Resumption:
+class Resumption(Record):
     """What the next attempt resumes from.
 
     Attributes:
@@ -82,9 +79,9 @@ def find_resumption(layout: Layout, config: RunConfig) -> Resumption:
 
 def record_attempt(layout: Layout, resumption: Resumption) -> None:
     """Record that an attempt starts, and its checkpoints."""
-    layout.note(ANEW).unlink(missing_ok=True)
+    layout.fresh_start_file.unlink(missing_ok=True)
     # Durable: if a power cut lost this record, the next attempt would keep no copy of a checkpoint.
-    write_json(layout.note(_NOTE), asdict(Attempt(time.time(), resumption.had)), durable=True)
+    write_json(layout.note(_NOTE), to_json(Attempt(time.time(), resumption.had)), durable=True)
 
 
 def read_attempt(layout: Layout) -> Attempt:
@@ -101,7 +98,7 @@ def take_attempt(layout: Layout, raw: object) -> None:
     """Take over another machine's record, unless an attempt has started here."""
     attempt = parse_attempt(raw if isinstance(raw, dict) else {})
     if attempt.began and not read_attempt(layout).began:
-        write_json(layout.note(_NOTE), asdict(attempt), durable=True)
+        write_json(layout.note(_NOTE), to_json(attempt), durable=True)
 
 
 def parse_attempt(raw: dict[str, Any]) -> Attempt:

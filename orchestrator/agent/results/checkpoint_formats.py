@@ -6,7 +6,6 @@ No code in it is executed: a pickle's instructions are only listed.
 from __future__ import annotations
 
 import json
-import pickletools
 import struct
 import zipfile
 from itertools import islice
@@ -144,6 +143,8 @@ def _list_numbers(pickled: bytes) -> dict[str, int]:
 
     A dictionary's items are between a MARK and the opcode that closes it; a single item has no MARK.
     """
+    import pickletools  # noqa: PLC0415 - for torch's files only
+
     found: dict[str, int] = {}
     memo: dict[object, str] = {}
     depth, singles, last, before = 0, 0, "", ""

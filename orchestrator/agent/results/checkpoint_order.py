@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.record import Record
 from .checkpoint_formats import is_whole, read_counts
 from .listing import is_temporary
 
@@ -27,8 +27,7 @@ _MOST_FILES = 10_000
 _MOST_READ = 20
 
 
-@dataclass(frozen=True)
-class CheckpointProgress:
+class CheckpointProgress(Record):
     """One checkpoint and its progress.
 
     Attributes:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ..base.wire import Checkpoint, instant
 from .checkpoint_order import is_log, is_sound, name_newest
 from .listing import ResultEntry
 
-_Signature = tuple[tuple[str, int, int, int], ...]
+Version = tuple[tuple[str, int, int, int], ...]
+"""A checkpoint's files as a scan found them: path, size, time and inode of each."""
 _PATIENCE = 2
 """A checkpoint that has changed in this many scans in a row counts as never settling."""
 
@@ -18,7 +19,7 @@ class Completeness:
     """Tracks the checkpoints over repeated scans.
 
     Attributes:
-        complete: checkpoints that were unchanged between two scans.
+        complete: checkpoints that were unchanged between two scans, each with the version that was.
         restless: checkpoints that are rewritten too often for that.
         whole: checkpoints that have changed, but are complete by their formats.
     """
@@ -26,19 +27,16 @@ class Completeness:
     def __init__(self, folder: Path) -> None:
         """Track the checkpoints in a folder."""
         self._folder = folder
-        self._seen: dict[str, _Signature] = {}
-        self._sound: dict[str, tuple[_Signature, bool | None]] = {}
+        self._seen: dict[str, Version] = {}
+        self._sound: dict[str, tuple[Version, bool | None]] = {}
         self._changes: dict[str, int] = {}
-        self.complete: frozenset[str] = frozenset()
+        self.complete: Mapping[str, Version] = {}
         self.restless: frozenset[str] = frozenset()
         self.whole: frozenset[str] = frozenset()
 
     def look(self, found: Iterable[ResultEntry]) -> None:
         """Scan once; two equal scans in a row make a checkpoint complete."""
-        now: dict[str, _Signature] = {}
-        for one in found:
-            if one.unit:
-                now[one.unit] = (*now.get(one.unit, ()), (one.path, one.bytes, one.mtime_ns, one.inode))
+        now = versions(found)
         self._changes = {
             unit: 0 if self._seen.get(unit) == seen else self._changes.get(unit, 0) + 1 for unit, seen in now.items()
         }
@@ -46,7 +44,7 @@ class Completeness:
         self._seen = now
         self._sound = {unit: known for unit, known in self._sound.items() if unit in now}
         still = (unit for unit, times in self._changes.items() if not times)
-        self.complete = frozenset(unit for unit in still if self._verdict(unit) is not False)
+        self.complete = {unit: now[unit] for unit in still if self._verdict(unit) is not False}
         self.whole = frozenset(unit for unit, times in self._changes.items() if times and self._verdict(unit))
         restless = {unit for unit, times in self._changes.items() if times > _PATIENCE}
         # A checkpoint that grows is still being written for the first time, however long that takes.
@@ -60,13 +58,22 @@ class Completeness:
         return known[1]
 
 
-def _has_grown(before: _Signature, now: _Signature) -> bool:
+def versions(found: Iterable[ResultEntry]) -> dict[str, Version]:
+    """Return the version of each checkpoint that a scan found."""
+    seen: dict[str, Version] = {}
+    for one in found:
+        if one.unit:
+            seen[one.unit] = (*seen.get(one.unit, ()), (one.path, one.bytes, one.mtime_ns, one.inode))
+    return seen
+
+
+def _has_grown(before: Version, now: Version) -> bool:
     """Whether any file (same path and inode) has grown."""
     had = {(path, inode): size for path, size, _, inode in before}
     return any(size > had.get((path, inode), size) for path, size, _, inode in now)
 
 
-def newest(found: Iterable[ResultEntry], complete: frozenset[str]) -> Checkpoint | None:
+def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoint | None:
     """Return the complete checkpoint that was written last, preferably one with a number.
 
     Links to other checkpoints and logs don't count.

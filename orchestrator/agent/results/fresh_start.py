@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ..base.files import write_json
 from ..base.layout import Layout
 from ..base.runlog import RunLog
 from ..base.wire import FreshStart, to_json
-from .attempt import ANEW, Attempt, read_attempt
+from .attempt import Attempt, read_attempt
 from .checkpoint_order import CheckpointProgress, read_progress
 from .kept_checkpoint import find_kept_checkpoint
 from .listing import ResultEntry
@@ -24,7 +24,7 @@ class FreshStarts:
         self._judged = 0.0
         self._looked: dict[str, int] = {}
 
-    def look(self, found: Iterable[ResultEntry], complete: frozenset[str]) -> None:
+    def look(self, found: Iterable[ResultEntry], complete: Collection[str]) -> None:
         """Check the complete checkpoints among the results' files."""
         attempt = read_attempt(self._layout)
         if not attempt.had or attempt.began == self._judged:
@@ -57,7 +57,7 @@ class FreshStarts:
             had_bytes=before.bytes,
             kept=kept.name if kept else "",
         )
-        write_json(self._layout.note(ANEW), to_json(anew))
+        write_json(self._layout.fresh_start_file, to_json(anew))
         self._log.remark(f"it seems to have started over: {_compare(first, before)}")
         resume = "give the job a `resume` (docs/your-script.md), and `kedge start --reread`"
         if kept is None:

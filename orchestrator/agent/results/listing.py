@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -10,12 +9,12 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..base.layout import Layout
+from ..base.record import Record
 from ..base.tree_rule import plain_link
-from ..base.wire import ResultFile
+from ..base.wire import ResultFile, to_json
 
 _TEMPORARY = re.compile(r".*\.(?:tmp|part)|\..*(?:tmp|part|\.sw[a-z]).*", re.DOTALL)
 _CHUNK_BYTES = 1 << 20
@@ -24,8 +23,7 @@ APPENDED = frozenset({"run.log", "samples.jsonl"})
 """kedge's own append-only files: their content at any time is a complete version."""
 
 
-@dataclass(frozen=True)
-class ResultEntry:
+class ResultEntry(Record):
     """A file in the results.
 
     Attributes:
@@ -79,14 +77,14 @@ def digest(path: Path) -> str:
     return hashed.hexdigest()
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Print the results as a JSON list; a link to a file has the file's size and digest, a link to a folder none."""
     files = []
     for found in scan_all(layout.results):
         if not is_utf8(found.path):
             sys.stderr.write(f"left out, because {found.unfit}: {os.fsencode(found.path)!r}\n")
         elif file := _describe(layout.results, found):
-            files.append(asdict(file))
+            files.append(to_json(file))
     sys.stdout.write(json.dumps(files) + "\n")
     return 0
 

@@ -11,10 +11,10 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..base.layout import Layout
+from ..base.record import Record
 from .checkpoint_formats import is_whole
 from .kept_checkpoint import copy_open
 from .listing import ResultEntry
@@ -25,8 +25,7 @@ _TICK_SECONDS = 0.05
 """Two writes that are closer together may have the same timestamp."""
 
 
-@dataclass(frozen=True)
-class CheckpointSnapshot:
+class CheckpointSnapshot(Record):
     """Copies of checkpoints at one point in time.
 
     Attributes:
@@ -36,7 +35,7 @@ class CheckpointSnapshot:
 
     folder: Path = Path()
     files: tuple[ResultEntry, ...] = ()
-    units: frozenset[str] = field(default=frozenset())
+    units: frozenset[str] = frozenset()
 
 
 NO_SNAPSHOT = CheckpointSnapshot()

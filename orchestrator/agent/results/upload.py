@@ -10,7 +10,7 @@ import hashlib
 import json
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..base.wire import Command, MachineConfig, UploadState, instant, to_json
 from ..s3.store import ObjectStore
 from .attempt import attempt_as_data
 from .checkpoint_order import is_log, is_sound, name_newest
+from .complete import Version, versions
 from .listing import APPENDED, ResultEntry, is_left_behind, scan_all
 from .snapshots import NO_SNAPSHOT, CheckpointSnapshot
 
@@ -51,7 +52,7 @@ class Uploader:
     def upload(
         self,
         command: Command,
-        complete: frozenset[str],
+        complete: Mapping[str, Version],
         began: float,
         *,
         final: bool,
@@ -61,7 +62,7 @@ class Uploader:
 
         Args:
             command: the command's state, for the manifest.
-            complete: checkpoints to upload; of other ones the store keeps its version.
+            complete: checkpoints to upload, if they still are this version; of other ones the store keeps its own.
             began: when this upload started, before the command's state was read; Unix seconds.
             final: the command is over, so nothing changes any more.
             snapshot: consistent copies of checkpoints that never settle.
@@ -115,7 +116,7 @@ class Uploader:
             raise AgentError(f"machine {manifest.get('machine')} has taken over this run: nothing was uploaded")
 
     def _choose(
-        self, previous: dict[str, Entry], complete: frozenset[str], *, final: bool
+        self, previous: dict[str, Entry], complete: Mapping[str, Version], *, final: bool
     ) -> tuple[list[ResultEntry], set[str]]:
         """List the files to upload, and the checkpoints whose version in the store is kept."""
         others = []
@@ -129,7 +130,10 @@ class Uploader:
                 units.setdefault(found.unit, []).append(found)
             else:
                 others.append(found)
-        held_back = {unit for unit in units if not final and unit not in complete}
+        # A command may have begun to overwrite a checkpoint since it was found complete.
+        held_back = {
+            unit for unit, files in units.items() if not final and versions(files) != {unit: complete.get(unit)}
+        }
         held_back |= {unit for unit, files in units.items() if self._is_cut_off(unit, files, previous, final=final)}
         checkpoints = [found for unit, files in units.items() if unit not in held_back for found in files]
         return [*checkpoints, *others, *self._snapshot.files], held_back

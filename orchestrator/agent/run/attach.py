@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 from ..base import state
@@ -13,7 +12,7 @@ from ..base.parse import read_machine_config
 from .supervisors import open_supervisor
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Replace this process by the supervisor's client.
 
     Raises:

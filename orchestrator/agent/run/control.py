@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from ..base import processes, state
 from ..base.errors import AgentError
@@ -15,6 +15,9 @@ from ..base.polling import poll_until
 from ..base.state import State
 from ..base.wire import STOPPED
 from .start import print_command
+
+if TYPE_CHECKING:
+    import argparse
 
 _MARGIN_SECONDS = 20.0
 DEFAULT_REASON = "asked for"
@@ -43,7 +46,7 @@ def stop(layout: Layout, args: argparse.Namespace) -> int:
     return 0
 
 
-def kill(layout: Layout, _args: argparse.Namespace) -> int:
+def kill(layout: Layout) -> int:
     """Kill the command and all of its processes now, and print its state."""
     with state.changing(layout):
         present = state.load(layout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ..base.layout import Layout
@@ -53,7 +52,7 @@ def plan_activation(layout: Layout, machine: MachineConfig, torch: Torch | None,
     made = read_job_environment(layout)
     if made is not None:
         activation = activation_of(layout, made)
-        return replace(activation, path=(*activation.path, *programs))
+        return activation.replace(path=(*activation.path, *programs))
     if torch is not None and shutil.which("python3", path=_prefixed(programs, path)) != f"{torch.folder}/python3":
         # Another python3 is first on PATH, whose torch doesn't drive the GPUs.
         return Activation((torch.folder, *programs))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import shlex
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from ..base import processes, state
@@ -44,7 +42,7 @@ _NOT_STARTED = 126
 _DOING = {"fetch": "fetching data", "setup": "setting up"}
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Run the command to its end; 0 if it succeeded or was stopped.
 
     Raises:
@@ -80,7 +78,7 @@ class Runner:
         lifetime = self._machine.deadline_at - self._machine.created
         self._store_until = time.monotonic() + min(_STORE_MOST_SECONDS, lifetime * _STORE_SHARE)
         pid = os.getpid()
-        self._state = replace(before, runner=pid, runner_identity=processes.identify(pid), mark=secrets.token_hex(16))
+        self._state = before.replace(runner=pid, runner_identity=processes.identify(pid), mark=secrets.token_hex(16))
 
     def work(self) -> int:
         """Make attempts until one succeeds, the run is stopped, or too many have failed."""
@@ -98,7 +96,7 @@ class Runner:
             return self._finish(SUCCEEDED, "")
         while self._may_attempt():
             code = self._attempt()
-            self._state = replace(self._state, command=replace(self._state.command, exit_code=code))
+            self._state = self._state.replace(command=self._state.command.replace(exit_code=code))
             if code != 0 and not self._signals.stop:
                 self._remark(self._failure)
                 self._pause()
@@ -117,8 +115,8 @@ class Runner:
     def _attempt(self) -> int:
         command = self._state.command
         started = command.started or time.time()
-        command = replace(command, attempt=command.attempt + 1, started=started)
-        self._state = replace(self._state, command=command)
+        command = command.replace(attempt=command.attempt + 1, started=started)
+        self._state = self._state.replace(command=command)
         self._turn(SETTING_UP, "preparing")
         if self._layout.note("stop").exists():
             # Requested while no runner was alive; from now on requests come as signals.
@@ -136,7 +134,7 @@ class Runner:
         if self._state.release != release.name:
             # New code was sent since the last attempt. This is the last scan of that attempt's folder.
             self._keep_left_behind()
-        self._state = replace(self._state, release=release.name)
+        self._state = self._state.replace(release=release.name)
         releases.unshare_files(release)
         apply_links(self._layout, self._config, release)
         self._resumption = prepare_attempt(self._layout, self._machine, self._config, self._remark, self._signals)
@@ -228,7 +226,7 @@ class Runner:
             env = trace(self._layout, env)
         script = Script(path, folder=release.resolve(), env=env, log=self._log, echo=self._echo)
         identity = processes.identify(script.group)
-        self._state = replace(self._state, group=script.group, group_identity=identity)
+        self._state = self._state.replace(group=script.group, group_identity=identity)
         self._turn(turned_to, _DOING.get(name, ""))
         return script.wait(self._signals, self._on_stop, self._config.grace)
 

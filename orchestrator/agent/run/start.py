@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
@@ -24,7 +23,7 @@ _LOCK_SECONDS = 60.0
 _RUNNER_SECONDS = 30.0
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Start the run from standard input, and print its state. A live run is left alone."""
     raw = sys.stdin.buffer.read(_LIMIT_BYTES + 1)
     if len(raw) > _LIMIT_BYTES:

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from ..base.calling import call, rights_over
 from ..base.errors import AgentError, RequestError
 from ..base.files import write_atomically
 from ..base.layout import Layout
+from ..base.record import Record
 from ..base.wire import LOCAL, MachineConfig, RunConfig
 from .scope import ask_root, in_own_scope
 from .terminal_guard import SCREENRC, tmux_commands
@@ -40,8 +40,7 @@ class Supervisor(Protocol):
         """Return the argv that shows it in a terminal; None if it has no terminal."""
 
 
-@dataclass(frozen=True)
-class Tmux:
+class Tmux(Record):
     """A detached tmux session on its own socket, without the user's configuration."""
 
     socket: Path
@@ -68,8 +67,7 @@ class Tmux:
         return ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments]
 
 
-@dataclass(frozen=True)
-class Screen:
+class Screen(Record):
     """A detached screen session with its own socket folder, without the user's configuration."""
 
     folder: Path
@@ -94,8 +92,7 @@ class Screen:
         return ["env", f"SCREENDIR={self.folder}", "screen", *arguments]
 
 
-@dataclass(frozen=True)
-class Nohup:
+class Nohup(Record):
     """A process in its own session that ignores SIGHUP."""
 
     folder: Path
@@ -123,8 +120,7 @@ class Nohup:
         return None
 
 
-@dataclass(frozen=True)
-class RootUnit:
+class RootUnit(Record):
     """The system unit of a cloud machine, which root owns; it restarts after a reboot."""
 
     machine: MachineConfig
@@ -142,8 +138,7 @@ class RootUnit:
         return None
 
 
-@dataclass(frozen=True)
-class Systemd:
+class Systemd(Record):
     """A unit that is written here, a system unit or a user unit; it restarts after a reboot."""
 
     unit: str

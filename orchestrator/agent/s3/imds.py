@@ -6,7 +6,6 @@ Source: Amazon EC2 User Guide, "Use the Instance Metadata Service", read in Nove
 from __future__ import annotations
 
 import calendar
-import http.client
 import json
 import os
 import threading
@@ -78,12 +77,14 @@ class Metadata:
         self._token = text
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
+        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - only machines at AWS ask
+
+        connection = HTTPConnection(self._host, timeout=_TIMEOUT_SECONDS)
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
-        except http.client.HTTPException as err:
+        except HTTPException as err:
             raise OSError(f"the metadata service doesn't speak HTTP: {err!r}") from err
         finally:
             connection.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from decimal import ROUND_HALF_UP, Decimal
@@ -14,7 +13,7 @@ _CENT = Decimal("0.01")
 _TENTH = Decimal("0.1")
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Print the session's length and cost."""
     machine = read_machine_config(layout)
     seconds = max(0.0, time.time() - machine.created)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 
@@ -14,7 +13,7 @@ from ..base.wire import MachineConfig
 _TIMEOUT_SECONDS = 60.0
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Run the machine's end command now.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shutil
@@ -17,13 +16,12 @@ from ..base.layout import Layout
 from ..base.parse import read_machine_config
 from ..base.wire import DEPTH, MachineReport, instant, to_json
 from ..code.releases import code_hash
-from ..results.attempt import ANEW
 
 _PROGRESS_LIMIT_BYTES = 1 << 16
 _WHOLE = 1 << 63
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Print the report."""
     sys.stdout.write(json.dumps(to_json(make_report(layout))) + "\n")
     return 0
@@ -57,7 +55,7 @@ def make_report(layout: Layout) -> MachineReport:
             _changed(layout.output / "status.json"),
             _instant(layout.note("checkpoint"), "written"),
         ),
-        anew=_note(layout.note(ANEW)),
+        anew=_note(layout.fresh_start_file),
     )
 
 

@@ -111,8 +111,8 @@ class UploadLoop:
         found = scan(self._layout.results)
         self._completeness.look(found)
         seen = self._completeness
-        self._fresh_starts.look(found, seen.complete | seen.whole)
-        checkpoint = newest(found, seen.complete | (seen.restless & seen.whole) | self._snapped)
+        self._fresh_starts.look(found, seen.complete.keys() | seen.whole)
+        checkpoint = newest(found, seen.complete.keys() | (seen.restless & seen.whole) | self._snapped)
         write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
 
     def _is_due(self) -> bool:

@@ -6,7 +6,6 @@ threads, so that they can't delay the deadline.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import threading
 import time
@@ -35,7 +34,7 @@ _ENDED_AGAIN_SECONDS = 60.0
 _DEFAULT_GRACE_SECONDS = 60.0
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Run until SIGTERM. A second watch exits at once."""
     machine = read_machine_config(layout)
     layout.prepare()

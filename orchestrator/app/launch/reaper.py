@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cache, partial
 
 from orchestrator.adapters.host.timer import REAP
-from orchestrator.adapters.jobfile.read import is_reaped_elsewhere
 from orchestrator.adapters.providers import PROVIDERS, identify_account
 from orchestrator.adapters.reaper import Gap, find_gap
 from orchestrator.app.launch.ssh_access import rents
@@ -51,12 +50,12 @@ def rests_on_timer(app: App, spec: LaunchSpec) -> bool:
     Raises:
         BadRequestError: the user's settings can't be read.
     """
-    return _needs_reaper(spec) and not is_reaped_elsewhere(app.settings.config_file)
+    return _needs_reaper(spec) and not _is_reaped_elsewhere(app)
 
 
 def _describe_gap(app: App, provider: str) -> tuple[str, ...]:
     try:
-        gap = None if is_reaped_elsewhere(app.settings.config_file) else _find_gap(app, provider)
+        gap = None if _is_reaped_elsewhere(app) else _find_gap(app, provider)
     except KedgeError as err:
         return (f"it isn't known whether the timer {REAP.name} would end this machine's bill: {err.what}: {err.why}",)
     return () if gap is None else (f"nothing would end this machine's bill if you forgot it: {gap.why}; {gap.fix}",)
@@ -72,6 +71,13 @@ def _is_reaped(provider: str) -> bool:
     return entry is not None and entry.needs_reaper
 
 
+def _is_reaped_elsewhere(app: App) -> bool:
+    # It imports the job file's models, which `kedge reap` does without.
+    from orchestrator.adapters.jobfile.read import is_reaped_elsewhere  # noqa: PLC0415
+
+    return is_reaped_elsewhere(app.settings.config_file)
+
+
 def _find_gap(app: App, provider: str) -> Gap | None:
     settings, sign_in = app.settings, PROVIDERS[provider].sign_in
     identify = partial(identify_account, provider, provider_context(settings, app.clock))
@@ -84,7 +90,7 @@ def _reaper(app: App, spec: LaunchSpec) -> str:
     settings = app.settings
     if spec.without_reaper:
         return "only you can end this machine's bill: `kedge teardown`, or `kedge reap` (--without-reaper)"
-    if is_reaped_elsewhere(settings.config_file):
+    if _is_reaped_elsewhere(app):
         return f"a reaper elsewhere ends this machine's bill, as {settings.config_file} says (`reaper: elsewhere`)"
     if (gap := _find_gap(app, spec.provider)) is not None:
         raise BadRequestError(

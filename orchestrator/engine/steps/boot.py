@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
-from orchestrator.core.machine import EndedBy, Machine, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.protocol.readiness import BURN_IN, Readiness, parse_ready
 from orchestrator.core.protocol.report import MachineReport
@@ -15,6 +15,7 @@ from orchestrator.core.protocol.wire import SUPPLIED
 from orchestrator.core.values.units import format_duration
 from orchestrator.engine import agent_client
 from orchestrator.engine.observing.observe import why_ended
+from orchestrator.engine.steps.follow import MachineLostError
 from orchestrator.engine.world import World
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ _FIRST = timedelta(milliseconds=100)
 _LONGEST = timedelta(seconds=3)
 _ASKING = timedelta(seconds=30)
 _SUPPLYING = timedelta(minutes=5)
+_RELOADING = timedelta(seconds=30)
+"""How long sshd may take to offer a new key: on a busy machine, seconds pass until it listens again."""
 _LOST = timedelta(minutes=1)
 """How long a machine with an address may be in an unknown state: its provider may only be slow to report."""
 
@@ -51,7 +54,8 @@ def await_boot(
         The machine, with its current host key, and the agent's report.
 
     Raises:
-        UnreachableError: it doesn't answer, or ended before it did.
+        UnreachableError: it doesn't answer.
+        MachineLostError: it ended before it did.
         UnfitMachineError: its provider couldn't start it, or its GPUs fail the burn-in.
         KedgeError: its boot failed.
     """
@@ -82,7 +86,7 @@ class _Boot:
         if machine is None or machine.state is MachineState.ENDING:
             self._refuse_failed_start()
         if machine is None:
-            raise UnreachableError(
+            raise MachineLostError(
                 f"machine {self._id} was gone before it had booted",
                 why=f"last seen: {self.last_seen}",
                 fix=f"try again with `kedge resume {self._run_id}`",
@@ -197,7 +201,7 @@ def _rekey(world: World, admin: Remote, machine: Machine) -> Machine:
     host_key = agent_client.make_host_key(admin, machine)
     address = replace(machine.address, host_key=host_key, provisional=False)
     # The machine has shown the new key; the old one is retired over the connection that is already open.
-    world.connector.connect(address)
+    _connect_reloaded(world, address)
     world.provider.pin(machine.id, host_key)
     try:
         agent_client.retire_host_key(admin, machine)
@@ -205,3 +209,22 @@ def _rekey(world: World, admin: Remote, machine: Machine) -> Machine:
         _log.warning("the first host key of machine %s could not be retired: %s", machine.id, err.what)
     world.connector.forget(machine.address)
     return replace(machine, address=address)
+
+
+def _connect_reloaded(world: World, address: SshAddress) -> None:
+    """Connect as soon as sshd has reloaded its keys. Nothing else may ask for that meanwhile: it would begin again.
+
+    Raises:
+        UnreachableError: sshd doesn't offer the new key in time.
+    """
+    failures: list[UnreachableError] = []
+
+    def connect() -> Remote | None:
+        try:
+            return world.connector.connect(address)
+        except UnreachableError as err:
+            failures.append(err)
+            return None
+
+    if world.poll_until(connect, _RELOADING, world.clock, first=_FIRST, longest=_LONGEST) is None:
+        raise failures[-1]

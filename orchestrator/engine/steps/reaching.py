@@ -25,12 +25,15 @@ def reach(world: World, machine: Machine, tell: Callable[[str], None], *, at_mos
         at_most: how long it may take to boot.
 
     Raises:
-        UnreachableError: it is gone or being reclaimed, doesn't boot in time, or this computer has no key for it.
+        UnreachableError: it is being reclaimed, doesn't boot in time, or this computer has no key for it.
+        MachineLostError: it is gone.
     """
     if machine.has_booted:
         return machine
-    _refuse_unreachable(world, machine)
-    tell(f"machine {machine.id} is still booting: waiting for it")
+    there = world.provider.describe(machine.id)
+    _refuse_unreachable(machine, there)
+    if there is not None:
+        tell(f"machine {machine.id} is still booting: waiting for it")
     try:
         booted, report = await_boot(world, machine.run_id, machine.id, at_most=at_most)
     except UnreachableError:
@@ -45,8 +48,7 @@ def reach(world: World, machine: Machine, tell: Callable[[str], None], *, at_mos
     return booted
 
 
-def _refuse_unreachable(world: World, machine: Machine) -> None:
-    there = world.provider.describe(machine.id)
+def _refuse_unreachable(machine: Machine, there: Machine | None) -> None:
     if there is not None and there.state is MachineState.READY and there.address is None:
         raise UnreachableError(
             f"machine {machine.id} can't be reached from this computer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -15,7 +16,7 @@ import psutil
 from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.adapters.providers.local.layout import sockets_folder
-from orchestrator.adapters.providers.local.processes import Ident, find_markers, ident
+from orchestrator.adapters.providers.local.processes import Ident, born, find_markers, ident
 from orchestrator.adapters.providers.local.provider import LocalProvider
 from orchestrator.core.machine import Machine, MachineOrder
 from tests.adapters.local.standin import standin_agent
@@ -93,15 +94,29 @@ class Box:
         return ident(int(pid_file.read_text()))
 
     def leftovers(self) -> list[str]:
-        """List what is left of any machine: processes, folders, sockets."""
+        """List what is left of any machine: processes, folders, sockets.
+
+        A process that is replacing its program shows neither command line nor environment for an instant, and sshd
+        rewrites its command line. So each is listed by its pid, and found by its parent, too.
+        """
         below = str(self.state_dir.resolve())
-        lines = ((process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
-        processes = [f"process {pid}: {line}" for pid, line in lines if below in " ".join(line or [])]
-        processes += [f"process {pid}" for pid, marker in find_markers().items() if marker.root.startswith(below)]
+        lines = ((process, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]))
+        found = {process.pid for process, line in lines if below in " ".join(line or [])}
+        found |= {pid for pid, marker in find_markers().items() if marker.root.startswith(below)}
+        processes = [f"process {pid}" for pid in sorted(found | find_children(found))]
         folders = [*(self.state_dir / "machines").glob("*"), *(self.base / "run").glob("*")]
         sockets = sockets_folder((self.base / "run").resolve(), self.folder().root)
         folders += [sockets] if sockets.exists() else []
         return processes + [str(folder) for folder in folders]
+
+
+def find_children(pids: set[int]) -> set[int]:
+    """Return the living descendants of processes."""
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {child.pid for child in psutil.Process(pid).children(recursive=True) if born(child.pid)}
+    return found
 
 
 def make_box(base: Path) -> Box:

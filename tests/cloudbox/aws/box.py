@@ -24,7 +24,7 @@ REGION = "us-east-1"
 """Where clients are when nothing else is said."""
 
 _ROOT = Path(__file__).parents[3]
-_UP_SECONDS = 30
+_UP_SECONDS = 120
 _DOWN_SECONDS = 60
 
 

@@ -20,7 +20,7 @@ from tests.cloudbox.aws.rules.quotas import QuotaBook
 from tests.cloudbox.aws.rules.restoring import fill_snapshots
 from tests.cloudbox.aws.rules.spot import SpotMarket
 from tests.cloudbox.aws.rules.tokens import TokenBook
-from tests.cloudbox.aws.wire.moto_memory import remember_constants
+from tests.cloudbox.aws.wire.moto_memory import remember_constants, remember_policies
 from tests.cloudbox.aws.wire.moto_state import keep_first_regions
 
 
@@ -32,6 +32,7 @@ class Cloud:
         identity.mend_moto()
         keep_first_regions()
         remember_constants()
+        remember_policies()
         fill_snapshots()
         budgets.complete()
         self.lock = threading.RLock()

@@ -93,6 +93,10 @@ class Gate:
             check(call)
         if call.changes_machines:
             return self._change_machines(call, environ)
+        if call.service == "ec2":
+            # Moto has no lock of its own: while it lists instances, others may be launched or end.
+            with self._cloud.lock:
+                return self._forward(environ)
         return self._forward(environ)
 
     def _check_bucket(self, environ: Environ) -> Response | None:

@@ -13,6 +13,7 @@ from werkzeug.serving import make_server
 from tests.cloudbox.aws.model.refusing import check_request
 from tests.cloudbox.aws.wire.answers import AwsError, error
 from tests.cloudbox.aws.wire.call import Environ, parse_call
+from tests.cloudbox.aws.wire.moto_memory import remember_constants
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -36,6 +37,7 @@ class _Strict:
 @contextmanager
 def serving_moto() -> Iterator[str]:
     """Serve AWS on a port of its own; yield the endpoint's URL."""
+    remember_constants()
     server = make_server("127.0.0.1", 0, _Strict(), threaded=True, request_handler=MotoRequestHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -97,7 +97,7 @@ def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Lap
     """
     laptop.kedge(
         *("launch", "--provider", "aws", "--gpu", "t4", "--spot", "--job", "digits", "--mode", "validate"),
-        *("--supervisor", "systemd", "--env", "EPOCHS=2", "--env", "OMP_NUM_THREADS=1"),
+        *("--supervisor", "systemd", "--env", "EPOCHS=1", "--env", "OMP_NUM_THREADS=1"),
         *("--env", "KEDGE_TORCH_WHEEL=none", "--yes"),
     )
     (instance,) = instances(box)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 _SERVE = "from tests.support.preloaded.server import main\nmain()"
 EVERYTHING_ANEW = "KEDGE_TESTS_START_ANEW"
 """If this variable is set, no program is forked. `make nightly` sets it."""
+_starting = threading.RLock()
 _ONE_IN, _WHICH = 12, 5
 """One in so many tests starts its programs normally; the test's name decides. The number avoids the long tests."""
 
@@ -119,9 +120,14 @@ class Server:
         self._channel.close()
 
 
-@cache
 def start_server(preload: Preload) -> Server:
-    """Start a server, once for each preload."""
+    """Start a server, once for each preload; a thread that needs the same one waits for it."""
+    with _starting:
+        return _start_server(preload)
+
+
+@cache
+def _start_server(preload: Preload) -> Server:
     ours, theirs = socket.socketpair()
     environ = dict(preload.environ)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(READ_AT_START)}

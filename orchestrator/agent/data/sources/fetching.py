@@ -6,7 +6,6 @@ to `<root>/data/.fetching/` and moved to its target when it is complete; `<root>
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib
 import os
@@ -38,7 +37,7 @@ _KINDS = {"s3": "s3", "https": "https", "http": "https", "git+https": "git", "gi
 }
 
 
-def execute(layout: Layout, _args: argparse.Namespace) -> int:
+def execute(layout: Layout) -> int:
     """Download the missing sources.
 
     Raises:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from ...base.errors import AgentError
+from ...base.record import Record
 from ...base.wire import MachineConfig
 from .draft import SourceDraft
 from .transfer_progress import TransferProgress
@@ -15,8 +15,7 @@ from .transfer_progress import TransferProgress
 RETRY_SECONDS = 120.0
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Record):
     """The download of one source to one target.
 
     Attributes:
@@ -29,8 +28,11 @@ class Task:
     draft: SourceDraft
     progress: TransferProgress
     machine: MachineConfig
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = {}
     retry_seconds: float = RETRY_SECONDS
+
+    def __repr__(self) -> str:
+        return f"Task(address={self.address!r})"
 
     def setting(self, *names: str) -> str:
         """Return the first of these variables and secrets that is set; empty if none is."""

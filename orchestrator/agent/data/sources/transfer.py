@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
 from ...base.errors import AgentError
+from ...base.record import Record
 from ...s3.retry import RetryBudget
 from .draft import PartialFile, SourceDraft
 from .transfer_progress import TransferProgress
@@ -52,8 +52,7 @@ class Checksum(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Record):
     """One file to download.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from moto.budgets.models import budgets_backends
@@ -15,6 +17,7 @@ Patch = Callable[[Any, str, Any], None]
 """How an attribute of a class is replaced: `setattr`, or a test's MonkeyPatch.setattr, which takes it back."""
 
 _PARTITION = "aws"
+_parse_template = Stack.parse_template
 _make_role = Role.create_from_cloudformation_json
 _end_role = Role.delete_from_cloudformation_json
 _apply_resources = ChangeSet.apply
@@ -28,6 +31,8 @@ def complete(patch: Patch = setattr) -> None:
     imported, as ImportExistingResources says; a managed policy gets a new version with its stack, and goes with it;
     a role has the managed policies that its template names; a budget goes with the resource that was it;
     resources of kinds that moto has never heard of are left out of lists, instead of being listed without a name.
+
+    Each template is parsed once, because that takes as long as 20 calls.
     """
     patch(ChangeSet, "apply", _apply)
     patch(FakeBucket, "create_from_cloudformation_json", _import_bucket)
@@ -36,6 +41,16 @@ def complete(patch: Patch = setattr) -> None:
     patch(Role, "delete_from_cloudformation_json", _delete_role)
     patch(ManagedPolicy, "delete_from_cloudformation_json", _delete_policy)
     patch(Stack, "stack_resources", property(_known_resources))
+    patch(Stack, "parse_template", staticmethod(_copy_template))
+
+
+def _copy_template(template: str) -> Any:
+    return pickle.loads(_pickle_template(template))
+
+
+@cache
+def _pickle_template(template: str) -> bytes:
+    return pickle.dumps(_parse_template(template))
 
 
 def _apply(change_set: ChangeSet) -> None:

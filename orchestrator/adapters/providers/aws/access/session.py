@@ -157,10 +157,15 @@ class AwsSession:
         Raises:
             KedgeError: AWS refuses, or doesn't answer.
         """
+        what = "the account's regions can't be listed"
+        # Before the client, which reads EC2's long description: `kedge reap` asks on computers without AWS, too.
+        with self._makes:
+            if sign_in(self._session) is None:
+                raise translate(NoCredentialsError(), what)
         try:
             found = self.client("ec2", self._region_of_the_account).describe_regions()["Regions"]
         except (ClientError, BotoCoreError) as err:
-            raise translate(err, "the account's regions can't be listed") from err
+            raise translate(err, what) from err
         return tuple(sorted(region["RegionName"] for region in found))
 
     @property
