@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
+from orchestrator.agent.base import state
 from orchestrator.agent.base.layout import Layout
-from orchestrator.agent.base.wire import to_json
+from orchestrator.agent.base.wire import FAILED, STOPPED, SUCCEEDED, to_json
 from orchestrator.agent.watch.report import make_report
 from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 
@@ -153,10 +154,15 @@ class Box:
         return dict(self.report()["command"])
 
     def await_state(self, *states: str, timeout: float = LONG) -> dict[str, Any]:
-        """Wait for one of these states, and return the command's state."""
+        """Wait for one of these states, and return the command's state.
+
+        When the command is over, its runner has ended, too: it writes the last state a moment before.
+        """
         found: dict[str, Any] = wait_for(
             lambda: command if (command := self.command())["state"] in states else None, timeout=timeout
         )
+        if found["state"] in (SUCCEEDED, FAILED, STOPPED):
+            wait_for(lambda: not state.load(Layout(self.root)).runner_lives, timeout=timeout)
         return found
 
     def log(self) -> str:
