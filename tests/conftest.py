@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import hypothesis
 import pytest
 
 from tests.support import box_cache
-from tests.support.laptop import TRAIN, Laptop
+from tests.support.laptop import Laptop, clean_laptop
 from tests.support.preloaded.process import EVERYTHING_ANEW
 
 if TYPE_CHECKING:
@@ -84,17 +83,8 @@ hypothesis.settings.load_profile("kedge")
 @pytest.fixture
 def laptop(tmp_path: Path) -> Iterator[Laptop]:
     """A laptop that must be clean when the test ends."""
-    home = tmp_path / "home"
-    home.mkdir()
-    runtime = Path(tempfile.mkdtemp(prefix="kedge-e2e-"))
-    laptop = Laptop(home=home, state=tmp_path / "state", runtime=runtime)
-    shutil.copy(TRAIN, home / "train.py")
-    yield laptop
-    laptop.end()
-    provider = laptop.provider()
-    for machine in provider.machines():
-        provider.destroy(machine.id)
-    shutil.rmtree(runtime)
+    with clean_laptop(tmp_path) as laptop:
+        yield laptop
 
 
 # Each fixture imports its box itself: boto3 takes longer to load than most tests take to run.

@@ -94,7 +94,7 @@ def test_a_checkpoint_that_is_always_being_written_is_copied_whole(
         return len(seen) >= 3
 
     wait_for(has_new)
-    assert box.ask("report")["checkpoint"]["name"] == "last.ckpt"
+    assert box.report()["checkpoint"]["name"] == "last.ckpt"
     box.ask("stop")
     wait_for(lambda: not (box.root / "snapshot").exists())
 
@@ -138,7 +138,7 @@ def test_a_killed_command_leaves_the_stored_checkpoint_at_its_end(make_box: Make
     wait_for(lambda: "checkpoints/ckpt.pt" in stored(store))
     (box.root / "code" / "copied").touch()
     over = box.await_state("failed")
-    wait_for(lambda: (box.ask("report")["shipped"] or {}).get("time", 0) >= over["since"])
+    wait_for(lambda: (box.report()["shipped"] or {}).get("time", 0) >= over["since"])
     assert pickle.loads(stored(store)["checkpoints/ckpt.pt"])["step"] == 400
 
 

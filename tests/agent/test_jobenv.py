@@ -166,7 +166,7 @@ def test_a_local_machine_never_falls_back_to_another_python(make_box: MakeBox, t
     box = make_box()
     assert outcome(box, "echo started", setup="echo set up", python=str(tmp_path / "gone/bin/python")) == "failed"
     assert " set up\n" not in box.log()
-    assert f"{tmp_path}/gone/bin/python can't be used" in box.ask("report")["command"]["reason"]
+    assert f"{tmp_path}/gone/bin/python can't be used" in box.report()["command"]["reason"]
 
 
 def test_a_pip_that_is_missing_is_not_taken_from_elsewhere(make_box: MakeBox, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_last_checkpoint_survives_a_command_that_starts_from_scratch(make_bo
     results = box.root / "results"
     assert step_of((results / "checkpoints/ckpt.pt").read_bytes()) == 50
     assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
-    anew = wait_for(lambda: box.ask("report")["anew"])
+    anew = wait_for(lambda: box.report()["anew"])
     assert (anew["name"], anew["step"], anew["had_step"], anew["kept"]) == ("ckpt.pt", 50, 650, "ckpt.pt")
     assert "it seems to have started over: its first checkpoint, ckpt.pt, is of step 50" in box.log()
     wait_for(lambda: step_of(stored(store).get("checkpoints/ckpt.pt", pickle.dumps({"iter_num": 0}))) == 50)
@@ -76,7 +76,7 @@ def test_the_resume_command_continues_from_the_checkpoint(make_box: MakeBox) -> 
     assert "resuming from checkpoint ckpt.pt (step 650): starting `resume`" in box.log()
     wait_for(lambda: box.note("checkpoint").get("name") == "ckpt.pt")
     assert "started over" not in box.log()
-    assert box.ask("report")["anew"] is None
+    assert box.report()["anew"] is None
 
 
 def test_a_new_machine_continues_from_the_restored_checkpoint(make_box: MakeBox, store: Place) -> None:

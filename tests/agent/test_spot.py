@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -40,10 +39,6 @@ def spot(make_box: MakeBox, place: S3Place) -> Box:
     return box
 
 
-def report(box: Box) -> dict[str, Any]:
-    return dict(box.ask("report"))
-
-
 def test_a_notice_stops_the_command_and_uploads_what_it_saves(aws: Aws, place: S3Place, spot: Box) -> None:
     """Within seconds, whatever the interval; the reason isn't a user's stop, and the report has the machine's end."""
     began = time.monotonic()
@@ -55,7 +50,7 @@ def test_a_notice_stops_the_command_and_uploads_what_it_saves(aws: Aws, place: S
     assert took < 60
     command = spot.command()
     assert (command["state"], command["reason"]) == ("stopped", SPOT_NOTICE)
-    assert report(spot)["notice"] == at
+    assert spot.report()["notice"] == at
     assert manifest_of(place)["command"]["reason"] == SPOT_NOTICE
     assert "spot notice: the machine will be interrupted in 1" in spot.log()
 
@@ -97,7 +92,7 @@ def test_a_withdrawn_notice_no_longer_counts(aws: Aws, spot: Box) -> None:
     aws.imds.warn()
     spot.await_state("stopped")
     del aws.imds.facts["spot/instance-action"]
-    wait_for(lambda: report(spot)["notice"] == 0)
+    wait_for(lambda: spot.report()["notice"] == 0)
     spot.start("sleep 1; echo went on")
     assert spot.await_state("stopped", "succeeded")["state"] == "succeeded"
 
@@ -111,7 +106,7 @@ def test_a_user_s_stop_stays_a_user_s_stop(aws: Aws, make_box: MakeBox, place: S
     stop = box.begin("stop", "--reason", "enough")
     box.await_state("stopping")
     aws.imds.warn()
-    wait_for(lambda: report(box)["notice"])
+    wait_for(lambda: box.report()["notice"])
     assert stop.wait(timeout=120) == 0
     assert box.command()["reason"] == "enough"
 
@@ -125,7 +120,7 @@ def test_a_recommendation_asks_for_one_checkpoint(aws: Aws, spot: Box) -> None:
     aws.imds.recommend(2_000_000)
     wait_for(lambda: spot.log().count("noticed ") == 2)
     assert spot.command()["state"] == "running"
-    assert report(spot)["notice"] == 0
+    assert spot.report()["notice"] == 0
     assert json.loads((spot.root / "spot.json").read_text())["rebalance"] == "1970-01-24T03:33:20Z"
 
 

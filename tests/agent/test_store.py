@@ -89,7 +89,7 @@ def test_a_growing_or_temporary_checkpoint_does_not_count(make_box: MakeBox, sto
     wait_for(lambda: manifest_of(store).get("checkpoint") == "done.pt")
     wait_for(lambda: manifest_of(store)["time"] > time.time() - 0.3)
     assert [path for path in uploaded(store) if path.startswith("checkpoints/")] == ["checkpoints/done.pt"]
-    assert box.ask("report")["checkpoint"]["name"] == "done.pt"
+    assert box.report()["checkpoint"]["name"] == "done.pt"
     box.ask("stop")
     wait_for(lambda: "checkpoints/growing.pt" in uploaded(store))
 

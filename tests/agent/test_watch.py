@@ -173,7 +173,7 @@ def test_a_machine_waits_for_its_deadline_when_it_was_stopped_or_has_no_store(
     if command == "keep":
         wait_for((tmp_path / "store" / box.machine["run"] / "manifest.json").exists)
     elif store:
-        wait_for(lambda: (box.ask("report")["shipped"] or {}).get("checkpoint") == "last.pt")
+        wait_for(lambda: (box.report()["shipped"] or {}).get("checkpoint") == "last.pt")
     time.sleep(1.5)
     assert not (tmp_path / "ended").exists()
 

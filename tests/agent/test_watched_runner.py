@@ -95,7 +95,7 @@ def test_there_is_one_watch_for_a_machine(box: Box) -> None:
 def test_the_machine_is_sampled(box: Box) -> None:
     """The newest sample is in the report, all of them are in the results as JSON Lines."""
     box.begin("watch")
-    sample = wait_for(lambda: box.ask("report")["sample"])
+    sample = wait_for(lambda: box.report()["sample"])
     assert 0 <= sample["cpu_percent"] <= 100
     assert 0 < sample["memory_used_mib"] < sample["memory_total_mib"]
     samples = box.root / "results/samples.jsonl"
@@ -133,6 +133,6 @@ def test_a_report_says_when_the_command_last_made_progress(box: Box) -> None:
     for step, file in enumerate((log, status), start=1):
         file.write_text("{}")
         os.utime(file, (step * 1000, step * 1000))
-        assert box.ask("report")["advanced"] == step * 1000
+        assert box.report()["advanced"] == step * 1000
     (box.root / "checkpoint.json").write_text('{"name": "last.pt", "bytes": 5, "written": 3000}')
     assert box.ask("report")["advanced"] == 3000

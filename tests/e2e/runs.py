@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 
 import psutil
@@ -33,10 +34,32 @@ SHOWS_ITS_ENVIRONMENT = """
 """
 
 
+# Tests that wait read the machine's files: a kedge command for each look would start programs on both sides.
+
+
 def step(laptop: Laptop) -> int:
-    """Read the step that the command has reached from its machine."""
-    lines = laptop.kedge("exec", "--", "cat", "results/steps.log", code=None).splitlines()
+    """Read the step that the command has reached on the newest machine."""
+    lines = _file(laptop, "results/output/results/steps.log").splitlines()
     return int(lines[-1].split()[0]) if lines else 0
+
+
+def log(laptop: Laptop) -> str:
+    """Read the log of the newest machine."""
+    return _file(laptop, "results/run.log")
+
+
+def state(laptop: Laptop) -> str:
+    """Read the command's state from the newest machine; empty if it has none yet."""
+    return str(json.loads(_file(laptop, "state.json") or "{}").get("command", {}).get("state", ""))
+
+
+def _file(laptop: Laptop, path: str) -> str:
+    """Read a file of the newest machine of the only run; empty if there is none."""
+    machines = sorted((laptop.state / "machines").glob("*-m?"))
+    try:
+        return (machines[-1] / path).read_text() if machines else ""
+    except FileNotFoundError:
+        return ""
 
 
 def kill_machine(laptop: Laptop, run: str) -> None:

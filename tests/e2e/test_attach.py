@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.e2e import runs
 from tests.e2e.runs import JOB
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
@@ -82,7 +83,7 @@ def test_a_key_that_would_end_the_run_asks_first_in_tmux(laptop: Laptop, key: st
             terminal.press(key)
             wait_until(lambda: "(y/n)" in terminal.text())
             terminal.press("y")
-            wait_until(lambda: state(laptop) == "stopped")
+            wait_until(lambda: runs.state(laptop) == "stopped")
         else:
             terminal.press("C-b", "d")
             wait_until(lambda: "detached" in terminal.text())
@@ -99,4 +100,4 @@ def test_a_key_that_would_end_the_run_takes_a_second_one_in_screen(laptop: Lapto
             terminal.wait_for(f"would {does} the run")
         assert state(laptop) == "running"
         terminal.press("C-a", "C")
-        wait_until(lambda: state(laptop) == "stopped")
+        wait_until(lambda: runs.state(laptop) == "stopped")

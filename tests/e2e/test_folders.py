@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.ssh.ssh_files import sockets_folder
+from tests.e2e.runs import log
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -69,7 +70,7 @@ def test_a_run_lives_its_life_from_any_folder(
     shutil.copy(TRAIN, laptop.home)
     laptop.write_job(JOB % supervisor)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    wait_until(lambda: "step 2" in log(laptop))
     assert laptop.json("status")[0]["findings"] == []
     assert laptop.kedge("exec", "--", "ls").split() == ["ckpt", "kedge.yaml", "results", "train.py"]
     (laptop.home / "new.txt").write_text("new")

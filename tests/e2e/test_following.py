@@ -67,7 +67,7 @@ def test_a_launch_goes_on_following_while_its_code_is_changed(laptop: Laptop) ->
 
 def test_status_and_cost_do_not_disturb_a_launch(laptop: Laptop) -> None:
     """Status and cost in a loop: no finding, no failed launch, no open entry."""
-    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 40"))
+    laptop.write_job((JOB % "nohup").replace("STEPS: 100000", "STEPS: 20"))
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: laptop.json("status"))
     while launch.poll() is None:

@@ -77,8 +77,9 @@ def test_each_command_prints_one_document_as_its_schema_says(toy: Laptop) -> Non
     ask("plan", "--price", "1.99")
     ask("launch", "--dry-run")
     ask("launch", "--detach", "--yes", "--price", "1.99", "--recover")
-    wait_until(lambda: toy.json("status")[0]["report"]["sample"] is not None)
     (run,) = toy.json("status", "--ledger")
+    wait_until((toy.state / "machines" / f"{run['run']}-m1" / "sample.json").exists)
+    assert toy.json("status")[0]["report"]["sample"] is not None
     ask("status", run["run"])
     ask("cost")
     ask("sync-code")

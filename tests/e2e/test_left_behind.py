@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.e2e.runs import state
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -45,7 +46,7 @@ def test_empty_outputs_are_not_reported_while_the_command_runs(laptop: Laptop) -
     laptop.write_job(MNIST)
     (laptop.home / "main.py").write_text("import time\ntime.sleep(1000)\n")
     laptop.kedge("launch", "--detach", "--yes")
-    wait_until(lambda: laptop.json("status")[0]["state"] == "running")
+    wait_until(lambda: state(laptop) == "running")
     laptop.kedge("stop")
     assert "Nothing was written to results" in laptop.kedge("fetch")
     laptop.kedge("start")

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from orchestrator.adapters.providers.local.folder import MachineFolder
+from tests.e2e.runs import log
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -50,7 +51,7 @@ def launch(laptop: Laptop) -> str:
     (laptop.home / "train.py").write_text(TRAIN)
     laptop.write_job(JOB % (laptop.home / "enough"))
     run = str(laptop.json("launch", "--yes", "--detach")["run"])
-    wait_until(lambda: "step 3" in laptop.kedge("logs"))
+    wait_until(lambda: "step 3" in log(laptop))
     return run
 
 
@@ -95,7 +96,7 @@ def test_a_replacement_resumes_from_the_lost_machine_s_last_save(laptop: Laptop)
     laptop.kedge("resume", run, "--yes", "--detach")
     saved = (home(laptop, run) / "stopped.txt").read_text()
     assert [machine["id"] for machine in laptop.json("status", run)[0]["machines"]] == [f"{run}-m2"]
-    wait_until(lambda: f"going on from step {saved}" in laptop.kedge("logs", "--lines", "100000"))
+    wait_until(lambda: f"going on from step {saved}" in log(laptop))
     laptop.kedge("teardown", "--yes", "--no-fetch")
 
 

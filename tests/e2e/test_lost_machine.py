@@ -15,7 +15,7 @@ from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.agent.base.layout import Layout
 from orchestrator.app.launch.launching import Changes, observe_and_plan, replaced_machine, resumed_spec
 from orchestrator.app.root import App
-from tests.e2e.runs import JOB, kill_machine, shipped_step, step
+from tests.e2e.runs import JOB, kill_machine, log, shipped_step, step
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -85,7 +85,7 @@ def test_a_run_whose_machine_lost_its_init_gets_another_with_its_agent(laptop: L
     (status,) = laptop.json("status", run)
     assert [(machine["id"], machine["state"]) for machine in status["machines"]] == [(f"{run}-m2", "ready")]
     wait_until(lambda: laptop.json("status", run)[0]["report"]["heartbeat"] > status["report"]["created"])
-    wait_until(lambda: re.search(r"going on from step \d+", laptop.kedge("logs", "--lines", "100000")))
+    wait_until(lambda: re.search(r"going on from step \d+", log(laptop)))
 
 
 def test_recover_replaces_only_lost_machines(laptop: Laptop) -> None:

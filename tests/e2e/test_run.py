@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.e2e.runs import JOB, step
+from tests.e2e.runs import JOB, log, step
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -35,7 +35,7 @@ def test_shells_on_the_machine_find_the_python_of_the_run(laptop: Laptop) -> Non
     show = "command -v python && command -v kedge-cost"
     laptop.write_job((JOB % "nohup").replace("python train.py", f"{show} && exec python train.py"))
     laptop.kedge("launch", "--yes", "--detach")
-    wait_until(lambda: "step 1" in laptop.kedge("logs"))
+    wait_until(lambda: "step 1" in log(laptop))
     found = [line.split()[-1] for line in laptop.kedge("logs", "--lines", "1000").splitlines() if "/bin/" in line]
     assert len(found) == 2
     assert laptop.kedge("exec", "--", "sh", "-c", show).split() == found
@@ -72,7 +72,7 @@ def test_kedge_cost_on_the_machine_counts_from_creation(laptop: Laptop, run: str
 
 def test_logs_can_be_read_and_followed(laptop: Laptop, run: str) -> None:
     """`logs` prints the newest lines, `logs -f` follows."""
-    wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    wait_until(lambda: "step 2" in log(laptop))
     assert len(laptop.kedge("logs", run, "-n", "2").splitlines()) == 2
     follower = laptop.start("logs", "-f", "--lines", "1")
     assert follower.stdout is not None
@@ -94,10 +94,10 @@ def test_new_code_restarts_the_command_from_its_checkpoint(laptop: Laptop, run: 
     (laptop.home / "train.py").write_text(script.replace("step {step} of", "new step {step} of"))
     laptop.kedge("sync-code", "--restart")
     laptop.kedge("exec", "--", "ls", "extra.py", code=2)
-    wait_until(lambda: "new step" in laptop.kedge("logs", "--lines", "3"))
-    log = laptop.kedge("logs", "--lines", "100000")
-    assert log.count("a fresh start") == 1
-    assert "going on from step" in log
+    wait_until(lambda: "new step" in log(laptop))
+    said = laptop.kedge("logs", "--lines", "100000")
+    assert said.count("a fresh start") == 1
+    assert "going on from step" in said
 
 
 def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: str) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.e2e.runs import SHOWS_ITS_ENVIRONMENT as JOB
+from tests.e2e.runs import state
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -127,7 +128,7 @@ def test_a_restart_from_a_shell_without_the_variable_is_refused_before_the_stop(
     """Its value isn't recorded: the error comes before the command is asked to stop."""
     laptop.write_job((JOB % "nohup") + "    workdir: .\n    envs: {WANDB_API_KEY: null}\n")
     laptop.kedge("launch", "--yes", "--detach", env={"WANDB_API_KEY": OTHER})
-    wait_until(lambda: laptop.json("status")[0]["state"] == "running")
+    wait_until(lambda: state(laptop) == "running")
     laptop.kedge("sync-code", "--restart", code=2)
     assert "WANDB_API_KEY" in laptop.errors
     assert laptop.json("status")[0]["state"] == "running"

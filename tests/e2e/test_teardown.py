@@ -11,7 +11,7 @@ from orchestrator.adapters.host.settings import read_settings
 from orchestrator.app.launch.launching import Changes, observe_and_plan, resumed_spec
 from orchestrator.app.root import App
 from orchestrator.core.errors import ConflictError
-from tests.e2e.runs import kill_machine
+from tests.e2e.runs import kill_machine, log
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -28,10 +28,10 @@ def test_a_torn_down_run_resumes_from_the_checkpoint_of_its_stop(laptop: Laptop)
         supervisor: {kind: nohup, restarts: 0, grace: 10s}
     """)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: "ready" in laptop.kedge("logs"))
+    wait_until(lambda: "ready" in log(laptop))
     laptop.kedge("teardown", "--yes", "--no-fetch")
     laptop.kedge("resume", run, "--yes", "--detach")
-    wait_until(lambda: "found final" in laptop.kedge("logs", run))
+    wait_until(lambda: "found final" in log(laptop))
 
 
 def test_an_outdated_plan_is_not_carried_out(laptop: Laptop, run: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.adapters.store.folder import FolderBucket
 from orchestrator.adapters.store.results import Results
-from tests.e2e.runs import kill_machine
+from tests.e2e.runs import kill_machine, log, state
 from tests.e2e.test_launch import JOB
 from tests.support.laptop import Laptop
 from tests.support.terminals import on_terminal
@@ -41,11 +41,14 @@ def test_the_results_of_a_finished_run_wait_for_a_fetch(laptop: Laptop) -> None:
 
 def test_a_copy_made_while_the_command_runs_is_not_the_last_one(laptop: Laptop) -> None:
     """A fetch during the run leaves the last files for another fetch; a teardown without results gives them up."""
-    laptop.write_job(JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 40, PAUSE: 0.1}\n")
+    enough = laptop.home / "enough"
+    waits = f"python train.py && until test -e '{enough}'; do sleep 0.2; done"
+    laptop.write_job(JOB.replace("grace: 5s", "grace: 1s").replace("python train.py", f'"{waits}"'))
     laptop.json("launch", "--yes", "--detach")
-    wait_until(lambda: "step 2" in laptop.kedge("logs"))
+    wait_until(lambda: "step 2" in log(laptop))
     assert "; the command is still at work)" in laptop.kedge("fetch")
-    wait_until(lambda: laptop.json("status")[0]["state"] == "succeeded")
+    enough.touch()
+    wait_until(lambda: state(laptop) == "succeeded")
     assert "done; results wait" in laptop.kedge("status")
     laptop.kedge("teardown", "--yes", "--no-fetch")
     assert laptop.json("status") == []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,6 +138,22 @@ class Laptop:
         """List the living processes of this laptop's machines, or of one of them."""
         root = str(self.state / "machines" / machine)
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_of(process, root)]
+
+
+@contextmanager
+def clean_laptop(folder: Path) -> Iterator[Laptop]:
+    """Make a laptop in a folder; at the end, its commands and machines are ended."""
+    home = folder / "home"
+    home.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="kedge-e2e-"))
+    laptop = Laptop(home=home, state=folder / "state", runtime=runtime)
+    shutil.copy(TRAIN, home / "train.py")
+    yield laptop
+    laptop.end()
+    provider = laptop.provider()
+    for machine in provider.machines():
+        provider.destroy(machine.id)
+    shutil.rmtree(runtime)
 
 
 def _is_of(process: psutil.Process, root: str) -> bool:

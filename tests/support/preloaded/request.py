@@ -19,6 +19,9 @@ READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "OMP_", "MKL_", "CUDA_", "LD_", 
 class Request:
     """A Python program to run as `python -m MODULE ARGUMENTS` or as `python FILE ARGUMENTS`.
 
+    `python -IS FILE ARGUMENTS` is how the agent's launchers start. The forked program isn't isolated; it must add its
+    own folder to the path, and use nothing of site-packages.
+
     Attributes:
         argv: the whole command line.
         module: the module to run; empty for a file.
@@ -44,10 +47,11 @@ class Request:
         if not all(isinstance(word, str) for word in words):
             return None
         text = [str(word) for word in words]
-        unbuffered = text[1:2] == ["-u"]
-        rest = text[2:] if unbuffered else text[1:]
+        unbuffered, isolated = text[1:2] == ["-u"], text[1:2] == ["-IS"]
+        rest = text[2:] if unbuffered or isolated else text[1:]
         by_module = rest[:1] == ["-m"]
-        if text[0] != sys.executable or not (len(rest) > 1 if by_module else rest and rest[0].endswith(".py")):
+        by_file = len(rest) > 0 and (isolated or rest[0].endswith(".py"))
+        if text[0] != sys.executable or not (len(rest) > 1 if by_module else by_file):
             return None
         return cls(
             argv=text,

@@ -9,6 +9,8 @@ A process belongs to a machine if one of these holds, and it doesn't have anothe
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import sys
@@ -30,6 +32,9 @@ PAUSE_S = 0.02
 _SSHD = re.compile(r" -D -f (?P<root>/.+)/sshd_config -p \d+ -E (?P=root)/sshd\.log( |$)")
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+_GONE = b"ZXx"
+"""The same, as the kernel writes them."""
+_PART_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,9 @@ def born(pid: int) -> float | None:
     """
     try:
         if sys.platform == "linux":
-            # Field 3 is the state, field 22 the ticks since boot. The name in parentheses may contain anything.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            return float(fields[19]) if fields[0] not in "ZX" else None
+            # Field 3 is the state, field 22 the ticks since boot.
+            fields = _stat(pid)
+            return float(fields[19]) if fields[0] not in _GONE else None
         process = psutil.Process(pid)
         return process.create_time() if process.status() not in _ENDED else None
     except (OSError, psutil.Error):
@@ -113,7 +118,11 @@ def find_processes(
     ours = {pid for pid, found in markers.items() if found and marker.covers(found)}
     others = {pid for pid, found in markers.items() if found and not marker.covers(found)}
     seeds = ours | {each.pid for each in known if each.pid in living and each.is_alive} - others
-    return [living[pid] for pid in _descend(seeds, living, others) if pid not in spare]
+    processes = []
+    for pid in _descend(seeds, living, others) - set(spare):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    return processes
 
 
 def find_descendants(marker: ProcessMarker, root: int) -> set[int]:
@@ -157,32 +166,79 @@ def end_processes(
     return found
 
 
-def _living() -> dict[int, psutil.Process]:
-    processes = psutil.process_iter(["ppid", "status"])
-    return {process.pid: process for process in processes if process.info["status"] not in _ENDED}
+# Each command scans all processes of the computer, several times. On Linux /proc is read directly, which takes a third
+# of the time that psutil takes.
+
+
+def _living() -> dict[int, int]:
+    """Return the parent of each living process."""
+    if sys.platform != "linux":
+        processes = psutil.process_iter(["ppid", "status"])
+        return {each.pid: each.info["ppid"] for each in processes if each.info["status"] not in _ENDED}
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = _stat(int(name))
+                if fields[0] not in _GONE:
+                    found[int(name)] = int(fields[1])
+    return found
 
 
 def _read_marker(pid: int) -> ProcessMarker | None:
     try:
-        process = psutil.Process(pid)
-        environ = process.environ()
+        environ = _read_environ(pid)
         if MACHINE_VARIABLE in environ:
             return ProcessMarker(environ[MACHINE_VARIABLE], environ.get(ROOT_VARIABLE, ""))
-        return _read_sshd_marker(process) if process.name() == "sshd" else None
+        return _read_sshd_marker(pid) if _read_name(pid) == "sshd" else None
     except (psutil.Error, OSError):
         return None  # gone, a zombie, or somebody else's
 
 
-def _read_sshd_marker(process: psutil.Process) -> ProcessMarker | None:
+def _read_environ(pid: int) -> dict[str, str]:
+    """Return a process's variables; on Linux only if the marker may be one of them."""
+    if sys.platform != "linux":
+        return dict(psutil.Process(pid).environ())
+    content = _read_proc(pid, "environ")
+    if MACHINE_VARIABLE.encode() not in content:
+        return {}
+    # What follows an empty string isn't the environment any more.
+    lines = itertools.takewhile(bool, os.fsdecode(content).split("\0"))
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _read_name(pid: int) -> str:
+    if sys.platform != "linux":
+        return str(psutil.Process(pid).name())
+    return os.fsdecode(_read_proc(pid, "comm")).rstrip("\n")
+
+
+def _read_sshd_marker(pid: int) -> ProcessMarker | None:
     """Recognize a machine's sshd by its command line: its process title overwrites its environment."""
-    match = _SSHD.search(" ".join(process.cmdline()))
+    match = _SSHD.search(" ".join(psutil.Process(pid).cmdline()))
     return ProcessMarker(Path(match["root"]).name, match["root"]) if match else None
 
 
-def _descend(seeds: set[int], living: dict[int, psutil.Process], barred: set[int]) -> set[int]:
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of proc_pid_stat(5) from the third on; the name in parentheses may contain anything."""
+    return _read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
+def _read_proc(pid: int, name: str) -> bytes:
+    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+    try:
+        content = b""
+        while part := os.read(descriptor, _PART_BYTES):
+            content += part
+        return content
+    finally:
+        os.close(descriptor)
+
+
+def _descend(seeds: set[int], living: dict[int, int], barred: set[int]) -> set[int]:
     children: dict[int, list[int]] = {}
-    for pid, process in living.items():
-        children.setdefault(process.info["ppid"], []).append(pid)
+    for pid, parent in living.items():
+        children.setdefault(parent, []).append(pid)
     found: set[int] = set()
     ahead = list(seeds)
     while ahead:
