@@ -15,7 +15,7 @@ WORKERS := 5
 # The tests of a file share its fixtures; tests/conftest.py says which files come first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts quick unit docs cloud bench lock setup room room-demo room-docs system programs tools clean
+.PHONY: help demo install uninstall test check nightly anew audit fuzz mutants lint types contracts collect quick unit docs cloud bench lock setup room room-demo room-docs system programs tools clean
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,7 +36,7 @@ uninstall: ## Remove the command kedge; runs, results and their state stay
 
 # mypy keeps one core busy; the other checks run on the other.
 test: tools ## Lint, types, import contracts and all tests
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync types lint contracts collect
 	+$(MAKE) --no-print-directory unit
 
 check: programs ## In a minute: lint (bandit's rules too), types, import contracts, and the tests that start no machine
@@ -53,6 +53,10 @@ types:
 
 contracts:
 	$(BIN)/lint-imports
+
+# After it, Python's bytecode of all tests is there: five workers that start together would each compile them.
+collect:
+	mkdir -p build && $(BIN)/pytest --collect-only -qq > build/collect.log || { tail -c 3000 build/collect.log; exit 1; }
 
 quick:
 	$(BIN)/pytest -q -n 2 tests/unit tests/plans tests/golden
