@@ -34,6 +34,7 @@ def test_a_run_survives_its_machine(laptop: Laptop) -> None:
     # The ledger already has the machine's end: resume shows it anyway.
     assert f"found: machine {run}-m1 is gone" in laptop.kedge("resume", run, "--yes", "--detach")
     assert laptop.json("status", run)[0]["machines"][0]["id"] == f"{run}-m2"
+    wait_until(lambda: f"going on from step {shipped}" in log(laptop))
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
 
@@ -102,6 +103,7 @@ def test_recover_replaces_only_lost_machines(laptop: Laptop) -> None:
     assert second["id"] == f"{run}-m2"
     # Both have the run's deadline: a replacement machine gets no extra time.
     assert abs(datetime.fromisoformat(second["deadline_at"]) - datetime.fromisoformat(first["deadline_at"])) < SECONDS
+    wait_until(lambda: f"going on from step {shipped}" in log(laptop))
     wait_until(lambda: step(laptop) > shipped)
     assert f"going on from step {shipped}" in laptop.kedge("logs", "--lines", "100000")
 
