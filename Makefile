@@ -10,8 +10,8 @@ DOCS_VENV := $(VENV)/docs
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(DOCS_VENV)/.ready
-# Tests of machines wait most of the time: five workers keep two cores busy.
-WORKERS := 5
+# Tests of machines wait most of the time: six workers keep two cores busy.
+WORKERS := 6
 # The tests of a file share its fixtures; tests/conftest.py says which files come first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
@@ -54,7 +54,7 @@ types:
 contracts:
 	$(BIN)/lint-imports
 
-# After it, Python's bytecode of all tests is there: five workers that start together would each compile them.
+# After it, Python's bytecode of all tests is there: workers that start together would each compile them.
 collect:
 	mkdir -p build && $(BIN)/pytest --collect-only -qq > build/collect.log || { tail -c 3000 build/collect.log; exit 1; }
 

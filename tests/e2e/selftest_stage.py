@@ -11,10 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.host.settings import read_settings
+from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.app.acting import stop_plan
 from orchestrator.app.root import App
 from orchestrator.app.selftest.life import Selftest, selftest_spec
@@ -136,6 +138,14 @@ def damage_start(stage: Stage) -> None:
 def lose_results(stage: Stage) -> None:
     """Make both the machine and the store fail to return results."""
     stage.break_agent()
+    # A watch that goes on would upload again.
+    for machine in stage.files("*"):
+        init = MachineFolder(machine).init()
+        assert init is not None
+        watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
+        for watch in watches:
+            watch.kill()
+        psutil.wait_procs(watches, timeout=10)
     for path in (stage.app.settings.state_dir / "store").glob("*/manifest.json"):
         path.unlink()
 

@@ -49,7 +49,9 @@ class Images:
         return replace(image, files={**image.files, **self._render_torch(gpus, model), **_render_smi(gpus, model)})
 
     def _render_torch(self, gpus: int, model: Mapping[str, str]) -> dict[str, str]:
-        waits = ((NODES_UP, self._first.nodes_seconds), (FABRIC_UP, self._first.torch_seconds))
+        waits = [(_nodes(gpus, model)[-1], self._first.nodes_seconds)]
+        if not _is_amd(model):
+            waits.append((FABRIC_UP, self._first.torch_seconds))
         files = render_installed(
             **model,
             gpus=gpus,
