@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.runs import JOB
+from tests.e2e.runs import JOB, await_running
 from tests.support.installed import install_kedge
 from tests.support.laptop import Laptop
 
 
 @pytest.fixture
 def run(laptop: Laptop) -> str:
-    """A run that doesn't end by itself."""
+    """A run whose command is running, and doesn't end by itself."""
     laptop.write_job(JOB % "nohup")
-    return str(laptop.json("launch", "--yes", "--detach", "--price", "1.99")["run"])
+    launched = laptop.json("launch", "--yes", "--detach", "--price", "1.99")
+    await_running(laptop)
+    return str(launched["run"])
 
 
 @pytest.fixture(scope="session")

@@ -48,14 +48,19 @@ def log(laptop: Laptop) -> str:
     return _file(laptop, "results/run.log")
 
 
-def state(laptop: Laptop) -> str:
-    """Read the command's state from the newest machine; empty if it has none yet."""
-    return str(json.loads(_file(laptop, "state.json") or "{}").get("command", {}).get("state", ""))
+def state(laptop: Laptop, run: str = "*") -> str:
+    """Read the command's state from the newest machine of a run, or of the only one; empty if it has none yet."""
+    return str(json.loads(_file(laptop, "state.json", run) or "{}").get("command", {}).get("state", ""))
 
 
-def _file(laptop: Laptop, path: str) -> str:
-    """Read a file of the newest machine of the only run; empty if there is none."""
-    machines = sorted((laptop.state / "machines").glob("*-m?"))
+def await_running(laptop: Laptop, run: str = "*") -> None:
+    """Wait until the command runs: a detached launch returns when it is being set up."""
+    wait_until(lambda: state(laptop, run) == "running")
+
+
+def _file(laptop: Laptop, path: str, run: str = "*") -> str:
+    """Read a file of the newest machine of a run, or of the only one; empty if there is none."""
+    machines = sorted((laptop.state / "machines").glob(f"{run}-m?"))
     try:
         return (machines[-1] / path).read_text() if machines else ""
     except FileNotFoundError:

@@ -31,6 +31,7 @@ from tests.e2e.hostile import (
     say,
     with_progress,
 )
+from tests.e2e.runs import await_running
 from tests.support.laptop import Laptop, clean_laptop
 from tests.support.waiting import wait_until
 
@@ -38,6 +39,7 @@ from tests.support.waiting import wait_until
 def test_no_report_hides_a_line_of_status(laptop: Laptop) -> None:
     """Whatever a machine answers, `status` reports it as a finding and shows the other runs; so does `cost`."""
     honest, hostile = launch(laptop, "honest"), launch(laptop, "hostile")
+    await_running(laptop, honest)
     report = laptop.json("status", hostile)[0]["report"]
     for lie in (
         with_progress(report, nested(5000)),
@@ -205,6 +207,7 @@ def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
 def test_an_invalid_manifest_in_the_store_does_not_prevent_the_end(laptop: Laptop) -> None:
     """The store's content is the machine's claim, too: status, teardown and reap go on without it."""
     honest, run = launch(laptop, "honest"), launch(laptop, "hostile")
+    await_running(laptop, honest)
     (laptop.state / "store" / run).mkdir(parents=True, exist_ok=True)
     manifest = laptop.state / "store" / run / "manifest.json"
     provider = laptop.provider()

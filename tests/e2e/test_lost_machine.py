@@ -15,7 +15,7 @@ from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.agent.base.layout import Layout
 from orchestrator.app.launch.launching import Changes, observe_and_plan, replaced_machine, resumed_spec
 from orchestrator.app.root import App
-from tests.e2e.runs import JOB, kill_machine, log, shipped_step, step
+from tests.e2e.runs import JOB, await_running, kill_machine, log, shipped_step, step
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -51,6 +51,7 @@ def test_resume_succeeds_although_the_lost_machine_reappears(laptop: Laptop, run
     said = laptop.kedge("resume", run, "--yes", "--detach")
     assert f"- destroy machine {run}-m1 (gone)" in said
     assert f"Machine {run}-m2 is running" in said
+    await_running(laptop)
     (status,) = laptop.json("status", run)
     assert [machine["id"] for machine in status["machines"]] == [f"{run}-m2"]
     assert (status["stage"], status["state"]) == ("live", "running")

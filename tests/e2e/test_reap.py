@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.e2e.runs import await_running
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -46,6 +47,7 @@ def test_a_run_that_trains_is_left_alone_until_its_deadline_has_passed(laptop: L
     """It isn't listed while it trains; when its time is over, it ends with its machine."""
     laptop.write_job(JOB)
     run = laptop.json("launch", "--yes", "--detach")["run"]
+    await_running(laptop)
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--all")
     assert laptop.json("status", run)[0]["state"] == "running"
     done = laptop.drive("reaping_later.py", "3600")

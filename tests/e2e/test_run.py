@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.e2e.runs import JOB, log, step
+from tests.e2e.runs import JOB, await_running, log, step
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -108,6 +108,7 @@ def test_a_stopped_run_keeps_its_machine_and_starts_again(laptop: Laptop, run: s
     assert f"go on:     kedge start {run}" in said
     assert laptop.json("status")[0]["state"] == "stopped"
     laptop.kedge("start")
+    await_running(laptop)
     assert laptop.json("status")[0]["state"] == "running"
     for rehearsed in (laptop.kedge("stop", "--now", "--dry-run"), laptop.kedge("stop", "--now", code=2)):
         assert "kill the command: at once, without a checkpoint" in rehearsed
