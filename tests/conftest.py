@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -50,19 +51,35 @@ def _put_python_first() -> None:
 _put_python_first()
 pytest_configure = box_cache.pytest_configure
 
-_LONGEST_FIRST = ("tests/scripts", "tests/newcomer", "tests/in_cloudbox", "tests/trainer")
+_FIRST = ("tests/scripts/", "tests/newcomer/")
 """Each worker takes the next file when it has finished one: a long file at the end would keep the others waiting."""
-_BOOTING = ("tests/in_cloudbox/", "tests/cloudbox/own/", "tests/chaos/")
+_WAITING = "tests/in_cloudbox/"
+_AFTER = 8
+"""A file whose machines boot waits most of the time. After each comes this many that compute, so that no core idles."""
+_BOOTING = (_WAITING, "tests/cloudbox/own/", "tests/chaos/")
 _BOOTING_SECONDS = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders of the longest files; tests that boot machines have more time, for a slow computer."""
-    ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
-    items.sort(key=lambda item: ranks.get("/".join(item.nodeid.split("/")[:2]), len(ranks)))
+    """Order the files for several workers; tests that boot machines have more time, for a slow computer."""
+    files: dict[str, list[pytest.Item]] = {}
     for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
         if item.nodeid.startswith(_BOOTING) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_BOOTING_SECONDS))
+    items[:] = [item for file in _ordered(list(files)) for item in files[file]]
+
+
+def _ordered(files: list[str]) -> list[str]:
+    first = [file for file in files if file.startswith(_FIRST)]
+    waiting = iter([file for file in files if file.startswith(_WAITING)])
+    others = [file for file in files if not file.startswith((*_FIRST, _WAITING))]
+    # The trainer's files are long as well.
+    others.sort(key=lambda file: not file.startswith("tests/trainer/"))
+    mixed: list[str] = []
+    for number, file in enumerate(others):
+        mixed += [*islice(waiting, number % _AFTER == 0), file]
+    return [*first, *mixed, *waiting]
 
 
 def pytest_collection_finish() -> None:
