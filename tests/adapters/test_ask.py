@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.adapters.host.templates import render
+from tests.support.waiting import wait_until
 
 JOB = "nobody"
 REFUSED = 2
@@ -25,6 +27,8 @@ def job(tmp_path: Path) -> Iterator[int]:
     """The pid of a process of the job's user."""
     argv = ["setpriv", f"--reuid={JOB}", "--clear-groups", "sleep", "60"]
     with subprocess.Popen(argv, cwd=tmp_path) as process:
+        # Before, it is still setpriv, with root's rights.
+        wait_until(lambda: psutil.Process(process.pid).name() == "sleep")
         yield process.pid
         process.kill()
 
