@@ -71,7 +71,7 @@ def fetch_from_store(world: World, run_id: str, destination: str, progress: Prog
         raise KedgeError(
             f"there are no results of run {run_id}",
             why="its machine doesn't answer, and has uploaded nothing",
-            fix=f"see `kedge status {run_id}`",
+            fix=f"see `kedge status {run_id}`; `kedge resume {run_id}` gives it a machine",
         )
     arrival = world.store.fetch(run_id, destination, progress)
     return f"{_describe(files, arrival)}, from the object store"
