@@ -110,7 +110,7 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     launch.wait()
     bring_deadline_near(laptop, seconds=10)
     shutil.rmtree(laptop.state)
-    wait_until(lambda: do_box.droplets() == [], seconds=120)
+    wait_until(lambda: do_box.droplets() == [], seconds=240)
 
 
 def test_after_a_creation_that_fails_late_the_next_offer_is_used(do_box: DigitalOceanBox, laptop: Laptop) -> None:
