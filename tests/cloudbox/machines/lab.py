@@ -57,7 +57,7 @@ class Keys:
             "StrictHostKeyChecking": "yes",
             "IdentitiesOnly": "yes",
             "BatchMode": "yes",
-            "ConnectTimeout": 3,
+            "ConnectTimeout": 30,
             "LogLevel": "ERROR",
         }
         settings = [f"-o{name}={value}" for name, value in options.items()]

@@ -83,6 +83,12 @@ def read_steps(laptop: Laptop, run: str) -> list[int]:
     return [int(line.split()[0]) for line in lines]
 
 
+def reported_step(laptop: Laptop, run: str) -> int:
+    """Return the step of the checkpoint that the machine reports as uploaded; 0 for none."""
+    shipped = (laptop.json("status", run)[0].get("report") or {}).get("shipped") or {}
+    return int(re.sub(r"\D", "", Path(shipped.get("checkpoint") or "").name) or 0)
+
+
 def launch_to_recover(box: Box, laptop: Laptop) -> tuple[subprocess.Popen[str], str]:
     """Launch with `--recover`, and return the command and its run as soon as the machine has booted."""
     launch = laptop.start("launch", "--recover", "--yes")
@@ -144,8 +150,8 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     assert "InstanceLifecycle" not in instance
     laptop.kedge("exec", "--", "sh", "-c", "findmnt -T keep/here -no FSTYPE && echo 42 > keep/here/answer")
     step = wait_until_shipped(box, run)
-    shipped = laptop.json("status", run)[0]["report"]["shipped"]["checkpoint"]
-    assert int(re.sub(r"\D", "", Path(shipped).name)) >= step
+    # The machine reports an upload after the bucket has it.
+    wait_until(lambda: reported_step(laptop, run) >= step)
     laptop.kedge("teardown", "--yes", "--no-fetch")
     volumes = box.client("ec2").describe_volumes()["Volumes"]
     assert [(volume["State"], volume["Size"]) for volume in volumes] == [("available", 1)]

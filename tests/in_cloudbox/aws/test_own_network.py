@@ -13,6 +13,7 @@ from tests.adapters.remote.sshd import Sshd, running_sshd
 from tests.cloudbox.aws.box import Box
 from tests.cloudbox.aws.leftovers import leftovers
 from tests.support.laptop import TRAIN, Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -78,6 +79,7 @@ def test_a_private_machine_is_rented_used_and_ended_through_a_bastion(box: Box, 
         if group["GroupName"] != "default"
     )
     assert [each["CidrIp"] for rule in rules for each in rule["IpRanges"]] == [NETWORK]
+    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run))
     laptop.kedge("teardown", "--yes")
     steps = (laptop.home / "kedge-results" / run / "output" / "results" / "steps.log").read_text()
     assert steps.split()[1] == run

@@ -39,10 +39,16 @@ UNITS = (
     "cloud-final.service",
     "ssh.service",
 )
-HOLD = (
-    "import fcntl, time; lock = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(lock, 2); "
-    "open('/run/held', 'w'); time.sleep(4)"
-)
+HOLD = """
+import fcntl, subprocess, time
+lock = open('/var/lib/dpkg/lock-frontend', 'w')
+fcntl.lockf(lock, 2)
+open('/run/held', 'w')
+while subprocess.call(['pgrep', '-x', 'apt-get'], stdout=-3):
+    time.sleep(0.1)
+time.sleep(4)
+"""
+"""Holds dpkg's lock until apt has waited for it."""
 GROUP = 'python3 -c \'import json; print(json.load(open("/opt/kedge/state.json"))["group"])\''
 SESSIONS = "SCREENDIR=/opt/kedge/sockets/screen screen -ls || true"
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -y -q --reinstall ./toy.deb 2>&1"

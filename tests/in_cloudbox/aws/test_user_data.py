@@ -170,7 +170,7 @@ def test_a_reboot_changes_neither_deadline_nor_volume(account: Account) -> None:
 def test_a_deadline_ends_a_machine_that_never_got_its_agent(account: Account) -> None:
     """It powers itself off; until then the sentinel says what went wrong. fact: deadline-timer."""
     began = time.time()
-    instance = account.launch(replace(account.spec(), agent_sha256="0" * 64, lifetime_seconds=20))
+    instance = account.launch(replace(account.spec(), agent_sha256="0" * 64, lifetime_seconds=45))
     address = account.describe(instance)["PublicIpAddress"]
     ready = account.await_ready(address)
     assert (ready.ok, ready.phases[-1].phase) == (False, "agent")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -45,10 +43,10 @@ def write_job(laptop: Laptop, *, steps: int = 100_000, supervisor: str = "tmux")
     laptop.write_job(JOB.format(steps=steps, supervisor=supervisor))
 
 
-def report(laptop: Laptop, run: str) -> dict[str, Any]:
-    """Read the machine's report; empty if it doesn't answer."""
-    seen: dict[str, Any] = laptop.json("status", run)[0].get("report") or {}
-    return seen
+def state(laptop: Laptop, run: str) -> str:
+    """Read the command's state from the machine's report; empty if it doesn't answer."""
+    report = laptop.json("status", run)[0].get("report") or {}
+    return str((report.get("command") or {}).get("state", ""))
 
 
 @pytest.mark.parametrize("supervisor", ["systemd", "tmux"])
@@ -80,7 +78,7 @@ def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, la
     write_job(laptop)
     run = laptop.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=240)
-    assert report(laptop, run)["command"]["state"] == "running"
+    wait_until(lambda: state(laptop, run) == "running")
     laptop.kedge("fetch", run, "--to", "so-far")
     assert "1 toy-" in (laptop.home / "so-far" / "output" / "results" / "steps.log").read_text()
     laptop.kedge("teardown", run, "--yes")
@@ -92,7 +90,7 @@ def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop
     """Without a bucket, a finished run keeps its droplet, and reap leaves it until its deadline."""
     write_job(laptop, steps=2)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: report(laptop, run)["command"]["state"] == "succeeded", seconds=240)
+    wait_until(lambda: state(laptop, run) == "succeeded", seconds=240)
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--provider", "do")
     assert len(do_box.droplets()) == 1
     laptop.kedge("fetch", run, "--to", "home")
@@ -107,11 +105,12 @@ def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
     write_job(laptop)
     launch = laptop.start("launch", "--yes")
-    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=150)
+    wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
+    launch.kill()
+    launch.wait()
     bring_deadline_near(laptop, seconds=10)
-    launch.send_signal(signal.SIGKILL)
     shutil.rmtree(laptop.state)
-    wait_until(lambda: do_box.droplets() == [], seconds=120)
+    wait_until(lambda: do_box.droplets() == [], seconds=240)
 
 
 def test_after_a_creation_that_fails_late_the_next_offer_is_used(do_box: DigitalOceanBox, laptop: Laptop) -> None:
@@ -138,7 +137,7 @@ def test_resume_uses_the_next_offer_if_a_killed_launch_s_creation_failed(
 
     The launch dies after the API's 202, while it waits for the creation's action. fact: do-creation-errored
     """
-    do_box.faults.give_up_next(7 if waits else 3)
+    do_box.faults.give_up_next(10)
     write_job(laptop, steps=3)
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: any(call.path.startswith("/v2/actions/") for call in do_box.calls.find("GET")))

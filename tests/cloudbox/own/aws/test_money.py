@@ -47,7 +47,7 @@ def test_stopped_machine_bills_its_volumes_on(api: Box) -> None:
 def test_reclaimed_spot_machine_says_why(api: Box) -> None:
     """A spot machine is terminated after its notice, by AWS."""
     instance = launch(api, **SPOT)
-    api.reclaim(instance, notice_seconds=2)
+    api.reclaim(instance, notice_seconds=5)
     assert instances(api)[0]["State"]["Name"] == "running"
 
     wait_until(lambda: instances(api)[0]["State"]["Name"] == "terminated")

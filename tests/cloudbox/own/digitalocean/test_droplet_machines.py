@@ -85,7 +85,7 @@ def test_a_droplet_that_powers_itself_off_is_off_and_bills(do_box: DigitalOceanB
 
 def test_an_early_login_is_asked_to_wait(do_box: DigitalOceanBox, keys: Keys) -> None:
     """Every command seems to succeed, and none is carried out, until the droplet is ready."""
-    do_box.settings.early_ssh_seconds = 4
+    do_box.settings.early_ssh_seconds = 15
     number = create(do_box, user_data=keys.user_data().decode())
     (droplet,) = do_box.droplets()
     assert droplet.id == number

@@ -60,7 +60,7 @@ def test_the_images_own_sshd_answers_before_user_data_has_run(lambda_box: Lambda
 
     fact: lambda-image-host-key-first; fact: lambda-image-user
     """
-    lambda_box.settings.early_ssh_seconds = 5
+    lambda_box.settings.early_ssh_seconds = 15
     instance = boot(lambda_box, keys, runcmd=["echo ran > /opt/mark"])
     early: list[str] = []
 

@@ -78,11 +78,11 @@ def test_gpus_come_after_the_boot_and_cuda_after_its_fabric_manager(lab: Lab) ->
 
 def test_an_image_may_lack_kfd_nodes_venv_and_pip_and_read_torch_slowly(lab: Lab) -> None:
     """ROCm counts no GPU before its nodes are there. fact: host-python-without-venv; fact: cold-volume."""
-    spec = boot(lab, FirstBoot(nodes_seconds=0.5, no_venv=True, import_seconds=1), gpus=2, model=MI300X)
+    spec = boot(lab, FirstBoot(nodes_seconds=0.5, no_venv=True, import_seconds=6), gpus=2, model=MI300X)
     lab.run(spec, "while [ ! -e /run/gpu-nodes.up ]; do sleep 0.1; done")
     assert lab.run(spec, "ls /dev/kfd /dev/dri").split() == ["/dev/kfd", "/dev/dri:", "renderD128", "renderD129"]
     timed = f"/usr/bin/env bash -c 'time {PROBE.replace(chr(39), chr(34))}' 2>&1 | grep real"
     assert json.loads(lab.run(spec, PROBE)) == [2, True]
-    assert "0m0" in lab.run(spec, timed), "only the first import is slow"
+    assert float(lab.run(spec, timed).removeprefix("real\t0m").removesuffix("s")) < 6, "only the first import is slow"
     for module in ("venv", "ensurepip", "pip"):
         assert "No module named" in lab.run(spec, f"/usr/bin/python3 -c 'import {module}' 2>&1 || true")

@@ -174,7 +174,7 @@ def test_pulling_the_plug_of_one_machine_leaves_the_other_alone(lab: Lab) -> Non
     lab.machines.end(first.name)
     assert lab.exits.get(timeout=60) == (first.name, False)
     assert lab.run(second, "systemctl is-active train") == "active"
-    assert lab.run(second, "systemctl is-system-running") == "running"
+    assert lab.run(second, "systemctl is-system-running --wait") == "running"
 
 
 def test_services_restart_on_failure_and_tmux_outlives_its_login(resident: tuple[Lab, MachineSpec]) -> None:
@@ -182,8 +182,8 @@ def test_services_restart_on_failure_and_tmux_outlives_its_login(resident: tuple
     lab, spec = resident
     fail_once = "test -e /tmp/failed || { touch /tmp/failed; exit 1; }; exec sleep 600"
     lab.run(spec, f"sudo systemd-run --quiet --unit=train -p Restart=on-failure -p RestartSec=0 sh -c '{fail_once}'")
-    wait_until(lambda: lab.run(spec, "systemctl show -P NRestarts train") == "1")
-    assert lab.run(spec, "systemctl is-active train") == "active"
+    look = "systemctl show --property=NRestarts,ActiveState train"
+    wait_until(lambda: set(lab.run(spec, look).split()) == {"NRestarts=1", "ActiveState=active"})
     lab.run(spec, "tmux new-session -d -s train sleep 600")
     assert lab.run(spec, "tmux has-session -t train && echo there") == "there"
 
