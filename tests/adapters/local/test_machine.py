@@ -95,6 +95,7 @@ def test_the_end_command_works_after_init_was_killed(box: Box) -> None:
     init = box.folder(ID).init()
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
+    eventually(lambda: not init.is_alive, "init dies")
     box.ssh(machine, f"setsid {' '.join(repr(word) for word in config['end_command'])} >/dev/null 2>&1 &")
     eventually(lambda: box.leftovers() == [], "the machine goes")
     assert box.provider().describe(ID) is None
