@@ -139,9 +139,13 @@ def test_an_agent_that_dies_is_restarted(box: Box) -> None:
     def watches() -> list[psutil.Process]:
         init = box.folder(ID).init()
         assert init is not None
-        children = psutil.Process(init.pid).children()
-        living = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-        return [child for child in living if "watch" in child.cmdline()]
+        return [child for child in psutil.Process(init.pid).children() if is_watch(child)]
+
+    def is_watch(child: psutil.Process) -> bool:
+        try:
+            return child.status() != psutil.STATUS_ZOMBIE and "watch" in child.cmdline()
+        except psutil.NoSuchProcess:  # init has just reaped it
+            return False
 
     eventually(lambda: len(watches()) == 1, "the watch runs")
     old = watches()[0]
