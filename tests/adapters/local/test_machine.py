@@ -103,10 +103,10 @@ def test_the_end_command_works_after_init_was_killed(box: Box) -> None:
 
 def test_a_deadline_ends_the_machine_with_nobody_there(box: Box) -> None:
     """Processes, folder and sockets are removed when the lifetime is over, and not before."""
-    machine = box.provider().create(box.order(ID, lifetime_seconds=2))
+    machine = box.provider().create(box.order(ID, lifetime_seconds=15))
     process = box.start_process(machine, """setsid sh -c 'echo $$ > "$PID_FILE"; exec sleep 1000' >/dev/null 2>&1 &""")
     eventually(lambda: box.leftovers() == [], "the machine goes")
-    assert machine.deadline_at.timestamp() <= time.time() < machine.deadline_at.timestamp() + 5
+    assert machine.deadline_at.timestamp() <= time.time() < machine.deadline_at.timestamp() + 30
     assert not process.is_alive
 
 
