@@ -77,7 +77,7 @@ def test_sigterm_several_times_checkpoints_the_step_it_stopped_at(tmp_path: Path
 def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
     """A SIGTERM while torch is still being imported: exit 0, state "stopped", nothing on stderr."""
     folder = tmp_path / "output"
-    process = harness.start(folder, *SMALL)
+    process = harness.start(folder, *SMALL, anew=True)
     harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
     process.send_signal(signal.SIGTERM)
     ended = harness.finish(process)
@@ -88,7 +88,8 @@ def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
 
 def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
     """The first Ctrl-C asks for a stop; at the second the kernel ends the process, even inside native code."""
-    process = harness.start(tmp_path / "output", *SMALL)
+    # Started anew: while it imports torch, the first one can't stop it before the second.
+    process = harness.start(tmp_path / "output", *SMALL, anew=True)
     # Python has its own SIGINT handler before ours; the handler for SIGTERM is installed last.
     harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
     process.send_signal(signal.SIGINT)
