@@ -98,7 +98,7 @@ def test_process_that_fails_before_its_shard_fails_the_others_at_once(tmp_path: 
     _, failure = writers.each(save)
     assert isinstance(failure, CheckpointWriteError)
     assert failure.why == "process 0: metrics.jsonl is gone"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 def test_checkpoint_with_a_missing_machine_is_not_damaged(tmp_path: Path) -> None:
