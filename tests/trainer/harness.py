@@ -115,14 +115,6 @@ def run(
     return finish(start(folder, *settings, recipe=recipe, processes=processes, anew=anew, **environ))
 
 
-def run_until(folder: Path, *settings: str, step: int, signum: signal.Signals, processes: int = 1) -> Result:
-    """Run up to a step, then end it: SIGKILL goes to all processes, other signals to the first."""
-    process = start(folder, *settings, processes=processes)
-    wait_for_step(folder, step, process)
-    kill_tree(process) if signum == signal.SIGKILL else process.send_signal(signum)
-    return finish(process)
-
-
 def train_here(recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None) -> int:
     """Train a recipe in this process, as one of torchrun's ranks."""
     stop = stop or StopFlag()

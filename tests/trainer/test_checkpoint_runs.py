@@ -67,7 +67,8 @@ def test_run_of_format_1_resumes_to_the_same_bits(small_run: Path, finished: Pat
 def test_run_whose_checkpoint_cannot_be_written_fails_and_says_why(tmp_path: Path) -> None:
     """Files may not grow any more: exit 1, state "failed", one clear error, no temporary files, earlier ones intact."""
     folder = tmp_path / "output"
-    process = harness.start(folder, *SMALL, "epochs=1000")
+    # With few rows, the metrics stay smaller than the limit: a checkpoint is what meets it.
+    process = harness.start(folder, *SMALL, "epochs=1000", "log_every_steps=1000")
     harness.wait_until(lambda: len(list((folder / "checkpoints").glob("step-*"))) > 1, "two checkpoints", process)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (40_000, 40_000))
     ended = harness.finish(process)

@@ -4,14 +4,17 @@ import random
 import re
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.trainer import harness
+from tests.support.box_cache import ALL
+from tests.trainer import harness, tiny_run
 from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
 from trainer.base.config import Settings, list_defaults
+from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint
 from trainer.checkpoints.tree import flatten
@@ -21,7 +24,7 @@ from trainer.checkpoints.tree import flatten
 def test_run_killed_at_random_steps_and_terminated_once_ends_with_the_same_bits(
     small_run: Path, tmp_path: Path
 ) -> None:
-    """SIGKILL in each epoch and SIGTERM in between, each at a random step.
+    """SIGKILL in each epoch and SIGTERM in between, each at a random step, where the run waits for it.
 
     Weights, optimizer, random states and metrics rows end as in the uninterrupted run.
     """
@@ -33,13 +36,15 @@ def test_run_killed_at_random_steps_and_terminated_once_ends_with_the_same_bits(
         (chance.randrange(100, 125), signal.SIGKILL),
         (chance.randrange(135, 165), signal.SIGKILL),
     ]
+    done = 0
     for step, signum in plan:
-        process = harness.start(folder, *SMALL)
-        harness.wait_for_step(folder, step, process)
+        # With the recipe's own network.
+        process = tiny_run.start_held(folder, *SMALL, hold_at=step - done, processes=1, **{ALL: "1"})
         process.send_signal(signum)
         ended = harness.finish(process)
         assert ended.code == (0 if signum == signal.SIGTERM else -signal.SIGKILL), ended.err
         assert harness.read_status(folder)["state"] == ("stopped" if signum == signal.SIGTERM else "running")
+        done = int(harness.newest_checkpoint(folder).stem.removeprefix("step-"))
     last = harness.run(folder, *SMALL)
     assert last.code == 0, last.err
     assert "resumed from step" in last.out
@@ -77,7 +82,7 @@ def test_sigterm_several_times_checkpoints_the_step_it_stopped_at(tmp_path: Path
 def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
     """A SIGTERM while torch is still being imported: exit 0, state "stopped", nothing on stderr."""
     folder = tmp_path / "output"
-    process = harness.start(folder, *SMALL)
+    process = harness.start(folder, *SMALL, anew=True)
     harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
     process.send_signal(signal.SIGTERM)
     ended = harness.finish(process)
@@ -88,7 +93,8 @@ def test_sigterm_during_the_imports_stops_quietly(tmp_path: Path) -> None:
 
 def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
     """The first Ctrl-C asks for a stop; at the second the kernel ends the process, even inside native code."""
-    process = harness.start(tmp_path / "output", *SMALL)
+    # Started anew: while it imports torch, the first one can't stop it before the second.
+    process = harness.start(tmp_path / "output", *SMALL, anew=True)
     # Python has its own SIGINT handler before ours; the handler for SIGTERM is installed last.
     harness.wait_until(lambda: harness.handles(process, signal.SIGTERM), "handlers", process)
     process.send_signal(signal.SIGINT)
@@ -100,10 +106,10 @@ def test_second_sigint_ends_the_process_at_once(tmp_path: Path) -> None:
 
 
 def test_run_checkpoints_and_stops_before_its_deadline(tmp_path: Path) -> None:
-    """With 3 s left and a margin of 2, a run that would take much longer is saved and stopped in time."""
+    """With 60 s left and a margin of 55, a run that would take much longer is saved and stopped in time."""
     folder = tmp_path / "output"
-    deadline = time.time() + 3.0
-    settings = (*SMALL, "epochs=10000", "checkpoint.every_steps=0", "checkpoint.deadline_margin_seconds=2")
+    deadline = time.time() + 60.0
+    settings = (*SMALL, "epochs=10000", "checkpoint.every_steps=0", "checkpoint.deadline_margin_seconds=55")
     assert harness.call(folder, *settings, environ={"KEDGE_DEADLINE": str(deadline)}) == 0
     assert time.time() < deadline
     status = harness.read_status(folder)
@@ -112,24 +118,39 @@ def test_run_checkpoints_and_stops_before_its_deadline(tmp_path: Path) -> None:
     assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.safetensors" == status["checkpoint"]
 
 
+class TouchAtLooks(StopFlag):
+    """Touches a file at some polls: there is one poll for each step and validation batch."""
+
+    def __init__(self, file: Path, looks: Sequence[int]) -> None:
+        self._file = file
+        self._looks = looks
+        self._look = 0
+
+    @property
+    def reason(self) -> str | None:
+        self._look += 1
+        if self._look in self._looks:
+            self._file.touch()
+        return None
+
+    @reason.setter
+    def reason(self, _reason: str | None) -> None:
+        raise AssertionError("no other code sets it")
+
+
 def test_run_checkpoints_each_time_the_notice_file_is_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two notices during a run: two checkpoints inside epochs, and the run still completes."""
     folder, notice = tmp_path / "output", tmp_path / "notice"
     settings = [setting for setting in SMALL if "every_steps=7" not in setting]
-    process = harness.start(folder, *settings, "epochs=3", "checkpoint.keep=9", KEDGE_NOTICE_FILE=str(notice))
-    for step in (20, STEPS_PER_EPOCH + 20):
-        harness.wait_for_step(folder, step, process)
-        # With one rename: between its creation and its content, it would count twice.
-        (tmp_path / "new").write_text("rebalance")
-        (tmp_path / "new").replace(notice)
-    ended = harness.finish(process)
-    assert ended.code == 0, ended.err
-    asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); training continues", ended.out)]
+    told = {"KEDGE_NOTICE_FILE": str(notice)}
+    stop = TouchAtLooks(notice, looks=(20, 2 * STEPS_PER_EPOCH))
+    assert harness.call(folder, *settings, "epochs=3", "checkpoint.keep=9", environ=told, stop=stop) == 0
+    asked = [int(step) for step in re.findall(r"checkpoint at step (\d+); training continues", capsys.readouterr().out)]
     assert len(asked) == 2
-    assert asked[0] >= 20
-    assert asked[1] >= STEPS_PER_EPOCH + 20
+    assert 0 < asked[0] < STEPS_PER_EPOCH
+    assert STEPS_PER_EPOCH < asked[1] < 2 * STEPS_PER_EPOCH
     names = {path.name for path in (folder / "checkpoints").glob("step-*.safetensors")}
     epoch_ends = {STEPS_PER_EPOCH * epoch for epoch in (1, 2, 3)}
     assert names == {f"step-{step:08d}.safetensors" for step in {*asked, *epoch_ends}}

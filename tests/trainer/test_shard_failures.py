@@ -30,7 +30,7 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None
 
 def test_process_that_dies_leaves_no_index_and_the_others_say_so(tmp_path: Path) -> None:
     """Two of three write: the checkpoint before it stays the newest."""
-    writers = Writers([tmp_path] * 3, timeout_seconds=0.5)
+    writers = Writers([tmp_path] * 3, timeout_seconds=5)
     writers.save(1)
     whole = join_shards.make_state(2)
 
@@ -71,7 +71,7 @@ def test_exiting_process_waits_for_the_others_only_briefly(tmp_path: Path) -> No
 
 def test_failed_second_save_of_a_step_leaves_the_first(tmp_path: Path) -> None:
     """One process dies during the second save of the only checkpoint: the first one loads, to the bit."""
-    writers = Writers([tmp_path] * 2, keep=1, timeout_seconds=0.5)
+    writers = Writers([tmp_path] * 2, keep=1, timeout_seconds=5)
     writers.save(1)
     again = join_shards.make_state(5)
 
@@ -98,7 +98,7 @@ def test_process_that_fails_before_its_shard_fails_the_others_at_once(tmp_path: 
     _, failure = writers.each(save)
     assert isinstance(failure, CheckpointWriteError)
     assert failure.why == "process 0: metrics.jsonl is gone"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 def test_checkpoint_with_a_missing_machine_is_not_damaged(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from tests.support.box_cache import ALL
 from tests.trainer import divided_run, harness, tiny_run
 from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
@@ -117,10 +119,15 @@ def test_sharded_run_ends_with_the_same_bits_after_a_stop_and_a_kill(
 def test_sharded_run_that_is_killed_repeatedly_always_resumes(whole_run: Path, tmp_path: Path) -> None:
     """A checkpoint after every step, SIGKILL to all at random moments: the newest is readable each time."""
     folder, chance = tmp_path / "output", random.Random(20_261_121)
-    settings = (*DIVIDED, "checkpoint.every_steps=1")
+    settings, done = (*DIVIDED, "checkpoint.every_steps=1"), 0
     for kills, step in enumerate((5, 12, 20, 30)):
-        last_step = step + chance.randrange(5)
-        ended = harness.run_until(folder, *settings, step=last_step, signum=signal.SIGKILL, processes=2)
+        hold_at = step + chance.randrange(5) - done
+        # With the recipe's own network. The checkpoint of the step before is being written.
+        process = tiny_run.start_held(folder, *settings, hold_at=hold_at, processes=2, **{ALL: "1"})
+        time.sleep(chance.random() * 0.05)
+        harness.kill_tree(process)
+        ended = harness.finish(process)
+        done = int(harness.newest_checkpoint(folder).name.removeprefix("step-"))
         assert kills == 0 or "resumed from step" in ended.out
         assert "set aside" not in ended.out
     last = harness.run(folder, *settings, processes=2)

@@ -68,13 +68,19 @@ def test_mfu_is_shown_where_the_peak_is_known(tmp_path: Path) -> None:
         assert 0 < row["mfu"] < 10
 
 
-def test_data_wait_is_the_share_of_time_spent_waiting_for_batches() -> None:
+def test_data_wait_is_the_share_of_time_spent_waiting_for_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader that sleeps and a step that doesn't: nearly 1; the other way round: nearly 0."""
+    now = [0.0]
+
+    def pass_time() -> None:
+        now[0] += 0.02
 
     def slow() -> Iterator[int]:
         for number in range(3):
-            time.sleep(0.02)
+            pass_time()
             yield number
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     stopwatch = Stopwatch()
     for _ in stopwatch.waiting(slow()):
@@ -82,5 +88,5 @@ def test_data_wait_is_the_share_of_time_spent_waiting_for_batches() -> None:
     assert stopwatch.data_wait() > 0.9
     stopwatch.restart()
     for _ in stopwatch.waiting(range(3)):
-        time.sleep(0.02)
+        pass_time()
     assert stopwatch.data_wait() < 0.1

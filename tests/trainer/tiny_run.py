@@ -60,6 +60,7 @@ def run(folder: Path, *settings: str, processes: int = 1, **environ: str) -> har
 
 def start_held(folder: Path, *settings: str, hold_at: int, processes: int = 1, **environ: str) -> subprocess.Popen[str]:
     """Start a run, and wait until it waits in a pass."""
+    _marker(folder, hold_at).unlink(missing_ok=True)
     process = start(folder, *settings, hold_at=hold_at, processes=processes, **environ)
     wait_until_held(folder, hold_at, process)
     return process

@@ -16,10 +16,10 @@ def kill_when(aws: AwsWorld, action: str, *volumes: str) -> None:
     """Run a command that creates a machine with data volumes, and kill it when it calls this action."""
     argv = [sys.executable, "-m", "tests.adapters.aws.crashing_creation", str(aws.folder), *volumes]
     command = PreloadedProcess(argv, preload=but_for_a_sample(KEDGE), env={**os.environ, **aws.api.env})
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not aws.api.calls(action=action):
         assert command.poll() is None, "the command ended before it called the action"
         assert time.monotonic() < end
         time.sleep(0.02)
     command.send_signal(signal.SIGKILL)
-    command.wait(10)
+    command.wait(60)

@@ -127,7 +127,7 @@ def test_a_pipe_as_gitignore_does_not_block_the_listing_for_long(tmp_path: Path)
     began = time.monotonic()
     with pytest.raises(BadRequestError, match=r"deep/\.gitignore"):
         list_code(root)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_git_file_that_names_no_repository_is_a_bad_request(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def nano(tmp_path: Path) -> Path:
 
 def test_ignored_files_are_listed_largest_first_with_folders_as_one_entry(nano: Path) -> None:
     """Virtual environments and caches are not listed."""
-    found = find_unsent(nano)
+    found = find_unsent(nano, seconds=60)
     assert found is not None
     assert named(found) == [("data/shakespeare/train.bin", 1, 9_000_000), ("out-gpt2/", 2, 520)]
     assert (found.by, found.files, found.bytes, found.is_whole) == ("git", 3, 9_000_520, True)
@@ -60,7 +60,7 @@ def test_ignored_files_are_listed_largest_first_with_folders_as_one_entry(nano: 
 
 def test_files_that_reach_the_machine_otherwise_are_not_listed(nano: Path) -> None:
     """Data that the job sends, and the job's own outputs."""
-    assert find_unsent(nano, {"data/shakespeare/train.bin", "out-gpt2"}) is None
+    assert find_unsent(nano, {"data/shakespeare/train.bin", "out-gpt2"}, seconds=60) is None
 
 
 def test_a_work_tree_and_a_submodule_have_their_own_rules(nano: Path, tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_a_work_tree_and_a_submodule_have_their_own_rules(nano: Path, tmp_path: 
     git(nano, "worktree", "add", "-q", str(tmp_path / "tree"))
     write(nano, "lib/x.npy", 300)
     write(tmp_path / "tree", "data/shakespeare/train.bin", 7)
-    assert ("lib/x.npy", 1, 300) in named(find_unsent(nano))
-    assert named(find_unsent(tmp_path / "tree")) == [("data/shakespeare/train.bin", 1, 7)]
+    assert ("lib/x.npy", 1, 300) in named(find_unsent(nano, seconds=60))
+    assert named(find_unsent(tmp_path / "tree", seconds=60)) == [("data/shakespeare/train.bin", 1, 7)]
 
 
 def test_without_git_the_rules_of_kedgeignore_are_used(tmp_path: Path) -> None:
     """Without such a file nothing is listed."""
     write(tmp_path, "train.py")
     write(tmp_path, "sets/faces.tar", 4000)
-    assert find_unsent(tmp_path) is None
+    assert find_unsent(tmp_path, seconds=60) is None
     (tmp_path / ".kedgeignore").write_text("sets/\n")
-    found = find_unsent(tmp_path)
+    found = find_unsent(tmp_path, seconds=60)
     assert named(found) == [("sets/", 1, 4000)]
     assert found is not None
     assert found.by == ".kedgeignore"
@@ -101,7 +101,7 @@ def test_a_folder_with_very_many_files_is_not_counted_completely(nano: Path) -> 
         os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_WRONLY))
     (folder / "deeper").mkdir()
     write(folder, "deeper/one", 10)
-    found = find_unsent(nano)
+    found = find_unsent(nano, seconds=60)
     assert found is not None
     assert not found.is_whole
     assert describe_unsent(found)[0].startswith("not sent (see `data`): more than ")
@@ -110,7 +110,7 @@ def test_a_folder_with_very_many_files_is_not_counted_completely(nano: Path) -> 
 def test_names_that_are_not_utf_8_can_be_written_as_json(nano: Path) -> None:
     """Such bytes are escaped."""
     write(nano, os.fsdecode(b"out-\xff/x"), 600)
-    assert named(find_unsent(nano))[1] == ("out-\\udcff/", 1, 600)
+    assert named(find_unsent(nano, seconds=60))[1] == ("out-\\udcff/", 1, 600)
 
 
 def test_a_line_of_a_plan_fits_the_terminal() -> None:

@@ -23,9 +23,9 @@ def test_the_agent_reports_on_a_local_machine(box: Box) -> None:
 
 def test_the_agent_keeps_the_deadline_after_init_was_killed(box: Box) -> None:
     """The agent is the second guard, and ends the machine as completely as init does."""
-    box.provider().create(box.order(ID, agent_archive=agent_archive(), lifetime_seconds=4))
+    box.provider().create(box.order(ID, agent_archive=agent_archive(), lifetime_seconds=15))
     init = box.folder(ID).init()
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
-    eventually(lambda: box.leftovers() == [], "the machine goes", 30)
+    eventually(lambda: box.leftovers() == [], "the machine goes")
     assert box.provider().describe(ID) is None

@@ -99,7 +99,7 @@ def test_a_stale_socket_is_removed(sshd: Sshd, ssh_files: SshFiles, connector: S
         remains.bind(str(ssh_files.control_socket(sshd.address)))
     begun = time.monotonic()
     assert connector.connect(sshd.address).run(["true"]).exit_code == 0
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 9
 
 
 def test_a_master_without_its_machine_is_noticed(sshd: Sshd, ssh_files: SshFiles, connector: SshConnector) -> None:
@@ -110,7 +110,7 @@ def test_a_master_without_its_machine_is_noticed(sshd: Sshd, ssh_files: SshFiles
     begun = time.monotonic()
     with pytest.raises(UnreachableError):
         connector.connect(sshd.address).run(["true"])
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_a_machine_is_reachable_if_its_port_or_a_kept_socket_answers(

@@ -114,9 +114,9 @@ def hostile_server(folder: Path) -> Iterator[SshAddress]:
 
 def test_a_server_that_never_starts_the_command_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts the connection, the key and the channel. Paramiko alone would wait for its answer without a limit."""
-    monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
     with hostile_server(tmp_path) as address:
         remote = FabricRemote(address)
+        monkeypatch.setattr(fabric, "CONNECT_SECONDS", 2)
         begun = time.monotonic()
         with pytest.raises(UnreachableError):
             remote.run(["true"])

