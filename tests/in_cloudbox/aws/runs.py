@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from decimal import Decimal
 
-from tests.cloudbox.aws.box import Box
+from tests.cloudbox.aws.box import Bill, Box
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -37,24 +39,37 @@ def steps(laptop: Laptop, run: str, folder: str) -> list[int]:
     return [int(line.split()[0]) for line in lines]
 
 
-def assert_counted(box: Box, laptop: Laptop, *, unseen_usd: Decimal = Decimal()) -> None:
+def assert_counted(box: Box, laptop: Laptop, *, unseen: Callable[[Box], Decimal] = lambda _box: Decimal()) -> None:
     """Check `cost` against the meter, within 1 % or two seconds for each machine: AWS's times are whole seconds.
 
     Args:
         box: AWS.
         laptop: where the run was launched.
-        unseen_usd: the cost of a reclaimed machine until kedge noticed its end; `cost` may include it.
+        unseen: what a reclaimed machine would have cost until kedge noticed its end; `cost` may include it.
     """
     metered = box.meter()
     counted = sum(Decimal(run["spent_usd"]) for run in laptop.json("cost"))
     slack = max(metered.usd / 100, 2 * sum((bill.usd_per_hour for bill in metered.bills), Decimal()) / 3600)
-    assert -slack <= counted - metered.usd <= slack + unseen_usd, (counted, metered.usd)
+    assert -slack <= counted - metered.usd <= slack + unseen(box), (counted, metered.usd)
 
 
-def unseen_usd(box: Box, *, to_the_end: bool = False) -> Decimal:
-    """Return what the first machine would have cost from its end until the next one was created, or has ended."""
-    first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
+def unseen_until_the_next(box: Box) -> Decimal:
+    """Return what the first machine would have cost from its end until the next one was created."""
+    _first, second = _two_machines(box)
+    return _usd_unseen(box, second.since)
+
+
+def unseen_until_now(box: Box) -> Decimal:
+    """Return what the first machine would have cost from its end until now."""
+    return _usd_unseen(box, time.time())
+
+
+def _usd_unseen(box: Box, seen: float) -> Decimal:
+    first, _second = _two_machines(box)
     assert first.until is not None
-    seen = second.until if to_the_end else second.since
-    assert seen is not None
     return Decimal(seen - first.until) * first.usd_per_hour / 3600
+
+
+def _two_machines(box: Box) -> tuple[Bill, Bill]:
+    first, second = sorted((bill for bill in box.meter().bills if bill.kind == "instance"), key=lambda bill: bill.since)
+    return first, second

@@ -14,7 +14,7 @@ from tests.adapters.aws.world import set_up
 from tests.cloudbox.aws.box import REGION, Box
 from tests.cloudbox.aws.launches import instances
 from tests.cloudbox.aws.leftovers import leftovers
-from tests.in_cloudbox.aws.runs import assert_counted, shipped_step, steps, unseen_usd, wait_until_shipped
+from tests.in_cloudbox.aws.runs import assert_counted, shipped_step, steps, unseen_until_now, wait_until_shipped
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -212,7 +212,7 @@ def test_resume_does_not_wait_for_a_reclaimed_machine_that_is_still_shutting_dow
     assert states(box) == ["terminated", "terminated"]
     done = steps(laptop, run, "home")
     assert sorted(set(done)) == list(range(1, max(done) + 1))
-    assert_counted(box, laptop, unseen_usd=unseen_usd(box, to_the_end=True))
+    assert_counted(box, laptop, unseen=unseen_until_now)
 
 
 def test_a_machine_that_somebody_ends_in_the_console_is_not_replaced(box: Box, laptop: Laptop) -> None:

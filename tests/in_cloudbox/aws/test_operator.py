@@ -12,7 +12,7 @@ from tests.cloudbox.aws.box import Box
 from tests.cloudbox.aws.launches import instances
 from tests.cloudbox.aws.leftovers import leftovers
 from tests.cloudbox.aws.operators import make_operator, operator_policy
-from tests.in_cloudbox.aws.runs import assert_counted, steps, unseen_usd, wait_until_shipped
+from tests.in_cloudbox.aws.runs import assert_counted, steps, unseen_until_the_next, wait_until_shipped
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -78,7 +78,7 @@ def test_an_operator_needs_no_more_than_the_documented_policy(box: Box, laptop: 
     # The log belongs to the run: it includes the first machine's lines.
     log = (laptop.home / "home" / "run.log").read_text()
     assert (log.count("a fresh start"), log.count("going on from step")) == (1, 2)
-    assert_counted(box, laptop, unseen_usd=unseen_usd(box))
+    assert_counted(box, laptop, unseen=unseen_until_the_next)
     laptop.kedge("teardown", run, "--yes")
     laptop.kedge("reap", "--yes")
     assert [call for call in box.calls() if call.status in (401, 403)] == []
