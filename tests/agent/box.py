@@ -28,6 +28,8 @@ from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, b
 
 RUN = "digits-1a2b"
 LONG = 60.0
+_VERB_SECONDS = 120.0
+"""A boot installs packages."""
 
 
 def wait_for(condition: Callable[[], Any], *, timeout: float = LONG) -> Any:
@@ -96,7 +98,7 @@ class Box:
             input=stdin,
             capture_output=True,
             env=environ,
-            timeout=60,
+            timeout=_VERB_SECONDS,
             check=False,
         )
 
@@ -105,7 +107,7 @@ class Box:
         pipe, preload = subprocess.PIPE, ("tests.agent.preloaded",)
         with PreloadedProcess(argv, preload=preload, stdin=pipe, stdout=pipe, stderr=pipe, env=environ) as process:
             try:
-                out, err = process.communicate(stdin, timeout=60)
+                out, err = process.communicate(stdin, timeout=_VERB_SECONDS)
             except BaseException:
                 process.kill()
                 raise

@@ -39,8 +39,10 @@ class FolderPlace:
         self._folder = folder / RUN
 
     def read(self, key: str) -> bytes | None:
-        path = self._folder / key
-        return path.read_bytes() if path.exists() else None
+        try:
+            return (self._folder / key).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def write(self, key: str, content: bytes) -> None:
         (self._folder / key).parent.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from orchestrator.agent.s3.imds import ENDPOINT_VARIABLE
 from tests.agent.aws import Aws
 from tests.agent.boots import PREFIX, outcomes, readiness
 from tests.agent.box import RUN
+from tests.support.waiting import wait_until
 
 
 def boot_archive() -> bytes:
@@ -156,10 +157,12 @@ def test_a_role_that_arrives_late_is_waited_for(aws: Aws, bare: Bare, missing: s
     aws.gate.refuses = "InvalidAccessKeyId" if missing == "rights" else ""
 
     def arrive() -> None:
+        wait_until(lambda: aws.imds.tokens)
+        time.sleep(0.7)
         aws.imds.has_role = True
         aws.gate.refuses = ""
 
-    late = threading.Timer(0.7, arrive)
+    late = threading.Thread(target=arrive)
     late.start()
     done = bare.bootstrap(sha256)
     late.join()

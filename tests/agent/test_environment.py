@@ -58,6 +58,8 @@ def test_secrets_reach_the_command_and_are_stored_nowhere_else(box: Box) -> None
     """Only secrets.json contains them, only the user can read it, and no process has them in its arguments."""
     box.start('echo "${#TOKEN}"; sleep 1000', secrets={"TOKEN": SECRET})
     wait_for(lambda: f" {len(SECRET)}\n" in box.log())
+    # Until then, temporary files come and go.
+    box.await_state("running")
     holders = [path for path in box.root.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")]
     assert [path.name for path in holders] == ["secrets.json"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600

@@ -38,10 +38,12 @@ def test_a_command_that_fails_or_is_stopped_loses_nothing_either(box: Box, end: 
 
 def test_an_attempts_files_are_kept_before_the_next_one_runs_on_other_code(box: Box) -> None:
     """`sync-code` while a command fails: its folder is deleted when the next code arrives."""
-    receive(box, "hash0001", {"run.sh": b"echo first > first.pt; touch ready; sleep 1; exit 1"})
+    fails = b'until [ -e "$KEDGE_NOTICE_FILE" ]; do sleep 0.05; done; exit 1'
+    receive(box, "hash0001", {"run.sh": b"echo first > first.pt; touch ready; " + fails})
     box.start("bash run.sh", restarts=1, restart_after=0.5)
     wait_for((box.root / "code" / "ready").exists)
     receive(box, "hash0002", {"run.sh": b"echo second > second.pt"})
+    box.call("notice", "fail")
     box.await_state("succeeded")
     kept = box.root / "results" / "left-behind"
     assert sorted(path.name for path in kept.iterdir()) == ["first.pt", "ready", "second.pt"]

@@ -54,7 +54,8 @@ def test_the_last_checkpoint_survives_a_command_that_starts_from_scratch(make_bo
     assert step_of((results / "checkpoints.kept/ckpt.pt").read_bytes()) == 650
     anew = wait_for(lambda: box.report()["anew"])
     assert (anew["name"], anew["step"], anew["had_step"], anew["kept"]) == ("ckpt.pt", 50, 650, "ckpt.pt")
-    assert "it seems to have started over: its first checkpoint, ckpt.pt, is of step 50" in box.log()
+    # Logged after it has been reported.
+    wait_for(lambda: "it seems to have started over: its first checkpoint, ckpt.pt, is of step 50" in box.log())
     wait_for(lambda: step_of(stored(store).get("checkpoints/ckpt.pt", pickle.dumps({"iter_num": 0}))) == 50)
     assert step_of(stored(store)["checkpoints.kept/ckpt.pt"]) == 650
     box.ask("stop")

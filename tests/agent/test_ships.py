@@ -6,7 +6,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,17 +26,23 @@ from orchestrator.agent.watch.upload_loop import UploadLoop
 from tests.support.waiting import wait_until
 
 
-def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) -> None:
+def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends during an upload, which is older than its end; the next one has the last files."""
     layout = Layout(tmp_path / "machine")
     checkpoints = layout.results / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "10.pt").write_text("ten")
-    # Many files to read: the upload takes a while.
     (layout.results / "output").mkdir()
-    with (layout.results / "output" / "z").open("wb") as file:
-        file.truncate(256 << 20)
+    (layout.results / "output" / "z").write_text("z")
     store = tmp_path / "store"
+    has_ended = threading.Event()
+    put = FolderStore.put
+
+    def put_until_the_end(self: FolderStore, key: str, chunks: Iterable[bytes]) -> None:
+        put(self, key, chunks)
+        has_ended.wait(60)
+
+    monkeypatch.setattr(FolderStore, "put", put_until_the_end)
     now = time.time()
     machine = MachineConfig(
         machine="digits-1a2b-m1",
@@ -66,7 +72,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path) ->
     (checkpoints / "20.pt").write_text("twenty")
     over = live.turned(STOPPED, reason="spot notice")
     state.save(layout, over.replace(runner=0, runner_identity=""))
-    assert copying.is_alive()
+    has_ended.set()
     copying.join()
     assert 0 < read_json(layout.note("shipped"))["time"] < over.command.since
     loop.step()

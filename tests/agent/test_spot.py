@@ -50,7 +50,7 @@ def test_a_notice_stops_the_command_and_uploads_what_it_saves(aws: Aws, place: S
     assert took < 60
     command = spot.command()
     assert (command["state"], command["reason"]) == ("stopped", SPOT_NOTICE)
-    assert spot.report()["notice"] == at
+    wait_for(lambda: spot.report()["notice"] == at)
     assert manifest_of(place)["command"]["reason"] == SPOT_NOTICE
     assert "spot notice: the machine will be interrupted in 1" in spot.log()
 
@@ -91,6 +91,8 @@ def test_a_withdrawn_notice_no_longer_counts(aws: Aws, spot: Box) -> None:
     """A command that is started afterwards keeps running."""
     aws.imds.warn()
     spot.await_state("stopped")
+    # The watch stops the command before it reports why.
+    wait_for(lambda: spot.report()["notice"])
     del aws.imds.facts["spot/instance-action"]
     wait_for(lambda: spot.report()["notice"] == 0)
     spot.start("sleep 1; echo went on")
@@ -119,9 +121,10 @@ def test_a_recommendation_asks_for_one_checkpoint(aws: Aws, spot: Box) -> None:
     assert spot.log().count("noticed ") == 1
     aws.imds.recommend(2_000_000)
     wait_for(lambda: spot.log().count("noticed ") == 2)
+    # Recorded after the command has been asked.
+    wait_for(lambda: json.loads((spot.root / "spot.json").read_text())["rebalance"] == "1970-01-24T03:33:20Z")
     assert spot.command()["state"] == "running"
     assert spot.report()["notice"] == 0
-    assert json.loads((spot.root / "spot.json").read_text())["rebalance"] == "1970-01-24T03:33:20Z"
 
 
 def test_a_metadata_service_that_fails_disturbs_nothing(make_box: MakeBox) -> None:

@@ -27,15 +27,19 @@ def ends_by(path: Path) -> list[str]:
 
 def test_the_deadline_stops_the_command_and_then_ends_the_machine(make_box: MakeBox, tmp_path: Path) -> None:
     """First SIGTERM and a checkpoint, with reason `deadline`; the machine ends at the deadline, not before."""
+    box = make_box(end_command=ends_by(tmp_path / "ended"))
+    box.start(TRAIN)
+    wait_for(lambda: " up\n" in box.log())
+    # Only now, so that a slow start doesn't use it up; the command has half of it to stop.
     now = time.time()
-    box = make_box(created=now, deadline=now + 6, end_command=ends_by(tmp_path / "ended"))
-    box.start(TRAIN, grace=1.0)
+    box.machine |= {"created": now, "deadline": now + 10}
+    (box.root / "machine.json").write_text(json.dumps(box.machine))
     box.begin("watch")
     stopped = box.await_state("stopped")
     assert stopped["reason"] == "deadline"
     assert (box.root / "results/checkpoints/last.pt").exists()
     ended = float(wait_for(lambda: (tmp_path / "ended").exists() and (tmp_path / "ended").read_text()))
-    assert 0 <= ended - box.machine["deadline"] < 3
+    assert 0 <= ended - box.machine["deadline"] < 30
     assert stopped["since"] < box.machine["deadline"]
 
 
@@ -59,7 +63,8 @@ def test_the_deadline_fires_whatever_else_fails(make_box: MakeBox, tmp_path: Pat
         for name in ("results/run.log", "end.log", "heartbeat.json"):
             (box.root / name).symlink_to("/dev/full")
     box.begin("watch")
-    wait_for((tmp_path / "ended").exists, timeout=12)
+    # The tools hang for twenty seconds, until they are ended.
+    wait_for((tmp_path / "ended").exists, timeout=18)
 
 
 def test_a_failing_end_command_is_tried_again(make_box: MakeBox, tmp_path: Path) -> None:
@@ -96,11 +101,11 @@ def test_a_machine_ends_if_its_command_failed_because_of_the_store(
         (place / "manifest.json").write_text("{damaged")
     else:
         (place / "manifest.json").mkdir()
-    times = {"deadline": time.time() + 28, "linger": 0.3}
+    times = {"deadline": time.time() + 60, "linger": 0.3}
     box = make_box(store_url=place.parent.as_uri(), end_command=ends_by(tmp_path / "ended"), **times)
     box.begin("watch")
     box.start("echo began")
-    wait_for((tmp_path / "ended").exists, timeout=20)
+    wait_for((tmp_path / "ended").exists, timeout=50)
     command = box.command()
     assert (command["state"], command["attempt"], " began\n" in box.log()) == ("failed", 1, False)
     assert [path.name for path in place.iterdir()] == ["manifest.json"]

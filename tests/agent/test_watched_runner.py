@@ -28,12 +28,19 @@ def test_a_killed_runner_is_replaced(box: Box, supervisor: str) -> None:
     )
     box.begin("watch")
     wait_for(lambda: " up\n" in box.log())
-    sleeper = [pid for pid in box.processes() if b"sleep\x001000" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    sleeper = wait_for(lambda: [pid for pid in box.processes() if b"sleep\x001000" in _command_line(pid)])
     os.kill(box.note("state")["runner"], signal.SIGKILL)
     wait_for(lambda: box.note("state")["command"]["attempt"] == 2)
     assert not set(sleeper) & set(box.processes())
     assert box.await_state("succeeded")["attempt"] == 2
     assert "the runner died" in box.log()
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_killed_runner_without_restarts_left_is_a_failure(box: Box) -> None:
@@ -99,7 +106,8 @@ def test_the_machine_is_sampled(box: Box) -> None:
     assert 0 <= sample["cpu_percent"] <= 100
     assert 0 < sample["memory_used_mib"] < sample["memory_total_mib"]
     samples = box.root / "results/samples.jsonl"
-    wait_for(lambda: len(samples.read_text().splitlines()) >= 2)
+    # Each sample becomes the newest before it is added to them.
+    wait_for(lambda: samples.exists() and len(samples.read_text().splitlines()) >= 2)
     assert all(json.loads(line)["time"] > 0 for line in samples.read_text().splitlines())
 
 
