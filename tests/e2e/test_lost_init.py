@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -60,13 +61,20 @@ def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
     folder = laptop.state / "machines" / f"{run}-m1"
     init = MachineFolder(folder).init()
     assert init is not None
-    watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
+    watches = [child for child in psutil.Process(init.pid).children() if is_watch(child)]
     assert len(watches) == 1
     for process in (psutil.Process(init.pid), *(watches if watch else [])):
         process.kill()
         process.wait(timeout=60)
     if watch:
         (folder / "heartbeat.json").write_text(json.dumps({"time": time.time() - 86400}))
+
+
+def is_watch(process: psutil.Process) -> bool:
+    """Tell whether a child of init is the agent's watch; others come and go."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "watch" in process.cmdline()
+    return False
 
 
 def finish(laptop: Laptop, run: str) -> None:
@@ -122,7 +130,8 @@ def test_finished_results_that_were_not_uploaded_are_fetched(laptop: Laptop, wor
 def test_a_lost_machine_that_does_not_answer_is_ended_anyway(laptop: Laptop) -> None:
     """Its sshd is dead as well: no command waits for it."""
     run = launch(laptop)
-    wait_until((laptop.state / "store" / run).exists)
+    # The last file of an upload: without it, the store has no results.
+    wait_until((laptop.state / "store" / run / "manifest.json").exists)
     lose_init(laptop, run)
     sshd = MachineFolder(laptop.state / "machines" / f"{run}-m1").sshd_pid
     psutil.Process(int(sshd.read_text())).kill()
