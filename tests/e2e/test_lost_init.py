@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from tests.e2e.runs import log
+from tests.e2e.selftest_stage import is_watch
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -68,13 +68,6 @@ def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
         process.wait(timeout=60)
     if watch:
         (folder / "heartbeat.json").write_text(json.dumps({"time": time.time() - 86400}))
-
-
-def is_watch(process: psutil.Process) -> bool:
-    """Tell whether a child of init is the agent's watch; others come and go."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return "watch" in process.cmdline()
-    return False
 
 
 def finish(laptop: Laptop, run: str) -> None:
