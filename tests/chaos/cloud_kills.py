@@ -21,7 +21,7 @@ from random import Random
 from orchestrator.core.actions import AwaitMachine
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.rest.calls import CallBook
-from tests.support.laptop import TRAIN, Laptop
+from tests.support.laptop import TRAIN, Laptop, remove_runtime
 from tests.support.waiting import wait_until
 
 JOB = """
@@ -249,4 +249,4 @@ def make_laptop(environ: Mapping[str, str]) -> Iterator[Laptop]:
         yield laptop
     finally:
         laptop.end()
-        shutil.rmtree(folder)
+        remove_runtime(folder)

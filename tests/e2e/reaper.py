@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 from tests.cloudbox.lambdacloud.box import LambdaBox
-from tests.cloudbox.lambdacloud.rates import LAUNCH
 from tests.e2e.fake_systemd import install_systemd
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
@@ -83,7 +82,8 @@ def break_systemd(tmp_path: Path) -> None:
 def launch_and_die(lambda_api: LambdaBox, laptop: Laptop, *words: str) -> str:
     """Leave a machine whose launch died before it started the command, and return its run."""
     launch = laptop.start("launch", "--yes", "--detach", *words)
-    wait_until(lambda: lambda_api.calls.find(*LAUNCH), seconds=60)
+    # Not the call alone: it is recorded before it is carried out.
+    wait_until(lambda_api.instances)
     launch.kill()
     launch.communicate()
     ledger = laptop.ledger()

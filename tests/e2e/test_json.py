@@ -20,7 +20,7 @@ JOB = """
     run: python3 train.py
     outputs: [results]
     checkpoints: ckpt
-    envs: {STEPS: 3000, PAUSE: 0.05}
+    envs: {STEPS: 100000, PAUSE: 0.05}
     deadline: 10m
     budget: 5
     supervisor: {kind: nohup, grace: 5s}

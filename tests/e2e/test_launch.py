@@ -176,7 +176,7 @@ def test_without_a_job_a_plain_machine_with_a_deadline_is_opened(laptop: Laptop)
 
 def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop: Laptop) -> None:
     """Nobody is connected: the command is stopped, its results are uploaded, and the machine is gone."""
-    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 30s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--env", "STEPS=100000")["run"]
     wait_until(lambda: not laptop.processes())
     status = laptop.json("status", run)[0]
@@ -191,7 +191,7 @@ def test_a_machine_past_its_deadline_ends_itself_and_its_results_are_kept(laptop
 
 def test_a_launch_that_follows_a_command_to_its_deadline_ends_the_machine(laptop: Laptop) -> None:
     """A machine that only powers off may go on billing; the launch fetches the results and ends it."""
-    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 12s").replace("grace: 5s", "grace: 1s"))
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 30s").replace("grace: 5s", "grace: 1s"))
     said = laptop.json("launch", "--yes", "--env", "STEPS=100000")
     assert (said["state"], said["finished"], said["machines"]) == ("stopped", True, [])
     assert laptop.processes() == []
@@ -245,13 +245,13 @@ def test_reading_commands_leave_an_ended_run_ended(laptop: Laptop) -> None:
 
 def test_a_detached_run_that_ended_its_machine_is_shown_with_its_outcome(laptop: Laptop) -> None:
     """Status reads the outcome from the store, closes the run, and counts no further cost."""
-    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 30s").replace("grace: 5s", "grace: 1s"))
     run = laptop.json("launch", "--yes", "--detach", "--price", "3600")["run"]
     wait_until(lambda: not laptop.processes())
     laptop.kedge("status")
     (status,) = laptop.json("status", run)
     assert (status["state"], status["stage"]) == ("succeeded", "ended")
-    assert float(status["spent_usd"]) <= 15
+    assert float(status["spent_usd"]) <= 30
 
 
 def test_an_escape_sequence_in_the_log_does_not_reach_the_terminal(laptop: Laptop) -> None:

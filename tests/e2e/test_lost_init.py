@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.adapters.providers.local.folder import MachineFolder
 from tests.e2e.runs import log
+from tests.e2e.selftest_stage import is_watch
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -60,7 +61,7 @@ def lose_init(laptop: Laptop, run: str, *, watch: bool = False) -> None:
     folder = laptop.state / "machines" / f"{run}-m1"
     init = MachineFolder(folder).init()
     assert init is not None
-    watches = [child for child in psutil.Process(init.pid).children() if "watch" in child.cmdline()]
+    watches = [child for child in psutil.Process(init.pid).children() if is_watch(child)]
     assert len(watches) == 1
     for process in (psutil.Process(init.pid), *(watches if watch else [])):
         process.kill()
@@ -122,7 +123,8 @@ def test_finished_results_that_were_not_uploaded_are_fetched(laptop: Laptop, wor
 def test_a_lost_machine_that_does_not_answer_is_ended_anyway(laptop: Laptop) -> None:
     """Its sshd is dead as well: no command waits for it."""
     run = launch(laptop)
-    wait_until((laptop.state / "store" / run).exists)
+    # The last file of an upload: without it, the store has no results.
+    wait_until((laptop.state / "store" / run / "manifest.json").exists)
     lose_init(laptop, run)
     sshd = MachineFolder(laptop.state / "machines" / f"{run}-m1").sshd_pid
     psutil.Process(int(sshd.read_text())).kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -161,7 +163,13 @@ def test_secrets_reach_the_command_and_nothing_else(laptop: Laptop) -> None:
     said = laptop.kedge("launch", "--yes", "--keep")
     assert "got it" in said
     assert "hunter2" not in said + laptop.errors
-    holding = [path for path in laptop.state.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    holding = []
+    for parent, _folders, names in os.walk(laptop.state):
+        for path in (Path(parent, name) for name in names):
+            # The machine replaces its files.
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and b"hunter2" in path.read_bytes():
+                    holding.append(path)
     assert [path.name for path in holding] == ["secrets.json"]
     assert Path(holding[0]).stat().st_mode & 0o077 == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ from typing import IO, Any
 
 import pytest
 
+from orchestrator.adapters.providers.local.folder import MachineFolder
 from orchestrator.app.selftest.report import redact
 from orchestrator.core.ledger import RunStage
 from tests.support.json_schemas import require_documented
@@ -63,7 +65,7 @@ def test_ctrl_c_leaves_nothing(laptop: Laptop) -> None:
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
     test.send_signal(signal.SIGINT)
-    test.communicate(timeout=60)
+    test.communicate(timeout=240)
     assert test.returncode == 130
     checks = {line["check"]: line for line in read_report(laptop)["checks"]}
     assert checks["sweep"]["found"] == "nothing of it is left"
@@ -76,10 +78,16 @@ def test_a_second_interrupt_reports_what_may_bill(laptop: Laptop) -> None:
     test = laptop.start("selftest", "--yes")
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
+    (folder,) = (laptop.state / "machines").iterdir()
+    init = MachineFolder(folder).init()
+    assert init is not None
+    # Its end is waited for until the second interrupt has come.
+    os.kill(init.pid, signal.SIGSTOP)
     test.send_signal(signal.SIGINT)
     read_to(test.stdout, "Ending the machine")
     test.send_signal(signal.SIGINT)
-    _, errors = test.communicate(timeout=60)
+    _, errors = test.communicate(timeout=240)
+    os.kill(init.pid, signal.SIGCONT)
     assert test.returncode == 5, errors
     (record,) = laptop.ledger().runs()
     assert f"kedge teardown {record.run_id}" in errors
@@ -92,7 +100,7 @@ def test_a_closed_pipe_does_not_keep_the_machine(laptop: Laptop) -> None:
     assert test.stdout is not None
     read_to(test.stdout, "ok  creation")
     test.stdout.close()
-    assert test.wait(timeout=60) in (0, 1, 141)
+    assert test.wait(timeout=240) in (0, 1, 141)
     assert laptop.processes() == []
     assert [record.stage for record in laptop.ledger().runs()] == [RunStage.ENDED]
 

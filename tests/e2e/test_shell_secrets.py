@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-import signal
 import stat
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.e2e.runs import SHOWS_ITS_ENVIRONMENT as JOB
-from tests.e2e.runs import state
+from tests.e2e.runs import kill_if_there, state
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -51,9 +51,24 @@ def holders(text: str) -> list[str]:
 
 
 def files_with(folder: Path, text: str) -> set[str]:
-    """List the files below a folder that contain a text, by name."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return {path.name for path in files if text.encode() in path.read_bytes()}
+    """List the files below a folder that contain a text, by name; files come and go meanwhile.
+
+    The store's blobs are copies of the machine's results, which are below the folder too.
+    """
+    found = set()
+    for parent, _folders, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names if Path(parent).name != "blobs"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink() and text.encode() in path.read_bytes():
+                    found.add(path.name)
+    return found
+
+
+def is_runner(process: psutil.Process) -> bool:
+    """Tell whether a process is the command's runner; others come and go."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()[-1:] == ["run"]
+    return False
 
 
 def test_a_run_restarted_by_its_watch_has_no_token_of_the_shell(shell: Laptop) -> None:
@@ -62,10 +77,10 @@ def test_a_run_restarted_by_its_watch_has_no_token_of_the_shell(shell: Laptop) -
     run = str(shell.json("launch", "--yes", "--detach")["run"])
     results = shell.state / "machines" / f"{run}-m1" / "results" / "output"
     wait_until((results / "starts.txt").exists)
-    runners = [process for process in shell.processes() if process.cmdline()[-1:] == ["run"]]
+    runners = [process for process in shell.processes() if is_runner(process)]
     assert runners
     for runner in runners:
-        runner.send_signal(signal.SIGKILL)
+        kill_if_there(runner)
     wait_until(lambda: (results / "starts.txt").read_text().count("start") == 2)
     seen = (results / "env.txt").read_text()
     assert len(re.findall("^KEDGE_RUN_ID=", seen, re.MULTILINE)) == 2
@@ -109,7 +124,8 @@ def test_an_inherited_value_is_stored_like_a_secret(laptop: Laptop) -> None:
     assert OTHER not in laptop.kedge("plan", "--json")
     run = str(laptop.json("launch", "--yes", "--detach")["run"])
     machine = laptop.state / "machines" / f"{run}-m1"
-    wait_until((machine / "results/output/env.txt").exists)
+    # The shell makes env.txt before `env` writes it, and starts.txt afterwards.
+    wait_until((machine / "results/output/starts.txt").exists)
     assert f"WANDB_API_KEY={OTHER}\n" in (machine / "results/output/env.txt").read_text()
     assert files_with(laptop.state, OTHER) == {"secrets.json", "env.txt"}
     assert stat.S_IMODE((machine / "secrets.json").stat().st_mode) == 0o600

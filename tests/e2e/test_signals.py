@@ -29,6 +29,7 @@ class Terminal:
 
     def __init__(self, laptop: Laptop, *words: str) -> None:
         self._master, ours = os.openpty()
+        self._unread = ""
         self.process = subprocess.Popen(
             [*laptop.program, *words],
             cwd=laptop.home,
@@ -40,10 +41,10 @@ class Terminal:
         os.close(ours)
 
     def read_to(self, words: str) -> None:
-        """Read the command's output until this text appears."""
-        said = ""
-        while words not in said:
-            said += os.read(self._master, 4096).decode(errors="replace")
+        """Read the command's output up to this text; what has come after it is for the next call."""
+        while words not in self._unread:
+            self._unread += os.read(self._master, 4096).decode(errors="replace")
+        self._unread = self._unread.partition(words)[2]
 
     def await_question(self) -> None:
         """Wait until the command reads its answer: `input()` misses a signal that comes just before."""
@@ -55,13 +56,13 @@ class Terminal:
         os.close(self._master)
 
     def await_departure(self) -> None:
-        """Wait until the command has noticed that it is closed."""
+        """Wait until the command has noticed that it is closed, or has ended."""
         output = Path(f"/proc/{self.process.pid}/fd/1")
-        wait_until(lambda: output.readlink() == Path(os.devnull))
+        wait_until(lambda: self.process.poll() is not None or output.readlink() == Path(os.devnull))
 
     def wait(self) -> int:
         """Wait for the command's exit code."""
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=240)
 
 
 def left_behind(laptop: Laptop) -> list[object]:

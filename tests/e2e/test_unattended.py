@@ -22,7 +22,7 @@ ENDLESS = JOB.replace("grace: 5s", "grace: 1s") + "    envs: {STEPS: 100000}\n"
 
 def test_the_results_of_a_finished_run_wait_for_a_fetch(laptop: Laptop) -> None:
     """While its machine lingers, and after it has ended; `fetch` alone takes the newest run with results."""
-    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 15s").replace("grace: 5s", "grace: 1s"))
+    laptop.write_job(JOB.replace("deadline: 10m", "deadline: 30s").replace("grace: 5s", "grace: 1s"))
     older, run = (laptop.json("launch", "--yes", "--detach")["run"] for _ in range(2))
     wait_until(lambda: [each["state"] for each in laptop.json("status")] == ["succeeded", "succeeded"])
     wait_until(lambda: not laptop.processes())

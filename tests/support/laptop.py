@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -153,8 +154,14 @@ def clean_laptop(folder: Path) -> Iterator[Laptop]:
     provider = laptop.provider()
     for machine in provider.machines():
         provider.destroy(machine.id)
-    # A connection whose machine has ended removes its own socket, perhaps at this moment.
-    shutil.rmtree(runtime, ignore_errors=True)
+    remove_runtime(runtime)
+
+
+def remove_runtime(folder: Path) -> None:
+    """Remove a folder in which SSH clients, whose machines have just ended, may be removing their sockets."""
+    while folder.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def _is_of(process: psutil.Process, root: str) -> bool:

@@ -82,8 +82,15 @@ class FolderBucket:
 
     def list(self, prefix: str) -> dict[str, datetime]:
         """List the keys with a prefix, and when each was written."""
-        files = ((path.relative_to(self._root).as_posix(), path) for path in self._root.rglob("*") if path.is_file())
-        return {key: datetime.fromtimestamp(path.stat().st_mtime, UTC) for key, path in files if key.startswith(prefix)}
+        found: dict[str, datetime] = {}
+        for path in self._root.rglob("*"):
+            key = path.relative_to(self._root).as_posix()
+            # An agent may remove contents that nothing refers to meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                if key.startswith(prefix) and stat.S_ISREG(status.st_mode):
+                    found[key] = datetime.fromtimestamp(status.st_mtime, UTC)
+        return found
 
     def write(self, key: str, content: bytes, *, for_has: bool = True) -> None:  # noqa: ARG002 - nothing is hashed
         """Write an object."""

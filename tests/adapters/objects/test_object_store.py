@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -112,3 +113,24 @@ def test_a_folder_is_listed_and_removed_without_its_neighbour(store: ObjectStore
     assert all(at.tzinfo is not None for at in written.values())
     store.remove("run/")
     assert list(store.list("")) == ["run-2/c"]
+
+
+def test_an_object_that_is_removed_while_they_are_listed_is_left_out(tmp_path: Path) -> None:
+    """The agent on this computer removes what no result refers to any more."""
+    store = FolderBucket(tmp_path / "store")
+    store.write("run/kept", b"x")
+    removed = tmp_path / "store" / "run" / "removed"
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            removed.touch()
+            removed.unlink()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert all("run/kept" in store.list("run/") for _ in range(2_000))
+    finally:
+        over.set()
+        other.join()

@@ -101,8 +101,10 @@ class Sshd:
         return self._process.pid
 
     def _listens(self) -> bool:
-        with socket.socket() as caller:
-            return caller.connect_ex(("127.0.0.1", self.port)) == 0
+        """Whether it answers; before, although connections are accepted, a SIGHUP would end it."""
+        with socket.socket() as caller, contextlib.suppress(ConnectionError):
+            return caller.connect_ex(("127.0.0.1", self.port)) == 0 and caller.recv(4) == b"SSH-"
+        return False
 
 
 class CuttingProxy:
