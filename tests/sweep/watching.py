@@ -100,8 +100,11 @@ def watching(secrets: Secrets) -> Iterator[Watcher]:
 
 
 class _Looker:
-    def __init__(self, secrets: Secrets) -> None:
-        self.seen = Processes()
+    """Looks at processes: at those that start now before all others, because they may end at once."""
+
+    def __init__(self, secrets: Secrets, kernel: socket.socket | None) -> None:
+        self.seen = Processes(is_told=kernel is not None)
+        self.kernel = kernel
         self._secrets = secrets
         self._namespace = _namespace("self")
         self._clean: set[tuple[int, bytes, bytes]] = set()
@@ -127,8 +130,22 @@ class _Looker:
 
     def look_at_all(self) -> None:
         for pid in psutil.pids():
+            self.look_at_started()
             if pid != os.getpid():
                 self.look(pid)
+
+    def look_at_started(self) -> None:
+        """Look at the processes that the kernel has reported since the last time."""
+        # The error says that there are no more reports, or that some were lost.
+        with contextlib.suppress(OSError):
+            while self.kernel:
+                self._take(self.kernel.recv(1 << 16))
+
+    def _take(self, message: bytes) -> None:
+        what, _cpu, _at, thread, pid = struct.unpack_from("=IIQII", message, _HEADER_BYTES)
+        if what in (_EXEC, _COMM) and thread == pid != os.getpid():
+            self.seen.started += 1
+            self.seen.missed += not self.look(pid)
 
 
 def _describe(pid: int) -> tuple[bytes, bytes]:
@@ -176,44 +193,35 @@ def _connect() -> socket.socket | None:
         kernel.send(struct.pack("=IHHII", 16 + len(body), _NLMSG_DONE, 0, 0, os.getpid()) + body)
         # With priority, this process reads a report before the new program has run.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        kernel.setblocking(False)
     except OSError:
         return None
     return kernel
 
 
-def _watch(looker: _Looker, kernel: socket.socket | None) -> None:
-    waits: list[int] = [sys.stdin.fileno(), *([kernel.fileno()] if kernel else [])]
-    pause, next_look = _LOOK_SECONDS if kernel else _UNTOLD_LOOK_SECONDS, 0.0
+def _watch(looker: _Looker) -> None:
+    waits: list[int] = [sys.stdin.fileno(), *([looker.kernel.fileno()] if looker.kernel else [])]
+    pause = _LOOK_SECONDS if looker.kernel else _UNTOLD_LOOK_SECONDS
+    next_look = time.monotonic() + pause
     while True:
         ready, _, _ = select.select(waits, [], [], pause)
+        looker.look_at_started()
         if sys.stdin.fileno() in ready:
             if not sys.stdin.readline():
                 return
             looker.look_at_all()
             print("looked", flush=True)
-        if kernel and ready:
-            with contextlib.suppress(OSError):
-                _take(looker, kernel.recv(1 << 16))
         if time.monotonic() > next_look:
             looker.look_at_all()
             next_look = time.monotonic() + pause
 
 
-def _take(looker: _Looker, message: bytes) -> None:
-    what, _cpu, _at, thread, pid = struct.unpack_from("=IIQII", message, _HEADER_BYTES)
-    if what in (_EXEC, _COMM) and thread == pid != os.getpid():
-        looker.seen.started += 1
-        looker.seen.missed += not looker.look(pid)
-
-
 def main() -> None:
     """Watch until standard input ends."""
-    looker = _Looker(Secrets(**json.loads(sys.stdin.readline())))
-    kernel = _connect()
-    looker.seen.is_told = kernel is not None
+    looker = _Looker(Secrets(**json.loads(sys.stdin.readline())), _connect())
     looker.look_at_all()
     print("watching", flush=True)
-    _watch(looker, kernel)
+    _watch(looker)
     looker.look_at_all()
     report = asdict(looker.seen)
     report["found"] = [[name, place, example] for (name, place), example in looker.seen.found.items()]
