@@ -1,7 +1,6 @@
 """A stopped and resumed run gives the same bits as an uninterrupted one, with every feature on."""
 
 import itertools
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from tests.trainer import harness, tiny_run
+from tests.trainer.tiny_run import PASSES_PER_STEP, STEPS_PER_EPOCH
 
 # 2 epochs of 22 steps; random shifts, dropout and batch norm are always on.
 QUICK = (
@@ -21,10 +21,8 @@ QUICK = (
     "onnx=false",
     "curves=false",
 )
-STEPS_PER_EPOCH = 22
 EVERYTHING = ("ema_decay=0.9", "compute.amp=fp16", "micro_batch=16", "workers=2")
 EVERYTHING_OF_TWO = (*QUICK, *EVERYTHING, "workers=1")
-PASSES_PER_STEP = 2  # of each rank
 # Half precision is slow on a CPU: the smallest network.
 FEATURES = {
     "average": ("ema_decay=0.9",),
@@ -74,23 +72,7 @@ def test_two_ranks_with_everything_on_end_with_the_same_bits(everything_of_two: 
     SIGTERM checkpoints the step that the run stopped at; the third start ends as the uninterrupted run did.
     """
     cut = tmp_path / "cut"
-    process = tiny_run.start_held(cut, *EVERYTHING_OF_TWO, hold_at=5 * PASSES_PER_STEP, processes=2)
-    process.send_signal(signal.SIGTERM)
-    stopped = harness.finish(process)
-    assert "Traceback" not in stopped.out
-    status = harness.read_status(cut)
-    assert status["state"] == "stopped"
-    assert 5 <= status["step"] < STEPS_PER_EPOCH
-    assert status["checkpoint"] == f"step-{status['step']:08d}.safetensors"
-    steps_left = STEPS_PER_EPOCH + 3 - status["step"]
-    process = tiny_run.start_held(cut, *EVERYTHING_OF_TWO, hold_at=steps_left * PASSES_PER_STEP, processes=2)
-    harness.kill_tree(process)
-    killed = harness.finish(process)
-    assert f"resumed from step {status['step']} " in killed.out
-    assert harness.read_status(cut)["state"] == "running"
-    last = tiny_run.run(cut, *EVERYTHING_OF_TWO, processes=2)
-    assert last.code == 0, last.err
-    assert "resumed from step" in last.out
+    tiny_run.stop_kill_and_finish(cut, *EVERYTHING_OF_TWO)
     harness.assert_same_run(cut, everything_of_two)
 
 

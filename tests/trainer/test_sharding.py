@@ -15,6 +15,7 @@ from torch import nn
 
 from tests.support.box_cache import ALL
 from tests.trainer import divided_run, harness, tiny_run
+from tests.trainer.tiny_run import PASSES_PER_STEP, STEPS_PER_EPOCH
 from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.checkpoints.loading import load
@@ -33,10 +34,8 @@ DIVIDED = (
     "curves=false",
     "compute.fully_shard=on",
 )
-STEPS_PER_EPOCH = 22
 FEATURES = ("ema_decay=0.9", "compute.amp=bf16", "micro_batch=16", "compute.gradient_checkpointing=on", "workers=1")
 WITH_FEATURES = (*DIVIDED, *FEATURES)
-PASSES_PER_STEP = 2  # of each rank
 # Without each process's own randomness, and with a batch that 2 and 3 divide: 28 steps in all.
 COMPARABLE = ("model.dropout=0", "batch_size=96", "checkpoint.every_steps=8", "checkpoint.keep=9")
 
@@ -97,21 +96,7 @@ def test_sharded_run_ends_with_the_same_bits_after_a_stop_and_a_kill(
 ) -> None:
     """EMA, bf16, accumulation, recomputing and a loader process on each of two ranks; SIGTERM, later SIGKILL to all."""
     cut = tmp_path / "cut"
-    process = tiny_run.start_held(cut, *WITH_FEATURES, hold_at=5 * PASSES_PER_STEP, processes=2)
-    process.send_signal(signal.SIGTERM)
-    harness.finish(process)
-    status = harness.read_status(cut)
-    assert status["state"] == "stopped"
-    assert 5 <= status["step"] < STEPS_PER_EPOCH
-    assert status["checkpoint"] == f"step-{status['step']:08d}"
-    steps_left = STEPS_PER_EPOCH + 3 - status["step"]
-    process = tiny_run.start_held(cut, *WITH_FEATURES, hold_at=steps_left * PASSES_PER_STEP, processes=2)
-    harness.kill_tree(process)
-    killed = harness.finish(process)
-    assert f"resumed from step {status['step']} " in killed.out
-    last = tiny_run.run(cut, *WITH_FEATURES, processes=2)
-    assert last.code == 0, last.err
-    assert "resumed from step" in last.out
+    tiny_run.stop_kill_and_finish(cut, *WITH_FEATURES)
     harness.assert_same_run(cut, whole_run_with_features)
 
 

@@ -8,6 +8,7 @@ run can't be over before its test sends the signal. It waits once, not again aft
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,10 @@ from trainer.recipes import digits
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
 COMMAND = ("-m", "tests.trainer.tiny_run")
+STEPS_PER_EPOCH = 22
+"""With batch_size=64."""
+PASSES_PER_STEP = 2
+"""Of each of two ranks, with batch_size=64 and micro_batch=16."""
 
 
 class TinyNet(nn.Module):
@@ -68,6 +73,30 @@ def start_held(folder: Path, *settings: str, hold_at: int, processes: int = 1, *
 
 def wait_until_held(folder: Path, hold_at: int, process: subprocess.Popen[str]) -> None:
     harness.wait_until(_marker(folder, hold_at).exists, f"pass {hold_at}", process)
+
+
+def stop_kill_and_finish(folder: Path, *settings: str) -> None:
+    """Train for two epochs on two ranks, with SIGTERM in the first, and SIGKILL to all ranks in the second.
+
+    SIGTERM checkpoints the step that the run stopped at.
+    """
+    process = start_held(folder, *settings, hold_at=5 * PASSES_PER_STEP, processes=2)
+    process.send_signal(signal.SIGTERM)
+    stopped = harness.finish(process)
+    assert "Traceback" not in stopped.out
+    status = harness.read_status(folder)
+    assert status["state"] == "stopped"
+    assert 5 <= status["step"] < STEPS_PER_EPOCH
+    assert Path(status["checkpoint"]).stem == f"step-{status['step']:08d}"
+    steps_left = STEPS_PER_EPOCH + 3 - status["step"]
+    process = start_held(folder, *settings, hold_at=steps_left * PASSES_PER_STEP, processes=2)
+    harness.kill_tree(process)
+    killed = harness.finish(process)
+    assert f"resumed from step {status['step']} " in killed.out
+    assert harness.read_status(folder)["state"] == "running"
+    last = run(folder, *settings, processes=2)
+    assert last.code == 0, last.err
+    assert "resumed from step" in last.out
 
 
 def main(folder: str, hold_at: str, *settings: str) -> int:
