@@ -71,7 +71,7 @@ class Benchmark:
     def text(self) -> str:
         """Return the table."""
         header = ("", "median", "min", "ratio", "bar", "")
-        return "\n".join([self.title, "", *_aligned([header, *self.rows]), "", *self._footer(), ""])
+        return "\n".join([self.title, "", *aligned([header, *self.rows]), "", *self.notes, footer(self.rounds), ""])
 
     def _row(self, contender: Contender, times: Mapping[str, list[float]]) -> tuple[str, ...]:
         mine = times[contender.name]
@@ -90,13 +90,6 @@ class Benchmark:
             self.missed.append(what)
         return "met" if met else "MISSED"
 
-    def _footer(self) -> list[str]:
-        load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-        machine = f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), load {load}"
-        packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("invoke", "rich"))
-        date = f"{datetime.now(UTC):%Y-%m-%d}"
-        return [*self.notes, f"{self.rounds} interleaved rounds, {date}; {machine}; {_versions()}; {packages}"]
-
 
 def main(name: str, title: str, fill: Callable[[Benchmark], None], *, rounds: int) -> None:
     """Run one benchmark as a script: print its table, write it with --write, exit with 1 if a limit is missed."""
@@ -104,9 +97,7 @@ def main(name: str, title: str, fill: Callable[[Benchmark], None], *, rounds: in
     parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each takes its turn ({rounds})")
     parser.add_argument("--write", action="store_true", help=f"keep the table as results/{name}.txt")
     options = parser.parse_args()
-    # `kill` and a closed terminal clean up like Ctrl-C.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    clean_up_after_signals()
     benchmark = Benchmark(name=name, title=title, rounds=options.rounds)
     try:
         fill(benchmark)
@@ -117,6 +108,12 @@ def main(name: str, title: str, fill: Callable[[Benchmark], None], *, rounds: in
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.txt").write_text(benchmark.text())
     sys.exit(1 if benchmark.missed else 0)
+
+
+def clean_up_after_signals() -> None:
+    """Let `kill` and a closed terminal clean up like Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
 
 
 def timed(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> float:
@@ -149,11 +146,22 @@ def _seconds(value: float) -> str:
     return f"{value * 1000:.0f} ms" if value < 10 else f"{value:.1f} s"
 
 
-def _versions() -> str:
-    return f"Python {platform.python_version()}"
+def footer(rounds: int) -> str:
+    """Say how often, when and where a table was measured."""
+    return f"{rounds} interleaved rounds, {when_and_where()}"
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def when_and_where() -> str:
+    """Say when and where a table was measured."""
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    machine = f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), load {load}"
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("invoke", "rich"))
+    python = f"Python {platform.python_version()}"
+    return f"{datetime.now(UTC):%Y-%m-%d}; {machine}; {python}; {packages}"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [_line(row, widths) for row in rows]
 

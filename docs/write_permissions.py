@@ -17,21 +17,25 @@ PURPOSES = {
     "Look": "read prices, quotas, images, and what kedge has in each region; changes nothing",
     "FindImages": "read the ids of the Deep Learning images from AWS's public parameters",
     "FindAccountLevel": "find what `bootstrap` made: its stack, and the role whose tag names the region",
-    "MakeWithRunTag": "create machines, their disks and network interfaces, data volumes, snapshots and security "
-    "groups: only with the tag `kedge-run`",
-    "MakeFrom": "use what these are created from or in: an image, a snapshot, a subnet, a security group, a VPC, a "
-    "spot request",
+    "MakeWithRunTag": "create machines, their disks and network interfaces, data volumes, snapshots, security groups "
+    "and placement groups: only with the tag `kedge-run`",
+    "MakeFrom": "use what these are created from or in: an image, a snapshot, a subnet, a security group, a placement "
+    "group, a VPC, a spot request",
     "TagWhatIsMade": "tag what is being created, in the same call; nothing else",
     "UseDataVolumes": "attach and copy data volumes (tag `kedge-volume`), and note which run uses them",
     "DeleteOwnVolumes": "delete volumes that kedge made (tag `kedge-created`), no others",
     "OwnMachines": "terminate machines, and attach volumes to them: only machines with the tag `kedge-machine`",
-    "OwnSecurityGroups": "open port 22 of a run's security group to your address, close it, delete the group",
+    "MoveDeadlines": "write a new deadline into the tag `kedge-deadline` of a machine (`kedge extend`); no other tag",
+    "OwnGroups": "open port 22 of a run's security group to your address, close it, open it to the run's own machines, "
+    "delete a run's security groups and placement groups",
     "MakeRunRoles": "create a run's role, only with the permissions boundary that `bootstrap` made",
     "KeepRunRoles": "complete and delete the roles and instance profiles of runs, all under the path /kedge/",
     "GiveRoleToMachines": "pass a run's role to its machines, and to nothing else",
     "GiveRoleToSchedules": "pass the role that ends machines to EventBridge Scheduler, and to nothing else",
-    "Deadlines": "create and delete the schedule that ends a machine from outside at its deadline",
+    "Deadlines": "create, move and delete the schedule that ends a machine from outside at its deadline",
     "Bucket": "read and write code, checkpoints, results and data sets in the account's own bucket",
+    "FindRunSecrets": "find the secrets that runs have left, by name; the values can't be read with it",
+    "RunSecrets": "store and delete the secrets of jobs with `start: boot`; not read them",
     "FirstSpotMachine": "let AWS create its own role for spot machines, once per account",
     "Doctor": "let `kedge doctor` ask IAM which of these permissions you have",
 }
@@ -40,8 +44,11 @@ PURPOSES = {
 LEFT_OUT = {
     "UseDataVolumes": "no job uses data volumes",
     "DeleteOwnVolumes": "no job uses data volumes",
+    "MoveDeadlines": "nobody uses `kedge extend`",
     "MakeRunRoles": "all runs share one role (below)",
     "KeepRunRoles": "all runs share one role (below)",
+    "FindRunSecrets": "no job with `start: boot` has secrets",
+    "RunSecrets": "no job with `start: boot` has secrets",
     "FirstSpotMachine": "the account has used spot machines before, or uses none",
     "Doctor": "it is fine if `kedge doctor` can't check permissions",
 }
@@ -57,6 +64,7 @@ BOOTSTRAP = {
     "cloudformation:ListStackResources": "",
     "iam:GetRole": "",
     "iam:ListEntitiesForPolicy": "",
+    "ssm:DescribeParameters": "with `--remove`",
     "s3:DeleteBucket": "with `--remove`",
     "s3:DeleteObject": "with `--remove --delete-data`",
     "s3:ListBucket": "",
@@ -108,7 +116,8 @@ An operator with this policy:
 - can create roles only with the permissions boundary, so that no machine gets more than the objects of runs in kedge's
   bucket;
 - can't change or end anything without kedge's tags;
-- can pass the two roles under /kedge/ only to EC2 and to EventBridge Scheduler.
+- can pass the two roles under /kedge/ only to EC2 and to EventBridge Scheduler;
+- can store and delete the secrets of runs, and can't read them.
 
 Operators of one account aren't separated from each other: they can end each other's machines and read each other's
 results.

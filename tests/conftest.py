@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 
 from tests.support import box_cache
-from tests.support.laptop import Laptop, clean_laptop
+from tests.support.laptop import Laptop, clean_laptop, describe_machines
 from tests.support.preloaded.process import EVERYTHING_ANEW
 
 if TYPE_CHECKING:
@@ -90,6 +90,16 @@ def pytest_collection_finish() -> None:
         share_among_clients()
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what a laptop's machines were doing to the report of a failed test."""
+    report = yield
+    laptop = getattr(item, "funcargs", {}).get("laptop")
+    if report.when == "call" and report.failed and isinstance(laptop, Laptop):
+        report.sections.append(("machines", describe_machines(laptop)))
+    return report
 
 
 # How long an example takes depends on what else this computer does.

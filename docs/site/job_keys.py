@@ -19,7 +19,10 @@ how they work together. All keys are optional, except those marked "Required". T
 schema that `kedge job-schema` prints.
 """
 _KINDS = {"string": "text", "integer": "number", "number": "number", "boolean": "true or false", "object": "mapping"}
-_ORDER = ("resources", "data", "volumes", "supervisor", "resume", "expect", "provider", "provider.aws")
+_ORDER = (
+    *("resources", "data", "volumes", "tasks", "tasks.supervisor", "supervisor", "resume", "expect", "provider"),
+    "provider.aws",
+)
 """Parts in the order in which the page has them, by their titles; parts that aren't named here follow."""
 _MODE = "mode"
 

@@ -12,6 +12,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "README.md": "quick-start",
         "docs/install.md": "install",
         "docs/your-script.md": "your-script",
+        "docs/tasks.md": "tasks",
         "docs/first-account.md": "first-account",
         "docs/troubleshooting.md": "troubleshooting",
     },

@@ -84,6 +84,11 @@ def is_denied(err: KedgeError) -> bool:
     return isinstance(err.__cause__, ClientError) and code_of(err.__cause__) in FORBIDDEN
 
 
+def is_throttled(err: BaseException) -> bool:
+    """Tell whether AWS has refused a call because of its rate, even after the SDK's own retries."""
+    return isinstance(err, ClientError) and code_of(err) in _THROTTLED
+
+
 def translate(err: ClientError | BotoCoreError, what: str) -> KedgeError:
     """Translate an SDK error into one of kedge's.
 

@@ -23,11 +23,13 @@ class Verb(Record):
     Attributes:
         execute: `module:function`.
         configure: the function in the same module that adds its options; empty if it has none.
+        is_plain: without options it is called without their values, which saves the import of argparse.
     """
 
     execute: str
     about: str
     configure: str = ""
+    is_plain: bool = False
 
 
 VERBS = {
@@ -35,11 +37,13 @@ VERBS = {
     "boot": Verb("boot.boot:execute", "carry out boot.json, and report when the machine is ready"),
     "burn-in": Verb("boot.burn_in:execute", "check that the GPUs compute and store data correctly", "configure"),
     "watch": Verb("watch.watch:execute", "run the machine's daemon: heartbeat, samples, uploads, deadline"),
-    "start": Verb("run.start:execute", "start the run whose configuration is on standard input"),
-    "run": Verb("run.runner:execute", "run the command to its end, in the foreground"),
-    "stop": Verb("run.control:stop", "let the command checkpoint and exit", "configure_stop"),
-    "kill": Verb("run.control:kill", "end the command now"),
-    "notice": Verb("run.control:notice", "ask the command to checkpoint and continue", "configure_notice"),
+    "start": Verb(
+        "run.start:execute", "start the run whose configuration is on standard input", "configure", is_plain=True
+    ),
+    "run": Verb("run.entry:execute", "run a task's command to its end, in the foreground", "configure", is_plain=True),
+    "stop": Verb("run.control:stop", "let commands checkpoint and exit", "configure_stop"),
+    "kill": Verb("run.control:kill", "end commands now", "configure_tasks", is_plain=True),
+    "notice": Verb("run.control:notice", "ask commands to checkpoint and continue", "configure_notice"),
     "report": Verb("watch.report:execute", "print the machine's full status, as JSON"),
     "follow": Verb("watch.follow:execute", "print log and reports as they come, as JSON", "configure"),
     "receive-code": Verb("code.receive:execute", "install the code from standard input", "configure"),
@@ -48,9 +52,10 @@ VERBS = {
     "pull-data": Verb("data.mirror:execute", "mirror a data set from the store", "configure"),
     "code-hash": Verb("code.receive:print_hash", "print the content hash of the code in place"),
     "manifest": Verb("results.listing:execute", "list the results, as JSON"),
-    "attach": Verb("run.attach:execute", "show the command's terminal"),
+    "attach": Verb("run.attach:execute", "show a command's terminal", "configure", is_plain=True),
     "cost": Verb("watch.cost:execute", "print time and money since the machine was created"),
     "rekey": Verb("boot.rekey:execute", "make an SSH host key and print it, or retire the first one", "configure"),
+    "extend": Verb("watch.extend:execute", "move the machine's deadline", "configure"),
     "end": Verb("watch.end_machine:execute", "end the machine now"),
 }
 
@@ -64,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     module_name, function_name = verb.execute.split(":")
     module = importlib.import_module(f".{module_name}", __package__)
     arguments: list[argparse.Namespace] = []
-    if verb.configure or options:
+    if (verb.configure and not verb.is_plain) or options:
         import argparse  # noqa: PLC0415 - most calls have no options
 
         parser = argparse.ArgumentParser(prog=f"kedge-agent {name}", description=verb.about)

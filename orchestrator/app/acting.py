@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,27 +16,31 @@ from orchestrator.core.actions import FetchResults, SendData, StopCommand
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.core.machine import Machine
+from orchestrator.core.machine import Machine, head_of
+from orchestrator.core.modes import find_mode, result_folders
 from orchestrator.core.plan import Plan
-from orchestrator.core.planning.restart import plan_restart
+from orchestrator.core.planning.restart import plan_restart, plan_start_again
+from orchestrator.core.planning.tasks import names_of, tasks_on
 from orchestrator.core.planning.teardown import plan_teardown
+from orchestrator.core.task import choose_tasks
 from orchestrator.core.values.units import format_usd
 from orchestrator.engine.observing.observe import observe_run
 from orchestrator.engine.steps.run_config import read_secrets
 
 
-def start_plan(app: App, record: RunRecord) -> Plan:
-    """Plan a start of the command on the existing machine; nothing if it runs already.
+def start_plan(app: App, record: RunRecord, tasks: Sequence[str] = ()) -> Plan:
+    """Plan a start, on the existing machine, of the named tasks, or of all that neither run nor have succeeded.
 
     Raises:
-        BadRequestError: the run has no machine, or this shell lacks a variable that the job needs.
+        BadRequestError: the run has no machine or no such task, or this shell lacks a variable that the job needs.
     """
+    choose_tasks(record.run_id, record.spec.job.tasks, tasks)
     _record_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
-    if observed.report is not None and observed.report.command.state.is_live:
-        return Plan(run_id=record.run_id, actions=(), notes=("the command is at work already",))
-    read_secrets(record.spec.job.from_shell, app.settings.environ)
-    return plan_restart(record.run_id, record.spec.job, observed, send_code=False)
+    plan = plan_start_again(record.spec, observed, tasks)
+    if plan.actions:
+        read_secrets(record.spec.from_shell, app.settings.environ)
+    return plan
 
 
 def restart_plan(app: App, record: RunRecord) -> Plan:
@@ -44,22 +49,33 @@ def restart_plan(app: App, record: RunRecord) -> Plan:
     Raises:
         BadRequestError: the run has no machine, or this shell lacks a variable that the job needs.
     """
-    read_secrets(record.spec.job.from_shell, app.settings.environ)
+    read_secrets(record.spec.from_shell, app.settings.environ)
     _record_unrecorded(app, record)
     observed = observe_run(app.world(record.spec.provider), record.spec, offers=False)
-    return plan_restart(record.run_id, record.spec.job, observed, send_code=True)
+    return plan_restart(record.spec, observed)
 
 
-def stop_plan(app: App, record: RunRecord, *, now: bool = False) -> Plan:
-    """Plan to stop the command, or to kill it now."""
-    machine = app.machine(record)
-    notes = (*stop_notes(machine), *app.world(machine.provider).provider.caveats)
-    return Plan(run_id=record.run_id, actions=(StopCommand(machine_id=machine.id, now=now),), notes=notes)
+def stop_plan(app: App, record: RunRecord, tasks: Sequence[str] = (), *, now: bool = False) -> Plan:
+    """Plan to stop the named tasks, or all, or to kill them now.
+
+    Raises:
+        BadRequestError: the run has no such task.
+    """
+    job = record.spec.job
+    chosen = choose_tasks(record.run_id, job.tasks, tasks)
+    machines = app.machines(record)
+    there = {each.id: names_of(tuple(task for task in tasks_on(job, each.rank) if task in chosen)) for each in machines}
+    notes = (*stop_notes(*machines), *app.world(machines[0].provider).provider.caveats)
+    actions = tuple(
+        StopCommand(machine_id=machine, now=now, tasks=names) for machine, names in there.items() if names or not tasks
+    )
+    return Plan(run_id=record.run_id, actions=actions, notes=notes)
 
 
-def stop_notes(machine: Machine) -> tuple[str, ...]:
-    """Note that the machine of a stopped command still bills, and whether powering it off would change that."""
-    if not machine.usd_per_hour:
+def stop_notes(machine: Machine, *others: Machine) -> tuple[str, ...]:
+    """Note that the machines of a stopped command still bill, and whether powering them off would change that."""
+    usd_per_hour = sum((each.usd_per_hour for each in others), machine.usd_per_hour)
+    if not usd_per_hour:
         return ()
     entry = PROVIDERS.get(machine.provider)
     off = (
@@ -67,20 +83,36 @@ def stop_notes(machine: Machine) -> tuple[str, ...]:
         if entry is not None and entry.bills_when_off
         else ""
     )
-    price = format_usd(machine.usd_per_hour)
-    return (f"the machine stays, and bills {price} an hour until `kedge teardown` or its deadline ends it{off}",)
+    price = format_usd(usd_per_hour)
+    which = f"the {len(others) + 1} machines stay, and bill" if others else "the machine stays, and bills"
+    ends = "them" if others else "it"
+    return (
+        f"{which} {price} an hour until `kedge teardown` or {'their' if others else 'its'} deadline ends {ends}{off}",
+    )
 
 
 def sync_data_plan(app: App, record: RunRecord, *, delete: bool) -> Plan:
     """Plan to send the job's data to the machine."""
-    machine_id = app.machine(record).id
+    machines = app.machines(record)
     mounts = [mount for mount in record.spec.job.data if not mount.is_fetched]
-    actions = tuple(SendData(machine_id=machine_id, mount=mount, delete=delete) for mount in mounts)
+    actions = tuple(
+        SendData(machine_id=machine.id, mount=mount, delete=delete) for machine in machines for mount in mounts
+    )
     return Plan(run_id=record.run_id, actions=actions, notes=() if actions else ("the job sends no data",))
 
 
-def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
-    """Plan to copy the results to the laptop."""
+def fetch_plan(
+    app: App, record: RunRecord, to: str | None, tasks: Sequence[str] = (), *, mode: str | None = None
+) -> Plan:
+    """Plan to copy the results of the named tasks, or all, to the laptop: of one mode, or of all that the run has had.
+
+    Raises:
+        BadRequestError: the run has no such task or mode, or never had a machine; or the folder holds other files.
+    """
+    sequence = None if mode is None else find_mode(record.spec, mode)
+    if sequence is None or sequence == record.spec.sequence:
+        choose_tasks(record.run_id, record.spec.job.tasks, tasks)
+    folders = () if sequence is None else result_folders(record.spec, sequence, tasks)
     _record_unrecorded(app, record)
     machines = app.ledger.machines(record.run_id)
     if not machines:
@@ -91,7 +123,14 @@ def fetch_plan(app: App, record: RunRecord, to: str | None) -> Plan:
     require_no_others(folder, {record.spec.results, *_fetched_to(app, record.run_id)})
     return Plan(
         run_id=record.run_id,
-        actions=(FetchResults(machine_id=machines[-1].id, destination=str(folder)),),
+        actions=(
+            FetchResults(
+                machine_id=head_of(machines).id,
+                destination=str(folder),
+                tasks=tuple(dict.fromkeys(tasks)),
+                folders=folders,
+            ),
+        ),
     )
 
 
@@ -103,7 +142,7 @@ def _fetched_to(app: App, run_id: str) -> set[str]:
 
 def teardown_plan(app: App, record: RunRecord, *, fetch: bool) -> Plan:
     """Plan the end of everything that the run has."""
-    destination, notes = _results_destination(app, record) if fetch and record.spec.job.run else (None, ())
+    destination, notes = _results_destination(app, record) if fetch and record.spec.job.tasks else (None, ())
     observed = observe_run(app.world(record.spec.provider), record.spec, code=False, offers=False)
     plan = plan_teardown(record.run_id, observed, destination=destination)
     fetches = any(isinstance(action, FetchResults) for action in plan.actions)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.host.retry import poll_until
 from orchestrator.core.errors import ConflictError, UnreachableError
 from orchestrator.core.ledger import RunRecord, RunStage
-from orchestrator.core.machine import Machine
+from orchestrator.core.machine import Machine, node_of
 from orchestrator.engine.observing.reconcile import reconcile
 from orchestrator.engine.steps.boot import BOOT
 from orchestrator.engine.steps.reaching import reach
@@ -21,8 +22,13 @@ _FIRST = timedelta(milliseconds=100)
 _LONGEST = timedelta(seconds=3)
 
 
-def await_machine(app: App, record: RunRecord) -> Machine:
+def await_machine(app: App, record: RunRecord, node: int = 0) -> Machine:
     """Return a run's machine once it has booted; if a launch is acting on it, that launch completes the boot.
+
+    Args:
+        app: for the ledger and the provider.
+        record: the run.
+        node: the machine's rank.
 
     Raises:
         UnreachableError: the run has no machine, or none that can be reached.
@@ -32,7 +38,7 @@ def await_machine(app: App, record: RunRecord) -> Machine:
     def look() -> Machine | None:
         try:
             with app.ledger.lock(record.run_id, wait=_LOOKERS):
-                return _reach(app, record)
+                return _reach(app, record, node)
         except ConflictError:
             if not waited:
                 waited.append(record.run_id)
@@ -45,16 +51,25 @@ def await_machine(app: App, record: RunRecord) -> Machine:
     return machine
 
 
-def _reach(app: App, record: RunRecord) -> Machine:
+def _reach(app: App, record: RunRecord, node: int) -> Machine:
     world = app.world(record.spec.provider)
     machines = app.ledger.machines(record.run_id, live_only=True)
     if not machines and record.stage is RunStage.LIVE:
         # The launch may have died before it could record what it had created.
         reconcile(world, record.run_id)
         machines = app.ledger.machines(record.run_id, live_only=True)
-    if not machines:
-        raise _unreachable(record)
-    return reach(world, machines[-1], app.tell)
+    found = node_of(machines, node)
+    if found is None:
+        raise _without(record, node, machines) if machines else _unreachable(record)
+    return reach(world, found, app.tell)
+
+
+def _without(record: RunRecord, node: int, machines: Sequence[Machine]) -> UnreachableError:
+    return UnreachableError(
+        f"node {node} of run {record.run_id} has no machine",
+        why=f"nodes with a machine: {', '.join(str(rank) for rank in sorted({each.rank for each in machines}))}",
+        fix=f"see `kedge status {record.run_id}`; `kedge resume {record.run_id}` replaces lost machines",
+    )
 
 
 def _unreachable(record: RunRecord) -> UnreachableError:

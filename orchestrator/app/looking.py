@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from orchestrator.adapters.providers import find_entry, is_here
 from orchestrator.app.root import App
@@ -13,6 +14,10 @@ from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import Machine
 from orchestrator.core.values.cost import Rental
 from orchestrator.engine.observing.recorded import RunStatus, recorded_status
+
+if TYPE_CHECKING:
+    from orchestrator.core.errors import KedgeError
+    from orchestrator.engine.observing.status import ObservedRuns
 
 _RECENT = 20
 """How many ended runs are searched for unfetched results."""
@@ -32,25 +37,52 @@ class RunCost:
     rehearsed: bool = False
 
 
-def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> tuple[RunStatus, ...]:
-    """Return the status of one run; or of all live ones and those with unfetched results; or of all in the ledger."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statuses:
+    """The status of runs.
+
+    Attributes:
+        runs: their statuses.
+        strays: machines that belong to no live run, at every provider that was ever used.
+        errors: of the providers that could not be asked.
+    """
+
+    runs: tuple[RunStatus, ...]
+    strays: tuple[Machine, ...] = ()
+    errors: tuple[KedgeError, ...] = ()
+
+
+def read_statuses(app: App, *, run: str | None, everything: bool, ledger_only: bool) -> Statuses:
+    """Return the status of one run; or of all live ones and those with unfetched results; or of all in the ledger.
+
+    A provider that can't be asked is an error among others: what the others know is still returned.
+    """
     records = (app.named_run(run),) if run else app.ledger.runs(live_only=not everything)
-    seen = _recorded(app, records) if ledger_only else _with_gaps(app, _observe(app, records))
-    return seen if run or everything else (*seen, *_waiting(app, {record.run_id for record in records}))
+    if ledger_only:
+        found = Statuses(runs=_recorded(app, records))
+    else:
+        seen = _observe(app, records, () if run else app.known_providers())
+        runs = _with_gaps(app, seen)
+        found = Statuses(runs=runs, strays=() if run else seen.unrecorded, errors=tuple(seen.errors.values()))
+    if run or everything:
+        return found
+    return replace(found, runs=(*found.runs, *_waiting(app, {record.run_id for record in records})))
 
 
 def _recorded(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
     return tuple(recorded_status(app.ledger, record, app.clock.now()) for record in records)
 
 
-def _with_gaps(app: App, seen: tuple[RunStatus, ...]) -> tuple[RunStatus, ...]:
+def _with_gaps(app: App, seen: ObservedRuns) -> tuple[RunStatus, ...]:
     """Report machines that need a reaper, and have lost it since their launch."""
-    if not any(find_entry(each.record.spec.provider).needs_reaper for each in seen if each.machines):
-        return seen
+    asked = [each for each in seen.statuses if each.record.spec.provider not in seen.errors]
+    if not any(find_entry(each.record.spec.provider).needs_reaper for each in asked if each.machines):
+        return seen.statuses
     # Imported when needed: it reads the user's settings.
     from orchestrator.app.launch.reaper import with_gaps  # noqa: PLC0415
 
-    return with_gaps(app, seen)
+    found = {each.record.run_id: each for each in with_gaps(app, asked)}
+    return tuple(found.get(each.record.run_id, each) for each in seen.statuses)
 
 
 def _waiting(app: App, shown: Collection[str]) -> tuple[RunStatus, ...]:
@@ -81,13 +113,19 @@ def newest_with_results(app: App) -> RunRecord | None:
 def _has_results(app: App, record: RunRecord) -> bool:
     if any(machine.has_booted for machine in app.ledger.machines(record.run_id, live_only=True)):
         return True
-    return bool(record.spec.job.run) and app.world(record.spec.provider).has_results(record.run_id)
+    return bool(record.spec.job.tasks) and app.world(record.spec.provider).has_results(record.run_id)
 
 
 def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
-    """Add up what runs have cost, after checking for machines that ended by themselves."""
+    """Add up what runs have cost, after checking for machines that ended by themselves.
+
+    Raises:
+        KedgeError: a provider of a live run can't be asked.
+    """
     records = (app.named_run(run),) if run else app.ledger.runs()
-    _observe(app, [record for record in records if record.stage is RunStage.LIVE])
+    seen = _observe(app, [record for record in records if record.stage is RunStage.LIVE])
+    for error in seen.errors.values():
+        raise error
     now = app.clock.now()
     return tuple(
         RunCost(
@@ -100,19 +138,14 @@ def read_costs(app: App, run: str | None) -> tuple[RunCost, ...]:
     )
 
 
-def list_unrecorded_machines(app: App) -> tuple[Machine, ...]:
-    """List machines that belong to no live run in the ledger, at every provider that was ever used."""
-    from orchestrator.engine.observing import reconcile  # noqa: PLC0415 - as in _observe
-
-    return tuple(
-        machine for name in app.known_providers() for machine in reconcile.find_unrecorded_machines(app.world(name))
-    )
-
-
-def _observe(app: App, records: Sequence[RunRecord]) -> tuple[RunStatus, ...]:
-    if not records:
-        return ()
+def _observe(app: App, records: Sequence[RunRecord], also: Sequence[str] = ()) -> ObservedRuns:
     # Imported when needed: it loads the planner, which takes as long as reading the ledger.
-    from orchestrator.engine.observing.status import observed_statuses  # noqa: PLC0415
+    from orchestrator.engine.observing.status import ObservedRuns, observe_runs  # noqa: PLC0415
 
-    return observed_statuses([(app.world(record.spec.provider), record) for record in records])
+    if not (records or also):
+        return ObservedRuns(statuses=())
+    names = dict.fromkeys([*(record.spec.provider for record in records), *also])
+    groups = ((app.world(name), [each for each in records if each.spec.provider == name]) for name in names)
+    seen = observe_runs(groups)
+    order = {record.run_id: number for number, record in enumerate(records)}
+    return replace(seen, statuses=tuple(sorted(seen.statuses, key=lambda each: order[each.record.run_id])))

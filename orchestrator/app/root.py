@@ -19,7 +19,8 @@ from orchestrator.app.results import prepare_results, results_folder
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import LOOK_WAIT, RunRecord, RunStage
-from orchestrator.core.machine import Machine, SshAddress
+from orchestrator.core.machine import Machine, SshAddress, newest_gang, node_of
+from orchestrator.core.task import Task
 from orchestrator.core.values.network import parse_address_range
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.core.ports import Clock, Remote
     from orchestrator.core.transfers import CodeSource, Stage
     from orchestrator.engine.events import Events
-    from orchestrator.engine.performing import RunProgress
+    from orchestrator.engine.run_progress import RunProgress
     from orchestrator.engine.world import World
 
 
@@ -112,18 +113,28 @@ class App:
             candidates = self.of_this_folder(runs)[:1]
         return _only(candidates, "live run" if live_only else "run", elsewhere=live)
 
-    def machine(self, record: RunRecord) -> Machine:
-        """Return the run's machine as the ledger knows it; wait for it if it is still booting.
+    def machine(self, record: RunRecord, node: int = 0) -> Machine:
+        """Return the run's machine with this rank (its head) as the ledger knows it; wait for it if it still boots.
 
         Raises:
-            UnreachableError: the run has no machine, or none that can be reached.
+            UnreachableError: the run has no such machine, or none that can be reached.
         """
-        machines = self.ledger.machines(record.run_id, live_only=True)
-        if machines and machines[-1].has_booted:
-            return machines[-1]
+        found = node_of(self.ledger.machines(record.run_id, live_only=True), node)
+        if found is not None and found.has_booted:
+            return found
         from orchestrator.app.booting import await_machine
 
-        return await_machine(self, record)
+        return await_machine(self, record, node)
+
+    def machines(self, record: RunRecord) -> tuple[Machine, ...]:
+        """Return all machines of the run by rank; wait for the head if it is still booting.
+
+        Raises:
+            UnreachableError: the run has no machine, or its head can't be reached.
+        """
+        head = self.machine(record)
+        others = newest_gang(self.ledger.machines(record.run_id, live_only=True))
+        return (head, *(machine for machine in others if machine.id != head.id and machine.rank))
 
     def remote(self, machine: Machine) -> Remote:
         """Connect to a machine."""
@@ -168,12 +179,12 @@ class App:
             return close_run(self.world(self.named_run(run_id).spec.provider), run_id)
 
     def write_ssh_config(self) -> Path:
-        """Write the include file that makes plain `ssh <run>` work for every live machine."""
+        """Write the include file that makes plain `ssh <run>` work for every run, `ssh <machine>` for its others."""
         # Imported when needed: it loads jinja2, which quick commands do without.
         from orchestrator.adapters.ssh.ssh_config import write_ssh_config
 
         hosts = {
-            machine.run_id: machine.address
+            machine.id if machine.rank else machine.run_id: machine.address
             for machine in self.ledger.machines(live_only=True)
             if machine.address is not None
         }
@@ -215,7 +226,7 @@ class App:
             if machine is not None:
                 folder = str(self.settings.cwd)
                 results = str(results_folder(self.settings.cwd, machine.run_id))
-                job = Job(name=machine.run_id, run="unknown")
+                job = Job(name=machine.run_id, tasks=(Task(run="unknown"),))
                 spec = LaunchSpec(run_id=machine.run_id, provider=provider, job=job, folder=folder, results=results)
                 self.ledger.open_run(spec, machine.created_at)
                 return self.ledger.run(machine.run_id)

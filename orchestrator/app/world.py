@@ -8,13 +8,14 @@ from functools import partial
 from orchestrator.adapters.host.retry import poll_until
 from orchestrator.adapters.host.settings import Settings
 from orchestrator.adapters.providers import Context, open_backing
-from orchestrator.adapters.ssh.keys import ensure_key, ensure_private_key
+from orchestrator.adapters.ssh.keys import derive_secret, ensure_key, ensure_private_key
 from orchestrator.adapters.sync.data.mover import BucketMover
 from orchestrator.adapters.sync.rsync import RsyncMover
-from orchestrator.core.job import Job, SupervisorKind
+from orchestrator.core.job import Job
 from orchestrator.core.ledger import Ledger
 from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.ports import Clock, Connector
+from orchestrator.core.task import SupervisorKind
 from orchestrator.core.transfers import CodeSource
 from orchestrator.engine.world import World
 
@@ -28,7 +29,7 @@ def make_world(
     code_source: Callable[..., CodeSource | None],
 ) -> World:
     """Make the world of one provider; what only a launch needs is imported on first use."""
-    _, public_key = ensure_key(settings.state_dir / "keys")
+    key_file, public_key = ensure_key(settings.state_dir / "keys")
     backing = open_backing(provider, provider_context(settings, clock))
     direct = RsyncMover(connector, environ=settings.environ)
     return World(
@@ -41,11 +42,13 @@ def make_world(
         store=backing.store,
         stage=backing.stage,
         data_stage=backing.data,
+        secret_store=backing.secrets,
         store_caveats=backing.store_caveats,
         require_store=backing.require_store,
         code_source=partial(code_source, stage=backing.stage),
         authorized_key=public_key,
         agent_archive=_agent_archive,
+        group_token=lambda run_id: derive_secret(key_file, f"group {run_id}"),
         render_unit=_render_unit,
         environ=settings.environ,
     )
@@ -81,5 +84,6 @@ def _render_unit(job: Job, root: str) -> str:
         description=job.name,
         root=root,
         user="" if is_own else "root",
-        stop_seconds=int(job.supervisor.grace.total_seconds()) + 15,
+        named=any(task.name for task in job.tasks),
+        stop_seconds=int(job.grace.total_seconds()) + 15,
     )

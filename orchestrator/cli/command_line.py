@@ -19,6 +19,7 @@ from invoke.parser.context import ParserContext
 from invoke.parser.parser import Parser
 from invoke.tasks import Task
 
+from orchestrator.cli.flag_table import flags_of as table_of
 from orchestrator.core.errors import BadRequestError
 
 _REHEARSAL = ("-R", "--dry", "-n", "--dry-run")
@@ -154,19 +155,25 @@ def name_positional(words: Sequence[str], context: ParserContext, tasks: Collect
         BadRequestError: the command takes no such word, or no second one; or the word is another command.
     """
     named: list[str] = []
-    first = next(iter(context.args.values()), None)
-    is_free = first is not None and first.kind is str
+    free = _positional_flags(context)
     wants_value = False
     for word in words:
         if wants_value or word.startswith("-"):
             wants_value = not wants_value and _wants_value(word, context)
         else:
-            if first is None or not is_free or word in tasks.task_names:
+            if not free or word in tasks.task_names:
                 raise _one_too_many(word, context, tasks)
-            named.append(f"--{first.names[0]}")
-            is_free = False
+            named.append(f"--{free.pop(0)}")
         named.append(word)
     return named
+
+
+def _positional_flags(context: ParserContext) -> list[str]:
+    """Name the flags whose values may be given without their names: the first, if it takes one, and marked ones."""
+    first = next(iter(context.args.values()), None)
+    if first is None or first.kind is not str:
+        return []
+    return [first.names[0], *(flag.name for flag in table_of(str(context.name)) if flag.positional)]
 
 
 def _wants_value(word: str, context: ParserContext) -> bool:

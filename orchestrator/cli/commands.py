@@ -68,7 +68,7 @@ def _overrides(values: Iterable[tuple[Flag, Any]]) -> Overrides:
 
 def _argument(flag: Flag, text: str) -> Argument:
     kind, default = _kind(flag)
-    attribute = flag.parameter if "-" in flag.name else None
+    attribute = flag.parameter if flag.parameter != flag.name else None
     return Argument(names=(flag.name, *flag.short), attr_name=attribute, kind=kind, default=default, help=text)
 
 

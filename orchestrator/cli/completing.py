@@ -136,6 +136,8 @@ def _candidates(line: _Line, flag: Flag) -> Iterable[Word]:
     match flag.completes:
         case Completes.RUNS | Completes.LIVE_RUNS:
             return _runs(live_only=flag.completes is Completes.LIVE_RUNS)
+        case Completes.TASKS:
+            return _tasks(line)
         case Completes.JOBS | Completes.MODES:
             return _jobs(line, flag)
         case Completes.PROVIDERS:
@@ -151,6 +153,15 @@ def _runs(*, live_only: bool) -> Iterable[Word]:
 
     state = find_state_dir()
     return run_names(state, live_only=live_only) if state is not None else ()
+
+
+def _tasks(line: _Line) -> Iterable[Word]:
+    """List the tasks of the run that the line begins with, or of all live runs."""
+    from orchestrator.adapters.ledger.run_names import task_names
+
+    state = find_state_dir()
+    run = line.before[0] if line.before and not line.before[0].startswith("-") else None
+    return ((name, "") for name in task_names(state, run)) if state is not None else ()
 
 
 def _jobs(line: _Line, flag: Flag) -> Iterable[Word]:

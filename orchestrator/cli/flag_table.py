@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.cli.bootstrap_flags import BOOTSTRAP_FLAGS
 from orchestrator.cli.flags import Completes, Flag
+from orchestrator.cli.node_flags import NODE_FLAGS
 from orchestrator.cli.terminal.shells import SHELLS
 
 _LAUNCH = "launch plan"
@@ -17,7 +19,15 @@ _JSON = "print one JSON document for scripts"
 
 # Rows are in the order of every command's help. A command's first flag, if it takes a value, is also positional.
 FLAGS = (
-    Flag("run", "RUN", {"start stop sync-code sync-data attach ssh exec": _ONE_RUN}, completes=Completes.LIVE_RUNS),
+    Flag(
+        "run", "RUN", {"start stop extend sync-code sync-data attach ssh exec": _ONE_RUN}, completes=Completes.LIVE_RUNS
+    ),
+    Flag("by", "TIME", {"extend": "how much later the deadline is to be; for example 90m or 2h"}, positional=True),
+    Flag(
+        "until",
+        "WHEN",
+        {"extend": "the new deadline by this computer's clock: 18:00 (tomorrow if it is over), or 2026-11-24T18:00"},
+    ),
     Flag(
         "run",
         "RUN",
@@ -30,12 +40,33 @@ FLAGS = (
         completes=Completes.RUNS,
     ),
     Flag(
+        "task",
+        "TASK",
+        {
+            "status logs fetch stop": "only this task, if the run has several; may be repeated",
+            "start": "only this task, if the run has several, and even if it has succeeded; may be repeated",
+        },
+        repeated=True,
+        completes=Completes.TASKS,
+    ),
+    *NODE_FLAGS,
+    Flag(
         "job",
         "JOB",
         {_LAUNCH: "a job file, or the name of one beside the nearest kedge.yaml or in infra/jobs"},
         completes=Completes.JOBS,
     ),
-    Flag("mode", "MODE", {_LAUNCH: "a variant of the job, from its `modes`"}, completes=Completes.MODES),
+    Flag(
+        "mode",
+        "MODE",
+        {
+            _LAUNCH: "a variant of the job, from its `modes`",
+            "start resume": "run this mode of the job on the same machine, with its setup and data",
+            "logs fetch": "only of this mode of the run, such as validate or 2-fast",
+        },
+        completes=Completes.MODES,
+    ),
+    Flag("modes", "MODES", {_LAUNCH: "several modes, such as validate,fast: one after the other, until one fails"}),
     Flag(
         "provider",
         "PROVIDER",
@@ -86,6 +117,12 @@ FLAGS = (
         overrides="resources.region",
     ),
     Flag("region", "REGION", {"bootstrap": "the bucket's region; by default that of your AWS configuration"}),
+    Flag(
+        "num-nodes",
+        "N",
+        {_LAUNCH: "how many machines, each with these resources: rented together, or not at all"},
+        overrides="num_nodes",
+    ),
     Flag("zone", "ZONE", {_LAUNCH: "the zone", "offers": "only this zone"}, overrides="resources.zone"),
     Flag("image-id", "ID", {_LAUNCH: "the image's id"}, overrides="resources.image_id"),
     Flag(
@@ -119,7 +156,7 @@ FLAGS = (
         default="1",
         overrides="budget",
     ),
-    Flag("budget", "USD", {"resume": "a new limit for the whole run, including what it has cost so far"}),
+    Flag("budget", "USD", {"resume extend": "a new limit for the whole run, including what it has cost so far"}),
     Flag(
         "max-price",
         "USD",
@@ -145,7 +182,10 @@ FLAGS = (
     Flag(
         "env",
         "NAME=VALUE",
-        {_LAUNCH: "set a variable of the command, NAME=VALUE; may be repeated"},
+        {
+            _LAUNCH: "set a variable of the command, NAME=VALUE; may be repeated",
+            "start resume": "set a variable from now on, NAME=VALUE; may be repeated",
+        },
         repeated=True,
         overrides="envs",
     ),
@@ -188,6 +228,7 @@ FLAGS = (
     ),
     Flag("refresh", "", {"offers": "refresh the snapshot of prices, which planning without a network uses"}),
     Flag("command", "COMMAND", {"resume start": "run this command from now on, whether there is a checkpoint or not"}),
+    Flag("continue", "", {"start resume": "begin the mode from the newest checkpoint of the one before"}),
     Flag("now", "", {"stop": "kill it at once, without a checkpoint"}),
     Flag("restart", "", {"sync-code": "restart the command on the new code, from its newest checkpoint"}),
     Flag("reread", "", {"resume start": _REREAD, "sync-code": f"with --restart: {_REREAD}"}),
@@ -217,51 +258,26 @@ FLAGS = (
         },
     ),
     Flag("uninstall", "", {"recover reap": "remove that timer"}),
-    Flag("bucket", "BUCKET", {"bootstrap": "the bucket's name; by default kedge-ACCOUNT-REGION"}),
-    Flag(
-        "read-bucket",
-        "BUCKET",
-        {
-            "bootstrap": "another bucket that runs may read if their job names it; give all of them each time, or "
-            "'' for none"
-        },
-        repeated=True,
-    ),
-    Flag(
-        "run-role",
-        "",
-        {
-            "bootstrap": "make one role for all runs, so that operators needn't create roles; runs can then read each "
-            "other's results"
-        },
-    ),
-    Flag(
-        "budget-usd",
-        "USD",
-        {"bootstrap": "send mail when the account costs more than this many dollars a month; 0 for no alarm"},
-    ),
-    Flag("email", "EMAIL", {"bootstrap": "the address for that mail"}),
-    Flag("remove", "", {"bootstrap": "remove what bootstrap has made; a bucket with data stays"}),
-    Flag("delete-data", "", {"bootstrap": "with --remove: delete the bucket with everything in it"}),
+    *BOOTSTRAP_FLAGS,
     Flag("shell", "SHELL", {"completion": "bash, zsh or fish"}, choices=SHELLS),
     Flag("output", "FILE", {"job-schema": "write to this file instead of the terminal"}, completes=Completes.FILES),
     Flag(
         "dry-run",
         "",
         {
-            "launch resume start stop sync-data fetch teardown": "print the plan and do nothing",
+            "launch resume start stop extend sync-data fetch teardown": "print the plan and do nothing",
             "bootstrap": "print what would change and do nothing",
             "reap": "print what would be ended and do nothing",
         },
         short="n",
     ),
-    Flag("yes", "", {"launch resume stop teardown bootstrap selftest reap": "don't ask"}, short="y"),
+    Flag("yes", "", {"launch resume start stop extend teardown bootstrap selftest reap": "don't ask"}, short="y"),
     Flag(
         "json",
         "",
         {
             _LAUNCH: "print one JSON document for scripts; what happens meanwhile goes to standard error",
-            "resume start stop sync-code sync-data fetch teardown": _JSON,
+            "resume start stop extend sync-code sync-data fetch teardown": _JSON,
             "status cost doctor recover": _JSON,
             "bootstrap": "print one JSON document for scripts; the changes go to standard error",
             "reap": "print one JSON document for scripts; the table goes to standard error",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from keyword import iskeyword
 
 
 class Completes(Enum):
@@ -17,6 +18,7 @@ class Completes(Enum):
     PROVIDERS = "providers"
     RUNS = "runs"
     LIVE_RUNS = "live runs"
+    TASKS = "tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Flag:
             the command itself reads.
         completes: how a shell completes its value.
         choices: the allowed values, if they are few.
+        positional: its value may also follow the command's first word, without the flag's name.
     """
 
     name: str
@@ -46,11 +49,13 @@ class Flag:
     overrides: str = ""
     completes: Completes = Completes.NOTHING
     choices: tuple[str, ...] = ()
+    positional: bool = False
 
     @property
     def parameter(self) -> str:
         """Its name in Python."""
-        return self.name.replace("-", "_")
+        name = self.name.replace("-", "_")
+        return f"{name}_" if iskeyword(name) else name
 
     @property
     def written(self) -> tuple[str, ...]:

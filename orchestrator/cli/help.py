@@ -16,7 +16,7 @@ from orchestrator.cli.flags import Flag
 GROUPS = {
     "Set up": ("doctor", "bootstrap", "selftest", "ssh-config", "completion"),
     "Before a run": ("jobs", "job-schema", "offers", "plan"),
-    "Run": ("launch", "status", "logs", "attach", "ssh", "exec", "sync-code", "sync-data"),
+    "Run": ("launch", "status", "logs", "attach", "ssh", "exec", "sync-code", "sync-data", "extend"),
     "Stop and go on": ("stop", "start", "resume", "recover"),
     "End": ("fetch", "teardown", "reap", "cost"),
 }
@@ -113,7 +113,8 @@ def command_help(tasks: Collection, name: str) -> str:
 
 
 def _positional(flags: Sequence[Flag]) -> str:
-    return f" [{flags[0].value}]" if flags and flags[0].value else ""
+    first = [flag for flag in flags[:1] if flag.value]
+    return "".join(f" [{flag.value}]" for flag in (*first, *(each for each in flags if each.positional)))
 
 
 def _spec(flag: Flag) -> str:

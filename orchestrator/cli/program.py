@@ -22,7 +22,18 @@ from invoke.exceptions import Exit
 from orchestrator import __version__
 from orchestrator.cli.command_line import Want, read_command_line, require_passing_on
 from orchestrator.cli.help import command_help, listing, overview
-from orchestrator.cli.tasks import account, acting, completion, launching, looking, reaping, recovering, selftest
+from orchestrator.cli.tasks import (
+    account,
+    acting,
+    completion,
+    entering,
+    launching,
+    looking,
+    reaping,
+    recovering,
+    selftest,
+    starting,
+)
 from orchestrator.cli.terminal.signals import exit_code, let_go_of_closed_streams, outlast_signals, take_signals
 from orchestrator.cli.terminal.streams import CleanStream, clean_streams
 from orchestrator.core.errors import KedgeError
@@ -32,7 +43,7 @@ _UMASK = 0o077
 """The umask: files that the program writes are private to the user, whatever the shell has set."""
 
 namespace = Collection()
-for _topic in (launching, looking, acting, recovering, reaping, account, selftest, completion):
+for _topic in (launching, looking, starting, acting, entering, recovering, reaping, account, selftest, completion):
     for _task in Collection.from_module(_topic).tasks.values():
         namespace.add_task(_task)
 

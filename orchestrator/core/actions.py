@@ -7,25 +7,47 @@ machine that an earlier one creates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import assert_never
+from datetime import datetime, timedelta
+from decimal import Decimal
 
-from orchestrator.core.job import DataMount, SupervisorKind
+from orchestrator.core.job import DataMount
 from orchestrator.core.offer import Offer
-from orchestrator.core.values.units import format_bytes, format_duration, format_usd
+from orchestrator.core.task import SupervisorKind
+from orchestrator.core.values.deadlines import MovedDeadline, MovedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMachine:
-    """Rent a machine: the first of these offers that is available."""
+    """Rent a machine, or all machines of a run together: from the first of these offers that is available.
+
+    Attributes:
+        starts: the machine takes the staged code and starts the command by itself.
+        ssh_from: who may reach it over SSH, as CIDR; empty if its provider or the user's own network decides that.
+        others: further machines from the same offer, with the next ranks: all are created, or none is left. An intent
+            has none: each machine has its own.
+        rank: of the first machine.
+        joins: the other machines of a run that it completes. If it is refused, those of them that have never booted are
+            ended; the others keep what they have until another plan brings their results to safety.
+        awaits: names of secrets without which it doesn't start; this computer sends them over SSH once it answers.
+        until: when they end at the latest, however late they are created; None if only `lifetime` counts. The end of
+            other machines, which comes before, may take long and costs money.
+    """
 
     machine_id: str
     offers: tuple[Offer, ...]
     lifetime: timedelta
     starts: bool = False
-    """The machine takes the staged code and starts the command by itself."""
     ssh_from: str = ""
-    """Who may reach it over SSH, as CIDR; empty if its provider or the user's own network decides that."""
+    others: tuple[str, ...] = ()
+    rank: int = 0
+    awaits: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    until: datetime | None = None
+
+    @property
+    def machine_ids(self) -> tuple[str, ...]:
+        """All machines, by rank."""
+        return (self.machine_id, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +56,7 @@ class StageCode:
 
     Attributes:
         gpus: how many the machine will have.
+        done: the tasks that have succeeded on an earlier machine, and aren't started.
     """
 
     machine_id: str
@@ -41,6 +64,7 @@ class StageCode:
     files: int
     bytes: int
     gpus: int
+    done: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +73,20 @@ class StageData:
 
     machine_id: str
     mount: DataMount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSecrets:
+    """Store the job's secrets where only the run's machines can read them, for a machine that starts by itself.
+
+    Attributes:
+        names: of the variables; their values are read from this computer's environment.
+        place: where they are stored, in the provider's words.
+    """
+
+    machine_id: str
+    names: tuple[str, ...]
+    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +126,35 @@ class StopCommand:
     Attributes:
         restarts: the command is started again afterwards, so followers of its log keep following.
         now: kill it instead, without a checkpoint.
+        tasks: the names of the tasks to stop; empty for all.
+        leaves_mode: another mode is started afterwards, in its place.
     """
 
     machine_id: str
     restarts: bool = False
     now: bool = False
+    tasks: tuple[str, ...] = ()
+    leaves_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCommand:
-    """Start the command under its supervisor; on a new machine it resumes from the newest checkpoint."""
+    """Start the command under its supervisor; on a new machine it resumes from the newest checkpoint.
+
+    Attributes:
+        tasks: the names of the tasks to start; empty for all.
+        done: the tasks that have succeeded on an earlier machine, and aren't started.
+        mode: the run's mode, if it isn't its first one: such as `2-fast`, which is its folder in the results.
+        continues: the mode begins from the newest checkpoint of the one before.
+    """
 
     machine_id: str
     supervisor: SupervisorKind
     resumes: bool
+    tasks: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+    mode: str = ""
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +166,20 @@ class FollowCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResults:
-    """Copy the run's results to the laptop and verify the copy."""
+    """Copy the run's results to the laptop and verify the copy.
+
+    Attributes:
+        tasks: the names of the tasks whose results are copied, and nothing else; empty for everything.
+        folders: the folders and files in the results that are copied, and nothing else, if it is one mode that is
+            fetched.
+        without: machines of the run that don't answer; if the object store has nothing of one, it is left out.
+    """
 
     machine_id: str
     destination: str
+    tasks: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 STILL_AT_WORK = "the command is still at work"
@@ -141,9 +204,28 @@ class DestroyMachine:
     is_ending: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendDeadline:
+    """Move the deadline of all of a run's machines, or of none: their timers, the guards outside, and the ledger.
+
+    Attributes:
+        machines: those that the run has; empty for a recovered run that has none now.
+        run: the deadline of a recovered run itself; None for a run that isn't recovered.
+        by: how much longer was asked for; None if the new deadline itself was given.
+        worst_usd: the most that the run can cost until the new deadline.
+    """
+
+    run_id: str
+    machines: tuple[MovedDeadline, ...] = ()
+    run: MovedRun | None = None
+    by: timedelta | None = None
+    worst_usd: Decimal = Decimal(0)
+
+
 Action = (
     StageCode
     | StageData
+    | StageSecrets
     | CreateMachine
     | AwaitMachine
     | SendCode
@@ -152,6 +234,7 @@ Action = (
     | StartCommand
     | FollowCommand
     | FetchResults
+    | ExtendDeadline
     | DestroyMachine
 )
 
@@ -168,100 +251,3 @@ class ReleaseRun:
 
 Journaled = Action | ReleaseRun
 """Every action that changes the world, and therefore gets an intent in the ledger."""
-
-
-def sign(action: Action) -> str:
-    """Return `+` for an action that creates, `~` for one that changes, `-` for one that destroys."""
-    match action:
-        case CreateMachine() | StageCode() | StageData():
-            return "+"
-        case DestroyMachine():
-            return "-"
-        case _:
-            return "~"
-
-
-def describe(action: Action) -> str:
-    """Describe the action in one line, with its details."""
-    details = _details(action)
-    return f"{title(action)}: {details}" if details else title(action)
-
-
-def title(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
-    """Describe the action in a few words; `describe` begins with the same words."""
-    match action:
-        case StageCode():
-            return "stage code in the object store"
-        case StageData():
-            return f"stage data for {action.mount.target} in the object store"
-        case CreateMachine():
-            return f"create machine {action.machine_id}"
-        case AwaitMachine():
-            return "wait until it is ready"
-        case SendCode():
-            return "send code"
-        case SendData():
-            return f"send data to {action.mount.target}"
-        case StopCommand():
-            return "kill the command" if action.now else "stop the command"
-        case StartCommand():
-            return "go on from the newest checkpoint" if action.resumes else "start the command"
-        case FollowCommand():
-            return "follow the command until it is over"
-        case FetchResults():
-            return "fetch results and verify the copy"
-        case DestroyMachine():
-            return f"destroy machine {action.machine_id}"
-        case _:
-            assert_never(action)
-
-
-def _details(action: Action) -> str:  # noqa: C901, PLR0911 - one line for each kind of action
-    match action:
-        case CreateMachine():
-            starts = ", starts the command by itself" if action.starts else ""
-            return f"{_describe_offers(action.offers)}{starts}, gone after {format_duration(action.lifetime)}"
-        case SendCode() | StageCode():
-            return f"{action.source} ({action.files:,} files, {format_bytes(action.bytes)})"
-        case StageData():
-            return _describe_source(action.mount)
-        case SendData():
-            return _describe_source(action.mount) + (", removing what isn't here" if action.delete else "")
-        case StopCommand():
-            return "at once, without a checkpoint" if action.now else "it checkpoints, then exits"
-        case StartCommand():
-            return str(action.supervisor)
-        case FollowCommand():
-            return "a run that is stopped keeps its machine"
-        case FetchResults():
-            return action.destination
-        case DestroyMachine(is_ending=True):
-            return "it is ending already"
-        case DestroyMachine():
-            soon = f"after at most {format_duration(LAST_UPLOAD)} for its last upload"
-            return soon if action.leaves_results else "once its results are safe"
-        case AwaitMachine():
-            return ""
-        case _:
-            assert_never(action)
-
-
-def _describe_source(mount: DataMount) -> str:
-    through = f" (which the link {mount.written} leads to)" if mount.written else ""
-    follows = f", with what its links lead to in {', '.join(mount.follows)}" if mount.follows else ""
-    return mount.source + through + follows
-
-
-def _describe_offers(offers: tuple[Offer, ...]) -> str:
-    first = offers[0]
-    name = first.place if first.instance_type == first.provider else f"{first.place} {first.instance_type}"
-    gpus = f", {first.accelerators}" if first.accelerators else ""
-    others = f" (or {_count(len(offers) - 1)})" if len(offers) > 1 else ""
-    market = " spot" if first.spot else ""
-    disks = f" + {format_usd(first.disk_usd_per_hour)}/h disks and address" if first.disk_usd_per_hour else ""
-    once = f" + {format_usd(first.once_usd)} once for filling volumes" if first.once_usd else ""
-    return f"{name}{gpus}{market} at {format_usd(first.usd_per_hour)}/h{disks}{once}{others}"
-
-
-def _count(others: int) -> str:
-    return "1 other offer" if others == 1 else f"{others} other offers"

@@ -2,6 +2,7 @@
 
 KedgeError                 exit 1   something failed
 ├── BadRequestError        exit 2   the request can't be carried out as written; nothing was contacted
+│   └── JobKeyError                 the value of a job file's key is wrong
 ├── NoCapacityError        exit 3   what was requested is not for sale now
 ├── OverBudgetError        exit 4   the worst case costs more than the cap
 ├── StillBillingError      exit 5   something may still be billing, and only a person can settle it
@@ -54,6 +55,23 @@ class BadRequestError(KedgeError):
     exit_code = 2
 
 
+class JobKeyError(BadRequestError):
+    """The value of a job file's key is wrong. Who knows the file adds its line.
+
+    Attributes:
+        key_path: where the key is: `("tasks", "fit", "gpus")`.
+        mode: the job's mode, if it isn't the run's present one.
+    """
+
+    def __init__(
+        self, key_path: tuple[str, ...], what: str, *, why: str = "", fix: str = "", mode: str | None = None
+    ) -> None:
+        super().__init__(f"`{'.'.join(key_path)}`: {what}", why=why, fix=fix)
+        self.key_path = key_path
+        self.fault = what
+        self.mode = mode
+
+
 class NoCapacityError(KedgeError):
     """What was requested isn't for sale now.
 
@@ -95,9 +113,13 @@ class UnfitMachineError(KedgeError):
 
     Attributes:
         offer: what the machine was rented as; None if the ledger doesn't know.
+        covered: other offers that the same reason rules out.
+        machines: how many were ended for it.
     """
 
     offer: Offer | None = None
+    covered: tuple[Offer, ...] = ()
+    machines: int = 1
 
 
 class ConflictError(KedgeError):

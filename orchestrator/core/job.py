@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import Expect, OnFailure, SupervisorSpec, Task
 from orchestrator.core.values.disk import Disk, plan_disk
 from orchestrator.core.values.interpreter import JobPython
 from orchestrator.core.values.site import Site
@@ -19,32 +20,6 @@ DEFAULT_TIME_LIMIT = timedelta(hours=1)
 OF_A_PROVIDER = "of a provider"
 """Metadata key of fields that have a meaning at one provider only; they are reset if another provider is chosen."""
 _FORGOTTEN = {OF_A_PROVIDER: True}
-
-
-class SupervisorKind(StrEnum):
-    """The program that keeps the training command alive on the machine."""
-
-    SYSTEMD = "systemd"
-    SYSTEMD_USER = "systemd-user"
-    TMUX = "tmux"
-    SCREEN = "screen"
-    NOHUP = "nohup"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorSpec:
-    """How the command is kept alive.
-
-    Attributes:
-        restarts: how many times a failed command is started again; each start resumes.
-        restart_after: the pause before each restart.
-        grace: how long a command may take to checkpoint and exit after SIGTERM, before SIGKILL.
-    """
-
-    kind: SupervisorKind = SupervisorKind.TMUX
-    restarts: int = 3
-    restart_after: timedelta = timedelta(seconds=10)
-    grace: timedelta = timedelta(seconds=60)
 
 
 class AtEnd(StrEnum):
@@ -112,6 +87,7 @@ class Resources:
         max_usd_per_hour: dearer offers are left out, and a spot machine is given up above this price.
         usd_per_hour: a price for rehearsals; only the local provider accepts it.
         site: where in the user's own account the machine goes, and how to reach it.
+        num_nodes: how many machines, all from one offer; `Job.resources_at` fills it in.
     """
 
     provider: str | None = None
@@ -128,6 +104,7 @@ class Resources:
     max_usd_per_hour: Decimal | None = None
     usd_per_hour: Decimal | None = None
     site: Site = field(default_factory=Site)
+    num_nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,19 +130,6 @@ class DataMount:
         return "://" in self.source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expect:
-    """What the job's author expects of a run; compared with the deadline and with measurements.
-
-    Attributes:
-        duration: of the whole run.
-        first_step: from the command's start to its first step; a silent command isn't reported as stalled before that.
-    """
-
-    duration: timedelta | None = None
-    first_step: timedelta | None = None
-
-
 _KEYS = {"time_limit": "deadline"}
 """Names of fields in the ledger and in `--json`, where they differ from the Python name: as in the job file."""
 
@@ -177,23 +141,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
         path: the job file, absolute; empty for a plain machine without a job.
         mode: the mode's name; empty if none was chosen.
         workdir: the folder of code to send, absolute; None to send none.
+        num_nodes: how many machines the run has; they are rented together, or not at all.
+        elastic: with how many machines, at least and at most, the command can go on; None: with all of them only.
         envs: variables for setup and run, written in the job file or in a flag.
         secrets: names only; the values are read from the laptop's environment when they are sent.
         inherited: names of variables whose values come from the laptop (`null` under `envs`); handled like secrets.
         setup: a shell script, run once before the first start on a machine with this code.
-        run: the shell script to supervise; empty for a plain machine.
-        resume: the script to run instead if there is something to resume from; empty for the same one.
-        resume_args: appended to `run` in that case; empty for nothing. A job has either these or `resume`, or none.
-        sudo: setup and run may become root on a cloud machine.
-        outputs: folders with results, relative to the working folder; they outlive a change of code.
-        checkpoints: the folder, relative to the working folder, to which the command writes its checkpoints, for
-            commands that don't read KEDGE_CHECKPOINT_DIR; otherwise empty.
+        setup_inputs: paths of the code, relative to it, whose change repeats `setup`; empty for the usual ones.
+        tasks: the commands; empty for a plain machine.
+        on_failure: what happens to the other tasks when one has failed for good.
+        sudo: setup and tasks may become root on a cloud machine.
         left_behind_bytes: how much to keep of files written outside of the outputs; None for the usual limit.
         time_limit: how long each machine may live, from its creation.
         budget_usd: the limit of the worst case; None for no limit.
+        supervisor: the default of its tasks; its kind is the kind of all of them.
         start: who starts the command on a new machine.
         recover: recover its runs, unless a flag says otherwise.
-        bundled_trainer: the run command is kedge's own trainer, which is sent with the code.
+        expect: its duration is that of the whole run.
+        bundled_trainer: a task runs kedge's own trainer, which is sent with the code.
         sites: for each provider, where in the user's own account machines go.
     """
 
@@ -202,18 +167,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     mode: str = ""
     workdir: str | None = None
     num_nodes: int = 1
+    elastic: tuple[int, int] | None = None
     resources: Resources = msgspec.field(default_factory=Resources)
     envs: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
     data: tuple[DataMount, ...] = ()
     setup: str = ""
-    run: str = ""
-    resume: str = ""
-    resume_args: str = ""
+    setup_inputs: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    on_failure: OnFailure = OnFailure.GO_ON
     sudo: bool = False
-    outputs: tuple[str, ...] = ()
-    checkpoints: str = ""
     left_behind_bytes: int | None = None
     time_limit: timedelta = DEFAULT_TIME_LIMIT
     budget_usd: Decimal | None = None
@@ -227,12 +191,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
     def resources_at(self, provider: str, ssh_from: str = "") -> Resources:
         """Return the resources as requested from one provider; `ssh_from` is who may reach its machines."""
         site = dict(self.sites).get(provider, Site())
-        return replace(self.resources, site=replace(site, ssh_from=ssh_from))
+        return replace(self.resources, site=replace(site, ssh_from=ssh_from), num_nodes=self.num_nodes)
 
     @property
-    def later_run(self) -> str:
-        """The script to run instead of `run` if there is something to resume from; empty for the same one."""
-        return f"{self.run.rstrip()} {self.resume_args}" if self.resume_args else self.resume
+    def grace(self) -> timedelta:
+        """How long its tasks may take together to checkpoint and exit."""
+        return max((task.supervisor.grace for task in self.tasks), default=self.supervisor.grace)
 
     @property
     def from_shell(self) -> tuple[str, ...]:
@@ -245,12 +209,40 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierMode:
+    """A mode that a run has left for another one.
+
+    Attributes:
+        envs: the job's variables in it.
+        tasks: the names of its tasks.
+        outcome: its last known state, such as `succeeded`; empty if it never started.
+        seconds: how long machines were billed for it.
+        usd: what they cost in that time.
+        took_seconds: how long the run has had a machine until the mode's command ended, however many machines there
+            were; None in a ledger of an earlier version.
+    """
+
+    mode: str = ""
+    envs: tuple[tuple[str, str], ...] = ()
+    tasks: tuple[str, ...] = ()
+    outcome: str = ""
+    seconds: float = 0.0
+    usd: Decimal = Decimal(0)
+    took_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
     """Everything that a launch needs to know before it observes the world.
 
     Attributes:
         run_id: created once, when the launch begins; it outlives machines.
         provider: the chosen one.
+        job: in the present mode.
+        earlier: the modes that the run has left, in their order.
+        later: the job in each of the modes that follow; the machine starts them by itself.
+        mode_since: when the present mode was chosen; None for a run's first one.
+        continues: the present mode began from the newest checkpoint of the one before.
         folder: where the launch was run; commands given there mean this run.
         results: where the results go.
         job_digest: hash of the job file; tells whether the file has changed since.
@@ -275,6 +267,20 @@ class LaunchSpec:
     ssh_from: str = ""
     without_reaper: bool = False
     python: JobPython | None = None
+    earlier: tuple[EarlierMode, ...] = ()
+    later: tuple[Job, ...] = ()
+    mode_since: datetime | None = None
+    continues: bool = False
+
+    @property
+    def sequence(self) -> int:
+        """How many modes the run has had before the present one."""
+        return len(self.earlier)
+
+    @property
+    def from_shell(self) -> tuple[str, ...]:
+        """Names of all variables whose values come from the shell, in the present mode and in those that follow."""
+        return tuple(dict.fromkeys(name for job in (self.job, *self.later) for name in job.from_shell))
 
     @property
     def resources(self) -> Resources:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -112,6 +113,8 @@ class Machine:
         billed_for_at_least: the minimum time that is billed.
         zstd: it can unpack zstd; otherwise gzip is sent.
         end: how it ended, if no kedge command ended it and its provider remembers.
+        rank: its number among the machines of its run; 0 is the head, whose log is the run's.
+        private_address: where the run's other machines reach it; empty until it has one, or if it has none.
     """
 
     id: str
@@ -129,6 +132,8 @@ class Machine:
     billed_for_at_least: timedelta = timedelta(0)
     zstd: bool = False
     end: MachineEnd | None = None
+    rank: int = 0
+    private_address: str = ""
 
     @property
     def agent(self) -> str:
@@ -156,6 +161,27 @@ class Machine:
         return self.address
 
 
+def head_of(machines: Sequence[Machine]) -> Machine:
+    """Return the newest head among a run's machines, which are listed oldest first; without one, the newest machine."""
+    return next((machine for machine in reversed(machines) if not machine.rank), machines[-1])
+
+
+def node_of(machines: Sequence[Machine], node: int) -> Machine | None:
+    """Return the newest machine with a rank among a run's machines, which are listed oldest first; None without one.
+
+    If there is no head, the newest machine stands in for it.
+    """
+    if not node:
+        return head_of(machines) if machines else None
+    return next((machine for machine in reversed(machines) if machine.rank == node), None)
+
+
+def newest_gang(machines: Iterable[Machine]) -> tuple[Machine, ...]:
+    """Return the newest machine of each rank, by rank; all machines of the run are listed oldest first."""
+    newest = {machine.rank: machine for machine in machines}
+    return tuple(newest[rank] for rank in sorted(newest))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOrder:
     """What a provider is asked to create.
@@ -171,6 +197,7 @@ class MachineOrder:
         data: the job's mounts; the machine may read no other data set in the object store.
         sudo: the job's user may become root.
         ssh_from: who may reach it over SSH, as CIDR; empty for this computer's current address.
+        rank: its number among the machines of its run; 0 is the head.
     """
 
     id: str
@@ -185,6 +212,7 @@ class MachineOrder:
     data: tuple[DataMount, ...] = ()
     sudo: bool = False
     ssh_from: str = ""
+    rank: int = 0
 
     @property
     def instance_type(self) -> str:
@@ -205,6 +233,11 @@ class MachineOrder:
     def spot(self) -> bool:
         """Tell whether the provider may reclaim it."""
         return self.offer.spot
+
+    @property
+    def num_nodes(self) -> int:
+        """How many machines the run has, this one included."""
+        return self.resources.num_nodes
 
     @property
     def image_id(self) -> str | None:

@@ -69,6 +69,10 @@ class Offer:
         """The highest possible price of an hour, disks included."""
         return max(self.usd_per_hour, self.cap_usd_per_hour) + self.disk_usd_per_hour
 
+    def is_like(self, other: Offer) -> bool:
+        """Tell whether it is the same type at the same place; what kedge tries again, or avoids, is compared so."""
+        return (self.place, self.instance_type) == (other.place, other.instance_type)
+
     @property
     def place(self) -> str:
         """The provider, the region and the zone, leaving out empty and repeated parts."""

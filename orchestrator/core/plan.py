@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from orchestrator.core.actions import Action, CreateMachine
 from orchestrator.core.errors import UnreachableError
-from orchestrator.core.job import LaunchSpec, VolumeSpec
-from orchestrator.core.machine import Machine, MachineState
+from orchestrator.core.job import Job, LaunchSpec, VolumeSpec
+from orchestrator.core.machine import Machine, MachineState, newest_gang
 from orchestrator.core.offer import Offer
 from orchestrator.core.protocol.report import MachineReport, RunState
+from orchestrator.core.task import Task
 from orchestrator.core.transfers import CodeSummary
 from orchestrator.core.values.interpreter import ON_A_CLOUD, JobPython
 from orchestrator.core.values.unsent import Unsent
+
+_USABLE = (MachineState.BOOTING, MachineState.READY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,42 +27,70 @@ class Observed:
 
     Attributes:
         offers: for sale now, in the order to try them; empty if no machine is to be created.
+        like_left: offers of the type and place of the machines that are left of several, to replace the others; empty
+            if none is for sale, or if all machines are left, or none.
+        outdated: of several machines, those that know an earlier address of another one.
         offers_basis: the source of the prices: `live`, or a snapshot's date.
         machines: this run's machines at the provider that aren't gone.
         machines_before: how many machines this run has had, including those that are gone.
-        report: of the run's usable machine, or else of an unusable one that still answers; None if none answers.
+        report: of the run's head if it is usable, or else of a machine that still answers; None if none answers.
+        reports: of all its machines that answer, if it has several.
+        head_before: the id of its newest head, which may be gone; empty if the ledger knows none.
         code: of the laptop; None if the job sends none.
         spent_usd: what this run's machines have cost so far.
         usual_duration: of successful runs of this job and mode; None if there are none.
+        usual_later: likewise, of each of the modes that follow on the same machine.
+        other_mode: the state of the mode that the machine is in, if the run leaves it for another one; else None. Then
+            `report` shows nothing of its tasks, which aren't those of the run any more.
         can_start_at_boot: the provider's machines can start the command by themselves, as `start: boot` asks.
+        secret_place: where the provider stores secrets for such a machine; empty if they are sent to it over SSH.
         keeps_results: an object store keeps the results when the machine ends.
         ends_by_itself: the provider's machines can end themselves, and with that their bill.
         caveats: warnings about the provider's machines and its object store.
         has_results: the object store holds something to resume from.
         outcome: the command's last state known to the object store or the ledger; None if unknown.
+        done: its tasks that have succeeded, according to the object store.
         revision: the ledger's revision of the run at the time of the observation.
     """
 
     now: datetime
     offers: tuple[Offer, ...] = ()
+    like_left: tuple[Offer, ...] = ()
+    outdated: tuple[str, ...] = ()
     offers_basis: str = "live"
     machines: tuple[Machine, ...] = ()
     machines_before: int = 0
     report: MachineReport | None = None
+    reports: tuple[MachineReport, ...] = ()
+    head_before: str = ""
     code: CodeSummary | None = None
     spent_usd: Decimal = Decimal(0)
     usual_duration: timedelta | None = None
+    usual_later: tuple[timedelta | None, ...] = ()
+    other_mode: RunState | None = None
     can_start_at_boot: bool = False
+    secret_place: str = ""
     keeps_results: bool = False
     ends_by_itself: bool = True
     caveats: tuple[str, ...] = ()
     has_results: bool = False
     outcome: RunState | None = None
+    done: tuple[str, ...] = ()
     revision: int = 0
 
+    def is_live(self, report: MachineReport) -> bool:
+        """Tell whether a command runs on a machine that answers, also one of a mode that the run leaves."""
+        states = (report.command.state, self.other_mode)
+        return any(state is not None and state.is_live for state in states)
+
     def report_of(self, machine: Machine) -> MachineReport | None:
-        """Return the report if it is this machine's."""
-        return self.report if self.report is not None and self.report.machine == machine.id else None
+        """Return this machine's report; None if it doesn't answer."""
+        return next((report for report in self.all_reports if report.machine == machine.id), None)
+
+    @property
+    def all_reports(self) -> tuple[MachineReport, ...]:
+        """The reports of all machines that answer."""
+        return self.reports or ((self.report,) if self.report is not None else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +101,8 @@ class Takes:
         secrets: names of the variables that it declares secret.
         inherited: names of variables whose values come from the shell.
         volumes: volumes in the user's account.
-        outputs: folders with results.
+        tasks: its named tasks, without the variables, whose values no plan shows; empty for a job with one command.
+        outputs: folders with results of a job with one command.
         checkpoints: the folder of its checkpoints; empty for kedge's own.
         jump_host: the SSH server on the way to the machine; empty for none.
         proxy_command: what this computer runs to connect to the machine; empty for nothing.
@@ -81,6 +114,7 @@ class Takes:
     secrets: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
     volumes: tuple[VolumeSpec, ...] = ()
+    tasks: tuple[Task, ...] = ()
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
     jump_host: str = ""
@@ -88,6 +122,24 @@ class Takes:
     setup: str = ""
     python: str = ""
     overlaid: JobPython | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModePrice:
+    """One of several modes that a plan runs one after the other on one machine.
+
+    Attributes:
+        expected: how long it will take; None if unknown.
+        usd: what it will cost in that time.
+        total_usd: what it and those before it will cost; None if one of them is unknown.
+        basis: the source of the expectation.
+    """
+
+    mode: str
+    expected: timedelta | None = None
+    usd: Decimal | None = None
+    total_usd: Decimal | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +158,7 @@ class Plan:
         unsent: files of the working folder that aren't sent; None if every file is sent, or nothing is.
         revision: the observation's; if somebody has acted on the run since, the plan isn't executed.
         ends: the plan ends the run and leaves nothing of it. False for a plan that only ends a lost machine.
+        modes: the modes that run one after the other; empty for only one.
     """
 
     run_id: str
@@ -124,6 +177,7 @@ class Plan:
     unsent: Unsent | None = None
     revision: int | None = None
     ends: bool = False
+    modes: tuple[ModePrice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,25 +196,41 @@ class AfterStart:
 def plan_takes(spec: LaunchSpec) -> Takes:
     """List what a launch gives its job."""
     job, site = spec.job, spec.resources.site
+    only = next((task for task in job.tasks if not task.name), Task(run=""))
     return Takes(
-        secrets=job.secrets,
-        inherited=job.inherited,
+        secrets=tuple(dict.fromkeys(name for each in (job, *spec.later) for name in each.secrets)),
+        inherited=tuple(dict.fromkeys(name for each in (job, *spec.later) for name in each.inherited)),
         volumes=job.resources.volumes,
-        outputs=job.outputs,
-        checkpoints=job.checkpoints,
+        tasks=tuple(replace(task, envs=()) for task in job.tasks if task.name),
+        outputs=only.outputs,
+        checkpoints=only.checkpoints,
         jump_host=site.jump_host,
         proxy_command=site.proxy_command,
         setup=job.setup,
-        python=(spec.python.describe() if spec.python else ON_A_CLOUD) if job.run else "",
+        python=(spec.python.describe() if spec.python else ON_A_CLOUD) if job.tasks else "",
         overlaid=spec.python,
     )
 
 
-def usable_machine(machines: tuple[Machine, ...], report: MachineReport | None) -> Machine | None:
-    """Return the machine on which a run can continue; a machine that is being reclaimed isn't usable."""
-    going = report.machine if report is not None and report.notice else ""
-    states = (MachineState.BOOTING, MachineState.READY)
-    return next((m for m in machines if m.state in states and m.id != going), None)
+def usable_machines(
+    machines: Iterable[Machine], reports: Iterable[MachineReport], num_nodes: int
+) -> tuple[Machine, ...]:
+    """Return the machines on which a run can continue, by rank; none if one of its ranks has no usable machine."""
+    left = machines_left(machines, reports)
+    # A run with one machine may continue on whatever machine it has left.
+    return left[:1] if num_nodes == 1 else left if len(left) == num_nodes else ()
+
+
+def machines_left(machines: Iterable[Machine], reports: Iterable[MachineReport]) -> tuple[Machine, ...]:
+    """Return the newest usable machine of each rank that has one, by rank; one that is being reclaimed isn't usable."""
+    going = {report.machine for report in reports if report.notice}
+    usable = (each for each in machines if each.state in _USABLE and each.id not in going)
+    return newest_gang(sorted(usable, key=lambda machine: machine.created_at))
+
+
+def goes_on_without(job: Job, left: Sequence[Machine]) -> bool:
+    """Tell whether an elastic job goes on by itself on the machines that are left of several: with the head only."""
+    return job.elastic is not None and len(left) >= job.elastic[0] and any(not machine.rank for machine in left)
 
 
 def refuse_snapshot(plan: Plan) -> None:

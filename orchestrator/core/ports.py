@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -118,8 +118,13 @@ class Provider(Protocol):
             KedgeError: the provider doesn't answer.
         """
 
-    def supplies(self, machine_id: str) -> Supplies | None:
-        """Return what a machine must receive before its boot can continue; None if it fetches everything by itself."""
+    def supplies(self, machine_id: str, secrets: Mapping[str, str]) -> Supplies | None:
+        """Return what a machine must receive before its boot can continue; None if it fetches everything by itself.
+
+        Args:
+            machine_id: the machine.
+            secrets: what its command needs, by the name of the variable, if the machine starts it by itself.
+        """
 
     def pin(self, machine_id: str, host_key: str) -> None:
         """Store the host key that has replaced a machine's provisional one."""
@@ -131,6 +136,18 @@ class Provider(Protocol):
 
         Raises:
             KedgeError: the guard couldn't be checked or created; a later call may succeed.
+        """
+
+    def move_deadline(self, machine_id: str, deadline_at: datetime) -> Sequence[str]:
+        """Move what holds a machine's deadline outside of it: marks, this computer's record, the guard; idempotent.
+
+        The machine's own timer is moved over SSH. A local machine has none: its init is moved here.
+
+        Returns:
+            What still shows the old deadline because it can't be changed, one line each.
+
+        Raises:
+            KedgeError: some of it couldn't be moved; a later call continues.
         """
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:
@@ -204,6 +221,13 @@ class Connector(Protocol):
 
         Raises:
             UnreachableError: the machine doesn't answer, or its host key is wrong.
+        """
+
+    def opened(self, address: SshAddress) -> Remote | None:
+        """Return the connection that an earlier command has left open; None if there is none. The provider isn't used.
+
+        Raises:
+            UnreachableError: it broke just now.
         """
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:

@@ -11,12 +11,14 @@ from orchestrator.core.actions import (
     AwaitMachine,
     CreateMachine,
     DestroyMachine,
+    ExtendDeadline,
     FetchResults,
     FollowCommand,
     SendCode,
     SendData,
     StageCode,
     StageData,
+    StageSecrets,
     StartCommand,
     StopCommand,
 )
@@ -29,6 +31,7 @@ _CHECKS: dict[type[Action], str] = {
     StageCode: "code",
     SendCode: "code",
     StageData: "data",
+    StageSecrets: "secrets",
     SendData: "data",
     CreateMachine: "creation",
     AwaitMachine: "boot",
@@ -36,6 +39,7 @@ _CHECKS: dict[type[Action], str] = {
     StopCommand: "stop",
     FollowCommand: "training",
     FetchResults: "results",
+    ExtendDeadline: "deadline",
     DestroyMachine: "teardown",
 }
 

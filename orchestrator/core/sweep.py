@@ -14,11 +14,12 @@ class Leftover:
     """Something that a run has besides machines, found by its tag.
 
     Attributes:
-        kind: in the provider's terms: `data volume`, `security group`, `firewall`, `role`, `schedule`, `tag`.
+        kind: in the provider's terms: `data volume`, `security group`, `firewall`, `role`, `schedule`, `secret`, `tag`.
         run_id: the run in its tag; for a data volume, the run that used it last.
         created_at: None if the provider doesn't tell.
         usd_per_hour: its own price; 0 for nothing.
         kept: `release` leaves it in place, because the job asked for that; it continues to bill.
+        is_secret: it holds a secret, which only a machine that boots needs.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Leftover:
     created_at: datetime | None = None
     usd_per_hour: Decimal = Decimal(0)
     kept: bool = False
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

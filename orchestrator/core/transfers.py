@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.core.job import DataMount
     from orchestrator.core.machine import Machine
     from orchestrator.core.ports import Remote
-    from orchestrator.core.protocol.report import Command
+    from orchestrator.core.protocol.report import Command, ModeReport
     from orchestrator.core.protocol.results import ResultFile
     from orchestrator.core.protocol.tree import Arrival
     from orchestrator.core.protocol.wire import RunConfig
@@ -82,6 +82,40 @@ class Stage(Protocol):
         """Upload the command's configuration, which holds no secrets, and return its SHA-256."""
 
 
+class SecretStore(Protocol):
+    """Where a provider stores the secrets of a run's machines; the provider's `release` deletes them with the run."""
+
+    def place(self, run_id: str) -> str:
+        """Name the place, for the plan.
+
+        Raises:
+            BadRequestError: others than the run's machines could read them there.
+        """
+
+    def put(self, order: SecretOrder) -> str:
+        """Store them, recorded by name before, and return where the machine reads them (BootOrder.secrets_url).
+
+        Raises:
+            BadRequestError: as for `place`, or a value can't be stored.
+            KedgeError: the provider refuses, or doesn't answer; some may be stored.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretOrder:
+    """Secrets for one machine.
+
+    Attributes:
+        values: by the name of their variable.
+        tags: the user's own, for what is created.
+    """
+
+    run_id: str
+    machine_id: str
+    values: Mapping[str, str] = field(repr=False)
+    tags: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedData:
     """A data set in the object store.
@@ -127,6 +161,7 @@ class DataMover(Protocol):
         progress: Progress,
         *,
         files: Sequence[ResultFile] = (),
+        only: bool = False,
         within: timedelta = timedelta(minutes=10),
     ) -> Arrival:
         """Copy a folder of the machine to the laptop; files that are there already aren't sent again.
@@ -137,6 +172,7 @@ class DataMover(Protocol):
             destination: on the laptop; no link in it will lead out of it.
             progress: called now and then.
             files: the machine's list of the folder's content; links that aren't listed aren't copied.
+            only: copy only what is in this list.
             within: how long it may take.
 
         Returns:
@@ -150,12 +186,18 @@ class LastUpload:
 
     Attributes:
         machine: the one that uploaded it.
-        command: the command's state at that time.
+        command: the state of all tasks together at that time.
+        tasks: the states of the tasks with names, by their folders in the results.
+        sequence: of the run's mode at that time.
+        earlier: the modes before it.
     """
 
     machine: str
     command: Command
     at: datetime
+    tasks: dict[str, Command] = field(default_factory=dict)
+    sequence: int = 0
+    earlier: tuple[ModeReport, ...] = ()
 
 
 class ResultStore(Protocol):
@@ -168,17 +210,37 @@ class ResultStore(Protocol):
     def url(self) -> str:
         """The store's address, which the agent is given."""
 
-    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
-        """List the uploaded results; empty if there are none."""
+    def manifest(self, run_id: str, *, rank: int = 0) -> tuple[ResultFile, ...]:
+        """List the results that the machine of a rank has uploaded; empty if there are none."""
 
-    def last_upload(self, run_id: str) -> LastUpload | None:
-        """Return what the agent uploaded last; None if it never did."""
+    def last_upload(self, run_id: str, *, rank: int = 0) -> LastUpload | None:
+        """Return what the agent of the machine of a rank uploaded last; None if it never did."""
 
-    def read_file(self, run_id: str, path: str) -> bytes:
-        """Return the end of one uploaded file, such as `run.log`; empty if it doesn't exist."""
+    def read_file(self, run_id: str, path: str, *, rank: int = 0) -> bytes:
+        """Return the end of one file, such as `run.log`, as the machine of a rank uploaded it; empty without one."""
 
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
-        """Copy the uploaded results into a folder, verify them, and return what was left out or renamed.
+    def fetch(
+        self,
+        run_id: str,
+        destination: str,
+        progress: Progress,
+        *,
+        folders: Sequence[str] = (),
+        rank: int = 0,
+        only: Collection[str] | None = None,
+    ) -> Arrival:
+        """Copy the results that the machine of a rank has uploaded into a folder, and verify them.
+
+        Args:
+            run_id: the run.
+            destination: on the laptop.
+            progress: called now and then.
+            folders: copy only these folders of the results; empty for everything.
+            rank: the machine's number.
+            only: copy only these paths; None for everything.
+
+        Returns:
+            What was left out or renamed.
 
         Raises:
             KedgeError: a file is missing or damaged.

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
-
-import msgspec
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import UnreachableError, agent_error
 from orchestrator.core.machine import Machine
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.protocol.decoding import LIST_BYTES, LOG_BYTES, nonsense, split_lines
 from orchestrator.core.protocol.readiness import parse_host_key
-from orchestrator.core.protocol.report import (
-    Command,
-    FollowEvent,
-    MachineReport,
-    parse_command,
-    parse_follow_event,
-    parse_report,
-)
+from orchestrator.core.protocol.report import Command, MachineReport, parse_command, parse_report
 from orchestrator.core.protocol.results import ResultFile, parse_results
-from orchestrator.core.protocol.wire import RunConfig
+from orchestrator.core.protocol.stream import FollowEvent, parse_follow_event
+from orchestrator.core.protocol.wire import RunConfig, encode_run_config
+
+if TYPE_CHECKING:
+    from orchestrator.core.ports import Clock
 
 _SOON = timedelta(seconds=30)
 _HASHING = timedelta(minutes=30)
@@ -29,6 +26,7 @@ _STARTING = timedelta(minutes=2)
 
 _TAIL = 'test -f "$1" || exit 0; size=$(wc -c < "$1"); echo "$size"; head -c "$size" "$1" | tail -n "$2" | tail -c "$3"'
 _SIZE_DIGITS = 18
+_TIME_DIGITS = 11
 
 
 def make_host_key(remote: Remote, machine: Machine) -> str:
@@ -62,21 +60,59 @@ def report(remote: Remote, machine: Machine) -> MachineReport:
     return _require_same_machine(said, machine)
 
 
-def start(remote: Remote, machine: Machine, config: RunConfig) -> Command:
-    """Start the command; the configuration is sent on standard input, because it holds secrets."""
-    done = remote.run([machine.agent, "start"], stdin=msgspec.json.encode(config), timeout=_STARTING)
-    return parse_command(_checked(done, "start the command").stdout)
+def start(remote: Remote, machine: Machine, config: RunConfig, tasks: Sequence[str] = ()) -> Command:
+    """Start tasks, or all; the configuration is sent on standard input, because it holds secrets."""
+    argv = [machine.agent, "start", *_options("--task", tasks)]
+    ended = remote.run(argv, stdin=encode_run_config(config), timeout=_STARTING)
+    return parse_command(_checked(ended, "start the command").stdout)
 
 
-def stop(remote: Remote, machine: Machine, *, grace: timedelta, reason: str) -> Command:
-    """Ask the command to checkpoint and exit, and wait for it."""
-    done = remote.run([machine.agent, "stop", "--reason", reason], timeout=grace + _SOON)
-    return parse_command(_checked(done, "stop the command").stdout)
+def stop(remote: Remote, machine: Machine, tasks: Sequence[str] = (), *, grace: timedelta, reason: str) -> Command:
+    """Ask tasks, or all, to checkpoint and exit, and wait for them; return their state together."""
+    argv = [machine.agent, "stop", *_options("--task", tasks), "--reason", reason]
+    return parse_command(_checked(remote.run(argv, timeout=grace + _SOON), "stop the command").stdout)
 
 
-def kill(remote: Remote, machine: Machine) -> Command:
-    """Kill the command at once, without a checkpoint."""
-    return parse_command(_checked(remote.run([machine.agent, "kill"], timeout=_SOON), "kill the command").stdout)
+def kill(remote: Remote, machine: Machine, tasks: Sequence[str] = ()) -> Command:
+    """Kill tasks, or all, at once, without a checkpoint; return their state together."""
+    ended = remote.run([machine.agent, "kill", *_options("--task", tasks)], timeout=_SOON)
+    return parse_command(_checked(ended, "kill the command").stdout)
+
+
+def clock_at(remote: Remote, clock: Clock, at: datetime) -> int:
+    """Return an instant on the machine's own clock, in Unix seconds; never later than the instant itself.
+
+    Args:
+        remote: a connection as the administrator: the job could change what its own user's answers say.
+        clock: this computer's.
+        at: the instant.
+
+    Raises:
+        NonsenseError: its answer is no time.
+        UnreachableError: it doesn't answer.
+    """
+    said = _checked(remote.run(["date", "+%s"], timeout=_SOON), "tell the time").stdout.strip()
+    if not (said.isdigit() and len(said) <= _TIME_DIGITS):
+        raise nonsense("its time", f"it is {said[:80]!r}")
+    # That time is older than this computer's now, by the way back at most.
+    return math.floor(int(said) + (at - clock.now()).total_seconds())
+
+
+def extend(remote: Remote, machine: Machine, deadline_at: int) -> None:
+    """Let the machine move its own deadline, which only root may do.
+
+    Args:
+        remote: a connection as the administrator.
+        machine: the machine.
+        deadline_at: Unix seconds on its clock.
+
+    Raises:
+        KedgeError: the machine could not do it.
+    """
+    verb = ("extend", "--deadline", str(deadline_at))
+    # A local machine has one user, and its init holds the deadline.
+    argv = _as_root(machine, *verb) if machine.require_address().admin else [machine.agent, *verb]
+    _checked(remote.run(argv, timeout=_SOON), "move its deadline")
 
 
 def manifest(remote: Remote, machine: Machine) -> tuple[ResultFile, ...]:
@@ -85,14 +121,20 @@ def manifest(remote: Remote, machine: Machine) -> tuple[ResultFile, ...]:
     return parse_results(_checked(done, "list the results").stdout)
 
 
-def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[bytes], int]:
-    """Return the log's last lines, and the offset after them.
+def tail(remote: Remote, machine: Machine, log: str, lines: int) -> tuple[list[bytes], int]:
+    """Return a log's last lines, and the offset after them.
+
+    Args:
+        remote: the connection.
+        machine: where it is.
+        log: its path, relative to the results; a log that doesn't exist is empty.
+        lines: how many.
 
     Raises:
         NonsenseError: the answer isn't a log.
         UnreachableError: the log can't be read.
     """
-    path = f"{machine.root}/results/run.log"
+    path = f"{machine.root}/results/{log}"
     argv = ["sh", "-c", _TAIL, "tail", path, str(lines), str(LOG_BYTES // 2)]
     done = remote.run(argv, timeout=_SOON, most=LOG_BYTES)
     if done.exit_code != 0:
@@ -105,14 +147,30 @@ def tail(remote: Remote, machine: Machine, lines: int) -> tuple[list[bytes], int
     return split_lines(text), int(size)
 
 
-def follow(remote: Remote, machine: Machine, offset: int, *, until_over: bool) -> Iterator[FollowEvent]:
-    """Yield the log from a byte offset on, with a report now and then."""
-    argv = [machine.agent, "follow", "--offset", str(offset), *(["--until-over"] if until_over else [])]
+def follow(
+    remote: Remote, machine: Machine, offsets: Mapping[str, int], tasks: Sequence[str] = (), *, until_over: bool
+) -> Iterator[FollowEvent]:
+    """Yield the logs of tasks, or of all, with a report now and then.
+
+    Args:
+        remote: the connection.
+        machine: where they are.
+        offsets: how many bytes of each log to skip, by the task's name; the machine's log has none.
+        tasks: the names of the tasks.
+        until_over: end when these tasks are over.
+    """
+    skipped = [f"{name}={offset}" if name else str(offset) for name, offset in offsets.items() if offset]
+    options = [*_options("--task", tasks), *_options("--offset", skipped)]
+    argv = [machine.agent, "follow", *options, *(["--until-over"] if until_over else [])]
     for line in remote.lines(argv):
         event = parse_follow_event(line)
         if event.report is not None:
             _require_same_machine(event.report, machine)
         yield event
+
+
+def _options(name: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (name, value)]
 
 
 def _require_same_machine(said: MachineReport, machine: Machine) -> MachineReport:

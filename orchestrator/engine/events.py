@@ -36,9 +36,15 @@ class ActionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """The command wrote a line to its log."""
+    """A task wrote a line to its log; one without a name is the machine's own, or of a task without a name.
+
+    Attributes:
+        node: the machine's rank.
+    """
 
     text: str
+    task: str = ""
+    node: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

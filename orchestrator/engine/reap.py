@@ -9,14 +9,22 @@ from datetime import datetime
 
 import msgspec
 
-from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine, ReleaseRun, StartCommand
+from orchestrator.core.actions import (
+    CreateMachine,
+    DestroyMachine,
+    ExtendDeadline,
+    ReleaseRun,
+    StartCommand,
+)
 from orchestrator.core.errors import ConflictError
+from orchestrator.core.job import Job
 from orchestrator.core.ledger import LOOK_WAIT, Intent, IntentState, RunRecord
 from orchestrator.core.machine import Machine
 from orchestrator.core.policy.findings import History, Reaping, RunSeen
 from orchestrator.core.policy.reaping import plan_reaping
 from orchestrator.core.sweep import Leftover, Sweep, UnseenPart
 from orchestrator.engine.events import Events
+from orchestrator.engine.observing.observe import head_reports, idle_machines
 from orchestrator.engine.observing.questions import ask_each
 from orchestrator.engine.observing.reconcile import close_run, note_outcome, reconcile, release_run
 from orchestrator.engine.performing import Performer
@@ -93,8 +101,9 @@ def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events)
         reconcile(world, run_id)
         _note_outcomes(world, reaping)
         performer = Performer(record.spec, world, events)
-        for machine in reaping.ends:
-            performer.perform(DestroyMachine(machine_id=machine.id, leaves_results=True), ends=True)
+        if reaping.ends:
+            ends = [DestroyMachine(machine_id=machine.id, leaves_results=True) for machine in reaping.ends]
+            performer.perform_together(ends)
         if reaping.closes:
             close_run(world, run_id)
         if reaping.closes and not reaping.seen.is_live:
@@ -104,7 +113,7 @@ def _reap_own(world: World, reaping: Reaping, record: RunRecord, events: Events)
 
 def _note_outcomes(world: World, reaping: Reaping) -> None:
     """Record how the command ended, because this computer may not be able to read the machine's last upload."""
-    for report in reaping.seen.reports.values():
+    for report in head_reports(reaping.seen.machines, reaping.seen.reports.values()):
         if report.command.state.is_over:
             note_outcome(world, reaping.seen.run_id, report.command)
 
@@ -113,6 +122,7 @@ def _end_by_tags(world: World, reaping: Reaping) -> None:
     """End another computer's machines by their tags alone; this ledger has no entry of them."""
     for machine in reaping.ends:
         world.provider.destroy(machine.id)
+    for machine in reaping.ends:
         await_end(world, machine)
 
 
@@ -141,7 +151,7 @@ def _with_reports(world: World, runs: Sequence[RunSeen], now: datetime) -> Seque
     """If machines can't end themselves, ask those of own runs whether their commands are over."""
     if world.provider.ends_by_itself:
         return runs
-    own = [seen for seen in runs if seen.record is not None and seen.is_live and seen.record.spec.job.run]
+    own = [seen for seen in runs if seen.record is not None and seen.is_live and seen.record.spec.job.tasks]
     machines = [each for seen in own if not seen.busy for each in seen.machines if now < each.deadline_at]
     answers = ask_each([(world, machine) for machine in machines])
     reports = {answer.report.machine: answer.report for answer in answers if answer.report is not None}
@@ -161,7 +171,7 @@ def _see(world: World, run_id: str, record: RunRecord | None) -> RunSeen:
         provider=world.provider.name,
         record=record,
         recorded=world.ledger.machines(run_id, live_only=True),
-        history=read_history(intents, has_command=bool(record.spec.job.run)),
+        history=read_history(intents, record.spec.job),
         interrupted=tuple(intent.kind for intent in intents if intent.state is IntentState.OPEN),
         deadlines_at=tuple(machine.deadline_at for machine in world.ledger.machines(run_id)),
         busy=_is_busy(world, run_id),
@@ -176,12 +186,13 @@ def _is_busy(world: World, run_id: str) -> bool:
         return True
 
 
-def read_history(intents: Sequence[Intent], *, has_command: bool) -> History:
-    """Derive the history of a run's machines; a machine without a command counts as used once it answers."""
+def read_history(intents: Sequence[Intent], job: Job) -> History:
+    """Derive the history of a run's machines; one on which nothing is to run counts as used once it answers."""
     created = {intent.subject for intent in intents if intent.kind == CreateMachine.__name__}
-    used = {intent.subject for intent in intents if _is_use(intent, has_command=has_command)}
+    used = {intent.subject for intent in intents if _is_use(intent)} | idle_machines(intents, job)
     ending = {intent.subject for intent in intents if intent.kind == DestroyMachine.__name__}
-    of_machines = [intent for intent in intents if intent.kind != ReleaseRun.__name__]
+    of_runs = (ReleaseRun.__name__, ExtendDeadline.__name__)
+    of_machines = [intent for intent in intents if intent.kind not in of_runs]
     return History(
         created=frozenset(created),
         used=frozenset(used),
@@ -190,10 +201,8 @@ def read_history(intents: Sequence[Intent], *, has_command: bool) -> History:
     )
 
 
-def _is_use(intent: Intent, *, has_command: bool) -> bool:
+def _is_use(intent: Intent) -> bool:
     if intent.kind == CreateMachine.__name__:
         refused = intent.state is IntentState.FAILED
         return not refused and msgspec.json.decode(intent.payload, type=CreateMachine).starts
-    if has_command:
-        return intent.kind == StartCommand.__name__
-    return intent.kind == AwaitMachine.__name__ and intent.state is IntentState.DONE
+    return intent.kind == StartCommand.__name__

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.adapters.host.pythons import find_job_python
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
+from orchestrator.core.task import Task
 from orchestrator.core.values.interpreter import JobPython, PythonOrigin
 from tests.agent.images import make_system_python
 
@@ -22,7 +23,7 @@ VERSION = ".".join(map(str, sys.version_info[:3]))
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A job in a folder of its own."""
-    return Job(name="toy", path=str(tmp_path / "kedge.yaml"), run="python train.py")
+    return Job(name="toy", path=str(tmp_path / "kedge.yaml"), tasks=(Task(run="python train.py"),))
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_without_any_other_python_a_job_uses_kedges(job: Job, tmp_path: Path) ->
 def test_the_trainers_python_is_the_first_with_torch(job: Job, tmp_path: Path) -> None:
     """The user's own Python if it has torch, otherwise kedge's, which has torch in these tests."""
     mine = make_environment(tmp_path / "mine")
-    trainer = Job(name="digits", path=job.path, run="python -m trainer digits", bundled_trainer=True)
+    trainer = Job(name="digits", path=job.path, tasks=(Task(run="python -m trainer digits"),), bundled_trainer=True)
     environ = {"VIRTUAL_ENV": str(mine)}
     found = find_job_python(trainer, environ)
     assert (found.path, found.origin, found.has_torch) == (sys.executable, PythonOrigin.KEDGE, True)

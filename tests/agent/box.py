@@ -22,8 +22,10 @@ from typing import Any
 from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive
 from orchestrator.agent.base import state
 from orchestrator.agent.base.layout import Layout
-from orchestrator.agent.base.wire import FAILED, STOPPED, SUCCEEDED, to_json
+from orchestrator.agent.base.record import to_json
+from orchestrator.agent.base.wire import FAILED, STOPPED, SUCCEEDED
 from orchestrator.agent.watch.report import make_report
+from tests.agent.configs import USUAL, encode
 from tests.support.preloaded.process import EVERYTHING_ANEW, PreloadedProcess, but_for_a_sample
 
 RUN = "digits-1a2b"
@@ -128,22 +130,11 @@ class Box:
         return process
 
     def config(self, command: str, **more: Any) -> dict[str, Any]:
-        return {
-            "run": RUN,
-            "job": "digits",
-            "mode": "",
-            "command": command,
-            "setup": "",
-            "supervisor": "nohup",
-            "restarts": 0,
-            "restart_after": 0.05,
-            "grace": 10.0,
-            **more,
-        }
+        return {**USUAL, "run": RUN, "command": command, **more}
 
     def start(self, command: str, **more: Any) -> Any:
         """Start a run, and return its state."""
-        return self.ask("start", stdin=json.dumps(self.config(command, **more)).encode())
+        return self.ask("start", stdin=encode(self.config(command, **more)))
 
     def report(self) -> dict[str, Any]:
         """The machine's report: tests poll it, so that it would be the program that starts most often."""
@@ -164,7 +155,7 @@ class Box:
             lambda: command if (command := self.command())["state"] in states else None, timeout=timeout
         )
         if found["state"] in (SUCCEEDED, FAILED, STOPPED):
-            wait_for(lambda: not state.load(Layout(self.root)).runner_lives, timeout=timeout)
+            wait_for(lambda: not state.load(Layout(self.root).task("")).runner_lives, timeout=timeout)
         return found
 
     def log(self) -> str:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.agent.boots import order, outcomes, put_code, readiness, sha256_of
-from tests.agent.box import Box
+from tests.agent.box import RUN, Box
+from tests.agent.configs import encode
 from tests.agent.places import Place
+from tests.agent.several import await_states, states, task
 from tests.agent.trees import FIRST, pack, tree_of
 
 MakeBox = Callable[..., Box]
 
 
 def put_start(store: Place, config: dict[str, Any]) -> str:
-    raw = json.dumps(config).encode()
+    raw = encode(config)
     store.write("start.json", raw)
     return sha256_of(raw)
 
@@ -90,6 +94,33 @@ def test_a_command_that_has_ended_is_not_started_by_the_next_boot(make_box: Make
     assert box.command()["state"] == "succeeded"
     assert (box.root / "results/output/runs").read_text() == "x\n"
     assert outcomes(box.root) == [("agent", True), ("code", True), ("start", True)]
+
+
+# A start that ends before it has called a supervisor.
+_CUT_OFF = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.agent.base.layout import Layout
+from orchestrator.agent.base.parse import parse_run_config
+from orchestrator.agent.run.start import start
+sys.addaudithook(lambda event, _: event == "subprocess.Popen" and os.kill(os.getpid(), signal.SIGKILL))
+start(Layout(Path(sys.argv[1])), parse_run_config(sys.stdin.buffer.read()))
+"""
+
+
+def test_a_start_that_a_reboot_has_cut_off_is_continued(make_box: MakeBox, store: Place) -> None:
+    """Nobody else would start the first task, for which the other one waits."""
+    box = make_box(store_url=store.url, env=store.env)
+    tasks = [task("a", "true"), task("b", "true", after="a")]
+    config = {"run": RUN, "job": "digits", "mode": "", "setup": "", "tasks": tasks}
+    start = json.dumps(config).encode()
+    store.write("start.json", start)
+    order(box, start_sha256=sha256_of(start))
+    assert subprocess.run([sys.executable, "-c", _CUT_OFF, str(box.root)], input=start, check=False).returncode < 0
+    assert states(box) == {"a": "idle", "b": "waiting"}
+    box.begin("watch")
+    assert box.call("boot").returncode == 0
+    await_states(box, a="succeeded", b="succeeded")
 
 
 def test_code_that_was_sent_since_is_not_replaced_by_the_next_boot(make_box: MakeBox, store: Place) -> None:

@@ -12,19 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.base.config import TaskContext
 from orchestrator.agent.base.files import write_json
 from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.runlog import RunLog
-from orchestrator.agent.base.wire import Command, MachineConfig, RunConfig
+from orchestrator.agent.base.wire import Command, MachineConfig
 from orchestrator.agent.results import fresh_start as anew
 from orchestrator.agent.results.attempt import record_attempt
 from orchestrator.agent.results.checkpoint_order import CheckpointProgress, read_progress
 from orchestrator.agent.results.listing import scan
 from orchestrator.agent.results.upload import Uploader
 from orchestrator.agent.run.resume import prepare_attempt
-from orchestrator.agent.run.signals import Signals
 from orchestrator.agent.s3.store import FolderStore
+from orchestrator.agent.waiting.signals import Signals
 from tests.agent.box import Box, wait_for
+from tests.agent.configs import run_config
 from tests.agent.places import FolderPlace, Place
 
 MakeBox = Callable[..., Box]
@@ -164,16 +166,18 @@ def test_a_truncated_copy_in_the_store_is_not_restored(tmp_path: Path) -> None:
     """The store has only the truncated checkpoint, too: the whole one that was kept apart is put back."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
-    layout.kept.mkdir()
+    task = layout.task("")
+    task.prepare()
+    task.kept.mkdir()
     whole = pickle.dumps({"step": 400})
-    (layout.kept / "ckpt.pt").write_bytes(whole)
-    (layout.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
+    (task.kept / "ckpt.pt").write_bytes(whole)
+    (task.checkpoints / "ckpt.pt").write_bytes(whole[:-5])
     machine = make_machine(layout, tmp_path / "store")
     Uploader(layout, machine, FolderStore(tmp_path / "store" / "digits-1a2b")).upload(Command(), {}, 1.0, final=True)
     write_json(layout.note("attempt"), {"began": 1.0, "had": []})
-    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
-    found = prepare_attempt(layout, machine, config, lambda _: None, Signals())
-    assert (layout.checkpoints / "ckpt.pt").read_bytes() == whole
+    run = run_config(checkpoints="out")
+    found = prepare_attempt(TaskContext(task, machine, run, run.tasks[0]), lambda _: None, Signals())
+    assert (task.checkpoints / "ckpt.pt").read_bytes() == whole
     assert found.checkpoint
     assert found.checkpoint.step == 400
 
@@ -189,9 +193,11 @@ def test_the_copy_kept_apart_and_the_attempts_start_survive_a_power_cut(
     """The command that starts next overwrites the only other copy."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
-    (layout.checkpoints / "ckpt.pt").write_bytes(pickle.dumps({"step": 400}))
+    task = layout.task("")
+    task.prepare()
+    (task.checkpoints / "ckpt.pt").write_bytes(pickle.dumps({"step": 400}))
     write_json(layout.note("attempt"), {"began": 1.0, "had": []})
-    config = RunConfig("digits-1a2b", "digits", "", "true", "", "nohup", 0, 1.0, 5.0, checkpoints="out")
+    run = run_config(checkpoints="out")
     synced: set[int] = set()
     sync = os.fsync
 
@@ -200,16 +206,19 @@ def test_the_copy_kept_apart_and_the_attempts_start_survive_a_power_cut(
         sync(file)
 
     monkeypatch.setattr(os, "fsync", note)
-    found = prepare_attempt(layout, make_machine(layout, tmp_path / "store"), config, lambda _: None, Signals())
-    record_attempt(layout, found)
-    kept = layout.kept / "ckpt.pt"
-    assert {kept.stat().st_ino, layout.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
+    context = TaskContext(task, make_machine(layout, tmp_path / "store"), run, run.tasks[0])
+    found = prepare_attempt(context, lambda _: None, Signals())
+    record_attempt(task, found)
+    kept = task.kept / "ckpt.pt"
+    assert {kept.stat().st_ino, task.kept.stat().st_ino, layout.note("attempt").stat().st_ino} <= synced
 
 
 def test_a_checkpoint_that_could_not_be_judged_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading a checkpoint may take seconds, and the watch checks all of them every few seconds."""
     layout = Layout(tmp_path / "machine")
     layout.prepare()
+    task = layout.task("")
+    task.prepare()
     had = {"name": "ckpt.h5", "bytes": 100, "written": 1.0, "step": None, "kind": ""}
     write_json(layout.note("attempt"), {"began": 2.0, "had": [had]})
     read: list[str] = []
@@ -219,10 +228,10 @@ def test_a_checkpoint_that_could_not_be_judged_is_read_once(tmp_path: Path, monk
         return read_progress(path)
 
     monkeypatch.setattr(anew, "read_progress", count)
-    beginnings = anew.FreshStarts(layout, RunLog(layout.log_file))
+    beginnings = anew.FreshStarts(task, RunLog(lambda: task.log_file))
     for text in ("1" * 100, "2" * 100, "3" * 40):
-        (layout.checkpoints / "ckpt.h5").write_text(text)
+        (task.checkpoints / "ckpt.h5").write_text(text)
         for _ in range(3):
-            beginnings.look(scan(layout.results), frozenset({"ckpt.h5"}))
+            beginnings.look(scan(layout.results), frozenset({"checkpoints/ckpt.h5"}))
     assert read == ["ckpt.h5"] * 3
-    assert layout.log_file.read_text().count("it seems to have started over") == 1
+    assert task.log_file.read_text().count("it seems to have started over") == 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
 from tests.agent.box import RUN, Box, wait_for
+from tests.agent.configs import encode
 
 DUMP = 'env -0 > "$KEDGE_OUTPUT_DIR/env"'
 SECRET = "s3cr3t-t0ken"
@@ -80,7 +80,7 @@ def test_a_bad_request_starts_nothing(box: Box) -> None:
         ({name: value for name, value in good.items() if name != "command"}, b"command"),
     ]
     for config, told in cases:
-        refused = box.call("start", stdin=json.dumps(config).encode())
+        refused = box.call("start", stdin=encode(config))
         assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
         assert b"Traceback" not in refused.stderr
     assert box.call("start", stdin=b"{nonsense").returncode == 2
@@ -95,7 +95,7 @@ def test_a_missing_supervisor_names_its_package(box: Box, tmp_path: Path) -> Non
     programs.mkdir()
     for name in ("sh", "bash", "env"):
         (programs / name).symlink_to(f"/bin/{name}" if name != "env" else "/usr/bin/env")
-    refused = box.call("start", stdin=json.dumps(box.config("true", supervisor="tmux")).encode(), PATH=str(programs))
+    refused = box.call("start", stdin=encode(box.config("true", supervisor="tmux")), PATH=str(programs))
     assert refused.returncode == 2
     assert b"install the package tmux" in refused.stderr
 
@@ -112,7 +112,7 @@ def test_systemd_gets_the_unit_and_is_told_to_run_it(box: Box, tmp_path: Path) -
     config = box.config("echo by systemd", supervisor="systemd-user", unit="[Service]\nExecStart=kedge-agent run\n")
     done = box.call(
         "start",
-        stdin=json.dumps(config).encode(),
+        stdin=encode(config),
         PATH=f"{programs}:{os.environ['PATH']}",
         XDG_CONFIG_HOME=str(tmp_path / "config"),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from orchestrator.core.protocol.report import FollowEvent, parse_follow_event, parse_report
+from orchestrator.core.protocol.report import parse_report
+from orchestrator.core.protocol.stream import FollowEvent, parse_follow_event
 from tests.agent.box import Box, wait_for
 
 

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.base.wire import Gpu, to_json
+from orchestrator.agent.base.record import to_json
+from orchestrator.agent.base.wire import Gpu
 from orchestrator.agent.gpu.gauges import parse_amd_smi, parse_nvidia_smi, parse_rocm_smi, read_gpus
 from orchestrator.agent.gpu.vendor_tools import ask_tool, find_tool
 from orchestrator.cli.drawing.status_line import load_words
-from orchestrator.core.protocol import report
+from orchestrator.core.protocol.sample import Sample
 
 SAMPLES = Path(__file__).parent / "samples"
 PARSERS = (parse_nvidia_smi, parse_amd_smi, parse_rocm_smi)
@@ -186,7 +187,7 @@ def test_a_gpu_use_that_no_tool_knows_is_unknown(tmp_path: Path, monkeypatch: py
     (gpu,) = read_gpus()
     assert (gpu.use_percent, gpu.memory_used_mib) == (None, 101376)
     sample = {"time": 1, "cpu_percent": 3, "memory_used_mib": 1, "memory_total_mib": 2, "gpus": [to_json(gpu)]}
-    assert load_words(msgspec.convert(sample, report.Sample)) == "GPU ?"
+    assert load_words(msgspec.convert(sample, Sample)) == "GPU ?"
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from orchestrator.agent.base.wire import Command
-from orchestrator.agent.code.links import apply_links
+from orchestrator.agent.code.links import link_data, link_results
 from orchestrator.agent.results.left_behind import time_to_keep
 from orchestrator.agent.results.upload import Uploader, blob_key, read_manifest
 from orchestrator.agent.s3.store import FolderStore
 from tests.agent.box import Box, wait_for
+from tests.agent.configs import run_config
 from tests.agent.trees import receive
-from tests.agent.working_folders import Machine, run_config
+from tests.agent.working_folders import Machine
 
 
 @pytest.mark.parametrize(("end", "state"), [("exit 3", "failed"), ("sleep 600", "stopped")])
@@ -124,7 +125,9 @@ def test_environments_caches_and_repositories_are_left_out(machine: Machine, pat
 def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_named(machine: Machine) -> None:
     """They are links in the working folder; an output with only empty folders counts as empty, too."""
     config: dict[str, Any] = {"outputs": ("results", "figures/"), "checkpoints": "ckpt", "data": ("data/digits",)}
-    apply_links(machine.layout, run_config(**config), machine.release)
+    run = run_config(**config)
+    link_data(machine.layout, run, machine.release)
+    link_results(machine.task, run.tasks[0], machine.release)
     (machine.layout.data / "data/digits").mkdir(parents=True)
     machine.write("results/model.txt", "a result")
     machine.write("data/digits/index.txt", "downloaded data")
@@ -132,6 +135,12 @@ def test_outputs_checkpoints_and_data_are_not_left_behind_and_empty_outputs_are_
     said = machine.end(**config)
     assert (said["files"], said["empty"]) == (0, ["figures/", "ckpt"])
     assert machine.kept == {}
+
+
+def test_a_machine_that_is_not_the_head_names_no_empty_output(tmp_path: Path) -> None:
+    """Often only the head writes results; what a machine lists stands for the whole run if the head lists nothing."""
+    machine = Machine(tmp_path, rank=1)
+    assert machine.end(outputs=("results",), checkpoints="ckpt") == {}
 
 
 def test_the_newest_are_kept_up_to_the_limit_and_the_rest_is_listed(machine: Machine) -> None:
@@ -220,11 +229,11 @@ def test_a_hostile_job_s_names_are_bounded_and_its_links_lead_nowhere(
     (machine.release / os.fsdecode(b"not-\xff-utf8")).write_text("x")
     machine.write("half.tmp", "unfinished")
     machine.write("\x1b[2Jcleared\n", "x")
-    machine.layout.left_behind.symlink_to(outside)
+    machine.task.left_behind.symlink_to(outside)
     said = machine.end(left_behind=2)
     assert (said["kept"], said["files"]) == (0, 3)
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
-    machine.layout.left_behind.unlink()
+    machine.task.left_behind.unlink()
     machine.end()
     assert set(machine.kept) == {"\x1b[2Jcleared\n"}
 
@@ -235,8 +244,8 @@ def test_a_link_to_a_kept_file_is_kept(machine: Machine) -> None:
     (machine.release / "out" / "latest.pt").symlink_to("step-2.pt")
     (machine.release / "out" / "code").symlink_to("../train.py")
     machine.end()
-    assert (machine.layout.left_behind / "out" / "latest.pt").readlink() == Path("step-2.pt")
-    assert not os.path.lexists(machine.layout.left_behind / "out" / "code")
+    assert (machine.task.left_behind / "out" / "latest.pt").readlink() == Path("step-2.pt")
+    assert not os.path.lexists(machine.task.left_behind / "out" / "code")
 
 
 def test_no_copy_is_made_after_its_time_limit_and_lost_files_are_named(machine: Machine) -> None:
@@ -257,7 +266,7 @@ def test_the_time_for_copies_ends_before_the_last_upload(tmp_path: Path) -> None
 def test_results_are_in_the_store_before_what_was_left_behind(tmp_path: Path) -> None:
     """A machine that dies in the middle of a gigabyte loses only the less valuable files."""
     machine = Machine(tmp_path / "machine", store_url=(tmp_path / "store").as_uri())
-    (machine.layout.checkpoints / "10.pt").write_text("ten")
+    (machine.task.checkpoints / "10.pt").write_text("ten")
     machine.write("model.pt", "weights")
     machine.end()
     store = CutStore(tmp_path / "store", at=blob_key(hashlib.sha256(b"weights").hexdigest()))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from orchestrator.agent.base.record import Record
 from orchestrator.agent.base.runlog import LineSplitter, RunLog
 from orchestrator.agent.base.timetable import plan_timetable
-from orchestrator.agent.base.wire import RunConfig
 from orchestrator.agent.watch.cost import render_cost
 from orchestrator.agent.watch.sampling import append_bounded
+from tests.agent.configs import run_config
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
@@ -38,7 +38,7 @@ def test_lines_don_t_depend_on_how_the_stream_is_cut(parts: list[bytes], limit: 
 def test_a_line_that_a_kill_has_torn_does_not_swallow_the_next(tmp_path: Path) -> None:
     """After a kill, the next writer of the log starts on a new line."""
     (tmp_path / "run.log").write_bytes(b"2026-11-21T11:48:05Z torn in the mid")
-    RunLog(tmp_path / "run.log").remark("started, attempt 2 of 4")
+    RunLog(lambda: tmp_path / "run.log").remark("started, attempt 2 of 4")
     first, second = (tmp_path / "run.log").read_text().splitlines()
     assert first.endswith("torn in the mid")
     assert second.endswith("Z [kedge] started, attempt 2 of 4")
@@ -48,7 +48,7 @@ def test_log_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
     """When the log can be written again, it reports how many are missing."""
     path = tmp_path / "run.log"
     path.mkdir()
-    log = RunLog(path)
+    log = RunLog(lambda: path)
     log.lines([b"1", b"2"])
     log.lines([b"3"])
     path.rmdir()
@@ -95,7 +95,7 @@ def test_the_command_is_stopped_early_enough_to_save_and_upload(
 
 
 @pytest.mark.parametrize(
-    "append", [lambda path: append_bounded(path, b"x\n", 50), lambda path: RunLog(path).remark("x")]
+    "append", [lambda path: append_bounded(path, b"x\n", 50), lambda path: RunLog(lambda: path).remark("x")]
 )
 def test_a_log_is_not_written_through_a_link(tmp_path: Path, append: Callable[[Path], None]) -> None:
     """The job may replace the log by a link: the link's target stays as it is, and the log takes its place back."""
@@ -134,8 +134,7 @@ def test_a_record_with_other_fields_is_refused(values: tuple[int, ...], named: d
 
 def test_a_run_s_configuration_is_shown_without_secrets() -> None:
     """A traceback may show it."""
-    config = RunConfig("r", "j", "", "c", "", "tmux", 0, 0.0, 0.0, secrets={"TOKEN": "hidden"})
-    assert repr(config) == "RunConfig(run='r')"
+    assert repr(run_config(run="r", secrets={"TOKEN": "hidden"})) == "RunConfig(run='r')"
 
 
 def test_a_short_verb_imports_little() -> None:

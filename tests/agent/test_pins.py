@@ -13,6 +13,7 @@ import pytest
 
 from tests.agent.boots import order, outcomes, readiness
 from tests.agent.box import Box
+from tests.agent.configs import encode
 from tests.agent.places import Place
 from tests.agent.trees import pack, tree_of
 
@@ -33,7 +34,7 @@ class Staged:
         self.box = box
         self._store = store
         code = gzip.compress(pack(HASH, CODE))
-        start = json.dumps(box.config(command, **config)).encode()
+        start = encode(box.config(command, **config))
         self.code_key = f"code/{sha256(code)}.tar.gz"
         store.write(self.code_key, code)
         store.write("start.json", start)
@@ -44,7 +45,7 @@ class Staged:
         self._store.write(self.code_key, content)
 
     def replace_start(self, command: str) -> None:
-        self._store.write("start.json", json.dumps(self.box.config(command)).encode())
+        self._store.write("start.json", encode(self.box.config(command)))
 
     def boot(self) -> tuple[str, str]:
         """Boot; return the phase that failed, and why."""

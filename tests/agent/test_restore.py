@@ -31,6 +31,8 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root / "machine")
         self.layout.prepare()
+        self.task = self.layout.task("")
+        self.task.prepare()
         self.store = FolderPlace(root / "store")
         self.config = MachineConfig(
             machine=f"{RUN}-m2",
@@ -56,12 +58,12 @@ class Machine:
 
     def restore(self) -> str:
         """Restore; return what the run's log reports about it."""
-        restore(self.layout, self.config, RunLog(self.layout.log_file))
-        return self.layout.log_file.read_text() if self.layout.log_file.exists() else ""
+        restore(self.layout, self.config, RunLog(lambda: self.task.log_file))
+        return self.task.log_file.read_text() if self.task.log_file.exists() else ""
 
     def results(self) -> dict[str, bytes]:
         root = self.layout.results
-        files = [path for path in root.rglob("*") if path.is_file() and path != self.layout.log_file]
+        files = [path for path in root.rglob("*") if path.is_file() and path != self.task.log_file]
         return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
@@ -95,7 +97,7 @@ def test_an_interrupted_restore_writes_nothing_through_the_links_that_it_made(ma
     elsewhere = machine.layout.root / "elsewhere"
     elsewhere.mkdir()
     (machine.layout.note("restored")).write_text('{"state": "begun"}')
-    (machine.layout.output / "a").symlink_to(elsewhere)
+    (machine.task.output / "a").symlink_to(elsewhere)
     machine.ship([machine.file("output/a/loot"), machine.file("output/good", b"fine")])
     assert "output/a/loot" in machine.restore()
     assert not list(elsewhere.iterdir())
@@ -163,7 +165,7 @@ def test_an_object_larger_than_announced_is_cut_off(machine: Machine) -> None:
     machine.ship([{**row, "bytes": 5, "sha256": sha256}])
     began = time.monotonic()
     assert "not restored" in machine.restore()
-    written.append(sum(path.stat().st_size for path in machine.layout.output.rglob("*")))
+    written.append(sum(path.stat().st_size for path in machine.task.output.rglob("*")))
     assert written == [0]
     assert time.monotonic() - began < 10
 
@@ -208,4 +210,16 @@ def test_a_run_resumes_from_a_checkpoint_of_an_earlier_agent(
     content = {"machine": f"{RUN}-m1", "files": [machine.file("checkpoints/ckpt.pt")], **manifest}
     machine.store.write("manifest.json", json.dumps(content).encode())
     machine.restore()
-    assert read_attempt(machine.layout).began == began
+    assert read_attempt(machine.task).began == began
+
+
+def test_the_attempts_of_all_tasks_are_taken_over_also_of_those_that_do_not_start_now(machine: Machine) -> None:
+    """One of an earlier mode, or one that is started alone later. Keys that name no folder are left out."""
+    keys = ["voxel", "2-fast", "2-fast/voxel"]
+    unfit = ["2-\0", "2-\ud800", f"2-{'x' * 300}", "../voxel", "2-fast/../..", ""]
+    tasks = {key: {"attempt": {"began": 5.0}} for key in (*keys, *unfit)}
+    machine.store.write("manifest.json", json.dumps({"files": [], "tasks": tasks}).encode())
+    machine.restore()
+    assert [read_attempt(machine.layout.task(key)).began for key in keys] == [5.0] * len(keys)
+    assert read_attempt(machine.task).began == 0.0
+    assert sorted(path.name for path in (machine.layout.root / "tasks").iterdir()) == ["2-fast", "voxel"]

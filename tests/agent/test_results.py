@@ -42,8 +42,10 @@ def test_a_checkpoint_that_is_pruned_meanwhile_is_left_out(tmp_path: Path, capsy
     """A fetch during a training that keeps only its newest checkpoints lists those that exist."""
     layout = Layout(tmp_path)
     layout.prepare()
-    (layout.output / "model.pt").write_bytes(b"best")
-    with pruning(layout.checkpoints):
+    task = layout.task("")
+    task.prepare()
+    (task.output / "model.pt").write_bytes(b"best")
+    with pruning(task.checkpoints):
         codes = {execute(layout) for _ in range(ROUNDS)}
     assert codes == {0}
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.box import Box, wait_for
+from tests.agent.configs import encode
 
 SUPERVISORS = ("tmux", "screen", "nohup")
 
@@ -74,7 +75,7 @@ def test_a_second_start_changes_nothing(box: Box, supervisor: str) -> None:
     """It reports that the command is running, prints its state, and succeeds."""
     box.start("echo first; sleep 1000", supervisor=supervisor)
     first = box.await_state("running")
-    again = box.call("start", stdin=json.dumps(box.config("echo second", supervisor=supervisor)).encode())
+    again = box.call("start", stdin=encode(box.config("echo second", supervisor=supervisor)))
     assert again.returncode == 0
     assert b"already running" in again.stderr
     assert json.loads(again.stdout)["since"] == first["since"]

@@ -29,6 +29,7 @@ from tests.support.waiting import wait_until
 def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends during an upload, which is older than its end; the next one has the last files."""
     layout = Layout(tmp_path / "machine")
+    task = layout.task("")
     checkpoints = layout.results / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "10.pt").write_text("ten")
@@ -56,14 +57,14 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, mo
         sample_every=0.0,
         ship_every=0.0,
     )
-    log = RunLog(layout.log_file)
+    log = RunLog(lambda: task.log_file)
     restore(layout, machine, log)
     live = state.State(
         command=Command(state=RUNNING, attempt=1, since=now),
         runner=os.getpid(),
         runner_identity=processes.identify(os.getpid()),
     )
-    state.save(layout, live)
+    state.save(task, live)
     loop = UploadLoop(layout, machine, log, last_upload=lambda: now + 3600, in_haste=lambda: True)
 
     copying = threading.Thread(target=loop.step)
@@ -71,7 +72,7 @@ def test_a_copy_that_began_before_the_end_is_not_the_last_one(tmp_path: Path, mo
     wait_until(lambda: any(store.rglob("blobs/*")))
     (checkpoints / "20.pt").write_text("twenty")
     over = live.turned(STOPPED, reason="spot notice")
-    state.save(layout, over.replace(runner=0, runner_identity=""))
+    state.save(task, over.replace(runner=0, runner_identity=""))
     has_ended.set()
     copying.join()
     assert 0 < read_json(layout.note("shipped"))["time"] < over.command.since
@@ -87,12 +88,13 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.layout = Layout(folder / "machine")
         self.layout.prepare()
+        self.layout.task("").prepare()
         self._store = FolderStore(folder / "store")
         machine = MachineConfig("digits-1a2b-m1", "digits-1a2b", "local", str(self.layout.root), 1.0, 2.0, "0")
         self._uploader = Uploader(self.layout, machine, self._store)
 
     def write(self, path: str, content: bytes) -> None:
-        file = self.layout.checkpoints / path
+        file = self.layout.task("").checkpoints / path
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
 
@@ -104,7 +106,7 @@ class Results:
         self, *complete: str, final: bool = False, seen: Mapping[str, Version] | None = None
     ) -> list[tuple[str, bytes | None]]:
         """Upload checkpoints that are complete, in the version that was seen, and return the store's content."""
-        found = {unit: version for unit, version in (seen or self.versions()).items() if unit in complete}
+        found = {unit: version for unit, version in (seen or self.versions()).items() if unit.endswith(complete)}
         self._uploader.upload(Command(), found, 1.0, final=final)
         rows = read_manifest(self._store)["files"]
         return [(row["path"], self._store.read(blob_key(row["sha256"]))) for row in rows]
@@ -152,4 +154,4 @@ def test_a_folder_is_checked_for_truncated_files_once(tmp_path: Path, monkeypatc
     looked: list[Path] = []
     monkeypatch.setattr(upload, "is_sound", looked.append)
     results.ship(final=True)
-    assert looked == [results.layout.checkpoints / "last"]
+    assert looked == [results.layout.task("").checkpoints / "last"]

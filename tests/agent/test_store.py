@@ -208,7 +208,7 @@ def test_nothing_is_uploaded_before_a_run_starts(make_box: MakeBox, store: Place
 def test_results_are_listed_with_their_checksums(box: Box) -> None:
     """`manifest` names finished files with slashes; links inside have their target's content, others are left out."""
     output = box.root / "results/output"
-    (output / "sub").mkdir()
+    (output / "sub").mkdir(parents=True)
     (output / "sub/ünï 'q' \n.txt").write_bytes(b"abc")
     (output / "x.tmp").write_bytes(b"unfinished")
     (output / "link").symlink_to("sub/ünï 'q' \n.txt")

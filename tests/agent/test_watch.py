@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.base.errors import AgentError
 from orchestrator.agent.base.layout import Layout
 from orchestrator.agent.base.parse import read_machine_config
 from orchestrator.agent.base.runlog import RunLog
+from orchestrator.agent.base.wire import MachineConfig
 from orchestrator.agent.watch.boot_watchdog import BootWatchdog
+from orchestrator.agent.watch.head import HeadWatch
 from tests.agent.box import RUN, Box, wait_for
+from tests.agent.configs import encode
 
 MakeBox = Callable[..., Box]
 TRAIN = """trap 'echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 1' TERM; echo up; while true; do sleep 0.05; done"""
@@ -90,6 +94,90 @@ def test_a_machine_that_is_done_ends_once_its_results_are_safe(make_box: MakeBox
     assert "output/a" in [file["path"] for file in manifest["files"]]
 
 
+def test_a_machine_after_the_head_stays_until_the_head_is_done(make_box: MakeBox, tmp_path: Path) -> None:
+    """It is done at once, and the run isn't; each has a place of its own in the store."""
+    store = tmp_path / "store"
+    place = store / RUN / "manifest.json"
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps({"time": time.time() - 60, "command": {"state": "failed"}, "files": []}))
+    ended = tmp_path / "ended"
+    box = make_box(store_url=store.as_uri(), linger=0.3, rank=1, end_command=ends_by(ended))
+    box.begin("watch")
+    box.start('echo done > "$KEDGE_OUTPUT_DIR/a"')
+    own = place.parent / "nodes" / "1" / "manifest.json"
+    wait_for(lambda: own.exists() and json.loads(own.read_text())["command"]["state"] == "succeeded")
+    assert not ended.exists()
+    place.write_text(json.dumps({"time": time.time() + 1, "command": {"state": "succeeded"}, "files": []}))
+    wait_for(ended.exists)
+
+
+def second_machine(folder: Path, now: float) -> MachineConfig:
+    """Return the configuration of a run's second machine, whose store is a folder."""
+    return MachineConfig(
+        machine=f"{RUN}-m2",
+        run=RUN,
+        provider="local",
+        root=str(folder),
+        created=now,
+        deadline_at=now + 3600,
+        usd_per_hour="1",
+        store_url=folder.as_uri(),
+        ship_every=0.0,
+        rank=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "is_done"),
+    [
+        ("running", -1, False),
+        ("stopped", -1, False),
+        ("succeeded", -1, True),
+        ("failed", -1, True),
+        ("failed", 1, False),
+    ],
+)
+def test_only_the_last_word_of_a_run_s_own_head_counts(tmp_path: Path, state: str, age: float, is_done: bool) -> None:
+    """An upload that is older than the machine is of an earlier head, from which the run was resumed."""
+    now = time.time()
+    config = second_machine(tmp_path, now)
+    head = HeadWatch(config)
+    head.look()
+    assert not head.is_done
+    place = tmp_path / RUN / "manifest.json"
+    place.parent.mkdir()
+    place.write_text(json.dumps({"time": now - age, "command": {"state": state}, "files": []}))
+    later = HeadWatch(config)
+    later.look()
+    assert later.is_done is is_done
+    place.write_text(json.dumps({"time": now + 2, "command": {"state": "running"}, "files": []}))
+    later.look()
+    assert not later.is_done
+
+
+def test_a_head_that_uploads_nothing_any_more_is_lost(tmp_path: Path) -> None:
+    """The store says for ever that it runs. Time during which the store can't be read doesn't count."""
+    now = time.time()
+    config = second_machine(tmp_path, now)
+    place = tmp_path / RUN / "manifest.json"
+    place.parent.mkdir()
+    head = HeadWatch(config, silence=0.2)
+    running = {"command": {"state": "running"}, "files": []}
+    place.write_text("{damaged")
+    time.sleep(0.3)
+    with pytest.raises(AgentError):
+        head.look()
+    place.write_text(json.dumps({"time": now + 1, **running}))
+    head.look()
+    assert not head.is_done
+    time.sleep(0.3)
+    head.look()
+    assert head.is_done
+    place.write_text(json.dumps({"time": now + 2, **running}))
+    head.look()
+    assert not head.is_done
+
+
 @pytest.mark.parametrize("trouble", ["damaged", "out of reach"])
 def test_a_machine_ends_if_its_command_failed_because_of_the_store(
     make_box: MakeBox, tmp_path: Path, trouble: str
@@ -124,7 +212,7 @@ def test_a_machine_whose_boot_failed_ends_if_nobody_follows_it(make_box: MakeBox
 
 def unready(box: Box) -> BootWatchdog:
     layout = Layout(box.root)
-    return BootWatchdog(layout, read_machine_config(layout), RunLog(layout.log_file))
+    return BootWatchdog(layout, read_machine_config(layout), RunLog(lambda: layout.task("").log_file))
 
 
 def test_a_failed_boot_is_kept_for_ten_minutes_after_the_last_follower(box: Box) -> None:
@@ -157,7 +245,7 @@ def test_a_failed_boot_does_not_end_a_machine_that_somebody_uses(box: Box, saved
     if saved == "begun":
         box.start("sleep 1000")
     else:
-        (box.root / "run.json").write_text(json.dumps(box.config("true", keep=True)))
+        (box.root / "run.json").write_bytes(encode(box.config("true", keep=True)))
     boot = unready(box)
     assert [boot.is_abandoned(now) for now in (1000.0, 1e9)] == [False, False]
 

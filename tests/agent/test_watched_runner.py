@@ -89,6 +89,51 @@ def test_without_a_watch_a_dead_runner_is_reported_as_failed(box: Box) -> None:
     assert box.await_state("failed")["reason"] == "the runner died"
 
 
+SHUT_DOWN = """
+trap 'echo saved > "$KEDGE_CHECKPOINT_DIR/last.pt"; exit 0' TERM
+echo "up, resume <$KEDGE_RESUME>"; until [ -e "$KEDGE_NOTICE_FILE" ]; do sleep 0.05; done
+"""
+
+
+def reboot(box: Box) -> None:
+    """Let the state be of an earlier boot, as after a shutdown: systemd has stopped all processes."""
+    written = box.note("state")
+    _, _, started = written["runner_identity"].partition(":")
+    (box.root / "state.json").write_text(json.dumps({**written, "runner_identity": f"earlier-boot:{started}"}))
+
+
+def test_a_command_that_a_shutdown_has_stopped_starts_again_after_the_reboot(box: Box) -> None:
+    """It resumes from what it saved meanwhile, and counts as an attempt; until then the run isn't over."""
+    box.start(SHUT_DOWN, restarts=1, supervisor="nohup")
+    wait_for(lambda: " up, resume <>\n" in box.log())
+    os.kill(box.note("state")["runner"], signal.SIGTERM)
+    assert box.await_state("stopped")["exit_code"] == 0
+    reboot(box)
+    shown = box.command()
+    assert (shown["state"], shown["reason"]) == ("restarting", "the machine was rebooted")
+    box.begin("watch")
+    wait_for(lambda: " up, resume <1>\n" in box.log())
+    box.call("notice", "now")
+    assert box.await_state("succeeded")["attempt"] == 2
+
+
+@pytest.mark.parametrize("case", ["asked for", "no restart left", "a signal from somebody"])
+def test_what_was_stopped_in_another_way_stays_stopped_after_a_reboot(box: Box, case: str) -> None:
+    """By `kedge stop`, whatever the reason says; without a restart that is left; or by Ctrl-C in its terminal."""
+    box.start(SHUT_DOWN, restarts=0 if case == "no restart left" else 1, supervisor="nohup")
+    wait_for(lambda: " up, resume <>\n" in box.log())
+    if case == "asked for":
+        box.call("stop", "--reason", "SIGTERM")
+    else:
+        number = signal.SIGINT if case == "a signal from somebody" else signal.SIGTERM
+        os.kill(box.note("state")["runner"], number)
+    box.await_state("stopped")
+    reboot(box)
+    assert box.call("run").returncode == 0
+    assert box.command()["state"] == "stopped"
+    assert box.log().count(" up, ") == 1
+
+
 def test_there_is_one_watch_for_a_machine(box: Box) -> None:
     """A second one exits quietly; SIGTERM ends the first one cleanly."""
     first = box.begin("watch")
@@ -127,6 +172,7 @@ def test_the_cost_is_counted_from_creation(make_box: MakeBox) -> None:
 def test_a_report_has_the_command_s_own_status(box: Box) -> None:
     """status.json is passed on, without values that strict JSON doesn't have; a broken one is left out."""
     status = box.root / "results/output/status.json"
+    status.parent.mkdir(parents=True)
     status.write_text('{"step": 3, "loss": NaN, "name": "\\udcff", "best": [1e999, 0.5]}')
     report: dict[str, Any] = box.ask("report")
     assert report["progress"] == {"step": 3, "loss": None, "name": "?", "best": [None, 0.5]}
@@ -138,6 +184,7 @@ def test_a_report_says_when_the_command_last_made_progress(box: Box) -> None:
     """The newest of its log, its status.json and its checkpoint: a stall counts from there."""
     box.root.mkdir(exist_ok=True)
     log, status = box.root / "results/run.log", box.root / "results/output/status.json"
+    status.parent.mkdir(parents=True)
     for step, file in enumerate((log, status), start=1):
         file.write_text("{}")
         os.utime(file, (step * 1000, step * 1000))

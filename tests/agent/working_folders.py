@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent.base.config import TaskContext
 from orchestrator.agent.base.layout import Layout
-from orchestrator.agent.base.wire import MachineConfig, RunConfig
+from orchestrator.agent.base.wire import MachineConfig
 from orchestrator.agent.code.base_release import stamp
 from orchestrator.agent.code.releases import write_record
 from orchestrator.agent.results.left_behind import keep_left_behind
+from tests.agent.configs import run_config
 
 SENT = {"train.py": "print('hello')", "lib/model.py": "layers = 3"}
 
@@ -23,6 +25,8 @@ class Machine:
     def __init__(self, root: Path, **machine: Any) -> None:
         self.layout = Layout(root)
         self.layout.prepare()
+        self.task = self.layout.task("")
+        self.task.prepare()
         self.release = self.layout.releases / "abc"
         now = time.time()
         known = {"machine": "digits-1a2b-m1", "run": "digits-1a2b", "provider": "local", "root": str(root)}
@@ -41,22 +45,19 @@ class Machine:
 
     def end(self, *, seconds: float = 60, **config: Any) -> dict[str, Any]:
         """Do what the runner does when the command has ended; return the files that it records."""
-        keep_left_behind(self.layout, self.machine, run_config(**config), self.release, time.time() + seconds)
+        run = run_config(**config)
+        context = TaskContext(self.task, self.machine, run, run.tasks[0])
+        keep_left_behind(context, self.release, time.time() + seconds)
         return self.said
 
     @property
     def said(self) -> dict[str, Any]:
-        file = self.layout.left_behind_file
+        file = self.task.left_behind_file
         return dict(json.loads(file.read_text())) if file.exists() else {}
 
     @property
     def kept(self) -> dict[str, str]:
         """Return the paths and contents of the kept files."""
-        folder = self.layout.left_behind
+        folder = self.task.left_behind
         files = (path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
-
-
-def run_config(**more: Any) -> RunConfig:
-    usual = {"run": "digits-1a2b", "job": "digits", "mode": "", "command": "python train.py", "setup": ""}
-    return RunConfig(**{**usual, "supervisor": "nohup", "restarts": 0, "restart_after": 1.0, "grace": 5.0, **more})

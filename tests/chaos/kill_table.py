@@ -60,7 +60,7 @@ def _cells(result: KillResult) -> tuple[str, ...]:
 _HEAD = """# Killed at random points
 
 A test runs `kedge launch` or `kedge teardown` against DigitalOcean in a box, kills the command with SIGKILL at a
-random point, and then runs `kedge reap --yes` once. It looks for what is left: droplets, firewalls, volumes that were
+random point, and then runs `kedge reap --yes`. It looks for what is left: droplets, firewalls, volumes that were
 not to be kept (each run has one that is kept and one that isn't), and in the ledger live runs, live machines and open
 intents.
 
@@ -69,8 +69,10 @@ kills (`tests/chaos/test_cloud_kills.py`).
 
 - **Slow** means: for two seconds after a creation the API doesn't know the new droplet, and its listings lack it; for
   two seconds after a deletion the droplet is still there.
-- **Against the API alone** reap runs at once. **With machines** droplets boot and train, and reap runs after their
-  deadline. In both, reap's waits take a twentieth of their real time."""
+- **Against the API alone** reap runs at once. If the kill came between a refused creation and its answer, nobody knows
+  that no droplet follows: that reap exits with 5, and a second one, 15 minutes later, cleans up. **With machines**
+  droplets boot and train, and reap runs after their deadline. In both, reap's waits take a twentieth of their real
+  time."""
 _COLUMNS = """\
 | kill | command | killed after | last call, or last entry in the ledger | what was billing then | reap took | left |
 |---|---|---|---|---|---|---|"""

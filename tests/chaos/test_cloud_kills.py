@@ -1,4 +1,4 @@
-"""Nothing is left billing at a cloud: launch and teardown are killed at random points, and one `reap` cleans up."""
+"""Nothing is left billing at a cloud: launch and teardown are killed at random points, and `reap` cleans up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ WITH_MACHINES = how_many("KEDGE_CLOUD_KILLS_WITH_MACHINES", usual=1, all_of_them
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_one_reap_cleans_up_after_a_killed_command(do_api: DigitalOceanBox, number: int) -> None:
-    """No droplet, no volume but the kept one, and a ledger that agrees. A second reap finds nothing to do."""
+def test_reap_cleans_up_after_a_killed_command(do_api: DigitalOceanBox, number: int) -> None:
+    """No droplet, no volume but the kept one, and a ledger that agrees. A further reap finds nothing to do.
+
+    A refused creation whose answer nobody has read takes two: the first one can't know that no droplet follows.
+    """
     with make_laptop(do_api.environ) as laptop:
         result = kill_and_reap(do_api, laptop, draw(number))
         assert result.left == (), result

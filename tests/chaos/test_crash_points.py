@@ -11,30 +11,33 @@ DRIVER = "crashing_launch.py"
 JOB = """
     name: toy
     workdir: .
-    run: python train.py
     outputs: [results]
     checkpoints: ckpt
     envs: {STEPS: 2, PAUSE: 0.01}
     deadline: 10m
     supervisor: {kind: nohup, restarts: 0, grace: 5s}
 """
+ONE = "    run: python train.py\n"
+TWO = "    tasks: {first: {run: python train.py}, second: {after: first, run: python train.py}}\n"
+TASKS = {"one": [""], "two": ["first", "second"]}
+"""The folders of the tasks' results, by the kind of job."""
 WRITES = 21
-"""How often the launch of the job writes to the ledger; the last test counts."""
-POINTS = [(moment, number) for moment in ("before", "after") for number in range(1, WRITES + 1)]
+"""How often the launch of either job writes to the ledger; the last test counts."""
+POINTS = [(job, moment, number) for job in TASKS for moment in ("before", "after") for number in range(1, WRITES + 1)]
 SAMPLE = 14
 """How many of the points each run tries; `make nightly` tries all."""
 
 
-def crash(laptop: Laptop, moment: str, number: int) -> int:
+def crash(laptop: Laptop, job: str, moment: str, number: int) -> int:
     """Launch, kill the launch at this point, and return its exit code."""
-    laptop.write_job(JOB)
+    laptop.write_job(JOB + {"one": ONE, "two": TWO}[job])
     return laptop.drive(DRIVER, moment, str(number)).returncode
 
 
-@pytest.mark.parametrize(("moment", "number"), part_of(POINTS, SAMPLE))
-def test_a_killed_launch_is_listed_finished_and_cleaned_up(laptop: Laptop, moment: str, number: int) -> None:
+@pytest.mark.parametrize(("job", "moment", "number"), part_of(POINTS, SAMPLE))
+def test_a_killed_launch_is_listed_finished_and_cleaned_up(laptop: Laptop, job: str, moment: str, number: int) -> None:
     """The status shows what exists, resume finishes the run, and teardown leaves nothing."""
-    assert crash(laptop, moment, number) == -9
+    assert crash(laptop, job, moment, number) == -9
     there = {machine.id for machine in laptop.provider().machines()}
     statuses = laptop.json("status", "--all")
     if (moment, number) == ("before", 1):
@@ -44,8 +47,11 @@ def test_a_killed_launch_is_listed_finished_and_cleaned_up(laptop: Laptop, momen
     assert {machine["id"] for machine in status["machines"]} == there
     run = status["run"]
     laptop.kedge("resume", run, "--yes")
-    folder = laptop.home / "kedge-results" / run
-    assert (folder / "output" / "results" / "model.txt").read_text() == "trained for 2 steps"
+    for task in TASKS[job]:
+        folder = laptop.home / "kedge-results" / run / task / "output" / "results"
+        assert (folder / "model.txt").read_text() == "trained for 2 steps"
+        steps = [int(line.split()[0]) for line in (folder / "steps.log").read_text().splitlines()]
+        assert steps == [1, 2], "a task that has succeeded isn't started again"
     laptop.kedge("teardown", run, "--yes")
     assert laptop.processes() == []
     assert list((laptop.state / "machines").iterdir()) == []
@@ -56,6 +62,7 @@ def test_a_killed_launch_is_listed_finished_and_cleaned_up(laptop: Laptop, momen
     ledger.close()
 
 
-def test_every_write_of_a_launch_is_a_crash_point(laptop: Laptop) -> None:
+@pytest.mark.parametrize("job", TASKS)
+def test_every_write_of_a_launch_is_a_crash_point(laptop: Laptop, job: str) -> None:
     """The test fails if a launch makes one more write, which the points above would miss."""
-    assert crash(laptop, "after", WRITES + 1) == 0
+    assert crash(laptop, job, "after", WRITES + 1) == 0

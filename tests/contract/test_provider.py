@@ -133,6 +133,18 @@ def test_destroying_one_machine_leaves_the_others(world: World) -> None:
     assert all(wait_ready(provider, name) for name in ids(provider))
 
 
+def test_the_machines_of_a_run_keep_their_ranks_and_know_their_private_addresses(world: World) -> None:
+    """They need both to find each other, whichever command asks."""
+    provider = world.open_provider()
+    for rank in (0, 1):
+        provider.create(replace(world.order(f"run-1a2b-m{rank + 1}"), rank=rank))
+    for machine_id in ("run-1a2b-m1", "run-1a2b-m2"):
+        wait_ready(provider, machine_id)
+    machines = sorted(world.open_provider().machines(), key=lambda machine: machine.rank)
+    assert [(machine.id, machine.rank) for machine in machines] == [("run-1a2b-m1", 0), ("run-1a2b-m2", 1)]
+    assert all(machine.private_address for machine in machines)
+
+
 def test_guarding_a_machine_again_changes_nothing(world: World) -> None:
     """The external guard exists since its creation. Guarding a second time, or an unknown machine, is no error."""
     provider = world.open_provider()
@@ -141,6 +153,36 @@ def test_guarding_a_machine_again_changes_nothing(world: World) -> None:
     for machine_id in ("run-1a2b-m1", "run-1a2b-m1", "run-1a2b-m7"):
         world.open_provider().guard(machine_id)
     assert (world.open_provider().describe("run-1a2b-m1"), world.leftovers()) == before
+
+
+def test_a_deadline_is_moved_and_moved_back(world: World) -> None:
+    """The next command and a sweep see the new deadline, another move to it changes nothing, and all else stays.
+
+    fact: do-tags-movable.
+    """
+    provider = world.open_provider()
+    provider.create(world.order("run-1a2b-m1"))
+    before, leftovers = wait_ready(provider, "run-1a2b-m1"), world.leftovers()
+    later = before.deadline_at + timedelta(hours=2)
+    for deadline_at in (later, later, before.deadline_at):
+        world.open_provider().move_deadline("run-1a2b-m1", deadline_at)
+        seen = world.open_provider().describe("run-1a2b-m1")
+        assert seen is not None
+        assert timedelta(0) <= deadline_at - seen.deadline_at < timedelta(seconds=1)
+        assert replace(seen, deadline_at=before.deadline_at) == before
+        assert [each.deadline_at for each in world.open_provider().sweep().machines] == [seen.deadline_at]
+        assert world.leftovers() == leftovers
+    provider.destroy("run-1a2b-m1")
+    wait_gone(provider, "run-1a2b-m1")
+    provider.release("run-1a2b")
+    left = world.open_provider().sweep()
+    assert (left.machines, left.leftovers, left.unseen) == ((), (), ())
+
+
+def test_the_deadline_of_an_unknown_machine_cannot_be_moved(world: World) -> None:
+    """An error, not silence: its caller relies on the guard."""
+    with pytest.raises(KedgeError):
+        world.open_provider().move_deadline("run-1a2b-m7", datetime.now(UTC) + timedelta(hours=1))
 
 
 def test_reopening_to_the_same_address_changes_nothing(world: World) -> None:

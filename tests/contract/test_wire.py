@@ -18,55 +18,90 @@ from orchestrator.adapters.jobfile.values.names import parse_torch_wheel
 from orchestrator.agent.base import parse as agent_parse
 from orchestrator.agent.base import wire as agent
 from orchestrator.agent.base.errors import RequestError
-from orchestrator.agent.base.record import Record
+from orchestrator.agent.base.record import LATEST, Record, key_of, to_json
 from orchestrator.agent.gpu.accelerators import Accelerators
 from orchestrator.agent.python.wheels import choose_index
+from orchestrator.agent.results import described
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.protocol import decoding, readiness, report, results, wire
+from orchestrator.core.protocol import decoding, readiness, report, results, sample, stream, wire
 from orchestrator.core.protocol.report import RunState
 from trainer.base.contract import LAPTOP_RESULTS
 
 PAIRS = [
     (wire.DataSource, agent.DataSource),
+    (wire.TaskConfig, agent.TaskConfig),
     (wire.RunConfig, agent.RunConfig),
     (wire.MachineConfig, agent.MachineConfig),
     (wire.BootOrder, agent.BootOrder),
     (readiness.BootPhase, agent.BootPhase),
     (readiness.Readiness, agent.Readiness),
     (report.Command, agent.Command),
-    (report.Gpu, agent.Gpu),
-    (report.Sample, agent.Sample),
+    (sample.Gpu, agent.Gpu),
+    (sample.Sample, agent.Sample),
     (report.Checkpoint, agent.Checkpoint),
     (report.UploadState, agent.UploadState),
     (report.FreshStart, agent.FreshStart),
+    (report.TaskReport, agent.TaskReport),
+    (report.ModeReport, agent.ModeReport),
     (report.MachineReport, agent.MachineReport),
-    (report.FollowEvent, agent.FollowEvent),
-    (results.ResultFile, agent.ResultFile),
-    (results.LeftFile, agent.LeftFile),
-    (results.LeftBehind, agent.LeftBehind),
+    (stream.FollowEvent, agent.FollowEvent),
+    (results.ResultFile, described.ResultFile),
+    (results.LeftFile, described.LeftFile),
+    (results.LeftBehind, described.LeftBehind),
 ]
 CONFIG = wire.RunConfig(
     run="digits-1a2b",
     job="digits",
     mode="fast",
-    command="python train.py",
     setup="pip install .",
-    supervisor="tmux",
-    restarts=3,
-    restart_after=10.0,
-    grace=60,
+    tasks=(
+        wire.TaskConfig(
+            name="voxel",
+            command="python train.py",
+            supervisor="tmux",
+            restarts=3,
+            restart_after=10.0,
+            grace=60,
+            resume="python train.py --resume",
+            unit="[Service]",
+            envs={"SEED": "1"},
+            outputs=("runs/",),
+            checkpoints="ckpt",
+            gpus=(7,),
+            cpus=2,
+            after="pcdiff",
+            port=29600,
+        ),
+        wire.TaskConfig(name="pcdiff", command="true", supervisor="tmux", restarts=0, restart_after=0, grace=0),
+    ),
+    on_failure="stop-all",
+    sequence=1,
+    continues="",
+    then=(
+        wire.RunConfig(
+            run="digits-1a2b",
+            job="digits",
+            mode="full",
+            setup="",
+            tasks=(wire.TaskConfig(name="", command="true", supervisor="tmux", restarts=0, restart_after=0, grace=0),),
+            sequence=2,
+            continues="2-fast",
+            secrets={"TOKEN": "ünï"},
+        ),
+    ),
+    done=("pcdiff",),
     envs={"EPOCHS": "3"},
     secrets={"TOKEN": "ünï"},
-    outputs=("runs/",),
-    checkpoints="ckpt",
     data=("data/digits", "data/faces"),
     gpus_per_node=8,
-    unit="[Service]",
     python_path=("src",),
     python="/home/me/.venv/bin/python",
-    resume="python train.py --resume",
     sources=(wire.DataSource(source="hf://datasets/me/faces@v1", target="data/faces", index="ab" * 32),),
     left_behind=5_000_000,
+    setup_inputs=("requirements.txt", "tools/"),
+    addresses=("10.0.0.1", "10.0.0.2"),
+    elastic=(1, 2),
+    modes_port=29450,
 )
 MACHINE = wire.MachineConfig(
     machine="digits-1a2b-m1",
@@ -106,6 +141,10 @@ REPORT = agent.MachineReport(
     notice=8.5,
     advanced=3.25,
     anew=agent.FreshStart("ckpt.pt", "ckpt.pt", 50, 650, 1000, 1000, "ckpt.pt"),
+    tasks={"voxel": agent.TaskReport(COMMAND, 7, {"step": 3}, agent.Checkpoint("last.pt", 5, 2.0), 3.25)},
+    sequence=1,
+    mode="fast",
+    earlier=(agent.ModeReport(0, "validate", COMMAND),),
 )
 
 
@@ -127,13 +166,18 @@ def test_both_sides_have_the_same_states() -> None:
     assert {state.value for state in RunState if state.is_over} == agent.OVER
     assert report.SPOT_NOTICE == agent.SPOT_NOTICE
     assert report.DEADLINE == agent.DEADLINE
-    assert (decoding.LATEST, decoding.DEPTH) == (agent.LATEST, agent.DEPTH)
+    assert (decoding.LATEST, decoding.DEPTH) == (LATEST, agent.DEPTH)
 
 
 def test_both_sides_use_the_same_names_for_the_burn_in_and_its_torch() -> None:
     """The boot phase that makes kedge give a machine up, and the variable with which a job chooses its torch."""
     assert readiness.BURN_IN == agent.BURN_IN
     assert wire.TORCH_WHEEL == agent.TORCH_WHEEL
+
+
+def test_both_sides_use_the_same_name_for_the_secrets_among_the_supplies() -> None:
+    """A file for the job's user."""
+    assert wire.RUN_SECRETS == agent.RUN_SECRETS
 
 
 def test_a_plan_names_the_limits_of_the_agent() -> None:
@@ -173,18 +217,16 @@ def test_the_agent_reads_everything_that_the_laptop_sends() -> None:
 
 def test_the_laptop_reads_everything_that_the_agent_prints() -> None:
     """Every field of a report arrives, alone and in a stream."""
-    printed = json.dumps(agent.to_json(REPORT)).encode()
+    printed = json.dumps(to_json(REPORT)).encode()
     read = report.parse_report(printed)
     assert _plain(read) == _plain(REPORT)
     event = agent.FollowEvent(offset=12, report=REPORT)
-    assert report.parse_follow_event(json.dumps(agent.to_json(event)).encode()) == report.FollowEvent(
-        offset=12, report=read
-    )
+    assert stream.parse_follow_event(json.dumps(to_json(event)).encode()) == stream.FollowEvent(offset=12, report=read)
     line = agent.FollowEvent(offset=12, line="caf\ufffd")
-    assert report.parse_follow_event(json.dumps(agent.to_json(line)).encode()).line == "caf\ufffd"
+    assert stream.parse_follow_event(json.dumps(to_json(line)).encode()).line == "caf\ufffd"
     ready = agent.Readiness(ok=False, phases=(agent.BootPhase("code", 1.5, 2.5, ok=False, error="no code"),))
-    assert _plain(readiness.parse_ready(json.dumps(agent.to_json(ready)).encode())) == _plain(ready)
-    files = json.dumps([agent.to_json(agent.ResultFile("a \n ü", 1, "ff"))])
+    assert _plain(readiness.parse_ready(json.dumps(to_json(ready)).encode())) == _plain(ready)
+    files = json.dumps([to_json(described.ResultFile("a \n ü", 1, "ff"))])
     assert results.parse_results(files.encode()) == (results.ResultFile(path="a \n ü", bytes=1, sha256="ff"),)
 
 
@@ -192,7 +234,7 @@ def test_an_older_side_understands_a_newer_one() -> None:
     """Unknown fields are ignored, in both directions."""
     config = {**json.loads(msgspec.json.encode(CONFIG)), "new_in_2027": {"a": [1]}}
     assert agent_parse.parse_run_config(json.dumps(config).encode()).run == CONFIG.run
-    printed = {**agent.to_json(REPORT), "new_in_2027": 1}
+    printed = {**to_json(REPORT), "new_in_2027": 1}
     printed["command"]["new_in_2027"] = 1
     assert report.parse_report(json.dumps(printed).encode()).machine == "m"
 
@@ -215,7 +257,7 @@ def _fields(kind: Any) -> list[tuple[str, Any]]:
     if issubclass(kind, msgspec.Struct):
         return [(field.encode_name, _default(field)) for field in msgspec.structs.fields(kind)]
     if issubclass(kind, Record):
-        return [(agent.key_of(name), _plain(getattr(kind, name, dataclasses.MISSING))) for name in kind.fields]
+        return [(key_of(name), _plain(getattr(kind, name, dataclasses.MISSING))) for name in kind.fields]
     return [(field.name, _default(field)) for field in dataclasses.fields(kind)]
 
 
@@ -229,4 +271,4 @@ def _plain(value: Any) -> Any:
     if value in (dataclasses.MISSING, msgspec.NODEFAULT):
         return "no default"
     is_agents = isinstance(value, Record)
-    return json.loads(json.dumps(agent.to_json(value) if is_agents else msgspec.to_builtins(value)))
+    return json.loads(json.dumps(to_json(value) if is_agents else msgspec.to_builtins(value)))

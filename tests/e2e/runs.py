@@ -67,13 +67,14 @@ def _file(laptop: Laptop, path: str, run: str = "*") -> str:
         return ""
 
 
-def kill_machine(laptop: Laptop, run: str) -> None:
+def kill_machine(laptop: Laptop, run: str, number: int = 1) -> None:
     """Lose a machine with all its processes and its disk."""
+    machine = f"{run}-m{number}"
     for _ in range(5):
-        for process in laptop.processes(f"{run}-m1"):
+        for process in laptop.processes(machine):
             kill_if_there(process)
-    shutil.rmtree(laptop.state / "machines" / f"{run}-m1", ignore_errors=True)
-    wait_until(lambda: not laptop.processes(f"{run}-m1"))
+    shutil.rmtree(laptop.state / "machines" / machine, ignore_errors=True)
+    wait_until(lambda: not laptop.processes(machine))
 
 
 def kill_if_there(process: psutil.Process) -> None:

@@ -6,12 +6,15 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from benchmarks.bench_cli import record_runs
 from orchestrator.adapters.providers import PROVIDERS
+from orchestrator.core.job import Job, LaunchSpec
+from orchestrator.core.task import Task
 from tests.support.checkout import CHECKOUT
 from tests.support.laptop import Laptop
 from tests.support.terminals import on_terminal
@@ -110,6 +113,20 @@ def test_only_words_that_fit_the_place_are_offered(shelled: Laptop, words: list[
     """Neither a file that is no job, nor an ended run if the command needs a machine."""
     found = {name for name, _ in offers(shelled, *words)}
     assert offered <= found if not words else offered == found
+
+
+def test_tasks_of_the_named_run_or_of_all_live_ones_are_offered(shelled: Laptop) -> None:
+    """In the job's order; a run whose command has no name has none."""
+    ledger = shelled.ledger()
+    for run, names in (("two-1", ["voxel", "pcdiff"]), ("other-1", ["fit"]), ("ended-1", ["old"])):
+        job = Job(name="two", tasks=tuple(Task(name=name, run="true") for name in names))
+        ledger.open_run(LaunchSpec(run_id=run, provider="local", job=job), datetime.now(UTC))
+    ledger.end_run("ended-1", datetime.now(UTC))
+    ledger.close()
+    assert [name for name, _ in offers(shelled, "logs", "two-1", "--task", "")] == ["voxel", "pcdiff"]
+    assert [name for name, _ in offers(shelled, "stop", "two-1", "--task=p")] == ["--task=pcdiff"]
+    assert {name for name, _ in offers(shelled, "exec", "--task", "")} == {"voxel", "pcdiff", "fit"}
+    assert offers(shelled, "logs", "digits-1121-0019", "--task", "") == []
 
 
 def test_runs_are_offered_with_their_state_live_ones_first(shelled: Laptop) -> None:

@@ -70,10 +70,10 @@ def test_credentials_behind_links_are_marked(laptop: Laptop, user: Path) -> None
 
 
 def test_code_from_a_folder_with_credentials_is_marked(laptop: Laptop, user: Path) -> None:
-    """A job file in the home folder, which also contains kedge's own folder."""
+    """A job file in the home folder, which also contains kedge's own folder; two machines are given the same."""
     laptop.home = user
     laptop.state = user / ".local" / "state" / "kedge"
-    (user / "kedge.yaml").write_text("name: toy\nworkdir: .\nrun: sleep 1\n")
+    (user / "kedge.yaml").write_text("name: toy\nworkdir: .\nrun: sleep 1\nnum_nodes: 2\n")
     (line,) = [note for note in laptop.json("plan")["notes"] if "the machine is given" in note]
     assert line.startswith(f"code is sent from {user}: unless git ignores it, the machine is given ")
     assert "SSH keys (~/.ssh)" in line

@@ -85,9 +85,13 @@ def test_each_command_prints_one_document_as_its_schema_says(toy: Laptop) -> Non
     ask("sync-code")
     ask("sync-code", "--restart")
     ask("sync-data")
+    ask("extend", "1h", "--dry-run")
+    ask("extend", "1h", "--yes")
     ask("start")
     for command in ("start", "stop", "sync-data", "fetch", "teardown", "resume"):
         ask(command, "--dry-run")
+    ask("extend", "5m", "--dry-run")
+    ask("extend", "5m", "--yes")
     ask("fetch")
     assert ask("recover") == []
     kill_machine(toy, run["run"])

@@ -96,7 +96,7 @@ def test_a_fresh_start_is_reported_with_the_way_back_to_the_checkpoint(nano: Lap
         said = nano.kedge(*shlex.split(words))
     assert "this runs instead: `python nano.py --out_dir=out --init_from=resume`" in said
     wait_until(lambda: f"training from iter {anew['had_step']}" in log(nano))
-    assert recorded(nano, run).resume_args == "--init_from=resume"
+    assert recorded(nano, run).tasks[0].resume_args == "--init_from=resume"
     nano.kedge("teardown", "--yes")
     home = nano.home / "kedge-results" / run
     assert saved(home / "checkpoints.kept" / "ckpt.pt") >= anew["had_step"]
@@ -136,7 +136,7 @@ def test_resume_can_change_a_run_s_command(nano: Laptop) -> None:
     run = nano.json("launch", "--yes", "--detach")["run"]
     wait_until(lambda: "saved iter 650" in log(nano))
     nano.kedge("start", "--command", "echo new")
-    assert recorded(nano, run).run == "echo new"
+    assert recorded(nano, run).tasks[0].run == "echo new"
     nano.kedge("stop")
     said = nano.kedge("start", "--command", "sleep 1; echo quite another one")
     assert "the command is changed from `echo new` to `sleep 1; echo quite another one`" in said

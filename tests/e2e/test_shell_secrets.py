@@ -171,6 +171,7 @@ def test_the_plan_names_everything_that_a_job_gets(laptop: Laptop) -> None:
         "secrets": ["HF_TOKEN"],
         "inherited": ["WANDB_API_KEY"],
         "volumes": [],
+        "tasks": [],
         "outputs": ["results"],
         "checkpoints": "ckpt",
         "jump_host": "",

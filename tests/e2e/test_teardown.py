@@ -89,5 +89,5 @@ def test_a_machine_that_the_ledger_has_lost_is_found_and_ended(laptop: Laptop, r
 def test_a_live_machine_keeps_its_deadline(laptop: Laptop, run: str) -> None:
     """A flag that can't be carried out is refused, not ignored; without it resume has nothing to do."""
     laptop.kedge("resume", run, "--yes", "--detach", "--ttl", "4h", code=2)
-    assert "whose deadline can't be changed" in laptop.errors
+    assert "whose deadline --ttl doesn't change" in laptop.errors
     assert laptop.json("resume", run, "--yes", "--detach")["state"] in ("setting-up", "running")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -46,12 +46,14 @@ class BornProvider(FakeProvider):
     Attributes:
         machine: the machine as it was created.
         brings: the supplies for it; None for none.
+        secrets: what the machine's command needs, as the engine gave it last.
         through: a connection that may break.
         on_look: called at each query.
     """
 
     machine: Machine = field(kw_only=True)
     brings: Supplies | None = None
+    secrets: dict[str, str] | None = None
     pinned: str = ""
     through: CuttingProxy | None = None
     on_look: Callable[[], None] = lambda: None
@@ -65,8 +67,9 @@ class BornProvider(FakeProvider):
         address = replace(self.machine.address, host_key=self.pinned, provisional=False)
         return replace(self.machine, address=self._wired(address))
 
-    def supplies(self, machine_id: str) -> Supplies | None:
+    def supplies(self, machine_id: str, secrets: Mapping[str, str]) -> Supplies | None:
         assert machine_id == self.machine.id
+        self.secrets = dict(secrets)
         return self.brings
 
     def pin(self, machine_id: str, host_key: str) -> None:
@@ -124,6 +127,9 @@ class MortalConnector:
     def connect(self, address: SshAddress) -> Remote:
         self._life.step("connect")
         return MortalRemote(self._connector.connect(address), self._life)
+
+    def opened(self, address: SshAddress) -> Remote | None:
+        raise AssertionError(address)
 
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         return self._connector.ssh_argv(address, *options)

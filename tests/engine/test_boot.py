@@ -14,6 +14,7 @@ import pytest
 from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import MachineState
+from orchestrator.core.task import Task
 from orchestrator.engine.steps.boot import await_boot
 from orchestrator.engine.steps.reaching import reach
 from tests.adapters.remote.sshd import CuttingProxy, short_folder, wait_until
@@ -181,7 +182,7 @@ def test_a_command_that_needs_a_booting_machine_waits_and_says_so(newborn: Newbo
 
     newborn.provider.on_look = finish_booting
     newborn.ledger.open_run(
-        LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")), born.created_at
+        LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),))), born.created_at
     )
     newborn.ledger.put_machine(born)
     said: list[str] = []

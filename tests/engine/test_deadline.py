@@ -15,11 +15,12 @@ from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import MachineState, SshAddress
 from orchestrator.core.protocol.report import DEADLINE, Command, RunState
+from orchestrator.core.task import Task
 from orchestrator.engine.events import Event, Remark
 from orchestrator.engine.performing import Performer
 from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
-SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),)))
 FETCH = FetchResults(machine_id=M1, destination="/nowhere")
 OFF = replace(MACHINE, state=MachineState.ENDING)
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")

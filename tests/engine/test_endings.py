@@ -15,10 +15,11 @@ from orchestrator.core.errors import KedgeError
 from orchestrator.core.job import AtEnd, Job, LaunchSpec, Resources, VolumeSpec
 from orchestrator.core.ledger import IntentState, RunStage
 from orchestrator.core.machine import EndedBy, MachineEnd, MachineState
+from orchestrator.core.task import Task
 from orchestrator.engine.observing.reconcile import find_last_loss, reconcile
 from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
-SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),)))
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_run_whose_machine_somebody_ended_is_closed(ledger: SqliteLedger) -> N
 def test_a_run_whose_volumes_would_be_deleted_is_not_closed_by_looking(ledger: SqliteLedger) -> None:
     """Reading commands neither delete nor copy data: a teardown does."""
     volume = VolumeSpec(name="numbers", target="keep", size_gib=1, at_end=AtEnd.DELETE)
-    job = Job(name="digits", run="train", resources=Resources(volumes=(volume,)))
+    job = Job(name="digits", tasks=(Task(run="train"),), resources=Resources(volumes=(volume,)))
     ledger.open_run(LaunchSpec(run_id=RUN, provider="fake", job=job), NOW)
     found = reconcile(make_world(ledger, gone(EndedBy.SOMEBODY)), RUN)
     assert "`kedge teardown digits-1`" in found[-1]

@@ -15,12 +15,14 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.adapters.store.folder import FolderBucket
 from orchestrator.adapters.store.results import Results
+from orchestrator.core.actions import DestroyMachine
 from orchestrator.core.errors import StillBillingError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
+from orchestrator.core.task import Task
 from orchestrator.engine.events import Remark
-from orchestrator.engine.steps.end_machine import end_machine
+from orchestrator.engine.steps.end_machine import GONE, Ending, end_machines
 from orchestrator.engine.world import World
 from tests.support.clocks import FakeClock
 from tests.support.fakes import MACHINE, NOW, RUN, FakeProvider, make_world
@@ -31,7 +33,7 @@ MINUTE = 60.0
 
 @dataclass
 class Agent:
-    """An agent whose command has just ended; heartbeats stop after `dies`, the upload ends after `uploads` seconds.
+    """An agent whose command ends after `ends` seconds; heartbeats stop after `dies`, the upload ends after `uploads`.
 
     If it never `beats`, nobody has recorded that the command's runner is dead: each report finds that out again.
     """
@@ -40,6 +42,8 @@ class Agent:
     dies: float = float("inf")
     beats: bool = True
     uploads: float = float("inf")
+    ends: float = 0.0
+    machine: Machine = MACHINE
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,23 +58,29 @@ class Agent:
     def run(self, _argv: Sequence[str], **_more: Any) -> Completed:
         now = self.clock.now().timestamp()
         report = {
-            "machine": MACHINE.id,
+            "machine": self.machine.id,
             "run": RUN,
             "now": now,
             "created": self.began - MINUTE,
             "deadline": self.began + 60 * MINUTE,
             "usd_per_hour": "1",
             "heartbeat": min(now, self.began + self.dies) if self.beats else 0,
-            "command": {"state": "stopped", "since": self.began} if self.beats else {"state": "failed", "since": now},
+            "command": self._command(now),
             "shipped": {"time": now if now >= self.began + self.uploads else self.began - MINUTE},
         }
         return Completed(exit_code=0, stdout=json.dumps(report).encode(), stderr=b"")
+
+    def _command(self, now: float) -> dict[str, Any]:
+        if not self.beats:
+            return {"state": "failed", "since": now}
+        has_ended = now >= self.began + self.ends
+        return {"state": "stopped" if has_ended else "running", "since": self.began + has_ended * self.ends}
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     opened = SqliteLedger(tmp_path / "ledger", SystemClock())
-    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")), NOW)
+    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),))), NOW)
     yield opened
     opened.close()
 
@@ -89,12 +99,12 @@ def end(
         store=Results(FolderBucket(folder / "store")),
     )
     said: list[str] = []
-    end_machine(
+    action = DestroyMachine(machine_id=machine.id, leaves_results=leaves_results)
+    end_machines(
         world,
-        machine,
+        RUN,
+        [Ending(machine=machine, action=action, fetched=fetched)],
         lambda event: said.append(event.text) if isinstance(event, Remark) else None,
-        fetched=fetched,
-        leaves_results=leaves_results,
     )
     assert provider.there == ()
     return sum(agent.clock.pauses, timedelta(0)).total_seconds(), said
@@ -170,8 +180,9 @@ def end_ending(ledger: SqliteLedger, provider: SlowEnd) -> tuple[bool, float]:
     ledger.put_machine(machine)
     agent = cast("Connector", Agent(provider.clock))
     world: World = replace(make_world(ledger, provider), clock=provider.clock, connector=agent)
-    is_gone = end_machine(world, machine, lambda _event: None, is_ending=True)
-    return is_gone, sum(provider.clock.pauses, timedelta(0)).total_seconds()
+    action = DestroyMachine(machine_id=machine.id, is_ending=True)
+    (note,) = end_machines(world, RUN, [Ending(machine=machine, action=action)], lambda _event: None)
+    return note == GONE, sum(provider.clock.pauses, timedelta(0)).total_seconds()
 
 
 def test_a_run_that_continues_elsewhere_does_not_wait_for_a_machine_that_was_taken_away(ledger: SqliteLedger) -> None:
@@ -192,3 +203,45 @@ def test_a_machine_that_is_only_switched_off_must_be_gone_first(ledger: SqliteLe
     """It bills until it is deleted."""
     with pytest.raises(StillBillingError):
         end_ending(ledger, SlowEnd(by=EndedBy.ITSELF))
+
+
+@dataclass
+class Gang:
+    """Connects to the agents of several machines, each at an address of its own."""
+
+    agents: dict[str, Agent]
+
+    def connect(self, address: SshAddress) -> Remote:
+        return cast("Remote", self.agents[address.host])
+
+    def forget(self, _address: SshAddress) -> None:
+        """Forget nothing."""
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(20.0, 30.0), (10 * MINUTE, MINUTE)])
+def test_the_other_machines_of_a_run_end_after_the_head(
+    ledger: SqliteLedger, tmp_path: Path, ends: float, expected: float
+) -> None:
+    """Their commands wait for the head's, and then upload; a command that never ends isn't waited for."""
+    clock = FakeClock(NOW)
+    head, other = (
+        replace(MACHINE, id=f"{RUN}-m{rank + 1}", rank=rank, address=replace(ADDRESS, host=f"127.0.0.{rank + 2}"))
+        for rank in (0, 1)
+    )
+    agents = {
+        "127.0.0.2": Agent(clock, uploads=1, machine=head),
+        "127.0.0.3": Agent(clock, uploads=30, ends=ends, machine=other),
+    }
+    provider = FakeProvider(there=(head, other))
+    for machine in provider.there:
+        ledger.put_machine(machine)
+    world = replace(
+        make_world(ledger, provider),
+        clock=clock,
+        connector=cast("Connector", Gang(agents)),
+        store=Results(FolderBucket(tmp_path / "store")),
+    )
+    endings = [Ending(machine=each, action=DestroyMachine(machine_id=each.id)) for each in (head, other)]
+    end_machines(world, RUN, endings, lambda _: None)
+    took = sum(clock.pauses, timedelta(0)).total_seconds()
+    assert expected <= took < expected + 3

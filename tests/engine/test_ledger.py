@@ -19,7 +19,7 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import AwaitMachine, CreateMachine, DestroyMachine
 from orchestrator.core.errors import ConflictError, KedgeError
-from orchestrator.core.job import DataMount, Job, LaunchSpec, Resources
+from orchestrator.core.job import DataMount, EarlierMode, Job, LaunchSpec, Resources
 from orchestrator.core.ledger import IntentState, RunStage
 from orchestrator.core.machine import Machine, MachineState, SshAddress
 from orchestrator.core.offer import Accelerators, Offer
@@ -153,6 +153,33 @@ def test_the_usual_duration_is_the_median_of_successes_of_the_same_mode(ledger: 
         ledger.note_outcome(spec.run_id, outcome, timedelta(minutes=minutes))
     assert ledger.usual_duration("digits", "") == timedelta(minutes=20)
     assert ledger.usual_duration("digits", "full") is None
+
+
+def test_each_mode_of_a_run_has_its_own_outcome_and_duration(ledger: SqliteLedger) -> None:
+    """A run that changes its mode has no outcome until the new one has; the one that it has left still counts."""
+    first = LaunchSpec(run_id="digits-1", provider="local", job=msgspec.structs.replace(JOB, mode="validate"))
+    ledger.open_run(first, NOW)
+    ledger.note_outcome("digits-1", "succeeded", timedelta(minutes=10))
+    left = EarlierMode(mode="validate", outcome="succeeded", seconds=600.0)
+    second = replace(first, job=msgspec.structs.replace(JOB, mode="fast"), earlier=(left,), mode_since=NOW)
+    ledger.open_run(second, NOW)
+    ledger.open_run(second, NOW)
+    record = ledger.run("digits-1")
+    assert record is not None
+    assert (record.outcome, record.spec) == ("", second)
+    assert ledger.usual_duration("digits", "validate") == timedelta(minutes=10)
+    assert ledger.usual_duration("digits", "fast") is None
+    ledger.note_outcome("digits-1", "succeeded", timedelta(minutes=30))
+    ledger.open_run(second, NOW)
+    assert ledger.usual_duration("digits", "fast") == timedelta(minutes=30)
+
+
+def test_an_earlier_mode_took_the_time_of_its_command_not_that_of_all_machines(ledger: SqliteLedger) -> None:
+    """Four machines that train for an hour are billed for four; a machine that waits overnight is billed, too."""
+    left = EarlierMode(mode="validate", outcome="succeeded", seconds=4 * 3600.0, took_seconds=3600.0)
+    fast = msgspec.structs.replace(JOB, mode="fast")
+    ledger.open_run(LaunchSpec(run_id="digits-1", provider="local", job=fast, earlier=(left,), mode_since=NOW), NOW)
+    assert ledger.usual_duration("digits", "validate") == HOUR
 
 
 def test_the_writes_of_a_killed_process_are_kept(tmp_path: Path) -> None:

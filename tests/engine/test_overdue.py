@@ -17,12 +17,14 @@ from orchestrator.core.actions import FollowCommand
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Connector, Remote
+from orchestrator.core.task import Task
 from orchestrator.engine.events import Event, Remark
 from orchestrator.engine.performing import Performer
 from orchestrator.engine.steps.fetch import time_to_copy
+from orchestrator.engine.steps.follow import follow as follow_machine
 from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
-SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),)))
 ADDRESS = SshAddress(host="127.0.0.1", port=22, user="kedge", host_key="ssh-ed25519 AAAA", key_file="/nowhere")
 REPORT = {"machine": M1, "run": RUN, "now": 1.0, "created": 0.0, "deadline": 2e9, "usd_per_hour": "1"}
 
@@ -73,6 +75,15 @@ def test_a_machine_that_booted_slowly_is_followed_to_its_own_deadline(ledger: Sq
     """Its own timer started with its boot."""
     with pytest.raises(AssertionError, match="for ever"):
         follow(ledger, timedelta(minutes=20))
+
+
+def test_a_machine_whose_deadline_was_moved_meanwhile_is_followed_on(ledger: SqliteLedger) -> None:
+    """Another command has moved it after the following began: the ledger says where to."""
+    late = replace(MACHINE, address=ADDRESS, deadline_at=SystemClock().now() - timedelta(hours=3))
+    ledger.put_machine(replace(late, deadline_at=SystemClock().now() + timedelta(hours=1)))
+    world = replace(make_world(ledger, FakeProvider(there=(late,))), connector=cast("Connector", Forever()))
+    with pytest.raises(AssertionError, match="for ever"):
+        list(follow_machine(world, late, offsets={}, until_over=True))
 
 
 def test_a_copy_may_last_until_the_deadline() -> None:

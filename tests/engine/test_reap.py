@@ -14,10 +14,11 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import CreateMachine, DestroyMachine, ReleaseRun, StartCommand
 from orchestrator.core.errors import ConflictError
-from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import IntentState
 from orchestrator.core.offer import Offer
 from orchestrator.core.sweep import Leftover, UnseenPart
+from orchestrator.core.task import SupervisorKind, Task
 from orchestrator.engine.events import Event
 from orchestrator.engine.reap import reap, survey_provider
 from orchestrator.engine.world import World
@@ -46,7 +47,7 @@ OFFER = Offer(
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     """The ledger of a laptop with one run, whose machine's creation was begun."""
     opened = SqliteLedger(tmp_path, SystemClock())
-    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")), NOW)
+    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),))), NOW)
     opened.intend(RUN, CreateMachine(machine_id=M1, offers=(OFFER,), lifetime=timedelta(hours=1)), NOW)
     yield opened
     opened.close()

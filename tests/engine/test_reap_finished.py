@@ -17,11 +17,12 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.ledger.sqlite import SqliteLedger
 from orchestrator.core.actions import StartCommand
 from orchestrator.core.errors import UnreachableError
-from orchestrator.core.job import Job, LaunchSpec, SupervisorKind
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Completed, Connector, Remote
 from orchestrator.core.protocol.report import RunState
+from orchestrator.core.task import SupervisorKind, Task
 from orchestrator.engine.reap import reap, survey_provider
 from orchestrator.engine.world import World
 from tests.support.fakes import M1, NOW, RUN, FakeProvider, make_world
@@ -73,7 +74,9 @@ class Agent:
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     """The ledger of a laptop with one run, whose command was started and left alone."""
     opened = SqliteLedger(tmp_path, SystemClock())
-    opened.open_run(LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"), recover=True), NOW)
+    opened.open_run(
+        LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),)), recover=True), NOW
+    )
     opened.put_machine(MACHINE)
     opened.intend(RUN, StartCommand(machine_id=M1, supervisor=SupervisorKind.TMUX, resumes=False), NOW)
     yield opened

@@ -31,7 +31,7 @@ from orchestrator.core.machine import MachineState
 from orchestrator.core.plan import Plan
 from orchestrator.core.protocol.wire import TORCH_WHEEL
 from orchestrator.engine.events import Event
-from orchestrator.engine.performing import RunProgress
+from orchestrator.engine.run_progress import RunProgress
 from orchestrator.engine.world import World
 from tests.support.clocks import FakeClock
 from tests.support.fakes import make_world

@@ -20,12 +20,13 @@ from orchestrator.core.errors import KedgeError, UnreachableError
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.plan import Plan
 from orchestrator.core.protocol.report import Command, RunState
+from orchestrator.core.task import Task
 from orchestrator.engine.apply import apply
 from orchestrator.engine.events import Event, Remark
-from orchestrator.engine.performing import RunProgress
+from orchestrator.engine.run_progress import RunProgress
 from tests.support.fakes import M1, MACHINE, NOW, RUN, FakeProvider, make_world
 
-SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train"))
+SPEC = LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),)))
 
 
 @dataclass

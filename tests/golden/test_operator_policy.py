@@ -84,6 +84,18 @@ def test_each_statement_allows_something_and_has_a_name_of_its_own() -> None:
             [(f"{_EC2}:instance/i-1", {}), (f"{_EC2}:volume/vol-1", {})],
         ),
         (
+            "ec2:CreateTags",
+            (
+                f"{_EC2}:instance/i-1",
+                {"aws:ResourceTag/kedge-machine": "digits-1-m1", "aws:TagKeys": "kedge-deadline"},
+            ),
+            [
+                (f"{_EC2}:instance/i-1", {"aws:ResourceTag/Name": "web", "aws:TagKeys": "kedge-deadline"}),
+                (f"{_EC2}:instance/i-1", {"aws:ResourceTag/kedge-machine": "digits-1-m1", "aws:TagKeys": "kedge-run"}),
+                (f"{_EC2}:volume/vol-1", {"aws:ResourceTag/kedge-machine": "m", "aws:TagKeys": "kedge-deadline"}),
+            ],
+        ),
+        (
             "ec2:TerminateInstances",
             (f"{_EC2}:instance/i-1", {"aws:ResourceTag/kedge-machine": "digits-1-m1"}),
             [(f"{_EC2}:instance/i-1", {}), (f"{_EC2}:instance/i-1", {"aws:ResourceTag/Name": "web"})],

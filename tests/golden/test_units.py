@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.adapters.host.templates import TemplateError, render
-from orchestrator.core.job import SupervisorKind
+from orchestrator.core.task import SupervisorKind
 
 GOLDEN = Path(__file__).parent / "units"
 UNIT = "systemd/kedge-run.service.j2"
 KINDS = [SupervisorKind.SYSTEMD, SupervisorKind.SYSTEMD_USER]
 
 
-def unit_of(kind: SupervisorKind, root: str) -> str:
+def unit_of(kind: SupervisorKind, root: str, *, named: bool = False) -> str:
     user = "" if kind is SupervisorKind.SYSTEMD_USER else "root"
-    return render(UNIT, description="digits", root=root, user=user, stop_seconds=135)
+    return render(UNIT, description="digits", root=root, user=user, stop_seconds=135, named=named)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -115,7 +115,7 @@ def test_it_fits_what_ec2_takes_with_the_real_modules_and_many_volumes() -> None
     for spec in (PLAIN, FULL, replace(FULL, volumes=many)):
         content = render_user_data(spec, BOOT)
         print(len(content), "bytes of", BOOT.most_bytes, "with", len(spec.volumes), "volumes")
-        assert len(content) < BOOT.most_bytes * 0.92
+        assert len(content) < BOOT.most_bytes * 0.94
         assert gzip.decompress(content).startswith(b"#cloud-config\n")
 
 
@@ -185,9 +185,18 @@ def test_the_jobs_user_has_three_requests_of_root_unless_its_file_asks_for_more(
     """It ends the machine, starts the run's unit, whose text is root's, and gets a scope; else it has sudo."""
     rights = config_of(PLAIN)["users"][2]["sudo"]
     ask = "/bin/sh /opt/kedge/boot/ask.sh"
-    assert rights == f"ALL=(root) NOPASSWD: {ask} end, {ask} start, {ask} scope *"
+    assert rights == f"ALL=(root) NOPASSWD: {ask} end, {ask} start, {ask} start *, {ask} scope *"
     assert config_of(replace(PLAIN, sudo=True))["users"][2]["sudo"] == "ALL=(ALL) NOPASSWD:ALL"
     assert "\nUser=job\n" in files_of(PLAIN)["/etc/systemd/system/kedge-run.service"]
+
+
+def test_what_runs_as_the_jobs_user_may_pin_the_memory_of_its_network_cards() -> None:
+    """In units, whose limits are systemd's, and over SSH, where PAM sets them. fact: memory-lock-limits."""
+    files = files_of(PLAIN)
+    theirs = [text for text in files.values() if "\nUser=job\n" in text]
+    assert len(theirs) == 4
+    assert all("\nLimitMEMLOCK=infinity\n" in text for text in theirs)
+    assert "\njob - memlock unlimited\n" in files["/etc/security/limits.d/90-kedge.conf"]
 
 
 @pytest.mark.parametrize("name", ["it's", 'say "hi"', "a: b # c", "{{ x }}", "ünï", "- x", "&'<>"])
@@ -238,13 +247,14 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert sorted(units) == [
         "kedge-boot.service",
         "kedge-run.service",
+        "kedge-run@.service",
         "kedge-unready.service",
         "kedge-unready.timer",
         "kedge-watch.service",
     ]
     for name, text in units.items():
-        (tmp_path / name).write_text(text)
-    done = verify(tmp_path / name for name in units)
+        (tmp_path / name.replace("@.", "@voxel.")).write_text(text)
+    done = verify(tmp_path / name.replace("@.", "@voxel.") for name in units)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

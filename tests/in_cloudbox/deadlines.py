@@ -9,27 +9,30 @@ from tests.support.laptop import Laptop
 
 _BRING_NEAR = """
 set -e
-deadline=$(($(date +%s) + {seconds}))
-timer=$(date -u -d "@$((deadline + {margin}))" '+%Y-%m-%d %H:%M:%S UTC')
-sed -i "s/\\"deadline\\": [0-9]*/\\"deadline\\": $deadline/" /opt/kedge/machine.json
-sed -i "s/^OnCalendar=.*/OnCalendar=$timer/" /etc/systemd/system/kedge-deadline.timer
-systemctl daemon-reload
-systemctl restart kedge-deadline.timer kedge-watch.service
-grep -o "\\"deadline\\": $deadline" /opt/kedge/machine.json
+margin=$(sed -n 's/.*"margin": \\([0-9]*\\).*/\\1/p' /opt/kedge/machine.json)
+/opt/kedge/bin/kedge-agent extend --deadline $(($(date +%s) + {seconds} + margin))
+sed -n 's/.*"deadline": \\([0-9]*\\).*/\\1/p' /opt/kedge/machine.json
 """
 
 
-def bring_deadline_near(laptop: Laptop, *, seconds: int, margin: int = 30) -> int:
-    """Move the deadline of the only live run's machine, in the two files that hold it since its boot.
+def timers(laptop: Laptop) -> tuple[float, float]:
+    """Return the deadlines of the only live run's machine, by itself: the timer's that ends it, and the agent's."""
+    show = "systemctl show --property=NextElapseUSecRealtime --value kedge-deadline.timer"
+    script = f'date -d "$({show})" +%s; sed -n \'s/.*"deadline": \\([0-9]*\\).*/\\1/p\' /opt/kedge/machine.json'
+    timer, agent = laptop.kedge("exec", "--", "sh", "-c", script).split()
+    return float(timer), float(agent)
+
+
+def bring_deadline_near(laptop: Laptop, *, seconds: int) -> int:
+    """Move the deadline of the only live run's machine, as `kedge extend` does, and tell neither provider nor ledger.
 
     Args:
         laptop: where the run was launched.
-        seconds: from now until the agent's deadline.
-        margin: seconds from there until the timer, which is the last resort, ends the machine.
+        seconds: from now until the agent's deadline; the timer ends the machine some seconds later.
 
     Returns:
         The agent's deadline, in Unix seconds.
     """
-    script = _BRING_NEAR.format(seconds=seconds, margin=margin)
+    script = _BRING_NEAR.format(seconds=seconds)
     said = laptop.kedge("exec", "--admin", "--", "sudo", "sh", "-c", script)
     return int(said.split()[-1])

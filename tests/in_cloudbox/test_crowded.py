@@ -70,6 +70,7 @@ def test_a_machine_that_is_full_of_processes_ends_at_its_deadline(lab: Lab, *, a
         deadline = render(
             "boot/deadline.sh.j2",
             deadline_file="/var/lib/kedge/m.deadline",
+            arm_file="/var/lib/kedge/arm.sh",
             end_file="/var/lib/kedge/end.sh",
             end=f"curl --max-time 1 http://127.0.0.1:{api.getsockname()[1]}" if asks else "",
             lifetime=LIFETIME,

@@ -23,9 +23,10 @@ def test_every_example_is_a_job_file(number: int, tmp_path: Path) -> None:
     (tmp_path / "data" / "shakespeare_char").mkdir(parents=True)
     path = tmp_path / "kedge.yaml"
     path.write_text(EXAMPLES[number])
-    job = read_job(path, mode=None, overrides=Overrides(), environ={}, providers=tuple(PROVIDERS))
-    assert job.run
-    assert job.checkpoints
+    environ = {"WANDB_API_KEY": "k"}
+    job = read_job(path, mode=None, overrides=Overrides(), environ=environ, providers=tuple(PROVIDERS))
+    assert job.tasks[0].run
+    assert job.tasks[0].checkpoints
 
 
 def test_the_table_of_variables_is_what_a_command_finds(laptop: Laptop) -> None:

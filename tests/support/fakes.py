@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -57,6 +57,8 @@ class FakeProvider:
         unseen: the parts that a sweep can't list.
         unguarded: why no machine can be guarded; None if all can.
         guarded: the machines that were guarded.
+        unmovable: why no machine's deadline can be moved; None if all can.
+        moved: the machines whose deadlines were moved, and where.
         released: the runs that were released.
         ends: the reasons that it gives for machines that have ended.
         unexplained: why it gives no reasons; None if it does.
@@ -75,6 +77,8 @@ class FakeProvider:
     unseen: tuple[UnseenPart, ...] = ()
     unguarded: KedgeError | None = None
     guarded: list[str] = field(default_factory=list)
+    unmovable: KedgeError | None = None
+    moved: list[tuple[str, datetime]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     ends: dict[str, MachineEnd] = field(default_factory=dict)
     unexplained: KedgeError | None = None
@@ -104,6 +108,8 @@ class FakeProvider:
             deadline_at=now + timedelta(seconds=order.lifetime_seconds),
             usd_per_hour=order.usd_per_hour,
             address=_ADDRESS if self.boots else None,
+            rank=order.rank,
+            private_address=f"192.0.2.{order.rank + 1}",
         )
 
     def offers(self, resources: Resources) -> Sequence[Offer]:
@@ -128,7 +134,7 @@ class FakeProvider:
             raise self.unexplained
         return self.ends.get(machine_id)
 
-    def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002
+    def supplies(self, machine_id: str, secrets: Mapping[str, str]) -> Supplies | None:  # noqa: ARG002
         """Return None: its machines need no bundle."""
         return None
 
@@ -139,6 +145,17 @@ class FakeProvider:
         if self.unguarded is not None:
             raise self.unguarded
         self.guarded.append(machine_id)
+
+    def move_deadline(self, machine_id: str, deadline_at: datetime) -> Sequence[str]:
+        check_id(machine_id)
+        if self.describe(machine_id) is None:
+            raise KedgeError(f"there is no machine {machine_id}")
+        if self.unmovable is not None:
+            raise self.unmovable
+        self.moved.append((machine_id, deadline_at))
+        moved = (replace(each, deadline_at=deadline_at) if each.id == machine_id else each for each in self.there)
+        self.there = tuple(moved)
+        return ()
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:  # noqa: ARG002
         """Change nothing: its machines are open to everybody."""
@@ -173,6 +190,7 @@ def make_world(ledger: SqliteLedger, provider: FakeProvider) -> World:
         code_source=lambda _job: None,
         authorized_key="ssh-ed25519 AAAA",
         agent_archive=lambda: b"",
+        group_token=lambda run_id: f"token of {run_id}",
         render_unit=lambda _job, _root: "",
         environ={},
     )

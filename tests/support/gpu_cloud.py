@@ -132,6 +132,9 @@ class FakeConnector:
     def connect(self, address: SshAddress) -> Remote:
         return FakeRemote(address.host, address.user, self.clock.now().timestamp())
 
+    def opened(self, address: SshAddress) -> Remote | None:
+        raise AssertionError(address)
+
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         raise AssertionError(address, options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,9 @@ KEDGE = (
     "tests.support.preloaded.sdk",
 )
 """The modules that the preload server for kedge imports: all of kedge, boto3 with its descriptions, and paramiko."""
+
+_TOLD = (".log", "state.json", "manifest.json")
+_MOST_TOLD = 4000
 
 
 @dataclass
@@ -139,6 +143,21 @@ class Laptop:
         """List the living processes of this laptop's machines, or of one of them."""
         root = str(self.state / "machines" / machine)
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_of(process, root)]
+
+
+def describe_machines(laptop: Laptop) -> str:
+    """Return the ends of the logs and small records of its machines, to explain a failed test."""
+    machines = laptop.state / "machines"
+    texts = [f"machines: {sorted(path.name for path in machines.glob('*'))}"]
+    for path in sorted(file for suffix in _TOLD for file in machines.rglob(f"*{suffix}")):
+        with contextlib.suppress(OSError):
+            texts.append(
+                f"--- {path.relative_to(machines)}\n{path.read_bytes()[-_MOST_TOLD:].decode(errors='replace')}"
+            )
+    for process in laptop.processes():
+        with contextlib.suppress(psutil.Error):
+            texts.append(f"process {process.pid}, {process.status()}: {shlex.join(process.cmdline())[:300]}")
+    return "\n".join(texts)
 
 
 @contextmanager

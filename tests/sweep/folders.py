@@ -54,8 +54,17 @@ def search_machine(secrets: Secrets, machine: str) -> Found:
 
 def read_file(machine: str, path: str) -> bytes:
     """Read a file of a running machine, as root."""
+    return Path(f"/proc/{init_of(machine)}/root{path}").read_bytes()
+
+
+def init_of(machine: str) -> int:
+    """Return the process id of a running machine's init.
+
+    Raises:
+        LookupError: no such machine is running.
+    """
     _keeper, init = _processes_of(machine)
-    return Path(f"/proc/{init.pid}/root{path}").read_bytes()
+    return init.pid
 
 
 def _in_machine(path: str) -> str:
@@ -98,10 +107,23 @@ def _processes_of(machine: str) -> tuple[psutil.Process, psutil.Process]:
     """Return the process that keeps a machine, and the machine's init."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "tests.cloudbox.nspawn.keeper" in words and words[-1].endswith(f"/{machine}") and "unshare" not in words[0]:
-            [init, *_] = [child for child in process.children(recursive=True) if child.name() == "systemd"]
+        if (
+            "tests.cloudbox.nspawn.keeper" not in words
+            or not words[-1].endswith(f"/{machine}")
+            or "unshare" in words[0]
+        ):
+            continue
+        if init := next((each for each in process.children(recursive=True) if _name_of(each) == "systemd"), None):
             return process, init
     raise LookupError(f"no machine {machine} is running")
+
+
+def _name_of(process: psutil.Process) -> str:
+    """Return a process's name; empty if it has just ended, as some do while a machine boots."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _mounts(pid: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ STEPS = 100_000
 JOB = """\
 name: swept
 workdir: .
+start: boot
 setup: test -n "$WANDB_API_KEY$INHERITED$BY_NAME"
 run: |
   mkdir -p results

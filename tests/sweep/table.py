@@ -6,6 +6,7 @@ A place is one of
     laptop PATH                                     home (the project), user (the home folder), state, tmp, runtime
     machine /PATH                                   on its disk, on a volume, in memory
     user-data, tags, api CALL, bucket KEY           what the cloud was given
+    parameter NAME                                  AWS's parameter store, decrypted
     output kedge COMMAND                            both streams
 
 with RUN for a run's id and HASH for a digest. A secret that no row allows is a leak. A secret that isn't where a row
@@ -40,6 +41,7 @@ LITERAL = ("envs: {NAME: value}", "--env NAME=value", "KEDGE_TORCH_WHEEL")
 
 _SHORT = ("git", "env", "ssh-keygen", "uname", "systemctl", "loginctl", "nvidia-smi", "amd-smi", "rocm-smi")
 _FETCHING = ("fetch.sh", "kedge-agent fetch-data", "git", "git-remote-http", "sh -c")
+_PARAMETERS = "AWS's parameter store, encrypted, below `/kedge/runs/RUN/`"
 _COMMAND = ("setup.sh", "command.sh", "mkdir", "printenv", "tee", "train.py")
 
 
@@ -88,6 +90,16 @@ TABLE = (
         place="machine /var/lib/kedge/api.curl",
         page="`/var/lib/kedge/api.curl`",
         seen=(DIGITALOCEAN,),
+    ),
+    # Of jobs that start at boot, which on this computer none does.
+    Row(secrets=TAKEN, place="api ssm PutParameter", page=_PARAMETERS, seen=(AWS,)),
+    Row(secrets=TAKEN, place="parameter /kedge/runs/RUN/m*", page=_PARAMETERS, seen=(AWS,)),
+    Row(secrets=TAKEN, place="machine /opt/kedge/private/run-secrets.json", page="`<root>/private/run-secrets.json`"),
+    Row(
+        secrets=(*LITERAL, "an address's query"),
+        place="bucket runs/RUN/start.json",
+        page="`start.json` in the bucket with `start: boot`",
+        seen=CLOUDS,
     ),
     # The job's.
     Row(secrets=TAKEN, place="machine /opt/kedge/secrets.json", page="`<root>/secrets.json`", seen=CLOUDS),

@@ -115,6 +115,8 @@ def test_contract_names_the_folders_and_flags_take_precedence() -> None:
     contract = read_contract(environ)
     assert (contract.output_dir, contract.checkpoint_dir) == (Path("/runs/a"), Path("/disk/b"))
     assert contract.deadline_at == 12.5
+    assert read_contract({"KEDGE_RUN_ID": "a"}).task_id == "a"
+    assert read_contract({"KEDGE_RUN_ID": "a", "KEDGE_TASK_ID": "a-2-fast"}).task_id == "a-2-fast"
     flagged = read_contract(environ, output_dir=Path("x"), checkpoint_dir=Path("y"))
     assert (flagged.output_dir, flagged.checkpoint_dir) == (Path("x"), Path("y"))
 
@@ -130,6 +132,9 @@ def test_outputs_are_shown_where_the_user_finds_them(tmp_path: Path) -> None:
     assert "results in kedge-results/digits-1121-k3f9/output\n" in ended.out
     assert str(tmp_path) not in ended.out
     assert (folder / "model.safetensors").is_file()
+    later = read_contract(environ | {"KEDGE_OUTPUT_DIR": "/opt/kedge/results/2-fast/voxel/output"})
+    shown = later.path_for_user(later.output_dir / "curves.png")
+    assert shown == Path("kedge-results/digits-1121-k3f9/2-fast/voxel/output/curves.png")
     alone = read_contract(environ, output_dir=tmp_path)
     assert alone.path_for_user(tmp_path / "curves.png") == tmp_path / "curves.png"
 
@@ -175,7 +180,7 @@ def test_divergence_fails_clearly_and_is_never_checkpointed(tmp_path: Path, caps
 def test_nan_is_written_as_null(tmp_path: Path) -> None:
     """metrics.jsonl stays JSON whatever a metric is."""
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    log.truncate(step=0, epochs_validated=0)
+    log.replace([])
     with closing(log):
         log.append({"step": 1, "epoch": 1, "loss": math.nan, "lr": math.inf})
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -189,5 +194,6 @@ def test_rewound_metrics_drop_what_will_be_written_again(tmp_path: Path) -> None
     kept = [{"step": 5, "epoch": 1, "loss": 1.0}, {"step": 6, "epoch": 1, "val_loss": 1.0}, {"step": 9, "epoch": 2}]
     later = [{"step": 12, "epoch": 2, "val_loss": 0.5}, {"step": 13, "epoch": 3, "loss": 0.4}]
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *later)) + '{"step": 14, "ep')
-    MetricsLog(path).truncate(step=12, epochs_validated=1)
+    log = MetricsLog(path)
+    log.replace(log.rows_before(step=12, epochs_validated=1))
     assert read_metrics(path) == kept

@@ -118,6 +118,15 @@ def test_run_checkpoints_and_stops_before_its_deadline(tmp_path: Path) -> None:
     assert harness.newest_checkpoint(folder).name == f"step-{status['step']:08d}.safetensors" == status["checkpoint"]
 
 
+def test_a_run_whose_deadline_was_moved_goes_on(tmp_path: Path) -> None:
+    """The variable says that it is over; the file has the new one, and the run trains to its end."""
+    moved = tmp_path / "deadline"
+    moved.write_text(f"{time.time() + 3600:.3f}\n")
+    environ = {"KEDGE_DEADLINE": str(time.time()), "KEDGE_DEADLINE_FILE": str(moved)}
+    assert harness.call(tmp_path / "output", *SMALL, environ=environ) == 0
+    assert harness.read_status(tmp_path / "output")["state"] == "succeeded"
+
+
 class TouchAtLooks(StopFlag):
     """Touches a file at some polls: there is one poll for each step and validation batch."""
 

@@ -15,7 +15,7 @@ from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.cli.commands import Command
 from orchestrator.cli.flag_table import FLAGS, flags_of
 from orchestrator.cli.program import namespace
-from orchestrator.core.job import SupervisorKind
+from orchestrator.core.task import SupervisorKind
 
 COMMANDS = sorted(namespace.task_names)
 

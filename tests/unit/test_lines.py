@@ -11,10 +11,12 @@ from rich.console import Console
 from orchestrator.cli.drawing.progress import Watcher
 from orchestrator.cli.drawing.status_line import status_line_of
 from orchestrator.cli.terminal.console import print_folded
+from orchestrator.core.actions import AwaitMachine, DestroyMachine
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.plan import Plan
 from orchestrator.core.protocol.report import Command, MachineReport, RunState
-from orchestrator.engine.events import Remark
+from orchestrator.core.task import Task
+from orchestrator.engine.events import ActionEnded, LogLine, Remark
 
 _SPINNER = 2
 
@@ -68,3 +70,18 @@ def test_a_remark_on_an_action_stays_below_it_on_a_narrow_terminal() -> None:
     first, second = screen.getvalue().splitlines()
     assert first.startswith("  kept until")
     assert second == "    /home/me/ended/m1"
+
+
+def test_lines_of_several_machines_say_which_one() -> None:
+    """An action and a line of the log name their machine; the rest of a long line is indented."""
+    screen = io.StringIO()
+    spec = LaunchSpec(run_id="gang-1", provider="local", job=Job(name="gang", tasks=(Task(run="train"),), num_nodes=2))
+    plan = Plan(run_id=spec.run_id, actions=())
+    with Watcher(Console(file=screen, force_terminal=True, color_system=None, width=80), spec, plan) as watcher:
+        watcher(ActionEnded(number=1, action=AwaitMachine(machine_id="gang-1-m2")))
+        watcher(ActionEnded(number=2, action=DestroyMachine(machine_id="gang-1-m2"), note="gone, " * 15))
+        watcher(LogLine(text="2026-11-24T00:05:20Z step 1", node=1))
+    waited, destroyed, more, step = screen.getvalue().splitlines()
+    assert waited.startswith("~ wait until it is ready: gang-1-m2  ")
+    assert (destroyed.count("gang-1-m2"), more[:2]) == (1, "  ")
+    assert step == "node 1 | 00:05:20 step 1"

@@ -10,17 +10,9 @@ import pytest
 from orchestrator.core.errors import NonsenseError
 from orchestrator.core.protocol.decoding import clip, require_bounded, split_lines
 from orchestrator.core.protocol.readiness import BootPhase, Readiness, parse_host_key, parse_ready
-from orchestrator.core.protocol.report import (
-    Command,
-    FollowEvent,
-    FreshStart,
-    MachineReport,
-    RunState,
-    parse_command,
-    parse_follow_event,
-    parse_report,
-)
+from orchestrator.core.protocol.report import Command, FreshStart, MachineReport, RunState, parse_command, parse_report
 from orchestrator.core.protocol.results import LeftBehind, LeftFile, ResultFile, parse_left_behind, parse_results
+from orchestrator.core.protocol.stream import FollowEvent, parse_follow_event
 
 
 def nested(depth: int) -> object:

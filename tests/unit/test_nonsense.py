@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from orchestrator.cli.drawing import render
 from orchestrator.cli.drawing.status_line import status_line_of
 from orchestrator.core.errors import NonsenseError
-from orchestrator.core.job import Expect, Job, LaunchSpec
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.policy.stall import stalled_for
 from orchestrator.core.protocol.decoding import DEPTH, LATEST
 from orchestrator.core.protocol.readiness import parse_host_key, parse_ready
-from orchestrator.core.protocol.report import parse_command, parse_follow_event, parse_report
+from orchestrator.core.protocol.report import parse_command, parse_report
 from orchestrator.core.protocol.results import parse_results
+from orchestrator.core.protocol.stream import parse_follow_event
+from orchestrator.core.task import Task
 from orchestrator.engine.observing.recorded import RunStatus
 from tests.support.fakes import MACHINE, NOW, RUN
 
@@ -46,7 +48,7 @@ REPORT: dict[str, Any] = {
     "anew": {"name": "c", "had": "c", "step": 50, "had_step": 650, "bytes": 1, "had_bytes": 1, "kept": "c"},
 }
 RECORD = RunRecord(
-    spec=LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")),
+    spec=LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),))),
     stage=RunStage.LIVE,
     created_at=NOW,
     outcome="",
@@ -150,7 +152,8 @@ def test_a_report_that_is_accepted_can_be_printed(changes: list[tuple[str, Any]]
         seen = parse_report(json.dumps(report).encode(errors="surrogatepass"))
     except NonsenseError:
         return
-    stalled_for(seen, Expect(first_step=timedelta(minutes=1)))
+    for task in seen.each_task.values():
+        stalled_for(task, seen.now, timedelta(minutes=1))
     assert status_line_of(seen, Decimal(10))
     status = RunStatus(record=RECORD, now=NOW, machines=(MACHINE,), spent_usd=Decimal(1), report=seen)
     for as_json in (False, True):
@@ -192,3 +195,20 @@ def test_a_host_key_is_one_line_of_a_file_of_keys(said: bytes) -> None:
     with pytest.raises(NonsenseError):
         parse_host_key(said)
     assert parse_host_key(b"ssh-ed25519 AAAA+/== kedge@m 1\n") == "ssh-ed25519 AAAA+/== kedge@m 1"
+
+
+@pytest.mark.parametrize("name", ["\x1b]0;owned\x07", "fit; rm -rf ~", "fit\n", "Fit", "a" * 32, "../fit"])
+def test_a_task_has_a_name_that_a_job_file_may_have(name: str) -> None:
+    """It becomes a label on the terminal, and a part of commands that findings suggest."""
+    line = json.dumps({"offset": 1, "line": "x", "task": name}).encode()
+    with pytest.raises(NonsenseError):
+        parse_follow_event(line)
+    with pytest.raises(NonsenseError):
+        parse_report(json.dumps({**REPORT, "tasks": {name: {"command": REPORT["command"]}}}).encode())
+
+
+def test_usual_names_of_tasks_are_accepted() -> None:
+    """A task without a name is the only one."""
+    for name in ("", "fit", "stage-2", "a" * 31):
+        assert parse_follow_event(json.dumps({"offset": 1, "line": "x", "task": name}).encode()).task == name
+        assert name in parse_report(json.dumps({**REPORT, "tasks": {name: {}}}).encode()).tasks

@@ -17,7 +17,8 @@ from orchestrator.app.root import App
 from orchestrator.cli.drawing import plans
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine, MachineState
-from orchestrator.engine.performing import RunProgress
+from orchestrator.core.task import Task
+from orchestrator.engine.run_progress import RunProgress
 
 RUN = "digits-1"
 TOKENS = {"DIGITALOCEAN_ACCESS_TOKEN": "dop_v1_abc", "AMD_DEVCLOUD_TOKEN": "dop_v1_abc"}
@@ -37,7 +38,7 @@ def concludes(console: Console, app: App, spec: LaunchSpec) -> None:
 def said(folder: Path, provider: str, environ: dict[str, str], say: Say) -> str:
     """Say how a run stands that has a machine with an hour left."""
     app = App(read_settings({"KEDGE_STATE_DIR": str(folder), "KEDGE_RUNTIME_DIR": str(folder / "run"), **environ}))
-    spec = LaunchSpec(run_id=RUN, provider=provider, job=Job(name="digits", run="train"))
+    spec = LaunchSpec(run_id=RUN, provider=provider, job=Job(name="digits", tasks=(Task(run="train"),)))
     now = app.clock.now()
     app.ledger.open_run(spec, now)
     machine = Machine(

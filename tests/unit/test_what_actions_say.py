@@ -8,12 +8,14 @@ from decimal import Decimal
 
 import pytest
 
-from orchestrator.core.actions import CreateMachine, SendData, StageData, StopCommand, describe
+from orchestrator.core.action_words import describe
+from orchestrator.core.actions import CreateMachine, SendData, StageData, StartCommand, StopCommand
 from orchestrator.core.errors import UnreachableError
 from orchestrator.core.job import DataMount, Job, Resources, VolumeSpec
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan, refuse_snapshot
 from orchestrator.core.planning.notes import change_notes
+from orchestrator.core.task import SupervisorKind, Task
 from tests.support.fakes import MACHINE
 from tests.support.orders import make_offer
 
@@ -26,6 +28,18 @@ def test_a_command_that_is_killed_loses_its_checkpoint_and_the_plan_says_so() ->
     stop = StopCommand(machine_id="m")
     assert describe(stop) == "stop the command: it checkpoints, then exits"
     assert describe(StopCommand(machine_id="m", now=True)) == "kill the command: at once, without a checkpoint"
+
+
+def test_tasks_are_started_and_stopped_by_their_names() -> None:
+    """Without names, all are meant: a job with one command has none."""
+    start = StartCommand(machine_id="m", supervisor=SupervisorKind.TMUX, resumes=False)
+    assert describe(start) == "start the command: tmux"
+    assert describe(replace(start, tasks=("a",))) == "start task a: tmux"
+    assert describe(replace(start, tasks=("a",), resumes=True)) == "go on with task a from the newest checkpoint: tmux"
+    stop = StopCommand(machine_id="m", tasks=("a",))
+    assert describe(stop) == "stop task a: it checkpoints, then exits"
+    assert describe(replace(stop, tasks=("a", "b"))) == "stop tasks a, b: they checkpoint, then exit"
+    assert describe(replace(stop, tasks=("a", "b"), now=True)) == "kill tasks a, b: at once, without a checkpoint"
 
 
 def test_data_says_which_links_it_comes_through() -> None:
@@ -67,14 +81,26 @@ def test_a_plan_with_current_prices_or_without_a_machine_is_not_refused() -> Non
 @pytest.mark.parametrize(
     ("before", "after", "notes"),
     [
-        (Job(name="a", run="x"), Job(name="a", run="x"), ()),
-        (Job(name="a", run="x"), Job(name="a", run="y"), ("the command is changed from `x` to `y`",)),
+        (Job(name="a", tasks=(Task(run="x"),)), Job(name="a", tasks=(Task(run="x"),)), ()),
         (
-            Job(name="a", run="x", resume="x --resume"),
-            Job(name="a", run="x"),
+            Job(name="a", tasks=(Task(run="x"),)),
+            Job(name="a", tasks=(Task(run="y"),)),
+            ("the command is changed from `x` to `y`",),
+        ),
+        (
+            Job(name="a", tasks=(Task(run="x", resume="x --resume"),)),
+            Job(name="a", tasks=(Task(run="x"),)),
             ("`resume` is given up: `x --resume` isn't run any more",),
         ),
-        (Job(name="a", run="x", resume="r"), Job(name="a", run="x", resume="s"), ()),
+        (Job(name="a", tasks=(Task(run="x", resume="r"),)), Job(name="a", tasks=(Task(run="x", resume="s"),)), ()),
+        (
+            Job(name="a", tasks=(Task(name="b", run="x"), Task(name="c", run="x", resume="r"))),
+            Job(name="a", tasks=(Task(name="b", run="y"), Task(name="c", run="x"))),
+            (
+                "task b: the command is changed from `x` to `y`",
+                "task c: `resume` is given up: `r` isn't run any more",
+            ),
+        ),
     ],
 )
 def test_a_changed_command_is_shown(before: Job, after: Job, notes: tuple[str, ...]) -> None:

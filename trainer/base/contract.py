@@ -10,6 +10,8 @@ from pathlib import Path
 from trainer.base.errors import BadRequestError
 from trainer.base.hub import HubAccess
 
+MACHINE_RESULTS = "results"
+"""The folder on a machine that becomes the run's folder on the laptop."""
 LAPTOP_RESULTS = "kedge-results"
 """The folder on the user's laptop into which kedge copies each run's results, below the run's id."""
 
@@ -18,11 +20,13 @@ LAPTOP_RESULTS = "kedge-results"
 class RunContract:
     """Where this run's files are, when it has to stop, and which of its processes this is.
 
-    `deadline_at` is in Unix seconds, `expected_life_hours` the machine's mean time to failure. `rank` counts over
-    all machines, `local_rank` on this one. `fetched`: kedge copies the output folder to the user's laptop.
+    `deadline_at` is in Unix seconds, and `deadline_file` has it as it is now: it may be moved. `expected_life_hours` is
+    the machine's mean time to failure. `rank` counts over all machines, `local_rank` on this one. `fetched`: kedge
+    copies the output folder to the user's laptop. `task_id` names the tracker's run: no other task or mode has it.
     """
 
     run_id: str | None
+    task_id: str | None = None
     output_dir: Path
     checkpoint_dir: Path
     deadline_at: float | None
@@ -32,14 +36,21 @@ class RunContract:
     rank: int
     local_rank: int
     world_size: int
+    deadline_file: Path | None = None
     hub: HubAccess = field(default_factory=HubAccess)
     fetched: bool = False
 
     def path_for_user(self, path: Path) -> Path:
         """Return where the user finds an output: on the laptop if kedge fetches it, because this machine is deleted."""
         if self.fetched and self.run_id:
-            return Path(LAPTOP_RESULTS, self.run_id, self.output_dir.name, path.relative_to(self.output_dir))
+            return Path(LAPTOP_RESULTS, self.run_id, self._place(), path.relative_to(self.output_dir))
         return path
+
+    def _place(self) -> Path:
+        """Return the output folder's place in the run's results, which is another one for each task and mode."""
+        parts = self.output_dir.parts
+        after = parts[::-1].index(MACHINE_RESULTS) if MACHINE_RESULTS in parts else 1
+        return Path(*parts[len(parts) - after :])
 
 
 def read_contract(
@@ -53,13 +64,16 @@ def read_contract(
     output = output_dir or Path(environ.get("KEDGE_OUTPUT_DIR") or "output")
     checkpoints = checkpoint_dir or Path(environ.get("KEDGE_CHECKPOINT_DIR") or output / "checkpoints")
     notice = environ.get("KEDGE_NOTICE_FILE")
+    deadline_file = environ.get("KEDGE_DEADLINE_FILE")
     deadline_at = _number(environ, "KEDGE_DEADLINE")
     gpus = _number(environ, "KEDGE_GPUS_PER_NODE")
     return RunContract(
         run_id=environ.get("KEDGE_RUN_ID"),
+        task_id=environ.get("KEDGE_TASK_ID") or environ.get("KEDGE_RUN_ID"),
         output_dir=output,
         checkpoint_dir=checkpoints,
         deadline_at=deadline_at,
+        deadline_file=Path(deadline_file) if deadline_file else None,
         notice_file=Path(notice) if notice else None,
         gpus_per_node=None if gpus is None else int(gpus),
         expected_life_hours=_number(environ, "KEDGE_EXPECTED_LIFE_HOURS"),

@@ -33,20 +33,20 @@ class StatusFile:
     """status.json, replaced atomically: a reader never sees half of it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._next_update = 0.0
         self._warning: str | None = None
         self._writing = threading.Lock()
 
     def prepare(self) -> None:
         """Create the folder, and remove the temporary files of a killed process."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(self._path.parent, self._path.name)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(self.path.parent, self.path.name)
 
     def read(self) -> dict[str, Any]:
         """Read an earlier process's status; empty if the file is missing or unreadable."""
         try:
-            content = json.loads(self._path.read_text())
+            content = json.loads(self.path.read_text())
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
@@ -69,7 +69,7 @@ class StatusFile:
             content["warning"] = self._warning
         text = json.dumps(content, allow_nan=False, indent=1) + "\n"
         with self._writing:
-            write_atomically(self._path, lambda stream: stream.write(text.encode()), durable=state != "running")
+            write_atomically(self.path, lambda stream: stream.write(text.encode()), durable=state != "running")
         self._next_update = time.monotonic() + SECONDS_BETWEEN_UPDATES
 
     def warn(self, warning: str | None, status: Status) -> None:
@@ -90,7 +90,7 @@ class MetricsLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._stream: TextIO | None = None
         self._trackers: Sequence[Tracker] = ()
 
@@ -109,30 +109,33 @@ class MetricsLog:
                 tracker.close()
             self._trackers = ()
 
-    def truncate(self, *, step: int, epochs_validated: int) -> None:
-        """Drop the rows that a run resumed at this point writes again.
+    def rows_before(self, *, step: int, epochs_validated: int) -> list[dict[str, Any]]:
+        """Read the rows that a run resumed at this point doesn't write again.
 
         Args:
             step: the resumed state's number of steps.
             epochs_validated: the number of epochs that it has validated.
         """
-        rows = [row for row in read_metrics(self._path) if _is_before(row, step, epochs_validated)]
+        return [row for row in read_metrics(self.path) if _is_before(row, step, epochs_validated)]
+
+    def replace(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Make these the file's rows."""
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        remove_temporaries(self._path.parent, self._path.name)
-        write_atomically(self._path, lambda stream: stream.write(text.encode()))
+        remove_temporaries(self.path.parent, self.path.name)
+        write_atomically(self.path, lambda stream: stream.write(text.encode()))
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add one row; a non-finite value becomes null, because JSON has no NaN."""
         clean = {name: finite_or_none(value) for name, value in row.items()}
         if self._stream is None:
-            self._stream = self._path.open("a", encoding="utf-8", buffering=1)  # each row is written immediately
+            self._stream = self.path.open("a", encoding="utf-8", buffering=1)  # each row is written immediately
         self._stream.write(json.dumps(clean, allow_nan=False) + "\n")
         for tracker in self._trackers:
             tracker.log(row)
 
     def sync(self) -> None:
         """Make the rows durable, before a checkpoint that relies on them."""
-        with self._path.open("rb") as stream:
+        with self.path.open("rb") as stream:
             os.fsync(stream.fileno())
 
 

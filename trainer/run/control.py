@@ -52,6 +52,7 @@ class Control:
         self._life_seconds = 3600 * (settings.expected_life_hours or contract.expected_life_hours or 0.0)
         self._last_save = self._last_sync = time.monotonic()
         self._notice_handled_ns = 0
+        self._deadline_at = contract.deadline_at
         self._polls = 0
         self._polls_until_sync = 1
 
@@ -92,13 +93,14 @@ class Control:
     def _stop_reason(self) -> str | None:
         if self._stop.reason:
             return self._stop.reason
-        deadline_at = self._contract.deadline_at
-        if deadline_at is None:
+        if self._deadline_at is None:
             return None
-        left = deadline_at - time.time()
-        if left < 2 * self._save_seconds() + self._settings.deadline_margin_seconds:
-            return f"deadline in {max(0.0, left):.0f} s"
-        return None
+        needed = 2 * self._save_seconds() + self._settings.deadline_margin_seconds
+        if self._deadline_at - time.time() < needed:
+            # It may have been moved. If it was moved to an earlier time, SIGTERM comes before that.
+            self._deadline_at = _read_number(self._contract.deadline_file, self._deadline_at)
+        left = self._deadline_at - time.time()
+        return f"deadline in {max(0.0, left):.0f} s" if left < needed else None
 
     def _wants_save(self) -> bool:
         if not self._group.is_main:
@@ -118,6 +120,14 @@ class Control:
         fitting = SECONDS_BETWEEN_SYNCS / max(seconds_per_poll, 1e-6)
         # The next polls may be slower (the first step is): a stop must not wait for many of them.
         return int(min(MAX_POLLS_BETWEEN_SYNCS, 2 * self._polls, max(1.0, fitting)))
+
+
+def _read_number(path: Path | None, usual: float) -> float:
+    """Read a number from a file; the usual one if there is no such file, or it holds something else."""
+    try:
+        return float(path.read_text()) if path is not None else usual
+    except (OSError, ValueError):
+        return usual
 
 
 def _modified_ns(path: Path | None) -> int:

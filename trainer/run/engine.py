@@ -20,6 +20,7 @@ from trainer.report.rows import make_meter
 from trainer.report.status import MetricsLog
 from trainer.report.trackers import open_trackers
 from trainer.run.control import Control
+from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import SelectedWeights, check_outputs, select_weights, write_outputs
 from trainer.run.progress import Progress, restore_progress
@@ -44,7 +45,7 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
     console = Console(enabled=contract.rank == 0)
     with process_group(contract) as group:
         run = _assemble(name, recipe, contract, group, stop, console)
-        if _is_complete(run):
+        if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
@@ -157,19 +158,24 @@ def _restore(run: Run, state: State) -> None:
     seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
 
 
-def _is_complete(run: Run) -> bool:
+def _is_complete(run: Run, *, is_local_main: bool) -> bool:
     """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
+    at = {"step": run.progress.step, "epochs_validated": run.progress.epoch}
+    rows = collect_history(run.metrics_log, run.group, is_local_main=is_local_main, **at)
 
     def on_main() -> bool:
         left = run.status_file.read()
         is_trained = run.progress.epoch >= run.settings.epochs
         if is_trained and left.get("state") == "succeeded" and left.get("step") == run.progress.step:
             return True
-        run.metrics_log.truncate(step=run.progress.step, epochs_validated=run.progress.epoch)
+        run.metrics_log.replace(rows)
         run.status_file.write("running", run.status())
         return False
 
-    return run.group.broadcast_from_main(on_main)
+    is_complete = run.group.broadcast_from_main(on_main)
+    if not is_complete:
+        drop_former_files(run.metrics_log, run.status_file, run.group, is_local_main=is_local_main)
+    return is_complete
 
 
 def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
@@ -185,7 +191,7 @@ def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
         run.settings.track,
         contract.output_dir,
         name=name,
-        run_id=contract.run_id,
+        run_id=contract.task_id,
         step=run.progress.step,
         config=flatten_settings(run.settings),
     )

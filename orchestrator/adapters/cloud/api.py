@@ -180,6 +180,10 @@ class CloudApi(InstanceSource, Protocol[_Choice, _Handle]):
         """Say what ended a machine; None if it lives, or if the cloud doesn't tell."""
         return None
 
+    def mark_lifetime(self, instance: Instance, lifetime: timedelta) -> bool:  # noqa: ARG002
+        """Write another lifetime into an instance's marks; False at a cloud whose marks never change."""
+        return False
+
     def looks(self, places: Sequence[str]) -> Sequence[Look]:  # noqa: ARG002
         """Return the looks of a sweep, besides those at machines, data volumes and guards."""
         return ()
@@ -236,6 +240,9 @@ class DeadlineGuard(Protocol):
 
     def arm(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:
         """Create the machine's guard, or replace an earlier one."""
+
+    def move(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:
+        """Change the machine's guard to another deadline, or create it, even if it had that deadline before."""
 
     def disarm(self, machine_id: str, region: str) -> bool:
         """Delete the guard; False if there was none."""

@@ -53,6 +53,8 @@ def map_instance(traits: Traits, instance: Instance, record: MachineRecord | Non
         region=instance.region,
         gpus=gpus,
         billed_for_at_least=traits.billed_for_at_least(gpus),
+        rank=own.rank if own else 0,
+        private_address=instance.private_host,
     )
 
 
@@ -73,6 +75,7 @@ def map_unlisted(traits: Traits, record: MachineRecord, now: datetime) -> Machin
         region=record.region,
         gpus=record.gpus,
         billed_for_at_least=traits.billed_for_at_least(record.gpus),
+        rank=record.rank,
     )
 
 

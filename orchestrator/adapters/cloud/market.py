@@ -71,18 +71,23 @@ def refuse_lacking(provider: str, resources: Resources) -> None:
     """Refuse what a cloud lacks that only sells whole machines on demand; nothing is contacted.
 
     Raises:
-        BadRequestError: the job wants spot machines, data volumes, a zone, or IOPS and throughput of its own.
+        BadRequestError: the job wants spot machines, data volumes, a zone, several machines, or IOPS and throughput of
+            its own.
     """
     speed = resources.disk_iops or resources.disk_mibps
     unsupported: dict[str, tuple[object, str]] = {
         "spot machines": (resources.use_spot, "leave --spot out"),
         "data volumes": (resources.volumes, "leave `volumes` out of the job: data is sent, or fetched from a store"),
         "zones": (resources.zone, "use --region, without --zone"),
+        "network between the machines of a run": (
+            resources.num_nodes > 1,
+            "leave `num_nodes` out, or choose aws, do or amd with --provider",
+        ),
         "IOPS and throughput apart from disks": (speed, "leave `disk_iops` and `disk_throughput` out"),
     }
     for what, (is_wanted, fix) in unsupported.items():
         if is_wanted:
-            raise BadRequestError(f"{provider} has no {what}", why="the job, or a flag, asks for them", fix=fix)
+            raise BadRequestError(f"{provider} has no {what}", why="the job, or a flag, asks for this", fix=fix)
 
 
 def plan_offers(

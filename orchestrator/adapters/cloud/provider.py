@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from orchestrator.adapters.cloud.boot.bootstrap_bundle import agent_archive, pac
 from orchestrator.adapters.cloud.lifecycle.completing import guard_machine
 from orchestrator.adapters.cloud.lifecycle.creation import create_instance
 from orchestrator.adapters.cloud.lifecycle.deletion import delete_machine
+from orchestrator.adapters.cloud.lifecycle.moving import move_deadline
 from orchestrator.adapters.cloud.listing import find_all, map_all, map_listed, map_missing
 from orchestrator.adapters.cloud.model import Wanted, present
 from orchestrator.adapters.cloud.release import release_run
@@ -19,8 +21,11 @@ from orchestrator.adapters.ssh.keys import derive_secret
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.ports import Supplies
+from orchestrator.core.protocol.wire import RUN_SECRETS
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from orchestrator.adapters.cloud.context import CloudContext
     from orchestrator.adapters.cloud.market import OfferSource
     from orchestrator.core.job import Resources
@@ -97,7 +102,7 @@ class CloudProvider:
         record = ctx.records.machine(check_id(machine_id))
         return ctx.api.why_ended(record, ctx.find(machine_id, record), ctx.clock.now())
 
-    def supplies(self, machine_id: str) -> Supplies | None:
+    def supplies(self, machine_id: str, secrets: Mapping[str, str]) -> Supplies | None:
         """Return what a machine must be sent: its agent, and the secrets that user-data must not contain."""
         ctx = self._ctx
         record = ctx.records.machine(check_id(machine_id))
@@ -108,7 +113,10 @@ class CloudProvider:
         return pack_bootstrap_bundle(
             CLOUD_ROOT,
             agent_archive(),
-            for_user=ctx.bucket.secret_files(seal) if ctx.bucket else {},
+            for_user={
+                **(ctx.bucket.secret_files(seal) if ctx.bucket else {}),
+                **({RUN_SECRETS: json.dumps(dict(secrets))} if secrets else {}),
+            },
             for_root=ctx.api.supplies_for_root(),
         )
 
@@ -122,6 +130,10 @@ class CloudProvider:
     def guard(self, machine_id: str) -> None:
         """Complete what a killed creation has left undone, including the guard that ends the machine from outside."""
         guard_machine(self._ctx, check_id(machine_id))
+
+    def move_deadline(self, machine_id: str, deadline_at: datetime) -> Sequence[str]:
+        """Move it in the record, in the instance's marks, and in the guard."""
+        return move_deadline(self._ctx, check_id(machine_id), deadline_at)
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:
         """Admit a range, or this computer's present address, to port 22 of the run's machines."""

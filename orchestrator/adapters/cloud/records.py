@@ -10,7 +10,7 @@ are only here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +26,9 @@ from orchestrator.core.job import VolumeSpec
 
 if TYPE_CHECKING:
     from orchestrator.core.ports import Clock
+
+NEWER = {"newer": True}
+"""Metadata of fields that aren't written while they have their default: records stay readable for the kedge before."""
 
 _FORMAT = 2
 _OTHERS = timedelta(seconds=10)
@@ -54,6 +57,7 @@ class MachineRecord:
         private: it has no public address.
         jump_host: see `core.values.site`.
         proxy_command: see `core.values.site`.
+        rank: its number among the machines of its run.
     """
 
     format: int = _FORMAT
@@ -79,6 +83,7 @@ class MachineRecord:
     private: bool = False
     jump_host: str = ""
     proxy_command: str = ""
+    rank: int = field(default=0, metadata=NEWER)
 
     @property
     def deadline_at(self) -> datetime:
@@ -97,8 +102,8 @@ def read_record(content: bytes) -> MachineRecord:
     Raises:
         msgspec.DecodeError: it isn't a record, or is truncated.
     """
-    fields = msgspec.json.decode(content, type=dict[str, Any])
-    return msgspec.convert(fields if "format" in fields else _renew(fields), MachineRecord)
+    said = msgspec.json.decode(content, type=dict[str, Any])
+    return msgspec.convert(said if "format" in said else _renew(said), MachineRecord)
 
 
 class Record(Protocol):
@@ -178,14 +183,14 @@ class RecordFolder(Generic[_Run]):
 _Read = TypeVar("_Read")
 
 
-def _renew(fields: dict[str, Any]) -> dict[str, Any]:
+def _renew(said: dict[str, Any]) -> dict[str, Any]:
     """Convert the fields of format 1: AWS's have a `token`, DigitalOcean's an `attempt`."""
-    of_aws = {"attempt": _as_tagged(fields.get("asked_at")), "armed": True} if "token" in fields else {}
+    of_aws = {"attempt": _as_tagged(said.get("asked_at")), "armed": True} if "token" in said else {}
     return {
         **of_aws,
-        **fields,
-        "provider_id": fields.get("instance_id") or str(fields.get("droplet_id") or ""),
-        "action": str(fields.get("action_id") or ""),
+        **said,
+        "provider_id": said.get("instance_id") or str(said.get("droplet_id") or ""),
+        "action": str(said.get("action_id") or ""),
     }
 
 
@@ -210,4 +215,18 @@ def _read(path: Path, read: Callable[[bytes], _Read]) -> _Read | None:
 
 
 def _write_through(path: Path, record: Record) -> None:
-    write_atomically(path, msgspec.json.encode(record), durable=True)
+    write_atomically(path, msgspec.json.encode(_plain(record)), durable=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a record as mappings, without the fields that it doesn't use and that an earlier kedge didn't know."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if not is_dataclass(value):
+        return value
+    shown = (each for each in fields(value) if each.metadata != NEWER or getattr(value, each.name) != _default(each))
+    return {each.name: _plain(getattr(value, each.name)) for each in shown}
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()

@@ -204,7 +204,12 @@ class _Reader:
 
 def _is_free(at: KeyPath) -> bool:
     """Tell whether a value may hold any characters: it is the user's script, and never part of a name."""
-    return at[-1] in {"run", "setup", "resume"} or at[-2:-1] in (("envs",), ("resume",))
+    for block in ("modes", "tasks"):
+        at = at[2:] if at[:1] == (block,) else at
+    return at in _SCRIPTS or (len(at) == 2 and at[0] in ("envs", "resume"))
+
+
+_SCRIPTS: tuple[KeyPath, ...] = (("run",), ("setup",), ("resume",))
 
 
 def _line(part: yaml.Node | yaml.Event) -> int:

@@ -16,10 +16,13 @@ from orchestrator.adapters.jobfile.parts import (
     Volumes,
 )
 from orchestrator.adapters.jobfile.provider_parts import ProviderPart
+from orchestrator.adapters.jobfile.task_parts import Tasks
 from orchestrator.adapters.jobfile.values.fields import (
+    AfterFailure,
     Bytes,
     Dollars,
     Duration,
+    Elastic,
     Folder,
     JobName,
     ModeName,
@@ -47,6 +50,18 @@ class ModePart(Part, title="mode"):
         description="Names of variables whose values come from the laptop's environment, never from a file.",
         examples=[{"HF_TOKEN": None}],
     )
+    num_nodes: Nodes | None = Field(
+        default=None,
+        description="How many machines, each with these resources: rented together in one place, or not at all; "
+        "default: 1.",
+        examples=[4],
+    )
+    elastic: Elastic | None = Field(
+        default=None,
+        description="With how many machines the command can go on if some are lost: the least and the most; default: "
+        "with all of them only.",
+        examples=["2..4"],
+    )
     resources: ResourcesPart | None = Field(default=None, description="What to run on.")
     setup: Text | None = Field(
         default=None,
@@ -64,6 +79,22 @@ class ModePart(Part, title="mode"):
         description="Runs instead of `run` if there is something to resume from (KEDGE_RESUME is 1): a shell "
         "script, or {args: arguments for `run`}; default: `run`.",
         examples=["python train.py --init_from=resume", {"args": '--resume "$KEDGE_CHECKPOINT"'}],
+    )
+    tasks: Tasks | None = Field(
+        default=None,
+        description="Several commands on one machine, instead of `run`: {NAME: {run, gpus, after, ...}}.",
+        examples=[{"fit": {"gpus": "0-6", "run": "python fit.py"}, "score": {"gpus": 7, "run": "python score.py"}}],
+    )
+    on_failure: AfterFailure | None = Field(
+        default=None,
+        description="What happens to the other tasks when one has failed for good: `go-on` (the default) or "
+        "`stop-all`.",
+    )
+    setup_inputs: Folders | None = Field(
+        default=None,
+        description="Files, folders and globs of the code whose change repeats `setup`; default: requirements*.txt, "
+        "pyproject.toml, setup.py, environment.yml, *.lock and similar ones, and the files that `setup` names.",
+        examples=[["requirements", "native/build.sh"]],
     )
     sudo: bool | None = Field(
         default=None,
@@ -84,7 +115,7 @@ class ModePart(Part, title="mode"):
     start: Start | None = Field(
         default=None,
         description="Who starts the command on a new machine: `ssh` (this computer, the default) or `boot` (the "
-        "machine itself, with code from the bucket; it can't have secrets).",
+        "machine itself, with code from the bucket; docs/job-file.md says how it gets secrets).",
     )
     outputs: Folders | None = Field(
         default=None,
@@ -144,7 +175,6 @@ class JobPart(ModePart, title="kedge job file"):
         "`run` starts in it; default: no code is sent.",
         examples=["."],
     )
-    num_nodes: Nodes | None = Field(default=None, description="How many machines; only 1 for now.")
     file_mounts: FileMounts | None = Field(default=None, description="SkyPilot's word for `data`: {target: source}.")
     modes: dict[ModeName, ModePart | None] | None = Field(
         default=None, description="Named variants of the job.", examples=[{"fast": {"envs": {"EPOCHS": 1}}}]

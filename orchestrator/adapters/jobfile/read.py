@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.adapters.jobfile.assembly.flags import apply_overrides, given_values
@@ -11,8 +12,12 @@ from orchestrator.adapters.jobfile.assembly.laptop import Laptop
 from orchestrator.adapters.jobfile.document import Document, read_document
 from orchestrator.adapters.jobfile.lookup.trust import refuse_foreign_settings
 from orchestrator.adapters.jobfile.overrides import Overrides
+from orchestrator.adapters.jobfile.source_map import SourceMap
 from orchestrator.adapters.jobfile.validate import validate_job, validate_settings
+from orchestrator.adapters.jobfile.values.nodes import find_unfit
+from orchestrator.core.errors import BadRequestError, JobKeyError
 from orchestrator.core.job import Job
+from orchestrator.core.task_order import check_tasks
 from orchestrator.core.values.site import Site
 
 Sites = tuple[tuple[str, Site], ...]
@@ -51,7 +56,43 @@ def read_job(
     )
     document = read_document(path.absolute())
     part = validate_job(document)
-    return apply_overrides(build_job(document, part, mode, laptop), overrides, laptop)
+    job = apply_overrides(build_job(document, part, mode, laptop), overrides, laptop)
+    try:
+        check_tasks(job)
+    except JobKeyError as err:
+        raise _at_line(document, job.mode, err) from err
+    _refuse_unfit_nodes(job, SourceMap(document=document, mode=mode or ""), overrides)
+    return job
+
+
+def _refuse_unfit_nodes(job: Job, source_map: SourceMap, overrides: Overrides) -> None:
+    """Refuse what doesn't fit the number of machines, which a flag may have changed."""
+    for key, err in find_unfit(job):
+        if overrides.has("num_nodes"):
+            raise BadRequestError(f"--num-nodes: {err.what}", why=err.why, fix=err.fix)
+        raise source_map.refusal((key,), err.what, why=err.why, fix=err.fix)
+
+
+@contextmanager
+def adding_line(job: Job) -> Iterator[None]:
+    """Add file and line to an error about a key of a job, unless the job's file can't be read any more.
+
+    Raises:
+        BadRequestError: the error.
+    """
+    try:
+        yield
+    except JobKeyError as err:
+        try:
+            document = read_document(Path(job.path))
+        except BadRequestError:
+            raise err from None
+        raise _at_line(document, job.mode if err.mode is None else err.mode, err) from err
+
+
+def _at_line(document: Document, mode: str, error: JobKeyError) -> BadRequestError:
+    source_map = SourceMap(document=document, mode=mode)
+    return source_map.refusal(error.key_path, error.fault, why=error.why, fix=error.fix)
 
 
 def read_user_settings(path: Path) -> Sites:

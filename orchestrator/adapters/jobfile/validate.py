@@ -21,6 +21,7 @@ from orchestrator.adapters.jobfile.parts import (
 )
 from orchestrator.adapters.jobfile.problems import KeyPath, Problem, dotted, nearest, quoted, refusal
 from orchestrator.adapters.jobfile.provider_parts import AwsPart, ProviderPart, SettingsPart
+from orchestrator.adapters.jobfile.task_parts import TaskPart, TaskSupervisorPart
 from orchestrator.adapters.jobfile.unsupported import instead_of
 from orchestrator.core.errors import BadRequestError
 
@@ -34,6 +35,11 @@ _BLOCKS: Mapping[str, type[BaseModel]] = {
     "file_mounts": MountPart,
     "volumes": VolumePart,
     "provider": ProviderPart,
+}
+_BLOCKS_OF_TASK: Mapping[str, type[BaseModel]] = {
+    "supervisor": TaskSupervisorPart,
+    "expect": ExpectPart,
+    "resume": ResumePart,
 }
 _BLOCKS_WITHIN: Mapping[tuple[str, str], type[BaseModel]] = {("provider", "aws"): AwsPart}
 _KINDS = {
@@ -122,6 +128,8 @@ def _unknown_key(key_path: KeyPath, top: type[BaseModel]) -> tuple[str, str, str
         return f"{key} is not supported", "it is a key of SkyPilot's that kedge doesn't have", instead
     if in_mode and len(within) == 1 and str(within[0]) in JobPart.model_fields:
         return f"{key} can't differ between modes", "it belongs to the job", f"write `{within[0]}` at the top"
+    if within[0] == "tasks" and str(key_path[-1]).strip().isdigit():
+        return f"{key} is not a key of a job file", "a comma within {} begins another key", "write `gpus: [0, 2, 4]`"
     known = _known_keys(within, ModePart if in_mode else top)
     close = nearest(str(key_path[-1]), known)
     fix = f"did you mean `{close}`?" if close else f"choose one of {', '.join(known)}"
@@ -130,6 +138,9 @@ def _unknown_key(key_path: KeyPath, top: type[BaseModel]) -> tuple[str, str, str
 
 
 def _known_keys(within: KeyPath, top: type[BaseModel]) -> list[str]:
+    if within[0] == "tasks":
+        model = TaskPart if len(within) <= 3 else _BLOCKS_OF_TASK[str(within[2])]
+        return sorted(model.model_fields)
     model = _BLOCKS[str(within[0])] if len(within) > 1 else top
     if len(within) > 2:
         model = _BLOCKS_WITHIN.get((str(within[0]), str(within[1])), model)

@@ -1,1 +1,1 @@
-"""The ledger in an SQLite file, and quick reads of it: names of runs, one-time costs."""
+"""The ledger in an SQLite file, its migrations, and quick reads of it: names of runs, one-time costs."""

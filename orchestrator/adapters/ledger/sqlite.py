@@ -14,7 +14,9 @@ import msgspec
 from orchestrator.adapters.host.claims import hold
 from orchestrator.adapters.host.files import make_folder, require_no_link
 from orchestrator.adapters.host.private import keep_file_private
+from orchestrator.adapters.ledger.migrations import MIGRATIONS
 from orchestrator.adapters.ledger.paid_once import PAID_ONCE, PaidOnce, add_up
+from orchestrator.adapters.ledger.run_modes import DURATIONS, OPEN_RUN
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import Intent, IntentState, RunRecord, RunStage
@@ -24,26 +26,6 @@ from orchestrator.core.values.cost import Rental
 if TYPE_CHECKING:
     from orchestrator.core.actions import Journaled
     from orchestrator.core.ports import Clock
-
-_MIGRATIONS = (
-    """
-    CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY, job TEXT NOT NULL, mode TEXT NOT NULL, spec TEXT NOT NULL,
-        stage TEXT NOT NULL, outcome TEXT NOT NULL DEFAULT '', took_seconds REAL NOT NULL DEFAULT 0,
-        created_at TEXT NOT NULL, ended_at TEXT
-    ) STRICT;
-    CREATE TABLE machines (
-        machine_id TEXT PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs, record TEXT NOT NULL,
-        ended_at TEXT
-    ) STRICT;
-    CREATE TABLE intents (
-        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL REFERENCES runs,
-        kind TEXT NOT NULL, subject TEXT NOT NULL, payload TEXT NOT NULL,
-        state TEXT NOT NULL, at TEXT NOT NULL, settled_at TEXT, detail TEXT NOT NULL DEFAULT ''
-    ) STRICT;
-    """,
-)
-"""One script for each version of the schema; `user_version` counts those that have run."""
 
 _Record = TypeVar("_Record")
 
@@ -74,9 +56,7 @@ class SqliteLedger:
     def open_run(self, spec: LaunchSpec, at: datetime) -> None:
         """Record a new run, or the changed specification of an existing one."""
         self._write(
-            "INSERT INTO runs (run_id, job, mode, spec, stage, created_at) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (run_id) DO UPDATE"
-            " SET spec = excluded.spec, stage = excluded.stage, ended_at = NULL",
+            OPEN_RUN,
             (spec.run_id, spec.job.name, spec.job.mode, _encode(spec), RunStage.LIVE, at.isoformat()),
         )
 
@@ -100,10 +80,10 @@ class SqliteLedger:
         )
 
     def usual_duration(self, job: str, mode: str) -> timedelta | None:
-        """Return the median duration of the last five successful runs of a job and mode; None without any."""
+        """Return the median duration of the last five successes of a job in a mode; None without any."""
         rows = self._read(
-            "SELECT took_seconds FROM runs WHERE job = ? AND mode = ? AND outcome = 'succeeded'"
-            " ORDER BY created_at DESC LIMIT 5",
+            f"SELECT took_seconds FROM ({DURATIONS}) WHERE job = ? AND mode = ? AND outcome = 'succeeded'"  # noqa: S608
+            " ORDER BY created_at DESC, sequence DESC LIMIT 5",
             (job, mode),
         )
         if not rows:
@@ -224,20 +204,19 @@ class SqliteLedger:
         self._db.execute("COMMIT")
 
     def _migrate(self) -> None:
-        if self._version() == len(_MIGRATIONS):
+        if self._version() == len(MIGRATIONS):
             return
         with self._transaction():
             version = self._version()
-            if version > len(_MIGRATIONS):
+            if version > len(MIGRATIONS):
                 raise KedgeError(
                     f"the ledger {self._path} was written by a newer kedge",
-                    why=f"its schema has version {version}; this kedge knows {len(_MIGRATIONS)}",
+                    why=f"its schema has version {version}; this kedge knows {len(MIGRATIONS)}",
                     fix="upgrade kedge",
                 )
-            for script in _MIGRATIONS[version:]:
-                for statement in script.split(";"):
-                    self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+            for migrate in MIGRATIONS[version:]:
+                migrate(self._db)
+            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     def _version(self) -> int:
         return int(self._read("PRAGMA user_version")[0][0])

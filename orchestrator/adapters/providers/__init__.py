@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.core.job import Resources
     from orchestrator.core.machine import Machine
     from orchestrator.core.ports import Clock, Provider
-    from orchestrator.core.transfers import DataStage, ResultStore, Stage
+    from orchestrator.core.transfers import DataStage, ResultStore, SecretStore, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,7 @@ class Backing:
         data: where machines fetch the laptop's data from; None if it is sent to them directly.
         store_caveats: what the store exposes to a run's machine beyond that run, as shown in plans.
         require_store: raises BadRequestError if the store's keys aren't set; machines are ended without it.
+        secrets: where machines that start by themselves read their secrets; None if these are sent to them over SSH.
     """
 
     provider: Provider
@@ -177,6 +178,7 @@ class Backing:
     data: DataStage | None = None
     store_caveats: tuple[str, ...] = ()
     require_store: Callable[[], None] = lambda: None
+    secrets: SecretStore | None = None
 
     @classmethod
     def with_storage(cls, provider: Provider, storage: Storage | None) -> Backing:

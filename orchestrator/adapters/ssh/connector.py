@@ -66,6 +66,10 @@ class SshConnector:
             way = self._ways[address] = self._open(address, self._within if within is None else within)
         return way
 
+    def opened(self, address: SshAddress) -> Remote | None:
+        """Return the connection over an earlier command's control socket; None if there is none."""
+        return self.connect(address) if answers(self._ssh_files.control_socket(address)) else None
+
     def reaches(self, address: SshAddress) -> bool:
         """Tell whether a server listens at the address; nothing is sent to it."""
         # A machine behind a jump host can't be probed, and its firewall needn't admit this computer.

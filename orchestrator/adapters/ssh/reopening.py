@@ -49,6 +49,10 @@ class ReopeningConnector:
                 raise
         return self._connector.connect(address)
 
+    def opened(self, address: SshAddress) -> Remote | None:
+        """Return an earlier command's connection; no firewall is updated."""
+        return self._connector.opened(address)
+
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         """Return the OpenSSH client's argv, which ends with the host."""
         return self._connector.ssh_argv(address, *options)

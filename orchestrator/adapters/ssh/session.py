@@ -190,13 +190,14 @@ class Collector(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read to the end."""
+        """Read to the end. What follows an abort isn't kept: the command may have to print something before it ends."""
         while part := self._read():
+            if self._overflowed:
+                continue
             self._came += part
             if len(self._came) > self._most:
                 self._overflowed = True
                 self._abort()
-                return
 
     def take(self) -> bytes:
         """Return the whole output.

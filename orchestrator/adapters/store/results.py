@@ -1,13 +1,13 @@
 """Reads the results that a run's machines have uploaded, from any kind of object store.
 
-`<run id>/manifest.json` lists the files of the newest complete upload, `<run id>/blobs/<sha256>` are their contents.
-The agent writes both, the manifest last.
+`<run id>/manifest.json` lists the files of the head's newest complete upload, `<run id>/blobs/<sha256>` are their
+contents; those of other machines are below `<run id>/nodes/RANK/`. The agent writes both, the manifest last.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from orchestrator.adapters.host.files import make_destination
 from orchestrator.adapters.incoming.arrivals import rename_repository_files
 from orchestrator.adapters.incoming.disk_room import require_room
 from orchestrator.adapters.store.fetching import Fetching
-from orchestrator.adapters.store.manifest import ResultsManifest, UploadedFile, run_key
+from orchestrator.adapters.store.manifest import ResultsManifest, UploadedFile, place_of, run_key
 from orchestrator.adapters.store.object_store import ObjectStore
 from orchestrator.adapters.store.transfer import TransferProgress, in_parallel
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.protocol.decoding import LIST_BYTES, LOG_BYTES, decode, nonsense
 from orchestrator.core.protocol.results import ResultFile
-from orchestrator.core.protocol.tree import Arrival
+from orchestrator.core.protocol.tree import Arrival, is_below
 from orchestrator.core.transfers import LastUpload, Progress
 from orchestrator.core.values.units import format_bytes
 
@@ -44,51 +44,77 @@ class Results:
         """The URL that the agent gets."""
         return self._store.url
 
-    def manifest(self, run_id: str) -> tuple[ResultFile, ...]:
-        """List the uploaded results; empty if there are none.
+    def manifest(self, run_id: str, *, rank: int = 0) -> tuple[ResultFile, ...]:
+        """List the results that the machine of a rank has uploaded; empty if there are none.
 
         Raises:
             NonsenseError: the manifest is invalid.
             KedgeError: the store can't be used.
         """
-        files = self._files(run_id)
+        files = self._files(run_id, rank)
         return tuple(ResultFile(path=row.path, bytes=row.bytes, sha256=row.sha256, link=row.link) for row in files)
 
-    def last_upload(self, run_id: str) -> LastUpload | None:
-        """Describe the agent's last upload; None if there was none.
+    def last_upload(self, run_id: str, *, rank: int = 0) -> LastUpload | None:
+        """Describe the last upload of the machine of a rank; None if there was none.
 
         Raises:
             NonsenseError: the manifest is invalid.
             KedgeError: the store can't be used.
         """
-        manifest = self._read(run_id)
+        manifest = self._read(run_id, rank)
         if manifest is None:
             return None
         at = datetime.fromtimestamp(manifest.time, UTC)
-        return LastUpload(machine=manifest.machine, command=manifest.command, at=at)
+        tasks = {name: task.command for name, task in manifest.tasks.items()}
+        return LastUpload(
+            machine=manifest.machine,
+            command=manifest.command,
+            at=at,
+            tasks=tasks,
+            sequence=manifest.sequence,
+            earlier=manifest.earlier,
+        )
 
-    def read_file(self, run_id: str, path: str) -> bytes:
-        """Return the end of one uploaded file, such as `run.log`; empty if it doesn't exist."""
-        file = next((file for file in self._files(run_id) if file.path == path and file.has_content), None)
-        return self._read_end(run_id, file) if file else b""
+    def read_file(self, run_id: str, path: str, *, rank: int = 0) -> bytes:
+        """Return the end of one file, such as `run.log`, as the machine of a rank uploaded it; empty without one."""
+        file = next((file for file in self._files(run_id, rank) if file.path == path and file.has_content), None)
+        return self._read_end(run_key(run_id, f"{place_of(rank)}blobs/{file.sha256}"), file.bytes) if file else b""
 
-    def fetch(self, run_id: str, destination: str, progress: Progress) -> Arrival:
+    def fetch(
+        self,
+        run_id: str,
+        destination: str,
+        progress: Progress,
+        *,
+        folders: Sequence[str] = (),
+        rank: int = 0,
+        only: Collection[str] | None = None,
+    ) -> Arrival:
         """Copy the uploaded results into a folder: each file whole and verified, or not at all.
 
         Files with the same content stay as they are, and interrupted downloads resume. Links that lead out of the
         results are left out.
 
+        Args:
+            run_id: the run.
+            destination: on the laptop.
+            progress: called now and then.
+            folders: copy only what lies below these folders of the results; empty for everything.
+            rank: whose results, by the machine's number.
+            only: copy only these paths; None for everything.
+
         Raises:
             KedgeError: some files couldn't be copied, but all others were; the disk has no room for them; or the store
                 can't be used.
         """
-        files = self._files(run_id)
+        listed = (file for file in self._files(run_id, rank) if is_below(file.path, folders))
+        files = [file for file in listed if only is None or file.path in only]
         if not files:
             return Arrival()
         make_destination(Path(destination))
         require_room(Path(destination), files)
         counted = TransferProgress(progress, sum(file.bytes for file in files))
-        fetching = Fetching(self._store, run_key(run_id, "blobs/"), Path(destination), counted)
+        fetching = Fetching(self._store, run_key(run_id, f"{place_of(rank)}blobs/"), Path(destination), counted)
         # Links come last, after their targets, so that nothing is written through one.
         for group in ([file for file in files if not file.link], [file for file in files if file.link]):
             in_parallel(fetching.fetch, group, counted, workers=self._store.workers if len(group) > 1 else 1)
@@ -106,12 +132,12 @@ class Results:
         """
         self._store.remove(run_key(run_id, ""))
 
-    def _files(self, run_id: str) -> tuple[UploadedFile, ...]:
-        manifest = self._read(run_id)
+    def _files(self, run_id: str, rank: int = 0) -> tuple[UploadedFile, ...]:
+        manifest = self._read(run_id, rank)
         return manifest.files if manifest else ()
 
-    def _read(self, run_id: str) -> ResultsManifest | None:
-        key = run_key(run_id, "manifest.json")
+    def _read(self, run_id: str, rank: int = 0) -> ResultsManifest | None:
+        key = run_key(run_id, f"{place_of(rank)}manifest.json")
         try:
             found = self._store.read(key, LIST_BYTES)
         except OSError as err:
@@ -127,12 +153,12 @@ class Results:
             raise nonsense(what, f"it is longer than {format_bytes(LIST_BYTES)}")
         return decode(found.content, ResultsManifest, what=what)
 
-    def _read_end(self, run_id: str, file: UploadedFile) -> bytes:
+    def _read_end(self, key: str, size: int) -> bytes:
         """Read the end of a file's content; its real size may differ from the listed one."""
         content = bytearray()
-        start = min(max(0, file.bytes - LOG_BYTES), _LARGEST)
+        start = min(max(0, size - LOG_BYTES), _LARGEST)
         with contextlib.suppress(FileNotFoundError):
-            for chunk in self._store.stream(run_key(run_id, f"blobs/{file.sha256}"), start):
+            for chunk in self._store.stream(key, start):
                 content += chunk
                 if len(content) >= LOG_BYTES:
                     break

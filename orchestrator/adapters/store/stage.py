@@ -11,14 +11,12 @@ import io
 import tempfile
 from pathlib import Path
 
-import msgspec
-
 from orchestrator.adapters.host.hashing import sha256_of
 from orchestrator.adapters.store.manifest import run_key
 from orchestrator.adapters.store.object_store import ObjectStore
 from orchestrator.adapters.store.transfer import TransferProgress
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.protocol.wire import RunConfig
+from orchestrator.core.protocol.wire import RunConfig, encode_run_config
 from orchestrator.core.transfers import CodeSource, Progress, StagedCode
 
 
@@ -62,7 +60,7 @@ class Stage:
                 why="they are sent over SSH only, and never written to the bucket",
                 fix="leave `start: boot` out of the job file",
             )
-        content = msgspec.json.encode(config)
+        content = encode_run_config(config)
         self._store.write(run_key(run_id, "start.json"), content)
         return hashlib.sha256(content).hexdigest()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import posixpath
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +31,8 @@ from orchestrator.core.transfers import Progress
 _STALL_SECONDS = 60
 _PARTIAL = ".kedge-partial"
 _VANISHED = 24
+# The record loses its content first: what a killed removal leaves isn't the whole data (agent/data/fetched.py).
+_MAKE_ROOM = 'if [ -e "$2" ]; then : >"$2" && rm -rf -- "$1" && rm -f -- "$2" || exit; fi; mkdir -p -- "$3"'
 # rsync(1), "EXIT VALUES": socket, stream and timeout errors; 255 is the SSH client's own.
 _CONNECTION_CODES = frozenset({10, 12, 30, 35, 255})
 
@@ -100,7 +105,7 @@ class RsyncMover:
         target = posixpath.join(machine.root, "data", _checked(mount.target))
         folder = source.is_dir()
         copies = must_copy(source, mount.follows)
-        self._make_folder(machine, target if folder else posixpath.dirname(target))
+        self._make_room(machine, target, target if folder else posixpath.dirname(target))
         # This option is safe only right after `must_copy` has checked the links. rsync then copies the targets of links
         # that the plan has shown, and of absolute links into the source, whose path doesn't exist on the machine.
         copied = ["--copy-unsafe-links"] if copies else []
@@ -116,6 +121,7 @@ class RsyncMover:
         progress: Progress,
         *,
         files: Sequence[ResultFile] = (),
+        only: bool = False,
         within: timedelta = DEFAULT_TIMEOUT,
     ) -> Arrival:
         """Copy a folder from the machine to the laptop.
@@ -126,6 +132,7 @@ class RsyncMover:
             destination: on the laptop.
             progress: called from time to time.
             files: the machine's list of the folder; links that aren't listed aren't copied.
+            only: copy only what is in this list.
             within: the time limit, because a machine could send a few bytes forever.
 
         Raises:
@@ -139,7 +146,8 @@ class RsyncMover:
         limits = Limits.from_now(within, home)
         homecoming = ResultsPlacer(home, files)
         try:
-            self._copy(machine, [*_HOME, "--", f"{_HOST}:{source}/", f"{destination}/"], progress, limits)
+            with _listed(files if only else None) as chosen:
+                self._copy(machine, [*_HOME, *chosen, "--", f"{_HOST}:{source}/", f"{destination}/"], progress, limits)
             for path, place in homecoming.to_copy():
                 self._copy(machine, [*_ALONE, "--", f"{_HOST}:{source}/{path}", str(place)], _quietly, limits)
         except BaseException:
@@ -150,8 +158,11 @@ class RsyncMover:
         came = (file for file in files if file.path not in arrival.left_out)
         return replace(arrival, different=find_differences(came, home))
 
-    def _make_folder(self, machine: Machine, folder: str) -> None:
-        done = self._connector.connect(_address(machine)).run(["mkdir", "-p", "--", folder])
+    def _make_room(self, machine: Machine, target: str, folder: str) -> None:
+        """Create a folder for data; data of an address that an earlier job fetched to a volume is removed."""
+        record = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.fetched.json")
+        argv = ["sh", "-c", _MAKE_ROOM, "sh", target, record, folder]
+        done = self._connector.connect(_address(machine)).run(argv)
         if done.exit_code != 0:
             raise KedgeError(f"the machine can't create {folder}", why=_last_line(done.stderr))
 
@@ -167,6 +178,21 @@ class RsyncMover:
         exit_code, said = run_rsync(argv, client_environment(self._environ, address), progress, limits)
         if exit_code not in {0, _VANISHED}:
             raise _explain(exit_code, said)
+
+
+@contextlib.contextmanager
+def _listed(files: Sequence[ResultFile] | None) -> Iterator[tuple[str, ...]]:
+    """Return the options with which rsync copies these files only; none for all files."""
+    if files is None:
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile(prefix="kedge-files-") as wanted:
+        for file in files:
+            if not file.link and not file.left_out:
+                wanted.write(os.fsencode(file.path) + b"\0")
+        wanted.flush()
+        # A running command may have removed one since.
+        yield "--ignore-missing-args", "--from0", f"--files-from={wanted.name}"
 
 
 def _quietly(_done: int, _total: int) -> None:

@@ -43,22 +43,6 @@ def replacing(path: Path, *, mode: int = 0o644, durable: bool = False) -> Iterat
         sync_folder(path.parent)
 
 
-def open_log(path: Path) -> int:
-    """Open a log file for appending; a link that the job has put in its place is removed, never followed.
-
-    Returns:
-        A descriptor for reading and appending.
-    """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except OSError:
-        if not path.is_symlink():
-            raise
-    path.unlink()
-    return os.open(path, flags, 0o644)
-
-
 def write_json(path: Path, content: object, *, mode: int = 0o644, durable: bool = False) -> None:
     """Write a JSON file atomically."""
     write_atomically(path, json.dumps(content).encode() + b"\n", mode=mode, durable=durable)
@@ -95,6 +79,22 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_disk(path: Path) -> None:
+    """Make everything durable that was written to a path's file system. Linux only.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    import ctypes  # noqa: PLC0415 - most verbs do without
+
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), "its disk could not be written", str(path))
     finally:
         os.close(descriptor)
 

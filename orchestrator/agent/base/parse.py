@@ -10,14 +10,16 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from .errors import RequestError
-from .layout import NAME, Layout
-from .wire import BootOrder, BootPhase, Command, DataSource, MachineConfig, RunConfig, key_of
+from .layout import NAME, RESERVED, TASK_NAME, Layout
+from .record import key_of
+from .wire import BootOrder, BootPhase, Command, DataSource, MachineConfig, RunConfig, TaskConfig
 
-_Record = TypeVar("_Record", RunConfig, DataSource, MachineConfig, BootOrder, BootPhase, Command)
+_Record = TypeVar("_Record", RunConfig, TaskConfig, DataSource, MachineConfig, BootOrder, BootPhase, Command)
 
 PIN = re.compile("[0-9a-f]{64}")
 """A SHA-256 in hexadecimal."""
 
+_MODE = re.compile(r"(?:\d+-[^/]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -28,14 +30,27 @@ def parse_run_config(raw: bytes) -> RunConfig:
         RequestError: it isn't a RunConfig, or has an invalid value.
     """
     config = build(RunConfig, _load(raw, "the run's configuration"))
-    _require(bool(NAME.fullmatch(config.run)), "run", "letters, digits, dot, colon, dash and underscore")
-    _require(config.restarts >= 0, "restarts", "zero or more")
-    _require(config.restart_after >= 0 and config.grace >= 0, "grace", "zero seconds or more")
-    for variable, text in (*config.envs.items(), *config.secrets.items()):
-        _require(bool(_VARIABLE.fullmatch(variable)), "envs", "names of letters, digits and underscores")
-        _require("\0" not in text, variable, "text without NUL bytes")
-    _check_folders(config)
+    for each in (config, *config.then):
+        _check_mode(each)
+    sequences = [each.sequence for each in (config, *config.then)]
+    _require(sequences == sorted(set(sequences)), "then", "modes in their order")
+    _require(all(each.run == config.run and not each.then for each in config.then), "then", "modes of the same run")
     return config
+
+
+def _check_mode(config: RunConfig) -> None:
+    _require(bool(NAME.fullmatch(config.run)), "run", "letters, digits, dot, colon, dash and underscore")
+    _require(config.sequence >= 0, "sequence", "zero or more")
+    _require("/" not in config.mode and config.mode not in (".", ".."), "mode", "a name without slashes")
+    _require(config.continues is None or bool(_MODE.fullmatch(config.continues)), "continues", "the key of a mode")
+    _require(
+        config.elastic is None or (len(config.elastic) == 2 and 0 < config.elastic[0] <= config.elastic[1]),
+        "elastic",
+        "two numbers, the least and the most",
+    )
+    _require(0 <= config.modes_port < 1 << 16, "modes_port", "the number of a port, or 0")
+    _check_variables(config.envs, config.secrets)
+    _check_tasks(config)
 
 
 def read_machine_config(layout: Layout) -> MachineConfig:
@@ -69,6 +84,7 @@ def read_boot_order(layout: Layout) -> BootOrder:
     _require(not order.code or bool(NAME.fullmatch(order.code)), "code", "a content hash")
     _require(not order.code or bool(PIN.fullmatch(order.code_sha256)), "code_sha256", "the SHA-256 of the code")
     _require(not order.start_sha256 or bool(PIN.fullmatch(order.start_sha256)), "start_sha256", "a SHA-256")
+    _require(all(map(_VARIABLE.fullmatch, order.secrets)), "secrets", "names of letters, digits and underscores")
     return order
 
 
@@ -115,10 +131,33 @@ def _require(holds: bool, name: str, expected: str) -> None:
         raise RequestError(f"{name} is invalid", why=f"expected {expected}")
 
 
-def _check_folders(config: RunConfig) -> None:
-    paths = [clean_relative(path) for path in (*config.outputs, *config.data) if path]
-    if config.checkpoints:
-        paths.append(clean_relative(config.checkpoints))
+def _check_variables(*variables: Mapping[str, str]) -> None:
+    for variable, text in (pair for each in variables for pair in each.items()):
+        _require(bool(_VARIABLE.fullmatch(variable)), "envs", "names of letters, digits and underscores")
+        _require("\0" not in text, variable, "text without NUL bytes")
+
+
+def _check_tasks(config: RunConfig) -> None:
+    names = [task.name for task in config.tasks]
+    _require(bool(names) and len(set(names)) == len(names), "tasks", "one or more, each with its own name")
+    for task in config.tasks:
+        is_name = TASK_NAME.fullmatch(task.name) and task.name not in RESERVED
+        _require(bool(is_name) if len(names) > 1 else not task.name or bool(is_name), "tasks", "names of tasks")
+        _require(set(config.done) <= set(names), "done", "names of tasks")
+        _require(not task.after or task.after in names, "after", "the name of another task")
+        _require(task.restarts >= 0, "restarts", "zero or more")
+        _require(task.restart_after >= 0 and task.grace >= 0, "grace", "zero seconds or more")
+        _require(all(gpu >= 0 for gpu in task.gpus or ()), "gpus", "numbers of GPUs")
+        _require(0 <= task.port < 1 << 16, "port", "the number of a port, or 0")
+        _require(task.cpus is None or task.cpus > 0, "cpus", "one or more")
+        _check_variables(task.envs)
+        _check_folders(config, task)
+
+
+def _check_folders(config: RunConfig, task: TaskConfig) -> None:
+    paths = [clean_relative(path) for path in (*task.outputs, *config.data) if path]
+    if task.checkpoints:
+        paths.append(clean_relative(task.checkpoints))
     ordered = sorted(set(paths), key=lambda path: path.split("/"))
     for upper, lower in pairwise(ordered):
         _require(not lower.startswith(f"{upper}/"), lower, f"folders that don't contain each other: it is in {upper}")
@@ -153,12 +192,28 @@ def _is_text_map(content: object) -> bool:
     return isinstance(content, dict) and all(isinstance(item, str) for item in content.values())
 
 
+def _is_text_or_none(content: object) -> bool:
+    return content is None or _is_text(content)
+
+
 def _is_whole_or_none(content: object) -> bool:
     return content is None or _is_whole(content)
 
 
 def _is_records(content: object) -> bool:
     return isinstance(content, list) and all(isinstance(item, dict) for item in content)
+
+
+def _is_numbers_or_none(content: object) -> bool:
+    return content is None or (isinstance(content, list) and all(_is_whole(item) for item in content))
+
+
+def _to_tasks(content: list[dict[str, Any]]) -> tuple[TaskConfig, ...]:
+    return tuple(build(TaskConfig, item) for item in content)
+
+
+def _to_modes(content: list[dict[str, Any]]) -> tuple[RunConfig, ...]:
+    return tuple(build(RunConfig, item) for item in content)
 
 
 def _to_sources(content: list[dict[str, Any]]) -> tuple[DataSource, ...]:
@@ -168,6 +223,7 @@ def _to_sources(content: list[dict[str, Any]]) -> tuple[DataSource, ...]:
 # By annotation, as in wire.py: a check of the JSON value, and its conversion to the field's type.
 _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "str": (_is_text, str),
+    "str | None": (_is_text_or_none, lambda content: content),
     "int": (_is_whole, int),
     "int | None": (_is_whole_or_none, lambda content: content),
     "float": (_is_number, float),
@@ -175,6 +231,9 @@ _KINDS: dict[str, tuple[Callable[[object], bool], Callable[[Any], Any]]] = {
     "Mapping[str, str]": (_is_text_map, dict),
     "bool": (_is_flag, bool),
     "tuple[DataSource, ...]": (_is_records, _to_sources),
+    "tuple[TaskConfig, ...]": (_is_records, _to_tasks),
+    "tuple[RunConfig, ...]": (_is_records, _to_modes),
+    "tuple[int, ...] | None": (_is_numbers_or_none, lambda content: None if content is None else tuple(content)),
 }
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from .polling import poll_until
@@ -31,7 +32,7 @@ def identify(pid: int) -> str:
     fields = _stat(pid)
     if not fields or fields[0] in ("Z", "X"):
         return ""
-    return f"{_boot_id()}:{fields[19]}"
+    return f"{boot_id()}:{fields[19]}"
 
 
 def is_same(pid: int, identity: str) -> bool:
@@ -111,6 +112,15 @@ def kill_until_gone(find: Callable[[], list[int]], *, timeout: float) -> bool:
     return bool(poll_until(strike, seconds=timeout, every=_KILL_ROUND_SECONDS))
 
 
+@cache
+def boot_id() -> str:
+    """Return what identifies this boot of this computer; empty where the system doesn't tell."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def _all_pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - names, not paths
@@ -125,13 +135,6 @@ def _stat(pid: int) -> list[str]:
     except OSError:
         return []
     return raw.rpartition(")")[2].split()
-
-
-def _boot_id() -> str:
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _identify_by_ps(pid: int) -> str:

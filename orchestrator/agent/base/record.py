@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING or sys.version_info >= (3, 11):
@@ -18,6 +19,9 @@ else:
 
 
 _Self = TypeVar("_Self", bound="Record")
+
+LATEST = 16_725_225_600.0
+"""The latest time that the laptop accepts, in Unix seconds (core/protocol/decoding.py)."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -56,3 +60,26 @@ class Record:
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.fields)
+
+
+def key_of(name: str) -> str:
+    """Return a field's JSON key, which doesn't change with the field's name."""
+    return {"deadline_at": "deadline", "upload": "shipped"}.get(name, name)
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """Turn a record, and the records in it, into dicts for json.dumps."""
+    return {key_of(name): _plain(getattr(record, name)) for name in record.fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return to_json(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def instant(seconds: float) -> float:
+    """Clamp a time to what the laptop accepts: a file may have any time, because programs can set it."""
+    return min(max(0.0, float(seconds)), LATEST)

@@ -1,23 +1,46 @@
-"""The command's state on disk (state.json): the runner writes it, everybody else reads it."""
+"""The state of each task's command on disk (state.json): its runner writes it, everybody else reads it."""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from . import processes
+from .config import list_tasks, present_mode, read_next_mode
 from .errors import RequestError
 from .files import locked, read_json, write_json
-from .layout import Layout
+from .layout import Layout, TaskLayout
 from .parse import build
-from .record import Record
-from .wire import FAILED, IDLE, RESTARTING, STOPPED, STOPPING, SUCCEEDED, Command, to_json
+from .record import Record, to_json
+from .wire import (
+    FAILED,
+    IDLE,
+    RESTARTING,
+    RUNNING,
+    SETTING_UP,
+    SPOT_NOTICE,
+    STOPPED,
+    STOPPING,
+    SUCCEEDED,
+    WAITING,
+    Command,
+)
 
 LOCK_SECONDS = 10.0
 WATCH_IS_DEAD_AFTER = 15.0
 RUNNER_DIED = "the runner died"
+GATE = "gate"
+REBOOTED = "the machine was rebooted"
+SHUTDOWN_SIGNALS = ("SIGTERM", "SIGHUP")
+"""What systemd sends at a shutdown; a stop that somebody has asked for has a note as well (run/control.py)."""
+
+_ORDER = (RUNNING, STOPPING, RESTARTING, SETTING_UP, WAITING, FAILED, STOPPED, SUCCEEDED, IDLE)
+"""The state of several tasks together is the first of these that one of them has."""
 
 
 class State(Record):
@@ -49,6 +72,11 @@ class State(Record):
         return processes.is_same(self.runner, self.runner_identity)
 
     @property
+    def needs_runner(self) -> bool:
+        """Whether a runner should be alive: a task that waits for another one has none yet."""
+        return self.command.is_live and self.command.state != WAITING
+
+    @property
     def has_succeeded(self) -> bool:
         """Whether the command has succeeded, although its runner may still be copying files that were left behind."""
         return self.command.is_live and self.command.exit_code == 0
@@ -58,37 +86,129 @@ class State(Record):
         return self.replace(command=self.command.replace(state=state, reason=reason, since=time.time()))
 
 
-def load(layout: Layout) -> State:
-    """Read the state as it was last written; idle if there is none."""
-    content = read_json(layout.state_file)
+def load(task: TaskLayout) -> State:
+    """Read the state as it was last written, idle if there is none; what only a reboot has stopped is restarting."""
+    found = _read(task)
+    if not _was_shut_down(task, found):
+        return found
+    command = found.command.replace(state=RESTARTING, reason=REBOOTED, exit_code=None)
+    return found.replace(command=command)
+
+
+def _read(task: TaskLayout) -> State:
+    content = read_json(task.state_file)
     try:
         command = build(Command, content.pop("command", {}))
+        if command.state not in _ORDER:
+            return State()
         return State(command=command, **{name: content[name] for name in _OWN_FIELDS if name in content})
     except (RequestError, TypeError):
         return State()
 
 
-def save(layout: Layout, state: State) -> None:
+def _was_shut_down(task: TaskLayout, state: State) -> bool:
+    """Whether the machine was shut down while the command ran, and has booted again; a restart must be left."""
+    command = state.command
+    return (
+        command.state in (STOPPING, STOPPED)
+        and command.reason in SHUTDOWN_SIGNALS
+        and command.attempt <= state.restarts
+        and _is_of_earlier_boot(state)
+        and not task.note("stop").exists()
+    )
+
+
+def _is_of_earlier_boot(state: State) -> bool:
+    boot = processes.boot_id()
+    return bool(boot and state.runner_identity) and not state.runner_identity.startswith(f"{boot}:")
+
+
+def save(task: TaskLayout, state: State) -> None:
     """Write the state atomically and durably."""
-    write_json(layout.state_file, to_json(state), durable=True)
+    write_json(task.state_file, to_json(state), durable=True)
 
 
 @contextmanager
-def changing(layout: Layout) -> Iterator[None]:
+def changing(task: TaskLayout) -> Iterator[None]:
     """Hold the lock for changing the state."""
-    with locked(layout.lock("state"), timeout=LOCK_SECONDS):
+    with locked(task.lock("state"), timeout=LOCK_SECONDS):
         yield
 
 
-def observe(layout: Layout) -> State:
+def observe(task: TaskLayout) -> State:
     """Return the current state: corrected if the runner has died without writing it."""
-    state = load(layout)
-    if not state.command.is_live or state.runner_lives:
+    state = load(task)
+    if not state.needs_runner or state.runner_lives:
         return state
-    again = load(layout)
+    again = load(task)
     if again != state:
         return again
-    return after_runner_death(state, recovers=_watch_lives(layout))
+    # Right after a boot the watch may not have begun yet.
+    return after_runner_death(state, recovers=_watch_lives(task.machine) or _is_of_earlier_boot(state))
+
+
+def observe_run(layout: Layout) -> Command:
+    """Return the state of the run: that of all of its present tasks together, unless another mode follows them."""
+    return of_run(layout, (observe(task).command for task in list_tasks(layout).values()))
+
+
+def of_run(layout: Layout, commands: Iterable[Command]) -> Command:
+    """Return the state of a run whose present tasks have these: it isn't over while another mode follows."""
+    command = together(commands)
+    following = read_next_mode(layout) if command.state == SUCCEEDED else None
+    if following is None:
+        return command
+    gate = read_gate(layout)
+    if gate.sequence != present_mode(layout)[0]:
+        gate = GateNote()
+    if gate.state:
+        # Another machine hasn't finished this mode, so that no other one follows.
+        return command.replace(state=gate.state, reason=gate.reason, since=gate.since)
+    return command.replace(state=WAITING, reason=gate.reason or f"mode {following.mode or 'run'} starts next")
+
+
+class GateNote(NamedTuple):
+    """Why the next mode of a run with several machines doesn't begin yet, or any more (watch/mode_gate.py).
+
+    Attributes:
+        sequence: of the mode that has to end before.
+        state: how the run has ended; empty if it hasn't.
+        since: when this was noted, in Unix seconds.
+    """
+
+    sequence: int = -1
+    state: str = ""
+    reason: str = ""
+    since: float = 0.0
+
+
+def read_gate(layout: Layout) -> GateNote:
+    """Read it; nothing holds the next mode back if there is none."""
+    content = read_json(layout.note(GATE))
+    return GateNote(**{name: content[name] for name in GateNote._fields if name in content})
+
+
+def load_all(layout: Layout) -> list[State]:
+    """Read the states of all of the run's present tasks as they were last written."""
+    return [load(task) for task in list_tasks(layout).values()]
+
+
+def together(commands: Iterable[Command]) -> Command:
+    """Return the one state that several tasks have together, which is that of one of them.
+
+    It is over once all are over: failed if one has failed, else stopped if one was stopped. If one was stopped because
+    the machine is being reclaimed, it is stopped, because the run goes on elsewhere, even if another one has failed.
+    """
+    found = list(commands)
+    first = min(found, key=lambda command: (_rank(command), -command.since))
+    since = max(command.since for command in found) if first.is_over else first.since
+    started = min((command.started for command in found if command.started), default=0.0)
+    return first.replace(since=since, started=started)
+
+
+def _rank(command: Command) -> float:
+    is_reclaimed = command.state == STOPPED and command.reason == SPOT_NOTICE
+    return _ORDER.index(FAILED) - 0.5 if is_reclaimed else _ORDER.index(command.state)
 
 
 def after_runner_death(state: State, *, recovers: bool) -> State:
@@ -131,6 +251,11 @@ def fresh(supervisor: str, restarts: int, grace: float) -> State:
     """Return the state before the first attempt."""
     command = Command(state=IDLE, supervisor=supervisor, since=time.time())
     return State(command=command, restarts=restarts, grace=grace)
+
+
+def print_command(command: Command) -> None:
+    """Print the command's state as one line of JSON."""
+    sys.stdout.write(json.dumps(to_json(command)) + "\n")
 
 
 def _watch_lives(layout: Layout) -> bool:

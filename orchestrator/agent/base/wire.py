@@ -13,6 +13,7 @@ from typing import Any
 from .record import Record
 
 IDLE = "idle"
+WAITING = "waiting"
 SETTING_UP = "setting-up"
 RUNNING = "running"
 RESTARTING = "restarting"
@@ -23,20 +24,22 @@ FAILED = "failed"
 
 SPOT_NOTICE = "spot notice"
 DEADLINE = "deadline"
+LOST_PEER = "lost a machine"
 BURN_IN = "burn-in"
+GO_ON = "go-on"
+STOP_ALL = "stop-all"
 TORCH_WHEEL = "KEDGE_TORCH_WHEEL"
 AWS = "aws"
 LOCAL = "local"
+RUN_SECRETS = "run-secrets.json"
 
 LEFT_BEHIND_BYTES = 1_000_000_000
 LEFT_BEHIND_OVER_SSH_BYTES = 100_000_000
 
-LATEST = 16_725_225_600.0
-"""The latest time that the laptop accepts, in Unix seconds (core/protocol/decoding.py)."""
 DEPTH = 16
 """The deepest nesting of a status.json that the laptop accepts."""
 
-LIVE = frozenset({SETTING_UP, RUNNING, RESTARTING, STOPPING})
+LIVE = frozenset({WAITING, SETTING_UP, RUNNING, RESTARTING, STOPPING})
 OVER = frozenset({STOPPED, SUCCEEDED, FAILED})
 
 
@@ -48,31 +51,59 @@ class DataSource(Record):
     index: str = ""
 
 
-class RunConfig(Record):
-    """What is needed to run a command; the laptop's wire.py documents each field."""
+class TaskConfig(Record):
+    """One task of a run: a command, and what it gets; the laptop's wire.py documents each field."""
 
-    run: str
-    job: str
-    mode: str
+    name: str
     command: str
-    setup: str
     supervisor: str
     restarts: int
     restart_after: float
     grace: float
+    resume: str = ""
+    unit: str = ""
     envs: Mapping[str, str] = {}
-    secrets: Mapping[str, str] = {}
     outputs: tuple[str, ...] = ()
     checkpoints: str = ""
+    gpus: tuple[int, ...] | None = None
+    cpus: int | None = None
+    after: str = ""
+    nodes: str = "all"
+    port: int = 0
+
+
+class RunConfig(Record):
+    """What is needed to run a machine's tasks; the laptop's wire.py documents each field."""
+
+    run: str
+    job: str
+    mode: str
+    setup: str
+    tasks: tuple[TaskConfig, ...]
+    on_failure: str = GO_ON
+    sequence: int = 0
+    continues: str | None = None
+    then: tuple[RunConfig, ...] = ()
+    done: tuple[str, ...] = ()
+    envs: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
     data: tuple[str, ...] = ()
     gpus_per_node: int = 0
-    unit: str = ""
     python_path: tuple[str, ...] = ()
     keep: bool = False
     sources: tuple[DataSource, ...] = ()
     python: str = ""
     left_behind: int | None = None
-    resume: str = ""
+    setup_inputs: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    elastic: tuple[int, ...] | None = None
+    modes_port: int = 0
+    recovers: bool = False
+    token: str = ""
+
+    def task(self, name: str) -> TaskConfig | None:
+        """Return the task of this name; None if there is none."""
+        return next((task for task in self.tasks if task.name == name), None)
 
     def __repr__(self) -> str:
         return f"RunConfig(run={self.run!r})"
@@ -96,6 +127,14 @@ class MachineConfig(Record):
     ship_every: float = 30.0
     linger: float = 120.0
     metadata: str = ""
+    rank: int = 0
+    arm_command: tuple[str, ...] = ()
+    margin: float = 0.0
+
+    @property
+    def can_extend(self) -> bool:
+        """Whether the machine can move its deadline; the init of a local one reads it elsewhere."""
+        return bool(self.arm_command) or self.provider == LOCAL
 
 
 class BootOrder(Record):
@@ -106,6 +145,8 @@ class BootOrder(Record):
     start_sha256: str = ""
     gpus: int = 0
     torch_wheel: str = ""
+    secrets: tuple[str, ...] = ()
+    secrets_url: str = ""
 
 
 class BootPhase(Record):
@@ -197,6 +238,26 @@ class FreshStart(Record):
     kept: str = ""
 
 
+class TaskReport(Record):
+    """A task's status at one point in time."""
+
+    command: Command = Command()
+    log_bytes: int = 0
+    progress: dict[str, Any] | None = None
+    checkpoint: Checkpoint | dict[str, Any] | None = None
+    advanced: float = 0.0
+    anew: FreshStart | dict[str, Any] | None = None
+    progress_at: float = 0.0
+
+
+class ModeReport(Record):
+    """A mode that the run has left."""
+
+    sequence: int
+    mode: str = ""
+    command: Command = Command()
+
+
 class MachineReport(Record):
     """A machine's full status at one point in time."""
 
@@ -220,64 +281,18 @@ class MachineReport(Record):
     notice: float = 0.0
     advanced: float = 0.0
     anew: FreshStart | dict[str, Any] | None = None
+    tasks: Mapping[str, TaskReport] = {}
+    sequence: int = 0
+    mode: str = ""
+    earlier: tuple[ModeReport, ...] = ()
+    extends: bool = False
+    progress_at: float = 0.0
 
 
 class FollowEvent(Record):
-    """One line of `follow`'s output: a part of the log, or a report."""
+    """One line of `follow`'s output: a part of a log, or a report; the laptop's report.py documents each field."""
 
     offset: int
     line: str | None = None
     report: MachineReport | None = None
-
-
-class ResultFile(Record):
-    """One of a run's results; the laptop's results.py documents each field."""
-
-    path: str
-    bytes: int
-    sha256: str
-    link: str = ""
-    left_out: str = ""
-
-
-class LeftFile(Record):
-    """A file that a command wrote outside its outputs."""
-
-    path: str
-    bytes: int
-    left_out: str = ""
-
-
-class LeftBehind(Record):
-    """The files that a command wrote outside its outputs; the laptop's results.py documents each field."""
-
-    files: int = 0
-    bytes: int = 0
-    kept: int = 0
-    kept_bytes: int = 0
-    named: tuple[LeftFile, ...] = ()
-    empty: tuple[str, ...] = ()
-    is_whole: bool = True
-
-
-def instant(seconds: float) -> float:
-    """Clamp a time to what the laptop accepts: a file may have any time, because programs can set it."""
-    return min(max(0.0, float(seconds)), LATEST)
-
-
-def key_of(name: str) -> str:
-    """Return a field's JSON key, which doesn't change with the field's name."""
-    return {"deadline_at": "deadline", "upload": "shipped"}.get(name, name)
-
-
-def to_json(record: Record) -> dict[str, Any]:
-    """Turn a record, and the records in it, into dicts for json.dumps."""
-    return {key_of(name): _plain(getattr(record, name)) for name in record.fields}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Record):
-        return to_json(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    task: str = ""

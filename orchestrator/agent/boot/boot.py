@@ -1,4 +1,4 @@
-"""`boot`: runs the boot phases (agent, GPUs, torch, burn-in, code, start), and writes the sentinel with the outcome.
+"""`boot`: runs the phases (agent, GPUs, torch, burn-in, code, secrets, start), and writes the outcome to the sentinel.
 
 It may run at every boot: finished phases are not repeated.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..base import state
+from ..base.config import earlier_modes
 from ..base.errors import AgentError, RequestError
 from ..base.files import write_json
 from ..base.layout import Layout
 from ..base.parse import build, parse_run_config, read_boot_order, read_machine_config
-from ..base.wire import BURN_IN, IDLE, BootOrder, BootPhase, Readiness, to_json
+from ..base.record import to_json
+from ..base.wire import BURN_IN, IDLE, BootOrder, BootPhase, Readiness, RunConfig
 from ..bootstrap import await_role
 from ..code import releases
 from ..code.pull import pull_code
@@ -24,9 +26,10 @@ from ..run.start import start
 from ..s3 import pins
 from ..s3.store import open_store
 from .burn_in import require_burn_in
+from .secrets import read_secrets, supplied_file
 
 START = "start.json"
-_OWN = ("torch", BURN_IN, "code", "start")
+_OWN = ("torch", BURN_IN, "code", "secrets", "start")
 
 
 def execute(layout: Layout) -> int:
@@ -43,6 +46,7 @@ class Boot:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._order = BootOrder()
+        self._secrets: dict[str, str] = {}
         self._phases = _earlier(layout)
 
     def work(self) -> Readiness:
@@ -51,6 +55,7 @@ class Boot:
             self._phase("agent", self._prepare)
             and self._check_gpus()
             and self._phase("code", self._pull)
+            and self._find_secrets()
             and self._phase("start", self._start)
         )
         return Readiness(ok=done, phases=tuple(self._phases))
@@ -63,7 +68,7 @@ class Boot:
     def _check_gpus(self) -> bool:
         """Check the GPUs before anything is fetched: a machine that fails is replaced by another."""
         order = self._order
-        if order.gpus <= 0 or order.torch_wheel == NO_TORCH or state.load(self._layout).command.state != IDLE:
+        if order.gpus <= 0 or order.torch_wheel == NO_TORCH or not self._is_idle():
             # Without GPUs there is nothing to check; while a command uses them, they can't be checked.
             return True
         return self._phase("torch", self._find_torch) and self._phase(BURN_IN, self._burn_in)
@@ -80,10 +85,29 @@ class Boot:
         if self._order.code and not releases.code_hash(self._layout):
             await_role(lambda: pull_code(self._layout, self._order.code, self._order.code_sha256))
 
+    def _find_secrets(self) -> bool:
+        return not (self._order.secrets and self._starts()) or self._phase("secrets", self._read_secrets)
+
+    def _read_secrets(self) -> None:
+        self._secrets = read_secrets(self._layout, self._order)
+
+    def _starts(self) -> bool:
+        """Whether there is a task to start: a start that was cut off has left some, and others that wait for them.
+
+        The watch restarts those that were started before this boot and aren't over. Later modes are the laptop's.
+        """
+        is_left = any(each.command.state == IDLE for each in state.load_all(self._layout))
+        return bool(self._order.start_sha256) and is_left and not earlier_modes(self._layout)
+
     def _start(self) -> None:
-        # The watch restarts a command that was started before this boot and isn't over.
-        if self._order.start_sha256 and state.load(self._layout).command.state == IDLE:
-            start(self._layout, parse_run_config(await_role(self._read_start)))
+        if self._starts():
+            config = parse_run_config(await_role(self._read_start))
+            start(self._layout, with_secrets(config, self._secrets))
+            # From here on, secrets.json has them.
+            supplied_file(self._layout).unlink(missing_ok=True)
+
+    def _is_idle(self) -> bool:
+        return state.observe_run(self._layout).state == IDLE
 
     def _read_start(self) -> bytes:
         store = open_store(read_machine_config(self._layout))
@@ -120,3 +144,13 @@ def _earlier(layout: Layout) -> list[BootPhase]:
     except (OSError, ValueError, TypeError, RecursionError, RequestError):
         return []
     return list({phase.phase: phase for phase in phases if phase.phase not in _OWN}.values())
+
+
+def with_secrets(config: RunConfig, values: Mapping[str, str]) -> RunConfig:
+    """Add the values of the secrets; each of several modes has only those that it names."""
+    if not config.then:
+        return config.replace(secrets={**config.secrets, **values})
+    first, *then = (
+        each.replace(secrets={name: values[name] for name in each.secrets}) for each in (config, *config.then)
+    )
+    return first.replace(then=tuple(then))

@@ -1,4 +1,4 @@
-"""Links outputs, checkpoints and data into the code's folder, so that they survive a change of code.
+"""Links outputs, checkpoints and data into a working folder, so that they survive a change of code.
 
 A file of the code with such a name is moved aside and kept, because the next release may build on it.
 """
@@ -9,9 +9,9 @@ import os
 import shutil
 from pathlib import Path
 
-from ..base.layout import Layout
+from ..base.layout import Layout, TaskLayout
 from ..base.parse import clean_relative
-from ..base.wire import RunConfig
+from ..base.wire import RunConfig, TaskConfig
 
 
 def aside(release: Path) -> Path:
@@ -19,13 +19,17 @@ def aside(release: Path) -> Path:
     return release.with_name(f".{release.name}.aside")
 
 
-def apply_links(layout: Layout, config: RunConfig, release: Path) -> None:
-    """Make all of a run's links in a release; existing ones are left alone."""
-    for folder in config.outputs:
-        path = clean_relative(folder)
-        _link_folder(release, path, layout.output / path)
+def link_results(task: TaskLayout, config: TaskConfig, folder: Path) -> None:
+    """Link a task's outputs and checkpoints into its working folder; existing links are left alone."""
+    for output in config.outputs:
+        path = clean_relative(output)
+        _link_folder(folder, path, task.output / path)
     if config.checkpoints:
-        _link_folder(release, clean_relative(config.checkpoints), layout.checkpoints)
+        _link_folder(folder, clean_relative(config.checkpoints), task.checkpoints)
+
+
+def link_data(layout: Layout, config: RunConfig, release: Path) -> None:
+    """Link a run's data into a release; existing links are left alone."""
     for target in config.data:
         path = clean_relative(target)
         (layout.data / path).parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from ..base.layout import Layout
 from ..base.tar_stream import DAMAGED, TarStream
 from . import releases
 from .base_release import Stamp, no_base, open_base
-from .links import apply_links
+from .links import link_data, link_results
 from .tree import Tree
 
 LOCK_SECONDS = 120.0
@@ -98,7 +98,10 @@ def _put_in_place(layout: Layout, folder: Path, content_hash: str, stamps: dict[
     folder.replace(release)
     config = peek_run_config(layout)
     if config is not None:
-        apply_links(layout, config, release)
+        link_data(layout, config, release)
+        only = config.task("")
+        if only is not None and not config.sequence:
+            link_results(layout.task(""), only, release)
     releases.switch(layout, release)
 
 
@@ -115,7 +118,7 @@ def _prune_behind(layout: Layout) -> None:
         from ..base import state  # noqa: PLC0415 - not on the way of whoever waits for the code
 
         with locked(layout.lock("receive"), timeout=LOCK_SECONDS):
-            releases.prune(layout, in_use=state.load(layout).release)
+            releases.prune(layout, in_use={present.release for present in state.load_all(layout)})
     finally:
         os._exit(0)
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,10 @@ def switch(layout: Layout, release: Path) -> None:
     _point(layout.code, Path(layout.releases.name) / release.name)
 
 
-def prune(layout: Layout, *, in_use: str) -> None:
-    """Remove all releases except the current one, the one before it, and the one that a run is using."""
+def prune(layout: Layout, *, in_use: Iterable[str]) -> None:
+    """Remove all releases except the current one, the one before it, and those that commands are using."""
     links = (layout.code, layout.releases / _PREVIOUS)
-    keep = {in_use, *(link.readlink().name for link in links if link.is_symlink())}
+    keep = {*map(_owner, in_use), *(link.readlink().name for link in links if link.is_symlink())}
     for entry in list(layout.releases.iterdir()):
         if entry.name != _PREVIOUS and not entry.name.startswith(_INCOMING) and _owner(entry.name) not in keep:
             remove(entry)
@@ -117,8 +117,9 @@ def sweep_incoming(layout: Layout) -> None:
 
 
 def _owner(name: str) -> str:
-    """Return the release that a file beside the releases belongs to."""
-    return name[1:].removesuffix(".aside").removesuffix(".json") if name.startswith(".") else name
+    """Return the release that a task's copy of it, or a file beside the releases, belongs to."""
+    own = name[1:].removesuffix(".aside").removesuffix(".json") if name.startswith(".") else name
+    return own.partition("@")[0]
 
 
 def _point(link: Path, target: Path) -> None:

@@ -25,6 +25,7 @@ from ..base.parse import PIN, read_machine_config
 from ..base.wire import MachineConfig
 from ..s3 import pins
 from ..s3.store import FolderStore, ObjectStore
+from .fetched import remove_fetched
 from .folder import DataFolder, FileDraft, own_folder
 from .index import INDEX, SHARDS, DataIndex, Piece, parse_index
 
@@ -67,6 +68,7 @@ def execute(layout: Layout, args: argparse.Namespace) -> int:
     layout.prepare()
     with locked_for_pulling(layout):
         try:
+            remove_fetched(folder)
             mirror_data_set(store, folder, pin=args.index)
             note = layout.note(_PINS)
             write_json(note, {**read_json(note), str(folder): args.index}, durable=True)

@@ -47,6 +47,7 @@ def render_gpu_environment(
     cache: Path,
     mode: str = "",
     is_local: bool = False,
+    gpus: tuple[int, ...] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """Return the environment for this machine's GPUs, and a log line for each variable that was removed.
 
@@ -57,22 +58,39 @@ def render_gpu_environment(
         cache: the parent folder for compiled kernels.
         mode: the job's mode: a short trial doesn't search for the fastest kernels.
         is_local: the user's own computer, which may have a consumer card.
+        gpus: the numbers of the only GPUs that are visible, which count from 0 for the command; None for all.
     """
     env = dict(env)
     remarks: list[str] = []
     if not is_local:
         # The user's own computer keeps its caches where they are.
-        for name, folder in CACHES.items():
-            if archs or not name.startswith(_AMD_ONLY):
-                env.setdefault(name, str(cache / folder))
-        if archs:
-            env.setdefault("AMD_COMGR_CACHE_POLICY", _COMGR_POLICY)
+        _settle_caches(env, archs, cache)
     if archs:
         if mode in _QUICK_MODES:
             env.setdefault("MIOPEN_FIND_MODE", "FAST")
         remarks += _settle_override(env, archs, is_local=is_local)
+    if gpus is not None:
+        remarks += _show_only(env, "HIP_VISIBLE_DEVICES" if archs else "CUDA_VISIBLE_DEVICES", gpus, own)
+    elif archs:
         remarks += _settle_visibility(env, own)
     return env, remarks
+
+
+def _settle_caches(env: dict[str, str], archs: tuple[str, ...], cache: Path) -> None:
+    for name, folder in CACHES.items():
+        if archs or not name.startswith(_AMD_ONLY):
+            env.setdefault(name, str(cache / folder))
+    if archs:
+        env.setdefault("AMD_COMGR_CACHE_POLICY", _COMGR_POLICY)
+
+
+def _show_only(env: dict[str, str], name: str, gpus: tuple[int, ...], own: Mapping[str, str]) -> list[str]:
+    """Let one variable say which GPUs a task sees, instead of all others."""
+    dropped = [other for other in VISIBILITY if other in own]
+    for other in VISIBILITY:
+        env.pop(other, None)
+    env[name] = ",".join(str(gpu) for gpu in gpus)
+    return [f"{other} was replaced: {name}={env[name]} are the task's `gpus`" for other in dropped]
 
 
 def _settle_override(env: dict[str, str], archs: tuple[str, ...], *, is_local: bool) -> list[str]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from ..base.errors import AgentError
 from ..base.files import read_json, write_json
 from ..base.layout import Layout
-from ..base.record import Record
-from ..base.wire import LOCAL, MachineConfig, to_json
+from ..base.record import Record, to_json
+from ..base.wire import LOCAL, MachineConfig
 from .activation import Activation, Default
 from .installers import ensure_pip, install_uv_stub
 from .torch_env import Torch, environment, read_torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,11 +38,6 @@ def trace(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
     script = layout.root / "trace.sh"
     write_atomically(script, _TRACE.replace("@FILE@", shlex.quote(str(file))).encode(errors="surrogateescape"))
     return {**env, "BASH_ENV": str(script)}
-
-
-def setup_key(release: str, setup: str, made: JobEnvironment | None) -> str:
-    """Return a key that changes when `setup` has to run again: for other code, or in another environment."""
-    return hashlib.sha256(f"{release}\0{setup}\0{made.identity if made else ''}".encode()).hexdigest()
 
 
 def find_damage(layout: Layout, made: JobEnvironment | None, setup: str) -> str:

@@ -19,8 +19,8 @@ from ..base.errors import AgentError
 from ..base.files import read_json, write_json
 from ..base.layout import Layout
 from ..base.polling import poll_until
-from ..base.record import Record
-from ..base.wire import MachineConfig, to_json
+from ..base.record import Record, to_json
+from ..base.wire import MachineConfig
 from ..gpu.accelerators import find_accelerators
 from ..gpu.variables import OVERRIDE
 from ..gpu.wait import await_gpus

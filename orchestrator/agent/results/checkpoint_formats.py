@@ -19,6 +19,9 @@ _MOST_BYTES = 16 << 20
 """More than any header of tensors has: anything longer isn't read."""
 _MOST_INSTRUCTIONS = 1_000_000
 """The most instructions of a pickle to read, which takes some seconds; 10,000 tensors with optimizer have fewer."""
+DCP_SHARD = ".distcp"
+_DCP_INDEX = ".metadata"
+_OWN_INDEX = "index.json"
 _LEGACY_TORCH = b"\x80\x02\x8a\x0a"
 """The start of a file of torch.save before 1.6: several pickles, then raw bytes."""
 _CLOSING = {"SETITEMS", "APPENDS", "TUPLE", "DICT", "LIST", "ADDITEMS", "FROZENSET", "POP_MARK", "OBJ", "INST"}
@@ -68,6 +71,28 @@ def read_counts(path: Path) -> dict[str, int]:
         return _pick(json.loads(path.read_bytes())) if begins[:1] == b"{" else {}
     except (*_BROKEN, OSError):
         return {}
+
+
+def list_shards(folder: Path) -> frozenset[str]:
+    """Return the names of the files that a sharded checkpoint needs, by its index; empty if that can't be read.
+
+    Read are the indexes of torch.distributed.checkpoint, a pickle with the files' names, and of the bundled trainer.
+    """
+    try:
+        if (folder / _DCP_INDEX).is_file() and (folder / _DCP_INDEX).stat().st_size <= _MOST_BYTES:
+            return _list_dcp_shards((folder / _DCP_INDEX).read_bytes())
+        if (folder / _OWN_INDEX).is_file() and (folder / _OWN_INDEX).stat().st_size <= _MOST_BYTES:
+            return frozenset(str(each["file"]) for each in json.loads((folder / _OWN_INDEX).read_bytes())["shards"])
+    except (*_BROKEN, OSError, TypeError, RecursionError):
+        pass
+    return frozenset()
+
+
+def _list_dcp_shards(pickled: bytes) -> frozenset[str]:
+    import pickletools  # noqa: PLC0415 - for torch's files only
+
+    texts = (argument for _, argument, _ in islice(pickletools.genops(pickled), _MOST_INSTRUCTIONS))
+    return frozenset(text for text in texts if isinstance(text, str) and text.endswith(DCP_SHARD) and "/" not in text)
 
 
 def _is_zip(path: Path) -> bool:

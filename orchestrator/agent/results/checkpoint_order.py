@@ -117,8 +117,12 @@ def is_log(path: str) -> bool:
 
 
 def name_newest(written: Mapping[str, float]) -> str:
-    """Return the checkpoint that was written last, preferably one with a number; empty for none."""
-    return max(written, key=lambda name: (bool(_DIGITS.search(name)), written[name], name), default="")
+    """Return the checkpoint (its name or path) that was written last, preferably one with a number; empty for none."""
+
+    def rank(unit: str) -> tuple[bool, float, str]:
+        return bool(_DIGITS.search(unit.rpartition("/")[2])), written[unit], unit
+
+    return max(written, key=rank, default="")
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointProgress]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from ..base.wire import Checkpoint, instant
+from ..base.record import instant
+from ..base.wire import Checkpoint
 from .checkpoint_order import is_log, is_sound, name_newest
 from .listing import ResultEntry
 
@@ -24,9 +25,9 @@ class Completeness:
         whole: checkpoints that have changed, but are complete by their formats.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Track the checkpoints in a folder."""
-        self._folder = folder
+    def __init__(self, results: Path) -> None:
+        """Track the checkpoints of all tasks, by their paths in the results."""
+        self._results = results
         self._seen: dict[str, Version] = {}
         self._sound: dict[str, tuple[Version, bool | None]] = {}
         self._changes: dict[str, int] = {}
@@ -54,7 +55,7 @@ class Completeness:
         """Whether a checkpoint is complete by its formats, which are read once for each version of it."""
         known = self._sound.get(unit)
         if known is None or known[0] != self._seen[unit]:
-            known = self._sound[unit] = self._seen[unit], is_sound(self._folder / unit)
+            known = self._sound[unit] = self._seen[unit], is_sound(self._results / unit)
         return known[1]
 
 
@@ -74,7 +75,7 @@ def _has_grown(before: Version, now: Version) -> bool:
 
 
 def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoint | None:
-    """Return the complete checkpoint that was written last, preferably one with a number.
+    """Return a task's complete checkpoint that was written last, preferably one with a number.
 
     Links to other checkpoints and logs don't count.
     """
@@ -85,5 +86,7 @@ def newest(found: Iterable[ResultEntry], complete: Collection[str]) -> Checkpoin
             sizes[one.unit] = sizes.get(one.unit, 0) + one.bytes
             if not is_log(one.path):
                 written[one.unit] = max(written.get(one.unit, 0), one.mtime_ns)
-    name = name_newest(written)
-    return Checkpoint(name=name, bytes=sizes[name], written=instant(written[name] / 1e9)) if name else None
+    unit = name_newest(written)
+    if not unit:
+        return None
+    return Checkpoint(name=unit.rpartition("/")[2], bytes=sizes[unit], written=instant(written[unit] / 1e9))

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Collection, Iterable
 
 from ..base.files import write_json
-from ..base.layout import Layout
+from ..base.layout import TaskLayout
+from ..base.record import to_json
 from ..base.runlog import RunLog
-from ..base.wire import FreshStart, to_json
+from ..base.wire import FreshStart
 from .attempt import Attempt, read_attempt
 from .checkpoint_order import CheckpointProgress, read_progress
 from .kept_checkpoint import find_kept_checkpoint
@@ -18,25 +19,25 @@ from .listing import ResultEntry
 class FreshStarts:
     """Compares an attempt's first checkpoint with the checkpoints before it, once per attempt."""
 
-    def __init__(self, layout: Layout, log: RunLog) -> None:
-        self._layout = layout
+    def __init__(self, task: TaskLayout, log: RunLog) -> None:
+        self._task = task
         self._log = log
         self._judged = 0.0
         self._looked: dict[str, int] = {}
 
     def look(self, found: Iterable[ResultEntry], complete: Collection[str]) -> None:
-        """Check the complete checkpoints among the results' files."""
-        attempt = read_attempt(self._layout)
+        """Check this task's complete checkpoints among the results' files."""
+        attempt = read_attempt(self._task)
         if not attempt.had or attempt.began == self._judged:
             return
         newer: dict[str, int] = {}
         for one in found:
-            if one.unit in complete and one.mtime_ns / 1e9 > attempt.began:
+            if one.unit in complete and self._task.owns(one.unit) and one.mtime_ns / 1e9 > attempt.began:
                 newer[one.unit] = max(newer.get(one.unit, 0), one.mtime_ns)
         # Done once, because reading may take a while, and an unclear case won't become clearer.
         fresh = [unit for unit, mtime_ns in newer.items() if self._looked.get(unit) != mtime_ns]
         self._looked = newer
-        written = filter(None, (read_progress(self._layout.checkpoints / unit) for unit in fresh))
+        written = filter(None, (read_progress(self._task.machine.results / unit) for unit in fresh))
         for each in sorted(written, key=lambda each: each.written):
             before = _before(attempt, each)
             is_behind = each.is_behind(before) if before else None
@@ -47,7 +48,7 @@ class FreshStarts:
                 return
 
     def _tell(self, first: CheckpointProgress, before: CheckpointProgress) -> None:
-        kept = find_kept_checkpoint(self._layout)
+        kept = find_kept_checkpoint(self._task)
         anew = FreshStart(
             name=first.name,
             had=before.name,
@@ -57,13 +58,13 @@ class FreshStarts:
             had_bytes=before.bytes,
             kept=kept.name if kept else "",
         )
-        write_json(self._layout.fresh_start_file, to_json(anew))
+        write_json(self._task.fresh_start_file, to_json(anew))
         self._log.remark(f"it seems to have started over: {_compare(first, before)}")
         resume = "give the job a `resume` (docs/your-script.md), and `kedge start --reread`"
         if kept is None:
             self._log.remark(f"to change that: `kedge stop`, {resume}")
             return
-        source, target = self._layout.kept / kept.name, self._layout.checkpoints
+        source, target = self._task.kept / kept.name, self._task.checkpoints
         copy = shlex.join(["cp", "-r", str(source), f"{target}/"])
         self._log.remark(
             f"checkpoint {kept.label} is kept. to go back to it: `kedge stop`, `kedge exec -- {copy}`, {resume}"

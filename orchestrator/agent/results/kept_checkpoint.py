@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base.files import read_json, sync_folder, write_json
-from ..base.layout import Layout
+from ..base.layout import TaskLayout
 from .attempt import Attempt
 from .checkpoint_order import CheckpointProgress, is_sound, list_files, read_progress
 
@@ -28,21 +28,21 @@ class _UnwantedError(Exception):
     """The command has to stop, so the copy is no longer wanted."""
 
 
-def find_kept_checkpoint(layout: Layout) -> CheckpointProgress | None:
+def find_kept_checkpoint(task: TaskLayout) -> CheckpointProgress | None:
     """Return the kept copy, if there is one."""
     try:
-        names = sorted(path.name for path in layout.kept.iterdir() if path.name != _RECORD)
+        names = sorted(path.name for path in task.kept.iterdir() if path.name != _RECORD)
     except OSError:
         return None
-    found = [read_progress(layout.kept / name) for name in names if not name.startswith(".")]
+    found = [read_progress(task.kept / name) for name in names if not name.startswith(".")]
     return next((each for each in found if each), None)
 
 
-def keep_copy(layout: Layout, newest: CheckpointProgress, last: Attempt, *, is_unwanted: Callable[[], bool]) -> str:
+def keep_copy(task: TaskLayout, newest: CheckpointProgress, last: Attempt, *, is_unwanted: Callable[[], bool]) -> str:
     """Keep a copy of a checkpoint, unless the existing copy is further; return a line for the log.
 
     Args:
-        layout: the machine's folders.
+        task: the task's folders.
         newest: the newest complete checkpoint.
         last: the previous attempt.
         is_unwanted: polled during the copy; True cancels it.
@@ -50,43 +50,64 @@ def keep_copy(layout: Layout, newest: CheckpointProgress, last: Attempt, *, is_u
     Raises:
         OSError: it can't be copied.
     """
-    kept = find_kept_checkpoint(layout)
+    kept = find_kept_checkpoint(task)
     seconds = max(0.0, newest.written - last.began)
-    if kept is not None and (kept == newest or not _is_further(layout, newest, seconds, kept)):
+    if kept is not None and (kept == newest or not _is_further(task, newest, seconds, kept)):
         return ""
-    free = shutil.disk_usage(layout.results).free
+    free = shutil.disk_usage(task.results).free
     # Leave room for the next checkpoint of the command, too.
     if newest.bytes * 2 + _SPARE_BYTES > free:
         return f"no room on the disk for a copy of checkpoint {newest.label}: a restart may overwrite it"
-    draft = layout.kept / f".{newest.name}.tmp"
-    layout.kept.mkdir(exist_ok=True)
+    draft = task.kept / f".{newest.name}.tmp"
+    task.kept.mkdir(exist_ok=True)
     try:
-        copy_checkpoint(layout.checkpoints / newest.name, draft, is_unwanted=is_unwanted)
+        copy_checkpoint(task.checkpoints / newest.name, draft, is_unwanted=is_unwanted)
         if is_sound(draft) is False:
             return ""
-        _put_in_place(layout, draft, newest.name)
-        write_json(layout.kept / _RECORD, {"name": newest.name, "seconds": seconds})
+        _put_in_place(task, draft, newest.name)
+        write_json(task.kept / _RECORD, {"name": newest.name, "seconds": seconds})
     except _UnwantedError:
         return ""
     finally:
         _remove(draft)
-    return f"a copy of checkpoint {newest.label} is kept in {layout.kept.name}/"
+    return f"a copy of checkpoint {newest.label} is kept in {task.kept.name}/"
 
 
-def restore_kept(layout: Layout, damaged: CheckpointProgress) -> bool:
+def restore_kept(task: TaskLayout, damaged: CheckpointProgress) -> bool:
     """Replace a damaged checkpoint by the kept copy of the same name; False if there is none.
 
     Raises:
         OSError: it can't be copied.
     """
-    kept = find_kept_checkpoint(layout)
+    kept = find_kept_checkpoint(task)
     if kept is None or kept.name != damaged.name or not kept.bytes:
         return False
-    target = layout.checkpoints / kept.name
+    target = task.checkpoints / kept.name
     draft = target.with_name(f".{kept.name}.tmp")
     try:
-        copy_checkpoint(layout.kept / kept.name, draft)
+        copy_checkpoint(task.kept / kept.name, draft)
         _replace(draft, target)
+    finally:
+        _remove(draft)
+    return True
+
+
+def adopt_checkpoint(source: TaskLayout, target: TaskLayout, name: str, *, is_unwanted: Callable[[], bool]) -> bool:
+    """Copy a checkpoint of one task to another, durably, unless it is there already; False if it is no longer wanted.
+
+    Raises:
+        OSError: it can't be copied.
+    """
+    copied = target.checkpoints / name
+    if is_sound(copied) is not False and read_progress(copied) == read_progress(source.checkpoints / name):
+        return True
+    draft = copied.with_name(f".{name}.tmp")
+    try:
+        copy_checkpoint(source.checkpoints / name, draft, is_unwanted=is_unwanted)
+        _replace(draft, copied)
+        sync_folder(target.checkpoints)
+    except _UnwantedError:
+        return False
     finally:
         _remove(draft)
     return True
@@ -121,20 +142,20 @@ def copy_open(reader: int, writer: int, is_unwanted: Callable[[], bool] = lambda
             copied = copied[os.write(writer, copied) :]
 
 
-def _is_further(layout: Layout, newest: CheckpointProgress, seconds: float, kept: CheckpointProgress) -> bool:
+def _is_further(task: TaskLayout, newest: CheckpointProgress, seconds: float, kept: CheckpointProgress) -> bool:
     """Whether the newest is further than the kept one; if unknown, the one that took longer counts as further."""
     is_behind = newest.is_behind(kept)
     if is_behind is not None:
         return not is_behind
-    took = read_json(layout.kept / _RECORD).get("seconds")
+    took = read_json(task.kept / _RECORD).get("seconds")
     return not isinstance(took, int | float) or seconds >= took
 
 
-def _put_in_place(layout: Layout, draft: Path, name: str) -> None:
+def _put_in_place(task: TaskLayout, draft: Path, name: str) -> None:
     """Replace the old copy by the new one; for a moment both may exist."""
-    _replace(draft, layout.kept / name)
-    sync_folder(layout.kept)
-    for path in layout.kept.iterdir():
+    _replace(draft, task.kept / name)
+    sync_folder(task.kept)
+    for path in task.kept.iterdir():
         if path.name not in (name, _RECORD):
             _remove(path)
 

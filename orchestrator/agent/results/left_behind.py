@@ -17,22 +17,23 @@ import stat
 import time
 from pathlib import Path
 
+from ..base.config import TaskContext
 from ..base.errors import AgentError
 from ..base.files import read_json, replacing, write_json
-from ..base.layout import Layout
+from ..base.layout import Layout, TaskLayout
 from ..base.parse import clean_relative
+from ..base.record import to_json
 from ..base.timetable import plan_timetable
 from ..base.tree_rule import make_folders, stays_inside
 from ..base.wire import (
     LEFT_BEHIND_BYTES,
     LEFT_BEHIND_OVER_SSH_BYTES,
-    LeftBehind,
-    LeftFile,
     MachineConfig,
     RunConfig,
-    to_json,
+    TaskConfig,
 )
 from ..code.changed_files import NOTHING, ChangedFile, Findings, find_changed
+from .described import LeftBehind, LeftFile
 from .listing import is_temporary, is_utf8
 
 _ROOM_BYTES = 256 << 20
@@ -66,14 +67,12 @@ def time_to_keep(layout: Layout, machine: MachineConfig, grace: float, *, is_sto
     return min(time.time() + seconds, plan_timetable(machine.created, machine.deadline_at, grace).last_upload)
 
 
-def keep_left_behind(layout: Layout, machine: MachineConfig, config: RunConfig, release: Path, until: float) -> str:
+def keep_left_behind(context: TaskContext, folder: Path, until: float) -> str:
     """Copy the files that a command left in its working folder to the results, newest first, and list them.
 
     Args:
-        layout: the machine's paths.
-        machine: tells whether there is a store.
-        config: the run's configuration.
-        release: the working folder.
+        context: the task.
+        folder: its working folder.
         until: when to stop copying, in Unix seconds.
 
     Returns:
@@ -82,12 +81,14 @@ def keep_left_behind(layout: Layout, machine: MachineConfig, config: RunConfig, 
     Raises:
         OSError: the list can't be written.
     """
-    limit = _limit(machine, config)
-    found = find_changed(release, max(until, time.time() + _LOOKING_SECONDS)) if limit > 0 else NOTHING
-    collector = _LeftBehindCollector(layout, release, limit, until, _secrets(config))
-    said = collector.keep(found, empty=_find_empty(layout, config))
-    if said.files or said.empty or layout.left_behind_file.exists():
-        write_json(layout.left_behind_file, to_json(said))
+    task = context.task
+    limit = _limit(context.machine, context.run)
+    found = find_changed(folder, max(until, time.time() + _LOOKING_SECONDS)) if limit > 0 else NOTHING
+    collector = _LeftBehindCollector(task, folder, limit, until, _secrets(context.run))
+    # Of several machines, often only the head writes results.
+    said = collector.keep(found, empty=() if context.machine.rank else _find_empty(task, context.config))
+    if said.files or said.empty or task.left_behind_file.exists():
+        write_json(task.left_behind_file, to_json(said))
     return _describe(said)
 
 
@@ -104,10 +105,10 @@ def _secrets(config: RunConfig) -> tuple[bytes, ...]:
     )
 
 
-def _find_empty(layout: Layout, config: RunConfig) -> tuple[str, ...]:
+def _find_empty(task: TaskLayout, config: TaskConfig) -> tuple[str, ...]:
     """List the outputs, and the checkpoint folder, that have no files."""
-    places = [(path, layout.output / clean_relative(path)) for path in config.outputs]
-    places += [(config.checkpoints, layout.checkpoints)] if config.checkpoints else []
+    places = [(path, task.output / clean_relative(path)) for path in config.outputs]
+    places += [(config.checkpoints, task.checkpoints)] if config.checkpoints else []
     return tuple(path for path, place in places if not any(files for _, _, files in os.walk(place)))
 
 
@@ -123,10 +124,10 @@ class _LeftBehindCollector:
     """Copies files until the limit, the disk or the time is used up."""
 
     def __init__(
-        self, layout: Layout, release: Path, limit: int, until: float, secrets: tuple[bytes, ...] = ()
+        self, task: TaskLayout, folder: Path, limit: int, until: float, secrets: tuple[bytes, ...] = ()
     ) -> None:
-        self._layout = layout
-        self._release = release
+        self._task = task
+        self._folder = folder
         self._limit = limit
         self._until = until
         self._secrets = secrets
@@ -174,15 +175,15 @@ class _LeftBehindCollector:
             raise _UnfitError(f"more than {self._limit:,} bytes were written")
         self._require_time()
         target = self._target(file.path)
-        if _is_same(self._release / file.path, target):
+        if _is_same(self._folder / file.path, target):
             return file.bytes
-        if shutil.disk_usage(self._layout.results).free < file.bytes + _ROOM_BYTES:
+        if shutil.disk_usage(self._task.results).free < file.bytes + _ROOM_BYTES:
             raise _UnfitError("the disk has no room for it")
         return self._copy(file.path, target)
 
     def _target(self, path: str) -> Path:
-        target = self._layout.left_behind / path
-        make_folders(self._layout.results, str(target.relative_to(self._layout.results)))
+        target = self._task.left_behind / path
+        make_folders(self._task.results, str(target.relative_to(self._task.results)))
         if target.is_dir() and not target.is_symlink():
             raise _UnfitError("an earlier attempt left a folder of its name")
         return target
@@ -199,7 +200,7 @@ class _LeftBehindCollector:
 
     def _write(self, path: str, copy: int) -> os.stat_result:
         # The file may have been replaced by a link, or by a pipe that nobody writes to.
-        source = os.open(f"{self._release}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        source = os.open(f"{self._folder}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(source)
             if not stat.S_ISREG(status.st_mode):
@@ -222,7 +223,7 @@ class _LeftBehindCollector:
 
     def _remove_oldest(self) -> None:
         """Remove files of earlier attempts, oldest first, until the total is within the limits."""
-        folder = self._layout.left_behind
+        folder = self._task.left_behind
         kept = {folder / path for path in self._kept}
         # The command may have replaced the folder by a link; links below it are not followed.
         tree = () if folder.is_symlink() else os.walk(folder)

@@ -12,15 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..base.layout import Layout
-from ..base.record import Record
-from ..base.tree_rule import plain_link
-from ..base.wire import ResultFile, to_json
+from ..base.record import Record, to_json
+from ..base.tree_rule import is_tree_path, plain_link
+from .copied_parts import CopiedPart, list_copied
+from .described import ResultFile
 
 _TEMPORARY = re.compile(r".*\.(?:tmp|part)|\..*(?:tmp|part|\.sw[a-z]).*", re.DOTALL)
 _CHUNK_BYTES = 1 << 20
+_LONGEST_NAME_BYTES = 255
 
-APPENDED = frozenset({"run.log", "samples.jsonl"})
-"""kedge's own append-only files: their content at any time is a complete version."""
+# In front of a task's part of the results: its mode's folder, unless it is the first, and its name, if it has one.
+_TASK = r"(?:\d+-[^/]+/)?(?:(?!(?:output|checkpoints|left-behind)/)[a-z][a-z0-9-]*/)?"
+_UNIT = re.compile(rf"({_TASK}checkpoints/[^/]+)(?:/.*)?", re.DOTALL)
+_LEFT_BEHIND = re.compile(rf"{_TASK}left-behind/.*", re.DOTALL)
+_APPENDED = re.compile(rf"{_TASK}run\.log|samples\.jsonl")
 
 
 class ResultEntry(Record):
@@ -41,9 +46,9 @@ class ResultEntry(Record):
 
     @property
     def unit(self) -> str:
-        """The checkpoint (file or folder) that it is a part of, which is complete only as a whole; else empty."""
-        parts = self.path.split("/")
-        return parts[1] if parts[0] == "checkpoints" and len(parts) > 1 else ""
+        """The path of the checkpoint that it is a part of, which is complete only as a whole; else empty."""
+        found = _UNIT.fullmatch(self.path)
+        return found[1] if found else ""
 
 
 def is_temporary(path: str) -> bool:
@@ -53,7 +58,18 @@ def is_temporary(path: str) -> bool:
 
 def is_left_behind(path: str) -> bool:
     """Whether a path is a copy of a file that the command wrote outside its outputs (left_behind.py)."""
-    return path.startswith("left-behind/")
+    return bool(_LEFT_BEHIND.fullmatch(path))
+
+
+def is_task_key(key: str) -> bool:
+    """Whether a text is a task's key, which is a folder in the results."""
+    is_name = is_tree_path(key) and len(os.fsencode(key)) <= _LONGEST_NAME_BYTES
+    return is_name and bool(re.fullmatch(_TASK, f"{key}/"))
+
+
+def is_appended(path: str) -> bool:
+    """Whether a path is one of kedge's own append-only files, whose content at any time is a complete version."""
+    return bool(_APPENDED.fullmatch(path))
 
 
 def scan(results: Path) -> list[ResultEntry]:
@@ -68,6 +84,12 @@ def scan_all(results: Path) -> list[ResultEntry]:
     return sorted((one for one in found if one), key=lambda one: one.path)
 
 
+def scan_own(layout: Layout) -> list[ResultEntry]:
+    """List all finished entries as `scan_all` does, without copies of other machines' parts of checkpoints."""
+    copied = list_copied(layout)
+    return [found for found in scan_all(layout.results) if not _is_copied(found, copied.get(found.path))]
+
+
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     hashed = hashlib.sha256()
@@ -80,13 +102,17 @@ def digest(path: Path) -> str:
 def execute(layout: Layout) -> int:
     """Print the results as a JSON list; a link to a file has the file's size and digest, a link to a folder none."""
     files = []
-    for found in scan_all(layout.results):
+    for found in scan_own(layout):
         if not is_utf8(found.path):
             sys.stderr.write(f"left out, because {found.unfit}: {os.fsencode(found.path)!r}\n")
         elif file := _describe(layout.results, found):
             files.append(to_json(file))
     sys.stdout.write(json.dumps(files) + "\n")
     return 0
+
+
+def _is_copied(found: ResultEntry, part: CopiedPart | None) -> bool:
+    return part is not None and part.is_like(found.bytes, found.mtime_ns, found.link)
 
 
 def _describe(results: Path, found: ResultEntry) -> ResultFile | None:

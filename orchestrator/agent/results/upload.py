@@ -14,15 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..base import state
+from ..base.config import earlier_modes, list_tasks, present_log, present_mode
 from ..base.errors import AgentError
 from ..base.layout import Layout
+from ..base.record import instant, to_json
 from ..base.runlog import RunLog
-from ..base.wire import Command, MachineConfig, UploadState, instant, to_json
+from ..base.wire import Command, MachineConfig, UploadState
 from ..s3.store import ObjectStore
 from .attempt import attempt_as_data
 from .checkpoint_order import is_log, is_sound, name_newest
 from .complete import Version, versions
-from .listing import APPENDED, ResultEntry, is_left_behind, scan_all
+from .listing import ResultEntry, is_appended, is_left_behind, scan_own
 from .snapshots import NO_SNAPSHOT, CheckpointSnapshot
 
 MANIFEST = "manifest.json"
@@ -43,7 +46,7 @@ class Uploader:
         self._layout = layout
         self._machine = machine
         self._store = store
-        self._log = RunLog(layout.log_file)
+        self._log = RunLog(lambda: present_log(layout))
         self._known: dict[tuple[str, int, int, int], str] = {}
         self._told: set[str] = set()
         self._snapshot = NO_SNAPSHOT
@@ -94,13 +97,22 @@ class Uploader:
         """Replace the manifest, after all its contents are in the store."""
         self._refuse_if_superseded(read_manifest(self._store))
         checkpoint = newest_unit(entries)
+        sequence, mode = present_mode(self._layout)
         manifest = {
             "time": uploaded_at,
             "machine": self._machine.machine,
             "created": self._machine.created,
             "checkpoint": checkpoint,
             "command": to_json(command),
-            "attempt": attempt_as_data(self._layout),
+            "attempt": attempt_as_data(self._layout.task("")),
+            "tasks": {
+                task.key: {"command": to_json(state.observe(task).command), "attempt": attempt_as_data(task)}
+                for task in list_tasks(self._layout).values()
+                if task.key
+            },
+            "sequence": sequence,
+            "mode": mode,
+            "earlier": [to_json(each) for each in earlier_modes(self._layout)],
             "files": entries,
         }
         self._store.write(MANIFEST, json.dumps(manifest).encode())
@@ -121,7 +133,7 @@ class Uploader:
         """List the files to upload, and the checkpoints whose version in the store is kept."""
         others = []
         units: dict[str, list[ResultEntry]] = {}
-        for found in scan_all(self._layout.results):
+        for found in scan_own(self._layout):
             if found.unit in self._snapshot.units:
                 continue
             if found.unfit:
@@ -130,11 +142,14 @@ class Uploader:
                 units.setdefault(found.unit, []).append(found)
             else:
                 others.append(found)
+        tasks = list_tasks(self._layout).values()
+        # Nothing writes to the checkpoints of a mode that the run has left.
+        settled = {unit for unit in units if final or not any(task.owns(unit) for task in tasks)}
         # A command may have begun to overwrite a checkpoint since it was found complete.
-        held_back = {
-            unit for unit, files in units.items() if not final and versions(files) != {unit: complete.get(unit)}
+        held_back = {unit for unit in units.keys() - settled if versions(units[unit]) != {unit: complete.get(unit)}}
+        held_back |= {
+            unit for unit, files in units.items() if self._is_cut_off(unit, files, previous, final=unit in settled)
         }
-        held_back |= {unit for unit, files in units.items() if self._is_cut_off(unit, files, previous, final=final)}
         checkpoints = [found for unit, files in units.items() if unit not in held_back for found in files]
         return [*checkpoints, *others, *self._snapshot.files], held_back
 
@@ -152,7 +167,7 @@ class Uploader:
         emptied = (path for found in files if (path := found.path) in before and not found.bytes and not found.link)
         if any(before[path]["bytes"] and not is_log(path) for path in emptied):
             return True
-        return final and bool(before) and is_sound(self._layout.checkpoints / unit) is False
+        return final and bool(before) and is_sound(self._layout.results / unit) is False
 
     def _entry(self, found: ResultEntry, previous: Entry | None) -> Entry | None:
         entry: Entry = {"path": found.path, "bytes": found.bytes, "mtime": instant(found.mtime_ns / 1e9)}
@@ -210,7 +225,7 @@ class Uploader:
             while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
                 left -= len(chunk)
                 yield chunk
-        if left or (found.path not in APPENDED and _is_another(path, found)):
+        if left or (not is_appended(found.path) and _is_another(path, found)):
             raise _ChangedError
 
     def _tell_unfit(self, found: ResultEntry) -> None:
@@ -249,13 +264,18 @@ def unit_of(path: str) -> str:
 
 
 def newest_unit(entries: list[Entry]) -> str:
-    """Return the name of the checkpoint that was written last, chosen as by `newest`; empty for none."""
+    """Return the name of the checkpoint that was written last, chosen as by `newest`, with its task; empty for none."""
     written: dict[str, float] = {}
     for entry in entries:
         unit = unit_of(entry["path"])
         if unit and "link" not in entry and not is_log(entry["path"]):
             written[unit] = max(written.get(unit, 0.0), entry["mtime"])
-    return name_newest(written)
+    return shown(name_newest(written))
+
+
+def shown(unit: str) -> str:
+    """Return a checkpoint's name for people: with its task, if that has a name."""
+    return unit.replace("checkpoints/", "", 1)
 
 
 def _key(found: ResultEntry) -> tuple[str, int, int, int]:

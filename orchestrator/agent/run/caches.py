@@ -26,7 +26,7 @@ from ..base.tar_stream import DAMAGED, Member
 from ..base.wire import MachineConfig
 from ..python.torch_env import read_torch
 from ..s3.seal import BYTES, NoSealError, open_sealed, read_seal, sealed
-from ..s3.store import ObjectStore, open_store
+from ..s3.store import ObjectStore, open_results
 from .environment import cache_folder
 
 LIMIT_BYTES = 512 << 20
@@ -52,7 +52,7 @@ def upload_caches(layout: Layout, machine: MachineConfig) -> bool:
     stamps = _stamps(folder) if folder else {}
     stamp = {"folder": folder.name if folder else "", "stamps": stamps}
     size = sum(size for size, _ in stamps.values())
-    store = open_store(machine)
+    store = open_results(machine)
     if folder is None or store is None or not 0 < size <= LIMIT_BYTES or read_json(layout.note("caches")) == stamp:
         return False
     with tempfile.TemporaryFile(dir=layout.root) as packed:
@@ -69,7 +69,7 @@ def restore_caches(layout: Layout, machine: MachineConfig, log: RunLog) -> None:
     if folder is None or folder.exists():
         return
     try:
-        store = open_store(machine)
+        store = open_results(machine)
         count = _fetch(layout, store, folder, read_seal(machine)) if store else 0
     except (OSError, AgentError, *DAMAGED) as err:
         log.remark(f"compiled kernels can't be restored: {type(err).__name__}: {err}".replace("\n", ";"))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..base import processes, state
+from ..base.config import choose_tasks, configure_tasks
 from ..base.errors import AgentError
 from ..base.files import write_atomically, write_json
-from ..base.layout import Layout
+from ..base.layout import Layout, TaskLayout
 from ..base.polling import poll_until
 from ..base.state import State
 from ..base.wire import STOPPED
-from .start import print_command
 
 if TYPE_CHECKING:
     import argparse
@@ -24,63 +25,80 @@ DEFAULT_REASON = "asked for"
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
-    """Add `--reason`."""
+    """Add `--task` and `--reason`."""
+    configure_tasks(parser)
     parser.add_argument("--reason", default=DEFAULT_REASON, help="the reason, which is shown with the state")
 
 
 def configure_notice(parser: argparse.ArgumentParser) -> None:
-    """Add the text."""
+    """Add `--task` and the text."""
+    configure_tasks(parser)
     parser.add_argument("text", help="the notice's text")
 
 
 def stop(layout: Layout, args: argparse.Namespace) -> int:
-    """Let the command checkpoint and exit, wait for its end, and print its state."""
-    present = request_stop(layout, args.reason)
+    """Let the commands checkpoint and exit, wait for their end, and print their state."""
+    tasks = list(choose_tasks(layout, args.task).values())
+    # All are asked before one is waited for.
+    grace = max(request_stop(task, args.reason).grace for task in tasks)
 
-    def is_over() -> bool:
-        return not state.load(layout).runner_lives
+    def are_over() -> bool:
+        return not any(state.load(task).runner_lives for task in tasks)
 
-    if not poll_until(is_over, seconds=present.grace + _MARGIN_SECONDS):
+    if not poll_until(are_over, seconds=grace + _MARGIN_SECONDS):
         raise AgentError("the command did not stop in time", fix="end it with `kedge-agent kill`")
-    print_command(state.observe(layout).command)
+    state.print_command(state.together(state.observe(task).command for task in tasks))
     return 0
 
 
-def kill(layout: Layout) -> int:
-    """Kill the command and all of its processes now, and print its state."""
-    with state.changing(layout):
-        present = state.load(layout)
+def kill(layout: Layout, args: argparse.Namespace | None = None) -> int:
+    """Kill the commands and all of their processes now, and print their state."""
+    tasks = list(choose_tasks(layout, args.task if args else ()).values())
+    are_gone = [state.end_processes(_kill(task)) for task in tasks]
+    if not all(are_gone):
+        raise AgentError("some of the command's processes could not be killed", fix="end the machine")
+    state.print_command(state.together(state.load(task).command for task in tasks))
+    return 0
+
+
+def notice(layout: Layout, args: argparse.Namespace) -> int:
+    """Ask the commands to checkpoint and continue."""
+    give_notice(layout, args.text, args.task)
+    return 0
+
+
+def give_notice(layout: Layout, text: str, names: Sequence[str] = ()) -> None:
+    """Write the notice of these tasks, or of all."""
+    for task in choose_tasks(layout, names).values():
+        write_atomically(task.notice_file, f"{text}\n".encode(errors="surrogateescape"))
+
+
+def request_stop(task: TaskLayout, reason: str) -> State:
+    """Ask a live runner to stop, without waiting; a live state without a live runner becomes stopped."""
+    with state.changing(task):
+        present = state.load(task)
+        if not present.command.is_live:
+            return present
+        # The file survives a runner that dies before it reacts, and reaches one that is just starting.
+        with contextlib.suppress(OSError):  # a full disk must not keep a command from being stopped
+            write_json(task.note("stop"), {"reason": reason})
+        if present.runner_lives:
+            processes.signal_all([present.runner], signal.SIGTERM)
+            return present
+        state.save(task, present.turned(STOPPED, reason=reason))
+    if not state.end_processes(present):
+        sys.stderr.write("some of the command's processes could not be killed\n")
+    return state.load(task)
+
+
+def _kill(task: TaskLayout) -> State:
+    """Kill a task's runner and its children, and return the state before; other processes of the task remain."""
+    with state.changing(task):
+        present = state.load(task)
         below = processes.descendants(present.runner) if present.runner_lives else []
         if present.runner_lives:
             processes.signal_all([present.runner, *below], signal.SIGKILL)
         if present.command.is_live:
             with contextlib.suppress(OSError):
-                state.save(layout, present.turned(STOPPED, reason="killed"))
-    if not state.end_processes(present):
-        raise AgentError("some of the command's processes could not be killed", fix="end the machine")
-    print_command(state.load(layout).command)
-    return 0
-
-
-def notice(layout: Layout, args: argparse.Namespace) -> int:
-    """Ask the command to checkpoint and continue."""
-    write_atomically(layout.notice_file, f"{args.text}\n".encode(errors="surrogateescape"))
-    return 0
-
-
-def request_stop(layout: Layout, reason: str) -> State:
-    """Ask a live runner to stop, without waiting; a live state whose runner is dead becomes stopped."""
-    with state.changing(layout):
-        present = state.load(layout)
-        if not present.command.is_live:
-            return present
-        # The file survives a runner that dies before it reacts, and reaches one that is just starting.
-        with contextlib.suppress(OSError):  # a full disk must not keep a command from being stopped
-            write_json(layout.note("stop"), {"reason": reason})
-        if present.runner_lives:
-            processes.signal_all([present.runner], signal.SIGTERM)
-            return present
-        state.save(layout, present.turned(STOPPED, reason=reason))
-    if not state.end_processes(present):
-        sys.stderr.write("some of the command's processes could not be killed\n")
-    return state.load(layout)
+                state.save(task, present.turned(STOPPED, reason="killed"))
+    return present

@@ -1,84 +1,63 @@
-"""`run`: the runner, which runs the command from its first attempt to its end, under a supervisor."""
+"""A task's runner, which runs its command from the first attempt to its end, under a supervisor."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import shlex
-import sys
 import time
 from pathlib import Path
 
 from ..base import processes, state
-from ..base.config import read_run_config
+from ..base.config import TaskContext
 from ..base.errors import AgentError
-from ..base.files import read_json, try_lock, write_atomically, write_json
-from ..base.layout import Layout
+from ..base.files import read_json, write_atomically
 from ..base.parse import read_machine_config
-from ..base.polling import poll_until
-from ..base.runlog import RunLog
 from ..base.state import RUNNER_DIED, State
-from ..base.wire import FAILED, RESTARTING, RUNNING, SETTING_UP, STOPPED, STOPPING, SUCCEEDED, RunConfig
-from ..code import releases
-from ..code.links import apply_links
-from ..python.job_env import ensure_job_environment, read_job_environment
-from ..python.setup_check import find_damage, setup_key, trace
+from ..base.wire import FAILED, RESTARTING, RUNNING, SETTING_UP, STOPPED, STOPPING, SUCCEEDED
+from ..code.links import link_results
+from ..code.working_folder import fill_working_folder, working_folder
+from ..nodes.group import group_of
+from ..nodes.meeting import Meeting
+from ..nodes.messages import GatheringError, Hooks
+from ..python.setup_check import trace
+from ..python.setup_step import last_setup
 from ..results.attempt import Resumption, record_attempt
 from ..results.left_behind import keep_left_behind, time_to_keep
-from ..results.restore import restore
-from .caches import restore_caches
-from .environment import make_environment
-from .pump import Echo
-from .resume import prepare_attempt
-from .script import Script
-from .signals import Signals
+from ..results.parts import Hooks as PartsHooks
+from ..waiting.leader import Leader
+from ..waiting.signals import Signals
+from ..waiting.slim import become_slim
+from .control import request_stop
+from .cores import pin_cores
+from .environment import make_environment, write_shell
+from .preparing import Preparation, PreparationError
+from .resume import agree_on_start, prepare_attempt
+from .script import Script, start_script
+from .state_writer import StateWriter
 
-_SAVE_SECONDS = 30.0
-_STORE_AGAIN_SECONDS = 2.0
-# How long to wait for an unreachable store, at most this share of the machine's lifetime; then the run fails.
-_STORE_MOST_SECONDS = 300.0
-_STORE_SHARE = 0.1
 _NOT_STARTED = 126
 _DOING = {"fetch": "fetching data", "setup": "setting up"}
-
-
-def execute(layout: Layout) -> int:
-    """Run the command to its end; 0 if it succeeded or was stopped.
-
-    Raises:
-        AgentError: it is already running.
-    """
-    layout.prepare()
-    if try_lock(layout.lock("runner")) is None:
-        raise AgentError("the command is already running", fix="see it with `kedge-agent report`")
-    before = state.load(layout)
-    if before.command.is_over:
-        # A unit that is enabled at boot gets here after the run is over.
-        sys.stderr.write(f"the command is over ({before.command.state}); `kedge-agent start` starts it again\n")
-        return 0
-    return Runner(layout, read_run_config(layout), before).work()
 
 
 class Runner:
     """Runs attempts with pauses between them, and handles a stop request."""
 
-    def __init__(self, layout: Layout, config: RunConfig, before: State) -> None:
-        self._layout = layout
-        self._machine = read_machine_config(layout)
-        self._config = config
+    def __init__(self, context: TaskContext, before: State, signals: Signals, lock: int) -> None:
+        self._context = context
+        self._task = context.task
+        self._config = context.config
         self._before = before
-        self._log = RunLog(layout.log_file)
-        self._echo = Echo()
-        self._signals = Signals()
-        self._saved = True
+        self._signals = signals
+        self._lock = lock
+        self._writer = StateWriter(context.task, before)
+        self._remark = self._writer.remark
+        self._turn = self._writer.turn
+        self._preparation = Preparation(context, self._writer, self._signals, self._script)
+        self._meeting = Meeting(group_of(context), self._hooks())
         self._failure = RUNNER_DIED
+        # True if a further attempt wouldn't help.
+        self._is_final = False
         # True if the command was started under an earlier runner that has died.
         self._has_begun = bool(before.release)
         self._resumption = Resumption()
-        lifetime = self._machine.deadline_at - self._machine.created
-        self._store_until = time.monotonic() + min(_STORE_MOST_SECONDS, lifetime * _STORE_SHARE)
-        pid = os.getpid()
-        self._state = before.replace(runner=pid, runner_identity=processes.identify(pid), mark=secrets.token_hex(16))
 
     def work(self) -> int:
         """Make attempts until one succeeds, the run is stopped, or too many have failed."""
@@ -86,149 +65,180 @@ class Runner:
         processes.adopt_orphans()
         if self._before.command.is_live:
             state.end_processes(self._before)
-        outcome = self._work()
-        if not poll_until(self._save, seconds=_SAVE_SECONDS, every=0.5):
-            raise AgentError("the command's last state could not be written", why="is the disk full?")
+        return self._conclude(self._work())
+
+    def go_on(self, leader: Leader) -> int:
+        """Go on with the present attempt, whose command is running or has just ended."""
+        script = Script(leader, self._signals)
+        code = self._end_together(script.wait(self._on_stop, self._config.grace))
+        return self._conclude(self._judge(code) or self._work())
+
+    def _conclude(self, outcome: str) -> int:
+        self._writer.finish()
         return 1 if outcome == FAILED else 0
+
+    def _hooks(self) -> Hooks:
+        def stop(reason: str) -> None:
+            request_stop(self._task, reason)
+
+        return Hooks(
+            tell=self._remark,
+            wait=lambda reason: self._turn(self._state.command.state, reason),
+            is_unwanted=lambda: bool(self._signals.stop),
+            stop=stop,
+            abort=self._signals.ask_to_abort,
+        )
+
+    @property
+    def _state(self) -> State:
+        return self._writer.state
 
     def _work(self) -> str:
         if self._before.has_succeeded:
             return self._finish(SUCCEEDED, "")
         while self._may_attempt():
-            code = self._attempt()
-            self._state = self._state.replace(command=self._state.command.replace(exit_code=code))
-            if code != 0 and not self._signals.stop:
-                self._remark(self._failure)
-                self._pause()
-            if self._signals.stop:
-                return self._finish(STOPPED, self._stop_reason())
-            if code == 0:
-                # Recorded now, so that a runner that dies before the end doesn't run the command again.
-                self._saved = False
-                self._save()
-                return self._finish(SUCCEEDED, "")
+            if outcome := self._judge(self._attempt()):
+                return outcome
         return self._finish(FAILED, f"{self._failure}, attempt {self._progress()}")
 
+    def _judge(self, code: int) -> str:
+        """Finish the run after an attempt, and return its outcome; empty if another attempt may follow."""
+        self._writer.change_command(exit_code=code)
+        if code != 0 and not self._signals.stop:
+            self._remark(self._failure)
+            self._pause()
+        if self._signals.stop:
+            return self._finish(STOPPED, self._stop_reason())
+        if code == 0:
+            # Recorded now, so that a runner that dies before the end doesn't run the command again.
+            self._writer.write()
+            return self._finish(SUCCEEDED, "")
+        return ""
+
     def _may_attempt(self) -> bool:
-        return self._state.command.attempt <= self._config.restarts
+        return self._attempts_left() > 0 and not self._is_final
+
+    def _attempts_left(self) -> int:
+        return self._attempts() - self._state.command.attempt
+
+    def _attempts(self) -> int:
+        return self._config.restarts + 1 + self._meeting.extra_attempts
 
     def _attempt(self) -> int:
+        # The deadline may have been moved since the last attempt.
+        self._context = self._context.replace(machine=read_machine_config(self._context.layout))
+        self._signals.abort = ""
         command = self._state.command
-        started = command.started or time.time()
-        command = command.replace(attempt=command.attempt + 1, started=started)
-        self._state = self._state.replace(command=command)
+        self._writer.change_command(attempt=command.attempt + 1, started=command.started or time.time())
         self._turn(SETTING_UP, "preparing")
-        if self._layout.note("stop").exists():
+        if self._task.note("stop").exists():
             # Requested while no runner was alive; from now on requests come as signals.
             self._signals.stop = self._signals.stop or "stop"
             return _NOT_STARTED
         try:
-            return self._run_scripts()
+            with self._preparation.turn() as is_ours:
+                folder = self._prepare() if is_ours else None
+            if folder and not self._signals.stop:
+                self._meet()
+            if folder and not self._signals.stop and not self._meeting.broken:
+                return self._run(folder)
+            return self._end_together(0)
+        except PreparationError as err:
+            self._failure = str(err)
+            return err.code
+        except GatheringError as err:
+            self._failure, self._is_final = str(err), err.is_final
+            return _NOT_STARTED
         except (AgentError, OSError) as err:
             self._failure = f"could not start: {err}".replace("\n", ";")
+            # They may have met already; then they would take this machine for lost.
+            self._meeting.tell_failed(self._failure, left=self._attempts_left())
             return _NOT_STARTED
+        finally:
+            self._meeting.end()
 
-    def _run_scripts(self) -> int:
-        self._restore()
-        release = releases.current_or_empty(self._layout)
-        if self._state.release != release.name:
+    def _prepare(self) -> Path:
+        """Prepare the machine, this attempt and its folder, and return the folder."""
+        self._preparation.restore()
+        release = self._preparation.take_release()
+        folder = working_folder(self._task, release)
+        if self._state.release != folder.name:
             # New code was sent since the last attempt. This is the last scan of that attempt's folder.
             self._keep_left_behind()
-        self._state = self._state.replace(release=release.name)
-        releases.unshare_files(release)
-        apply_links(self._layout, self._config, release)
-        self._resumption = prepare_attempt(self._layout, self._machine, self._config, self._remark, self._signals)
-        self._layout.notice_file.unlink(missing_ok=True)
-        self._prepare_python()
-        code = self._fetch_data(release) or self._set_up(release)
-        if code != 0 or self._signals.stop:
-            return code
+        self._writer.change(release=folder.name)
+        if folder == release:
+            link_results(self._task, self._config, folder)
+        self._resumption = prepare_attempt(self._context, self._remark, self._signals)
+        self._task.notice_file.unlink(missing_ok=True)
+        self._preparation.set_up(release)
+        if folder != release:
+            fill_working_folder(self._task, release, folder, setup=last_setup(self._context.layout))
+            link_results(self._task, self._config, folder)
+        return folder
+
+    def _meet(self) -> None:
+        """Wait for the task's other machines, and resume from what they resume from."""
+        if not self._meeting.has_others:
+            return
+        hooks = self._hooks()
+        copying = PartsHooks(hooks.tell, hooks.wait, lambda: bool(self._signals.stop or self._meeting.broken))
+        self._resumption = agree_on_start(self._context, self._resumption, self._meeting, copying)
+
+    def _run(self, folder: Path) -> int:
         if remark := self._resumption.remark(self._config):
             self._remark(remark)
-        record_attempt(self._layout, self._resumption)
+        record_attempt(self._task, self._resumption)
         self._remark(f"started, attempt {self._progress()}")
         self._has_begun = True
-        code = self._script("command", self._resumption.command(self._config), release, RUNNING)
+        return self._end_together(self._script("command", self._resumption.command(self._config), folder, RUNNING))
+
+    def _end_together(self, code: int) -> int:
+        """Tell the task's other machines how its command has ended; one that has to end with them has failed."""
         self._failure = f"exit code {code}"
-        return code
-
-    def _restore(self) -> None:
-        """Restore results; wait a while for an unreachable store, without counting it as an attempt."""
-        is_told = False
-        while True:
-            try:
-                restore(self._layout, self._machine, self._log, is_unwanted=lambda: bool(self._signals.stop))
-                break
-            except OSError as err:
-                if self._signals.stop or time.monotonic() + _STORE_AGAIN_SECONDS > self._store_until:
-                    raise
-                if not is_told:
-                    is_told = True
-                    self._await_store(str(err).replace("\n", ";"))
-            self._signals.wait(_STORE_AGAIN_SECONDS)
-        if not self._signals.stop:
-            restore_caches(self._layout, self._machine, self._log)
-
-    def _await_store(self, why: str) -> None:
-        self._remark(f"the store's results can't be restored yet: {why}")
-        self._turn(SETTING_UP, f"waiting for the store: {why}")
-
-    def _fetch_data(self, release: Path) -> int:
-        """Fetch data in a process of its own, so that a stop ends it at once."""
-        if not self._config.sources or self._signals.stop:
-            return 0
-        code = self._script("fetch", f"exec {shlex.quote(str(self._layout.launcher))} fetch-data", release, SETTING_UP)
-        if code != 0:
-            reason = read_json(self._layout.note("fetch")).get("error") or f"exit code {code}"
-            self._failure = f"the data could not be fetched: {reason}"
-        return code
-
-    def _prepare_python(self) -> None:
-        """Make the environment for `setup` to install into; if that fails, the command uses the image's Python.
-
-        With provider local it must exist, because the command would find the user's own Python, or kedge's.
-        """
-        python, with_pip = self._config.python, bool(self._config.setup.strip())
-        try:
-            ensure_job_environment(self._layout, self._machine, python=python, with_pip=with_pip)
-        except (AgentError, OSError) as err:
-            if python and read_job_environment(self._layout) is None:
-                raise
-            self._remark(f"setup can't install Python packages: {err}".replace("\n", ";"))
-
-    def _set_up(self, release: Path) -> int:
-        marker = self._layout.note("setup")
-        made = read_job_environment(self._layout)
-        key = setup_key(release.name, self._config.setup, made)
-        if not self._config.setup.strip() or read_json(marker).get("done") == key:
-            return 0
-        self._remark("setting up")
-        code = self._script("setup", self._config.setup, release, SETTING_UP)
-        self._failure = f"setup failed with exit code {code}"
-        if code != 0 or self._signals.stop:
+        if self._signals.stop:
+            self._meeting.tell_stopped(self._stop_reason(), left=self._attempts_left())
             return code
-        if damage := find_damage(self._layout, made, self._config.setup):
-            self._failure = f"setup broke torch for the GPUs: {damage}"
-            return 1
-        write_json(marker, {"done": key}, durable=True)
-        return 0
+        if code == 0 and not self._meeting.broken:
+            self._meeting.tell_succeeded()
+        if self._meeting.broken:
+            self._failure = self._meeting.broken
+            code = code or _NOT_STARTED
+        if code:
+            self._meeting.tell_failed(self._failure, left=self._attempts_left())
+            self._is_final = self._meeting.is_over
+        return code
 
-    def _script(self, name: str, text: str, release: Path, turned_to: str) -> int:
-        path = self._layout.root / f"{name}.sh"
+    def _script(self, name: str, text: str, folder: Path, turned_to: str) -> int:
+        path = self._task.folder / f"{name}.sh"
         write_atomically(path, text.encode(errors="surrogateescape"), mode=0o600)
-        env, remarks = make_environment(self._layout, self._machine, self._config, self._state.mark, self._resumption)
+        context = self._context if turned_to == RUNNING else self._context.of_machine
+        env, remarks = make_environment(context, folder, self._state.mark, self._resumption)
         if self._signals.stop:
             return 0
         if turned_to == RUNNING:
             for remark in remarks:
                 self._remark(remark)
+            if self._task.key:
+                write_shell(context, folder.resolve(), env)
+        pin_cores(context)
         if name == "setup":
-            env = trace(self._layout, env)
-        script = Script(path, folder=release.resolve(), env=env, log=self._log, echo=self._echo)
-        identity = processes.identify(script.group)
-        self._state = self._state.replace(group=script.group, group_identity=identity)
+            env = trace(self._context.layout, env)
+        leader = start_script(path, folder=folder.resolve(), env=env, log=self._writer.log, echo=self._writer.echo)
+        self._writer.change(group=leader.pid, group_identity=processes.identify(leader.pid))
         self._turn(turned_to, _DOING.get(name, ""))
-        return script.wait(self._signals, self._on_stop, self._config.grace)
+        if turned_to == RUNNING:
+            self._slim_down(leader)
+        return Script(leader, self._signals).wait(self._on_stop, self._config.grace)
+
+    def _slim_down(self, leader: Leader) -> None:
+        """Give up most of this process's memory while the command runs.
+
+        A task of several machines keeps it: a thread listens to the others, and what it has received so far, who has
+        succeeded, and what it was told would be lost with the program. Such a machine rarely has many tasks.
+        """
+        settled = self._context.machine.sample_every
+        while not self._meeting.has_others and self._writer.is_written and not leader.wait(self._signals, settled):
+            become_slim(leader, self._signals, self._lock, self._context)
 
     def _pause(self) -> None:
         if not self._may_attempt():
@@ -241,21 +251,28 @@ class Runner:
             self._signals.wait(resume_at - time.monotonic())
 
     def _on_stop(self) -> None:
+        if not self._signals.stop:
+            self._remark(f"ending this attempt: {self._signals.abort}")
+            self._meeting.tell_failed(self._signals.abort, left=self._attempts_left())
+            return
         reason = self._stop_reason()
+        self._meeting.tell_stopped(reason, left=self._attempts_left())
         self._remark(f"asked to stop: {reason}; it has {self._config.grace:g} s to checkpoint")
         self._turn(STOPPING, reason)
 
     def _stop_reason(self) -> str:
-        return str(read_json(self._layout.note("stop")).get("reason") or self._signals.stop)
+        return str(read_json(self._task.note("stop")).get("reason") or self._signals.stop)
 
     def _keep_left_behind(self) -> None:
         """Copy files that the command wrote outside its outputs; a failure doesn't change the command's outcome."""
-        release = self._layout.releases / self._state.release
-        if not self._has_begun or not self._state.release or not release.is_dir() or release.is_symlink():
+        layout = self._context.layout
+        folder = layout.releases / self._state.release
+        if not self._has_begun or not self._state.release or not folder.is_dir() or folder.is_symlink():
             return
-        until = time_to_keep(self._layout, self._machine, self._config.grace, is_stopped=bool(self._signals.stop))
+        machine = read_machine_config(layout)
+        until = time_to_keep(layout, machine, self._config.grace, is_stopped=bool(self._signals.stop))
         try:
-            remark = keep_left_behind(self._layout, self._machine, self._config, release, until)
+            remark = keep_left_behind(self._context, folder, until)
         except (OSError, AgentError) as err:
             remark = f"files written outside `outputs` were not copied: {err}".replace("\n", ";")
         if remark:
@@ -264,30 +281,11 @@ class Runner:
     def _finish(self, outcome: str, reason: str) -> str:
         # Before the state changes, because whoever sees that it is over must find all results and the whole log.
         self._keep_left_behind()
+        if outcome == FAILED:
+            self._meeting.give_up(reason)
         self._remark(f"{outcome}: {reason}" if reason else outcome)
         self._turn(outcome, reason)
         return outcome
 
     def _progress(self) -> str:
-        return f"{self._state.command.attempt} of {self._config.restarts + 1}"
-
-    def _remark(self, text: str) -> None:
-        self._log.remark(text)
-        self._echo.write(f"[kedge] {text}\r\n".encode(errors="surrogateescape"))
-
-    def _turn(self, turned_to: str, reason: str) -> None:
-        self._state = self._state.turned(turned_to, reason=reason)
-        self._saved = False
-        self._save()
-
-    def _save(self) -> bool:
-        """Write the state if it isn't written yet; on a full disk retry later, because the command must go on."""
-        if not self._saved:
-            try:
-                with state.changing(self._layout):
-                    state.save(self._layout, self._state)
-            except (OSError, AgentError) as err:
-                sys.stderr.write(f"the state could not be written: {err}\n")
-                return False
-            self._saved = True
-        return True
+        return f"{self._state.command.attempt} of {self._attempts()}"

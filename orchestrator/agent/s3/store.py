@@ -85,8 +85,26 @@ class FolderStore:
                 yield chunk
 
 
-def open_store(machine: MachineConfig) -> ObjectStore | None:
-    """Open the machine's store at its run's prefix; None if it has no store.
+def open_results(machine: MachineConfig) -> ObjectStore | None:
+    """Open the store where this machine's results are.
+
+    Raises:
+        RequestError: the kind of store is unknown.
+    """
+    return open_place(machine, machine.rank)
+
+
+def open_place(machine: MachineConfig, rank: int) -> ObjectStore | None:
+    """Open the store where one of the run's machines has its results: the run's prefix, or its own after the head.
+
+    Raises:
+        RequestError: the kind of store is unknown.
+    """
+    return open_store(machine, place=f"{machine.run}/nodes/{rank}" if rank else "")
+
+
+def open_store(machine: MachineConfig, *, place: str = "") -> ObjectStore | None:
+    """Open the machine's store at its run's prefix, or at another place; None if it has no store.
 
     Raises:
         RequestError: the kind of store is unknown.
@@ -97,9 +115,9 @@ def open_store(machine: MachineConfig) -> ObjectStore | None:
     if url.scheme == "s3" and url.netloc:
         from .bucket import open_s3  # noqa: PLC0415 - HTTP and TLS are on nobody else's way
 
-        return open_s3(machine.store_url, machine.run)
+        return open_s3(machine.store_url, place or machine.run)
     if url.scheme != "file" or url.netloc not in ("", "localhost"):
         raise RequestError(
             f"{machine.store_url}: unknown kind of store", fix="use file:///folder or s3://bucket/prefix"
         )
-    return FolderStore(Path(unquote(url.path)) / machine.run)
+    return FolderStore(Path(unquote(url.path)) / (place or machine.run))

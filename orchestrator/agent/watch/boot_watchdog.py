@@ -36,15 +36,22 @@ class BootWatchdog:
             # The sentinel's age can't be used: after a reboot the previous boot's sentinel is still there.
             self._since = now
             self._log.remark(
-                f"the boot went wrong: the machine ends in {self._linger_seconds:g} s unless somebody follows"
+                f"the boot went wrong{self._why()}: the machine ends in {self._linger_seconds:g} s unless somebody "
+                "follows"
             )
         return now >= max(self._since, followed_at(self._layout)) + self._linger_seconds
+
+    def _why(self) -> str:
+        """Return the phase that failed, and its error in brackets; nobody may be there to read the sentinel."""
+        phases = read_json(self._layout.ready_file).get("phases")
+        failed = [each for each in phases if isinstance(each, dict) and each.get("error")] if phases else []
+        return f" ({failed[-1].get('phase')}: {failed[-1]['error']})" if failed else ""
 
     def _has_failed(self) -> bool:
         # Not every provider's sentinel has the outcome.
         if read_json(self._layout.ready_file).get("ok") is not False:
             return False
-        if state.load(self._layout).command.state != IDLE:
+        if state.observe_run(self._layout).state != IDLE:
             return False
         config = peek_run_config(self._layout)
         return config is None or not config.keep

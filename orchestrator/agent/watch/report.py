@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..base import state
+from ..base.config import earlier_modes, list_tasks, present_log, present_mode
 from ..base.files import read_json
-from ..base.layout import Layout
+from ..base.layout import Layout, TaskLayout
 from ..base.parse import read_machine_config
-from ..base.wire import DEPTH, MachineReport, instant, to_json
+from ..base.record import instant, to_json
+from ..base.wire import DEPTH, MachineReport, TaskReport
 from ..code.releases import code_hash
 
 _PROGRESS_LIMIT_BYTES = 1 << 16
@@ -31,6 +33,10 @@ def make_report(layout: Layout) -> MachineReport:
     """Build the report from files on disk, without waiting for anything."""
     machine = read_machine_config(layout)
     disk = shutil.disk_usage(layout.root)
+    tasks = {name: _report_task(task) for name, task in list_tasks(layout).items()}
+    # What is said of the machine's only task stands in the report itself.
+    first = tasks.get("") or TaskReport()
+    sequence, mode = present_mode(layout)
     return MachineReport(
         machine=machine.machine,
         run=machine.run,
@@ -40,22 +46,40 @@ def make_report(layout: Layout) -> MachineReport:
         usd_per_hour=machine.usd_per_hour,
         heartbeat=_instant(layout.note("heartbeat"), "time"),
         code=code_hash(layout),
-        log_bytes=size_of(layout.log_file),
+        log_bytes=size_of(present_log(layout)),
         disk_free_bytes=disk.free,
         disk_total_bytes=disk.total,
         zstd=shutil.which("zstd") is not None,
-        command=state.observe(layout).command,
-        progress=_note(layout.output / "status.json"),
+        command=state.of_run(layout, (each.command for each in tasks.values())),
+        progress=first.progress,
         sample=_note(layout.note("sample")),
-        checkpoint=_note(layout.note("checkpoint")),
+        checkpoint=first.checkpoint,
         upload=_note(layout.note("shipped")),
         notice=_instant(layout.note("spot"), "notice"),
+        advanced=first.advanced,
+        anew=first.anew,
+        tasks={name: task for name, task in tasks.items() if name},
+        sequence=sequence,
+        mode=mode,
+        earlier=earlier_modes(layout),
+        extends=machine.can_extend,
+        progress_at=first.progress_at,
+    )
+
+
+def _report_task(task: TaskLayout) -> TaskReport:
+    return TaskReport(
+        command=state.observe(task).command,
+        log_bytes=size_of(task.log_file),
+        progress=_note(task.output / "status.json"),
+        checkpoint=_note(task.note("checkpoint")),
         advanced=max(
-            _changed(layout.log_file),
-            _changed(layout.output / "status.json"),
-            _instant(layout.note("checkpoint"), "written"),
+            _changed(task.log_file),
+            _changed(task.output / "status.json"),
+            _instant(task.note("checkpoint"), "written"),
         ),
-        anew=_note(layout.fresh_start_file),
+        anew=_note(task.fresh_start_file),
+        progress_at=_changed(task.output / "status.json"),
     )
 
 

@@ -7,9 +7,11 @@ import os
 import time
 from pathlib import Path
 
-from ..base.files import open_log, write_json
+from ..base.files import write_json
 from ..base.layout import Layout
-from ..base.wire import MachineConfig, Sample, to_json
+from ..base.record import to_json
+from ..base.runlog import open_log
+from ..base.wire import MachineConfig, Sample
 from ..gpu.gauges import read_gpus
 from .report import size_of
 

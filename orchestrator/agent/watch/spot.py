@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 
 from ..base import state
-from ..base.files import read_json, write_atomically, write_json
+from ..base.config import list_tasks
+from ..base.files import read_json, write_json
 from ..base.layout import Layout
 from ..base.runlog import RunLog
 from ..base.wire import LIVE, SPOT_NOTICE, STOPPING
-from ..run.control import request_stop
+from ..run.control import give_notice, request_stop
 from ..s3.imds import Metadata, load_object, parse_time
 
 POLL_SECONDS = 5.0
@@ -58,9 +59,10 @@ class SpotLoop:
             self._tell()
 
     def _stop(self) -> None:
-        command = state.load(self._layout).command
-        if command.is_live and command.state != STOPPING:
-            request_stop(self._layout, SPOT_NOTICE)
+        for task in list_tasks(self._layout).values():
+            command = state.load(task).command
+            if command.is_live and command.state != STOPPING:
+                request_stop(task, SPOT_NOTICE)
 
     def _tell(self) -> None:
         left = self._notice - time.time()
@@ -70,12 +72,12 @@ class SpotLoop:
 
     def _recommend(self, recommended: str) -> None:
         """Ask the command to checkpoint and continue, once for each recommendation."""
-        is_at_work = state.load(self._layout).command.state in LIVE - {STOPPING}
+        is_at_work = any(each.command.state in LIVE - {STOPPING} for each in state.load_all(self._layout))
         if recommended in ("", self._rebalance) or not is_at_work:
             return
         self._rebalance = recommended
         self._log.remark(f"rebalance recommendation of {recommended}: asking the command to checkpoint")
-        write_atomically(self._layout.notice_file, b"rebalance recommendation\n")
+        give_notice(self._layout, "rebalance recommendation")
         self._keep()
 
     def _keep(self) -> None:

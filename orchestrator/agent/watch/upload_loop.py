@@ -9,20 +9,23 @@ import time
 from collections.abc import Callable
 
 from ..base import state
-from ..base.config import peek_run_config
+from ..base.config import list_tasks, peek_run_config, present_mode
 from ..base.errors import AgentError
 from ..base.files import read_json, write_json
-from ..base.layout import Layout
+from ..base.layout import Layout, TaskLayout
+from ..base.record import to_json
 from ..base.runlog import RunLog
-from ..base.wire import FAILED, SUCCEEDED, Command, MachineConfig, UploadState, to_json
+from ..base.wire import FAILED, LOST_PEER, SUCCEEDED, Command, MachineConfig, UploadState
 from ..results.complete import Completeness, newest
 from ..results.fresh_start import FreshStarts
-from ..results.listing import scan
+from ..results.listing import ResultEntry, scan_own
+from ..results.parts import read_awaited
 from ..results.restore import is_restored
 from ..results.snapshots import take_snapshot
-from ..results.upload import Uploader
+from ..results.upload import Uploader, shown
 from ..run.caches import upload_caches
-from ..s3.store import open_store
+from ..s3.store import open_results
+from .head import HeadWatch
 
 _HASTE_SECONDS = 1.0
 _FOLLOWED_SECONDS = 60.0
@@ -49,8 +52,8 @@ class UploadLoop:
         self._log = log
         self._last_upload = last_upload
         self._in_haste = in_haste
-        self._completeness = Completeness(layout.checkpoints)
-        self._fresh_starts = FreshStarts(layout, log)
+        self._completeness = Completeness(layout.results)
+        self._fresh_starts: dict[str, FreshStarts] = {}
         self._snapped: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         self._uploader: Uploader | None = None
@@ -58,7 +61,12 @@ class UploadLoop:
         self._tried_at = time.monotonic()
         self._over_since = 0.0
         self._done_at: float | None = None
+        self._mode = (*present_mode(layout), False)
+        self._head = HeadWatch(machine)
+        self._has_lost_others = False
         self._last_is_uploaded = False
+        self._answered: dict[str, float] = {}
+        self._is_awaited = False
         self._next_caches = self._tried_at + _CACHES_EVERY * machine.ship_every
 
     @property
@@ -71,7 +79,7 @@ class UploadLoop:
 
         If nobody follows the command, nobody is about to fetch from this machine, so the linger is short.
         """
-        if self._done_at is None:
+        if self._done_at is None or not (self._head.is_done or self._has_lost_others):
             return False
         is_followed = followed_at(self._layout) > self._done_at - _FOLLOWED_SECONDS
         return now >= self._done_at + (
@@ -82,10 +90,16 @@ class UploadLoop:
         """Scan, and upload if it is time."""
         self._look()
         began = time.time()
-        command = state.observe(self._layout).command
+        commands = [state.observe(task).command for task in list_tasks(self._layout).values()]
+        command = state.of_run(self._layout, commands)
+        # Once all tasks of a mode are over, nothing of it changes any more, even if another mode follows.
+        is_final = all(each.is_over for each in commands)
+        mode = (*present_mode(self._layout), is_final)
         # If the command runs again after a stop, upload soon: if the machine is lost, the store must not say that the
         # user has stopped the command.
         is_back = not command.is_over and self._over_since > 0
+        # Likewise at a mode's end, and when the next one begins: the store must say which one to go on with.
+        has_changed = mode != self._mode
         if not command.is_over:
             self._done_at = None
         if not self._machine.store_url:
@@ -97,23 +111,45 @@ class UploadLoop:
                 self._settle(command)
         elif is_just_over:
             self._upload_end(command, began)
-        elif is_back or self._is_due() or self._is_last():
+        elif is_back or has_changed or self._is_awaited or self._is_due() or self._is_last():
             self._over_since = self._over_since if command.is_over else 0.0
-            self._upload(command, began, final=command.is_over)
+            self._mode = mode
+            self._upload(command, began, final=is_final)
         if time.monotonic() >= self._next_caches and not self._in_haste():
             self._next_caches = time.monotonic() + _CACHES_EVERY * self._machine.ship_every
             upload_caches(self._layout, self._machine)
+        self._head.look()
 
     def _look(self) -> None:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + self._machine.sample_every
-        found = scan(self._layout.results)
+        found = self._scan()
         self._completeness.look(found)
+        for task in list_tasks(self._layout).values():
+            self._look_at(task, found)
+
+    def _scan(self) -> list[ResultEntry]:
+        return [found for found in scan_own(self._layout) if not found.unfit]
+
+    def _look_at(self, task: TaskLayout, found: list[ResultEntry]) -> None:
+        """Find a task's newest checkpoint, and whether its command seems to have started over."""
+        task.folder.mkdir(parents=True, exist_ok=True)
         seen = self._completeness
-        self._fresh_starts.look(found, seen.complete.keys() | seen.whole)
-        checkpoint = newest(found, seen.complete.keys() | (seen.restless & seen.whole) | self._snapped)
-        write_json(self._layout.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
+        fresh_starts = self._fresh_starts.setdefault(task.key, FreshStarts(task, self._log))
+        fresh_starts.look(found, seen.complete.keys() | seen.whole)
+        own = {unit for unit in seen.complete.keys() | (seen.restless & seen.whole) | self._snapped if task.owns(unit)}
+        checkpoint = newest(found, own)
+        write_json(task.note("checkpoint"), to_json(checkpoint) if checkpoint else {})
+        self._look_for_others(task)
+
+    def _look_for_others(self, task: TaskLayout) -> None:
+        """Upload soon if other machines wait for a checkpoint that is complete by now; once for each request."""
+        unit, since = read_awaited(task)
+        # Any other time is another request, also after the clock was set back.
+        if since != self._answered.get(task.key, 0.0) and unit in self._completeness.complete:
+            self._answered[task.key] = since
+            self._is_awaited = True
 
     def _is_due(self) -> bool:
         every = self._machine.ship_every
@@ -131,11 +167,14 @@ class UploadLoop:
 
     def _settle(self, command: Command) -> None:
         self._over_since = command.since
+        # It has waited for the others in vain: nothing tells that the head is done, if the head is lost.
+        self._has_lost_others = command.state == FAILED and command.reason.startswith(LOST_PEER)
         config = peek_run_config(self._layout)
         if command.state in (SUCCEEDED, FAILED) and not (config and config.keep):
             self._done_at = time.time()
 
     def _upload(self, command: Command, began: float, *, final: bool) -> None:
+        self._is_awaited = False
         self._last_is_uploaded = self._is_last() or self._last_is_uploaded
         self._tried_at = time.monotonic()
         try:
@@ -157,7 +196,7 @@ class UploadLoop:
             return uploader.upload(command, complete, began, final=final)
         restless = self._completeness.restless
         still = min(_STILL_SECONDS, self._machine.sample_every / 5)
-        with take_snapshot(self._layout, scan(self._layout.results), restless, still) as snapshot:
+        with take_snapshot(self._layout, self._scan(), restless, still) as snapshot:
             self._snapped |= snapshot.units
             self._tell_left_out(restless - snapshot.units)
             return uploader.upload(command, complete, began, final=False, snapshot=snapshot)
@@ -166,14 +205,14 @@ class UploadLoop:
         """Log once for each checkpoint that can't be uploaded, and why."""
         for unit in sorted(units - self._told):
             self._log.remark(
-                f"checkpoint {unit} is not in the object store: it changes whenever it is copied, or the disk has no "
-                "room for a copy; write it to a temporary file and rename it"
+                f"checkpoint {shown(unit)} is not in the object store: it changes whenever it is copied, or the disk "
+                "has no room for a copy; write it to a temporary file and rename it"
             )
         self._told |= units
 
     def _open(self) -> Uploader | None:
         if self._uploader is None:
-            store = open_store(self._machine)
+            store = open_results(self._machine)
             self._uploader = Uploader(self._layout, self._machine, store) if store else None
         return self._uploader
 

@@ -19,6 +19,7 @@ from orchestrator.core.job import Job
 from orchestrator.core.ledger import RunRecord
 from orchestrator.core.plan import Plan
 from orchestrator.core.planning.notes import change_notes
+from orchestrator.core.task import Task
 
 
 def change_command(
@@ -33,20 +34,18 @@ def change_command(
         reread: take `run` and `resume` from the current job file.
 
     Raises:
-        BadRequestError: both are given, the job has no command, a script needs sudo, or the job file is invalid.
+        BadRequestError: both are given, the job has no command, a script needs sudo, the job file is invalid, or has
+            other tasks; or --command is given for a run with several tasks.
     """
     if command is None and not reread:
         return record, changed_job(record)
     job = record.spec.job
-    if not job.run:
+    if not job.tasks:
         raise BadRequestError(f"run {record.run_id} is a plain machine, without a command", fix="launch a job")
     if command is not None and reread:
         raise BadRequestError("--command and --reread contradict each other", fix="give one of them")
-    changed = (
-        msgspec.structs.replace(job, run=command or "", resume="", resume_args="")
-        if command is not None
-        else _reread(app, record)
-    )
+    tasks = (_commanded(record, command),) if command is not None else _reread(app, record)
+    changed = msgspec.structs.replace(job, tasks=tasks)
     _refuse_unfit(record, changed)
     digest = job_digest(job) if reread else record.spec.job_digest
     found = (
@@ -63,7 +62,18 @@ def with_changes(plan: Plan, before: RunRecord, after: RunRecord) -> Plan:
     return replace(plan, notes=(*notes, *plan.notes))
 
 
-def _reread(app: App, record: RunRecord) -> Job:
+def _commanded(record: RunRecord, command: str) -> Task:
+    tasks = record.spec.job.tasks
+    if len(tasks) > 1:
+        raise BadRequestError(
+            f"run {record.run_id} has several tasks: {', '.join(task.name for task in tasks)}",
+            why="--command is one command",
+            fix="change `run` of a task in the job file, and give --reread",
+        )
+    return replace(tasks[0], run=command, resume="", resume_args="")
+
+
+def _reread(app: App, record: RunRecord) -> tuple[Task, ...]:
     job = record.spec.job
     path = Path(job.path)
     if not job.path or not path.is_file():
@@ -79,13 +89,28 @@ def _reread(app: App, record: RunRecord) -> Job:
         providers=tuple(PROVIDERS),
         sites=read_user_settings(app.settings.config_file),
     )
-    return msgspec.structs.replace(job, run=now.run, resume=now.resume, resume_args=now.resume_args)
+    current = {task.name: task for task in now.tasks}
+    if current and current.keys() != {task.name for task in job.tasks}:
+        raise BadRequestError(
+            f"{job.path} has other tasks than run {record.run_id}",
+            why=f"{_list(now)} instead of {_list(job)}",
+            fix="launch a new run, or give the tasks their names back",
+        )
+    return tuple(_with_command_of(task, current.get(task.name, Task(run=""))) for task in job.tasks)
+
+
+def _with_command_of(task: Task, other: Task) -> Task:
+    return replace(task, run=other.run, resume=other.resume, resume_args=other.resume_args)
+
+
+def _list(job: Job) -> str:
+    return ", ".join(task.name or "`run`" for task in job.tasks)
 
 
 def _refuse_unfit(record: RunRecord, changed: Job) -> None:
-    if not changed.run.strip():
+    if not all(task.run.strip() for task in changed.tasks):
         raise BadRequestError("there is no command to run", fix="write one after --command, or a `run` in the job file")
-    if not changed.sudo and any(map(names_sudo, (changed.run, changed.later_run))):
+    if not changed.sudo and any(names_sudo(script) for task in changed.tasks for script in (task.run, task.later_run)):
         raise BadRequestError(
             f"this command uses sudo, which run {record.run_id} was launched without",
             fix="leave it out, or launch a new run with `sudo: true`",

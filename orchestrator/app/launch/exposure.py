@@ -43,7 +43,8 @@ def exposure_notes(plan: Plan, state: Path) -> tuple[str, ...]:
             own = {"kedge's state folder": (state, "keys of all machines")}
             if found := _exposed((action.source,), places | own):
                 notes.append(f"code is sent from {action.source}: unless git ignores it, the machine is given {found}")
-    return tuple(notes)
+    # Each of several machines is sent the same.
+    return tuple(dict.fromkeys(notes))
 
 
 def _exposed(sources: tuple[str, ...], places: dict[str, tuple[Path, str]]) -> str:

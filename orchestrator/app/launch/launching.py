@@ -17,7 +17,7 @@ from orchestrator.adapters.host.pythons import find_job_python
 from orchestrator.adapters.host.resources import resource
 from orchestrator.adapters.jobfile.lookup.find import find_job
 from orchestrator.adapters.jobfile.overrides import Overrides
-from orchestrator.adapters.jobfile.read import plain_machine_job, read_job, read_user_settings
+from orchestrator.adapters.jobfile.read import adding_line, plain_machine_job, read_job, read_user_settings
 from orchestrator.adapters.providers import PROVIDERS, is_here, refuse_unsupported
 from orchestrator.adapters.sync.worktree.unsent import find_unsent
 from orchestrator.app.launch.exposure import exposure_notes, refuse_state
@@ -74,12 +74,12 @@ def new_launch(
     """
     job = read_launch_job(app, job_name, mode, overrides)
     recover = job.recover if recover is None else recover
-    if recover and not job.run:
+    if recover and not job.tasks:
         raise BadRequestError("a machine without a command can't be recovered", fix="leave --recover out")
     provider = job.resources.provider or app.settings.provider
-    refuse_unsupported(provider, job.resources)
+    refuse_unsupported(provider, job.resources_at(provider))
     ssh_from = app.settings.ssh_from
-    python = find_job_python(job, app.settings.environ) if job.run and is_here(provider) else None
+    python = find_job_python(job, app.settings.environ) if job.tasks and is_here(provider) else None
     now = app.clock.now()
     run_id = f"{job.name}-{now:%m%d}-{_random_word()}"
     return LaunchSpec(
@@ -177,21 +177,23 @@ def observe_and_plan(
     _refuse_everybody(spec)
     require_own_folder(Path(spec.results), app.settings.cwd)
     refuse_state(spec.job, app.settings.state_dir)
-    read_secrets(spec.job.from_shell, app.settings.environ)
+    read_secrets(spec.from_shell, app.settings.environ)
     world = app.world(spec.provider)
     world.require_store()
-    observed = observe_run(world, spec)
+    observed = observe_run(world, spec, avoided=avoided)
     failed = find_failed_offer(world, spec.run_id, observed.machines) if observed.offers else None
     offers = _move_to_end(_leave_out(spec, observed.offers, avoided), failed)
     observed = replace(observed, offers=offers)
     if new_time_limit and not observed.offers and observed.machines:
         raise BadRequestError(
-            f"run {spec.run_id} has a machine, whose deadline can't be changed",
+            f"run {spec.run_id} has a machine, whose deadline --ttl doesn't change",
             why=f"machine {observed.machines[0].id} is gone at {observed.machines[0].deadline_at:%H:%M} UTC",
-            fix="resume without --ttl; after that deadline, --ttl sets the next machine's",
+            fix=f"move it with `kedge extend {spec.run_id} TIME`; resume without --ttl, which sets the next machine's",
         )
     after_start = AfterStart(follow=follow, destination=spec.results)
-    plan = with_reaper(app, spec, with_ssh_access(spec, plan_launch(spec, observed, after_start)))
+    with adding_line(spec.job):
+        plan = plan_launch(spec, observed, after_start)
+    plan = with_reaper(app, spec, with_ssh_access(spec, plan))
     notes = (*plan.notes, *exposure_notes(plan, app.settings.state_dir))
     return replace(plan, notes=notes, unsent=_unsent(spec.job, plan))
 
@@ -203,7 +205,8 @@ def _unsent(job: Job, plan: Plan) -> Unsent | None:
     sources = [path for mount in job.data for path in (mount.source, mount.written) if Path(path).is_absolute()]
     inside = [os.path.relpath(path, job.workdir) for path in sources if Path(path).is_relative_to(job.workdir)]
     places = [*(mount.target for mount in job.data), *(volume.target for volume in job.resources.volumes)]
-    elsewhere = {path.rstrip("/") for path in (*inside, *places, *job.outputs, job.checkpoints)}
+    results = [folder for task in job.tasks for folder in task.result_folders]
+    elsewhere = {path.rstrip("/") for path in (*inside, *places, *results)}
     return find_unsent(Path(job.workdir), elsewhere)
 
 
@@ -217,20 +220,16 @@ def _move_to_end(offers: tuple[Offer, ...], failed: Offer | None) -> tuple[Offer
     """Move offers like the one that just failed to start to the end; they stay, for lack of others."""
     if failed is None:
         return offers
-    return tuple(sorted(offers, key=lambda offer: _what_and_where(offer) == _what_and_where(failed)))
-
-
-def _what_and_where(offer: Offer) -> tuple[str, str]:
-    return offer.place, offer.instance_type
+    return tuple(sorted(offers, key=lambda offer: offer.is_like(failed)))
 
 
 def _leave_out(spec: LaunchSpec, offers: tuple[Offer, ...], avoided: Collection[Offer]) -> tuple[Offer, ...]:
-    unfit = {_what_and_where(offer): f"{offer.place} {offer.instance_type}" for offer in avoided}
-    fit = tuple(offer for offer in offers if _what_and_where(offer) not in unfit)
+    unfit = dict.fromkeys(f"{offer.place} {offer.instance_type}" for offer in avoided)
+    fit = tuple(offer for offer in offers if not any(offer.is_like(each) for each in avoided))
     if offers and not fit:
         raise NoCapacityError(
             f"no other offer for {spec.run_id} is left",
-            why=f"rented and found unfit: {', '.join(unfit.values())}",
+            why=f"rented and found unfit: {', '.join(unfit)}",
             fix=f"try them again with `kedge resume {spec.run_id}`, or launch a new run with other types or regions",
         )
     return fit

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from orchestrator.app.extending import with_moved_deadline
 from orchestrator.app.launch.launching import observe_and_plan
 from orchestrator.app.root import App
 from orchestrator.core.errors import (
     BadRequestError,
+    ConflictError,
     KedgeError,
     NoCapacityError,
     OverBudgetError,
@@ -21,13 +23,22 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
+from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState, newest_gang
+from orchestrator.core.modes import with_recorded_modes
 from orchestrator.core.offer import Offer
-from orchestrator.core.plan import Plan, usable_machine
+from orchestrator.core.plan import Plan, usable_machines
 from orchestrator.core.policy.recovery import describe_end, is_loss
 from orchestrator.core.ports import Clock
 from orchestrator.core.protocol.report import RunState
-from orchestrator.engine.observing.observe import ask_one, find_machines, latest_command, why_ended
-from orchestrator.engine.performing import RunProgress
+from orchestrator.engine.observing.observe import (
+    ask_machines,
+    find_machines,
+    head_reports,
+    idle_machines,
+    latest_command,
+    why_ended,
+)
+from orchestrator.engine.run_progress import RunProgress
 
 _FIRST_PAUSE = timedelta(seconds=15)
 _LONGEST_PAUSE = timedelta(minutes=5)
@@ -52,6 +63,7 @@ def apply_until_done(
     Raises:
         OverBudgetError: another machine may cost more than what is left.
         BadRequestError: the run's time is over.
+        ConflictError: another command has ended the run, or turned its recovery off.
         KedgeError: an action failed for another reason than the loss of a machine.
     """
     backoff = _Backoff(app.clock, say)
@@ -62,16 +74,18 @@ def apply_until_done(
         except (BadRequestError, OverBudgetError, RunFailedError):
             raise
         except KedgeError as err:
-            if isinstance(err, UnfitMachineError) and err.offer is not None:
-                avoided.append(err.offer)
+            if isinstance(err, UnfitMachineError):
+                avoided += _ruled_out(err)
             if not is_lost(app, app.named_run(spec.run_id), say):
                 raise
             _handle_loss(err, backoff, say)
         else:
-            if not progress.command.was_reclaimed:
+            command = progress.command
+            if not command.was_reclaimed and (not command.lost_peer or _is_unwanted(app, spec.run_id, say)):
                 return progress
             backoff.reset()
-            say("the provider reclaims the machine; it is replaced")
+            why = command.reason if command.lost_peer else "the provider reclaims the machine"
+            say(f"{why}; it is replaced")
         plan = _plan_again(app, spec, backoff, avoided)
 
 
@@ -86,6 +100,7 @@ def apply_replacing_unfit(
         NoCapacityError: no other offer is left.
         OverBudgetError: another machine may cost more than what is left.
         UnfitMachineError: a machine is unfit, and the ledger doesn't know its offer.
+        ConflictError: another command has ended the run, or turned its recovery off.
     """
     avoided: list[Offer] = []
     while True:
@@ -94,9 +109,16 @@ def apply_replacing_unfit(
         except UnfitMachineError as err:
             if err.offer is None:
                 raise
-            avoided.append(err.offer)
-            say(f"{err.what} ({err.why}): it was ended; another offer is taken, if there is one")
-        plan = observe_and_plan(app, spec, follow=follow, avoided=avoided)
+            avoided += _ruled_out(err)
+            few = {0: "nothing was rented", 1: "it was ended"}
+            ended = few.get(err.machines, f"{err.machines} machines were ended")
+            say(f"{err.what} ({err.why}): {ended}; another offer is taken, if there is one")
+        _refuse_ended(app, spec)
+        plan = observe_and_plan(app, with_moved_deadline(app, spec), follow=follow, avoided=avoided)
+
+
+def _ruled_out(err: UnfitMachineError) -> list[Offer]:
+    return [*([err.offer] if err.offer is not None else []), *err.covered]
 
 
 @dataclass(slots=True)
@@ -125,14 +147,32 @@ def _handle_loss(err: KedgeError, backoff: _Backoff, say: Say) -> None:
 
 
 def _plan_again(app: App, spec: LaunchSpec, backoff: _Backoff, avoided: list[Offer]) -> Plan:
-    """Plan without the offers that were found unfit; if none is left, wait and then try them again."""
+    """Plan without the offers that were found unfit; if none is left, wait and then try them again.
+
+    Raises:
+        ConflictError: another command has ended the run meanwhile, or turned its recovery off.
+    """
     while True:
         app.reconcile(app.named_run(spec.run_id))
+        _refuse_ended(app, spec)
+        spec = with_recorded_modes(spec, app.named_run(spec.run_id).spec)
         try:
-            return observe_and_plan(app, spec, follow=True, avoided=avoided)
+            # Another command may have extended the run meanwhile.
+            return observe_and_plan(app, with_moved_deadline(app, spec), follow=True, avoided=avoided)
         except NoCapacityError as err:
             backoff.wait(err)
             avoided.clear()
+
+
+def _refuse_ended(app: App, spec: LaunchSpec) -> None:
+    """Refuse to rent for a run that another command has ended meanwhile, or for which it has turned recovery off."""
+    record = app.named_run(spec.run_id)
+    if record.stage is not RunStage.LIVE or (spec.recover and not record.spec.recover):
+        raise ConflictError(
+            f"run {spec.run_id} gets no other machine",
+            why="another command has turned its recovery off" if record.stage is RunStage.LIVE else "it is over",
+            fix=f"go on with `kedge resume {spec.run_id}`",
+        )
 
 
 def recoverable_runs(app: App) -> tuple[RunRecord, ...]:
@@ -160,16 +200,47 @@ def is_lost(app: App, record: RunRecord, say: Say) -> bool:
         return False
     world = app.world(record.spec.provider)
     machines = find_machines(world, record.run_id)
-    report = ask_one(world, machines)
-    if usable_machine(machines, report) is not None:
-        # Its creator died before the command was started.
-        return report is not None and report.command.state is RunState.IDLE and not report.command.started
-    last = (machines or app.ledger.machines(record.run_id))[-1]
-    end = why_ended(world, last.id) if machines else last.end
+    reports = ask_machines(world, machines, record.spec.job.num_nodes)
+    report = next(iter(head_reports(machines, reports)), None)
+    usable = usable_machines(machines, reports, record.spec.job.num_nodes)
+    if usable:
+        # Its creator died before the command was started everywhere.
+        idle = idle_machines(app.ledger.intents(record.run_id), record.spec.job)
+        waiting = (each.command for each in reports if each.machine not in idle)
+        return any(command.state is RunState.IDLE and not command.started for command in waiting)
+    last, end = _how_lost(app, record, machines)
     lost = is_loss(report.command if report else latest_command(world, record.run_id), end)
     if end is not None and not lost:
         say(f"machine {last.id} is not replaced: {describe_end(world.provider.name, end)}")
     return lost
+
+
+def _is_unwanted(app: App, run_id: str, say: Say) -> bool:
+    """Tell whether somebody ended the machine that the others have lost: whoever did that wants no other one."""
+    record = app.named_run(run_id)
+    app.reconcile(record)
+    world = app.world(record.spec.provider)
+    last, end = _how_lost(app, record, find_machines(world, run_id))
+    if end is None or end.by is not EndedBy.SOMEBODY:
+        return False
+    say(f"machine {last.id} is not replaced: {describe_end(world.provider.name, end)}")
+    return True
+
+
+def _how_lost(app: App, record: RunRecord, there: Sequence[Machine]) -> tuple[Machine, MachineEnd | None]:
+    """Return the machine whose loss stops a run, and what has ended it, if that is known."""
+    last = _lost_machine(app, record, there)
+    is_there = any(each.id == last.id for each in there)
+    return last, why_ended(app.world(record.spec.provider), last.id) if is_there else last.end
+
+
+def _lost_machine(app: App, record: RunRecord, there: Sequence[Machine]) -> Machine:
+    """Return the machine whose loss stops a run: of several, the first that is gone or ending."""
+    if record.spec.job.num_nodes == 1:
+        return (there or app.ledger.machines(record.run_id))[-1]
+    gang = newest_gang(app.ledger.machines(record.run_id))
+    well = {each.id for each in there if each.state in (MachineState.BOOTING, MachineState.READY)}
+    return next((machine for machine in gang if machine.id not in well), gang[-1])
 
 
 def recovered_spec(app: App, record: RunRecord) -> LaunchSpec:

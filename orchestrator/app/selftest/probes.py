@@ -23,7 +23,7 @@ from orchestrator.core.machine import CLOUD_ROOT, SshAddress
 from orchestrator.core.ports import Clock
 from orchestrator.core.protocol.report import MachineReport
 from orchestrator.core.selftest import find_fault
-from orchestrator.engine.observing.observe import ask
+from orchestrator.engine.observing.questions import ask
 
 _POLL = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=5)

@@ -57,6 +57,7 @@ def _shorten(path: str) -> str:
 
 
 def _empty_lines(found: LeftBehind, job: Job) -> list[str]:
-    named = [(path, "checkpoints" if path == job.checkpoints else "outputs") for path in found.empty]
+    checkpoints = {task.checkpoints for task in job.tasks}
+    named = [(path, "checkpoints" if path in checkpoints else "outputs") for path in found.empty]
     shown = [f"Nothing was written to {_shorten(path)}, which `{key}` names." for path, key in named[:_NAMED]]
     return shown + ([f"Nor to {len(named) - _NAMED:,} others."] if len(named) > _NAMED else [])

@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from orchestrator.adapters.providers import is_here
 from orchestrator.app.results import read_left_behind
 from orchestrator.app.root import App
 from orchestrator.cli.drawing.left_behind import left_behind_lines
+from orchestrator.cli.drawing.modes import name_modes, price_lines, prices_as_data
 from orchestrator.cli.drawing.render import shorten, to_plain
+from orchestrator.cli.drawing.task_states import outcome_lines, outcomes_as_data
 from orchestrator.cli.terminal.console import print_folded
-from orchestrator.core.actions import CreateMachine, describe, sign
+from orchestrator.core.action_words import describe, sign
+from orchestrator.core.actions import Action, CreateMachine, ExtendDeadline, FetchResults
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.machine import Machine
+from orchestrator.core.modes import folders_of
 from orchestrator.core.plan import Plan
-from orchestrator.core.protocol.report import Command, RunState
+from orchestrator.core.protocol.report import RunState
+from orchestrator.core.task import Nodes, Task
 from orchestrator.core.values.cost import spent_usd
 from orchestrator.core.values.printable import clean_line
 from orchestrator.core.values.units import format_duration, format_usd
 from orchestrator.core.values.unsent import describe_unsent
-from orchestrator.engine.performing import RunProgress
+from orchestrator.engine.run_progress import RunProgress
+
+_STYLES = {"+": "bold green", "-": "bold red"}
 
 
 def print_plan(console: Console, spec: LaunchSpec, plan: Plan, findings: Sequence[str] = ()) -> None:
     """Print a plan's actions, then its price."""
-    mode = f", mode {spec.job.mode}" if spec.job.mode else ""
-    console.print(f"Run {plan.run_id} ({spec.job.name}{mode}, {spec.provider})", markup=False)
+    named = name_modes([job.mode for job in (spec.job, *spec.later)])
+    console.print(f"Run {plan.run_id} ({spec.job.name}{named}, {spec.provider})", markup=False)
     for finding in findings:
         print_folded(console, f"  found: {finding}")
-    for action in plan.actions:
-        console.print(Text("  ") + signed(sign(action), _from_here(describe(action))))
+    for action, text in _action_lines(plan.actions):
+        print_signed(console, sign(action), _from_here(text), indent="  ")
     if not plan.actions:
         console.print("  nothing to do", markup=False)
     for line in (*_unsent_lines(plan), *_takes_lines(plan)):
         print_folded(console, f"  {line}")
     if plan.deadline_at is not None and plan.actions:
-        for line in _price_lines(plan):
+        for line in (*price_lines(plan.modes), *_price_lines(plan)):
             print_folded(console, f"  {line}")
     for note in plan.notes:
         print_folded(console, f"  note: {note}")
 
 
-def signed(mark: str, text: str) -> Text:
-    """Put a coloured `+`, `~` or `-` before a text."""
-    return Text.assemble((mark, {"+": "bold green", "-": "bold red"}.get(mark, "bold yellow")), f" {text}")
+def _action_lines(actions: Sequence[Action]) -> Iterator[tuple[Action, str]]:
+    """Describe actions; those that are done on several machines, one after the other, have one line."""
+    for text, same in groupby(actions, key=describe):
+        first, *others = same
+        yield first, f"{text} (each of {len(others) + 1} machines)" if others else text
+
+
+def print_signed(console: Console, mark: str, text: str, *, indent: str = "") -> None:
+    """Print a text with a coloured `+`, `~` or `-` before it."""
+    print_folded(console, f"{indent}{mark} {text}", mark=_STYLES.get(mark, "bold yellow"))
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -72,6 +86,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "takes": to_plain(plan.takes),
         "unsent": to_plain(plan.unsent),
         "notes": list(plan.notes),
+        "modes": prices_as_data(plan.modes),
     }
 
 
@@ -105,7 +120,28 @@ def _takes_lines(plan: Plan) -> list[str]:
         "reached through": [takes.jump_host] if takes.jump_host else [],
         "this computer runs, to reach it": [takes.proxy_command] if takes.proxy_command else [],
     }
-    return [clean_line(f"{what}: {', '.join(names)}") for what, names in named.items() if names]
+    lines = [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
+    return [clean_line(line) for line in (*lines, *map(_task_line, takes.tasks))]
+
+
+def _task_line(task: Task) -> str:
+    """Say what a task has of the machine, when it starts, and what it runs."""
+    parts = [
+        _describe_gpus(task.gpus) if task.gpus else "",
+        f"{task.cpus} core{'s' if task.cpus > 1 else ''}" if task.cpus else "",
+        f"after {task.after}" if task.after else "",
+        "on the first machine only" if task.nodes is Nodes.HEAD else "",
+        f"results in {', '.join(task.result_folders)}" if task.result_folders else "",
+    ]
+    said = ", ".join(filter(None, parts))
+    return f"task {task.name}{f' ({said})' if said else ''}: {', '.join(_script_lines(task.run))}"
+
+
+def _describe_gpus(gpus: tuple[int, ...]) -> str:
+    first, last = gpus[0], gpus[-1]
+    is_range = len(gpus) > 1 and gpus == tuple(range(first, last + 1))
+    named = f"{first}-{last}" if is_range else ",".join(map(str, gpus))
+    return f"GPU {named}" if len(gpus) == 1 else f"GPUs {named}"
 
 
 def _script_lines(script: str) -> list[str]:
@@ -126,6 +162,8 @@ def _price_lines(plan: Plan) -> tuple[str, str]:
     rate = f"{format_usd(plan.usd_per_hour)}/h" + (
         f" (at most {format_usd(most)}/h)" if most > plan.usd_per_hour else ""
     )
+    if any(isinstance(action, ExtendDeadline) for action in plan.actions):
+        return f"{rate}, {worst}", f"({plan.basis})"
     return f"{rate}, expected {expected}, {worst}", f"({plan.basis})"
 
 
@@ -153,17 +191,20 @@ def print_remaining(console: Console, app: App, spec: LaunchSpec) -> None:
         console.print(f"  clean up: kedge teardown {spec.run_id}", markup=False)
 
 
-def print_conclusion(console: Console, app: App, spec: LaunchSpec, progress: RunProgress, fetched: list[str]) -> None:
+def print_conclusion(
+    console: Console, app: App, spec: LaunchSpec, progress: RunProgress, fetches: list[FetchResults]
+) -> None:
     """Print how a plan ended."""
     machines = app.ledger.machines(spec.run_id, live_only=True)
     if progress.command.state != "idle":
         console.print(f"Run {spec.run_id}: {progress.command.state}", markup=False)
+        for line in outcome_lines(progress.tasks):
+            print_folded(console, line)
     at_work = RunState(_recorded_state(app, spec)).is_live
-    for folder in fetched:
-        console.print(f"Results: {shorten(folder)}", markup=False)
-        if (found := read_left_behind(Path(folder))) is not None:
-            for line in left_behind_lines(found, spec.job, shorten(folder), at_work=at_work):
-                console.print(line, markup=False)
+    for fetch in fetches:
+        console.print(f"Results: {shorten(fetch.destination)}", markup=False)
+        for line in _left_behind_lines(spec, progress, fetch, at_work=at_work):
+            console.print(line, markup=False)
     console.print(f"Cost: {_spent(app, spec)}", markup=False)
     for machine in machines:
         rate = f"{format_usd(machine.usd_per_hour)}/h, " if machine.usd_per_hour else ""
@@ -173,11 +214,24 @@ def print_conclusion(console: Console, app: App, spec: LaunchSpec, progress: Run
     _warn(console, app, machines)
 
 
+def _left_behind_lines(spec: LaunchSpec, progress: RunProgress, fetch: FetchResults, *, at_work: bool) -> Iterator[str]:
+    """Describe what each task has left behind; a task that isn't known to be over may be at work."""
+    for name, own in folders_of(spec).items():
+        folder = Path(fetch.destination) / own.key
+        found = read_left_behind(folder) if not fetch.tasks or name in fetch.tasks else None
+        if found is None:
+            continue
+        live = progress.tasks[name].state.is_live if name in progress.tasks else at_work
+        lines = left_behind_lines(found, spec.job, shorten(str(folder)), at_work=live)
+        yield from ([f"Task {name}:"] if name and lines else [])
+        yield from lines
+
+
 def _next_steps(spec: LaunchSpec, progress: RunProgress, *, has_machine: bool) -> Iterator[tuple[str, str]]:
     """Yield the next steps that make sense, each with its command."""
     run, state = spec.run_id, progress.command.state
     if has_machine:
-        if spec.job.run and not state.is_over:
+        if spec.job.tasks and not state.is_over:
             yield "follow:", f"kedge logs -f {run}"
         if state is RunState.STOPPED:
             yield "go on:", f"kedge start {run}"
@@ -185,7 +239,7 @@ def _next_steps(spec: LaunchSpec, progress: RunProgress, *, has_machine: bool) -
         yield "clean up:", f"kedge teardown {run}"
     elif state is RunState.SUCCEEDED:
         yield "log:", f"kedge logs {run}"
-        if not spec.job.workdir:
+        if spec.job.bundled_trainer:
             yield "your own:", "write a kedge.yaml beside your script, then `kedge plan`"
 
 
@@ -204,8 +258,9 @@ def _caveats(app: App, machine: Machine) -> tuple[str, ...]:
     return app.world(machine.provider).provider.caveats
 
 
-def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool) -> dict[str, Any]:
+def run_as_data(app: App, spec: LaunchSpec, progress: RunProgress) -> dict[str, Any]:
     """Return a run's state as JSON-ready data."""
+    command = progress.command
     machines = app.ledger.machines(spec.run_id, live_only=True)
     return {
         "run": spec.run_id,
@@ -213,7 +268,8 @@ def run_as_data(app: App, spec: LaunchSpec, command: Command, *, finished: bool)
         "mode": spec.job.mode,
         "state": command.state if command.state != "idle" else _recorded_state(app, spec),
         "exit_code": command.exit_code,
-        "finished": finished,
+        "tasks": outcomes_as_data(spec.job, progress),
+        "finished": progress.finished,
         "machines": machines,
         "cost_usd": spent_usd(app.ledger.rentals(spec.run_id), app.clock.now()),
         "results": spec.results,

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from orchestrator.cli.drawing.plans import signed
+from orchestrator.cli.drawing.log_lines import Labels
+from orchestrator.cli.drawing.plans import print_signed
 from orchestrator.cli.drawing.status_line import status_line_of
 from orchestrator.cli.terminal.console import print_folded
 from orchestrator.cli.terminal.signals import end, waiting_signals
-from orchestrator.core.actions import Action, FollowCommand, sign, title
+from orchestrator.core.action_words import sign, title
+from orchestrator.core.actions import Action, FetchResults, FollowCommand
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.plan import Plan
 from orchestrator.core.protocol.report import MachineReport
@@ -45,7 +47,9 @@ class Watcher:
         self._console = console
         self._spec = spec
         self._plan = plan
+        self._labels = Labels([task.name for task in spec.job.tasks], range(spec.job.num_nodes))
         self._began = 0.0
+        self._open: list[Action] = []
         self._wait = Progress(SpinnerColumn(), _LABEL, TimeElapsedColumn(), console=console, transient=True)
         self._bar = Progress(
             _LABEL, BarColumn(24), DownloadColumn(), TimeElapsedColumn(), console=console, transient=True
@@ -72,8 +76,10 @@ class Watcher:
                 self._move(done, total)
             case ActionEnded(action=action, note=note):
                 self._end(action, note)
-            case LogLine(text=text):
-                self._console.print(Text.from_ansi(clean_coloured(_TIMESTAMP.sub(r"\1", text))))
+            case LogLine(text=text, task=task, node=node):
+                line = Text.from_ansi(clean_coloured(_TIMESTAMP.sub(r"\1", text)))
+                label = (self._labels.label(task, node), self._labels.colour(task, node))
+                self._console.print(Text.assemble(label, line))
             case ReportSeen(report=report):
                 self._stand(report)
             case Remark(text=text):
@@ -85,7 +91,9 @@ class Watcher:
             self._interrupt.arm()
             self._show(self._line, "")
         else:
-            self._show(self._wait, title(action))
+            self._open.append(action)
+            more = f", and {len(self._open) - 1} more at the same time" if len(self._open) > 1 else ""
+            self._show(self._wait, title(self._open[0]) + more)
 
     def _move(self, done: int, total: int) -> None:
         """Show a bar, since bytes are being transferred."""
@@ -96,14 +104,23 @@ class Watcher:
 
     def _end(self, action: Action, note: str) -> None:
         self._interrupt.disarm()
+        self._open.clear()
         self._show(None, "")
         took = time.monotonic() - self._began
         said = f" ({clean_line(note)})" if note else ""
-        self._console.print(signed(sign(action), f"{title(action)}{said}  {took:.1f} s"))
+        print_signed(self._console, sign(action), f"{self._title(action)}{said}  {took:.1f} s")
+
+    def _title(self, action: Action) -> str:
+        """Describe the action in a few words; of several machines, with the one that it is about."""
+        text, machine_id = title(action), getattr(action, "machine_id", "")
+        names = self._spec.job.num_nodes > 1 and machine_id and not isinstance(action, FollowCommand | FetchResults)
+        return f"{text}: {machine_id}" if names and machine_id not in text else text
 
     def _stand(self, report: MachineReport) -> None:
         for task in self._line.task_ids:
-            self._line.update(task, description=status_line_of(report, self._spec.job.budget_usd))
+            self._line.update(
+                task, description=status_line_of(report, self._spec.job.budget_usd, self._spec.job.num_nodes)
+            )
 
     def _show(self, live: Progress | None, description: str) -> None:
         """Replace the live line at the bottom."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from orchestrator.cli.drawing.status_line import load_words, progress_words
+from orchestrator.cli.drawing.modes import mode_lines, mode_words, modes_as_data
+from orchestrator.cli.drawing.nodes import node_table, nodes_as_data
+from orchestrator.cli.drawing.status_line import load_words, machines_words
+from orchestrator.cli.drawing.task_states import run_progress, task_table, tasks_as_data
 from orchestrator.cli.terminal.table import Table
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.ledger import RunStage
-from orchestrator.core.values.cost import spent_usd
 from orchestrator.core.values.printable import clean_line
 from orchestrator.core.values.units import format_bytes, format_duration, format_usd
 
 if TYPE_CHECKING:
     from orchestrator.adapters.jobfile.lookup.listing import JobListing
-    from orchestrator.app.looking import RunCost
     from orchestrator.core.job import LaunchSpec
     from orchestrator.core.machine import Machine
     from orchestrator.core.offer import Offer
-    from orchestrator.core.protocol.report import MachineReport
     from orchestrator.engine.observing.recorded import RunStatus
 
 
@@ -120,25 +120,40 @@ def schema(found: dict[str, Any], output: str | None) -> None:
         write_atomically(here / output, f"{text}\n".encode(), mode=0o644, within=within)
 
 
-def statuses(found: Sequence[RunStatus], strays: Sequence[Machine], *, as_json: bool, detailed: bool) -> None:
-    """Print the status of runs as a table, then their findings; strays are machines that belong to no live run."""
+def statuses(
+    found: Sequence[RunStatus],
+    strays: Sequence[Machine],
+    *,
+    as_json: bool,
+    detailed: bool,
+    tasks: Sequence[str] = (),
+) -> None:
+    """Print the status of runs as a table, then their findings.
+
+    Args:
+        found: the runs.
+        strays: machines that belong to no live run.
+        as_json: print one JSON document.
+        detailed: print also the tasks, the machine's load and more.
+        tasks: the names of the tasks to print; empty for all.
+    """
     if as_json:
-        print_json([*map(_status_as_data, found), *map(_stray_as_data, strays)])
+        print_json([*(_status_as_data(status, tasks) for status in found), *map(_stray_as_data, strays)])
         return
     for stray in strays:
         print(f"! {_describe_stray(stray)}: `kedge teardown {stray.run_id}` ends it")
     if found:
-        _print_statuses(found, detailed=detailed)
+        _print_statuses(found, tasks, detailed=detailed)
     elif not strays:
         print("No live run. `kedge launch` starts one; `kedge status --all` lists ended ones.")
 
 
-def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
+def _print_statuses(found: Sequence[RunStatus], tasks: Sequence[str], *, detailed: bool) -> None:
     columns = ("run", "state", "progress", "machine", "age", "cost", "gone in")
-    table = Table(*columns, names=("run", "state", "machine"))
+    runs = Table(*columns, names=("run", "state", "machine"))
     for status in found:
-        table.add_row(*_status_row(status))
-    table.print()
+        runs.add_row(*_status_row(status))
+    runs.print()
     for status in found:
         for finding in status.findings:
             print(clean_line(f"! {status.record.run_id}: {finding}"))
@@ -147,6 +162,8 @@ def _print_statuses(found: Sequence[RunStatus], *, detailed: bool) -> None:
         if detailed:
             for line in _status_details(status):
                 print(clean_line(line))
+            for table in filter(None, (node_table(status), task_table(status, tasks))):
+                table.print()
 
 
 def _describe_stray(machine: Machine) -> str:
@@ -164,23 +181,22 @@ def _stray_as_data(machine: Machine) -> dict[str, Any]:
 
 
 def _status_row(status: RunStatus) -> list[str]:
-    machine = status.machines[-1] if status.machines else None
-    counts, metrics = progress_words(status.report.progress if status.report else None)
+    machines = status.machines
     return [
         status.record.run_id,
-        status.state,
-        "  ".join([*counts, *metrics[:1]]) or "-",
-        f"{machine.provider} ({machine.state})" if machine else "-",
+        f"{status.state}{mode_words(status.record.spec)}",
+        run_progress(status.task_reports) or "-",
+        machines_words(machines) if machines else "-",
         format_duration(status.now - status.record.created_at),
         format_usd(status.spent_usd),
-        format_duration(machine.deadline_at - status.now) if machine else "-",
+        format_duration(max(machine.deadline_at for machine in machines) - status.now) if machines else "-",
     ]
 
 
 def _status_details(status: RunStatus) -> list[str]:
     spec, is_live = status.record.spec, status.record.stage is RunStage.LIVE
-    recovery = [_recovery_line(spec)] if is_live and spec.job.run else []
-    return [*recovery, *_report_lines(status.report)]
+    recovery = [_recovery_line(spec)] if is_live and spec.job.tasks else []
+    return [*mode_lines(spec, status.modes, is_live=is_live), *recovery, *_report_lines(status)]
 
 
 def _recovery_line(spec: LaunchSpec) -> str:
@@ -190,28 +206,35 @@ def _recovery_line(spec: LaunchSpec) -> str:
     return f"  recovery: lost machines are replaced{until}; `kedge resume {spec.run_id} --no-recover` ends that"
 
 
-def _report_lines(report: MachineReport | None) -> list[str]:
+def _report_lines(status: RunStatus) -> list[str]:
+    report = status.report
     if report is None:
         return []
     command = report.command
-    lines = [f"  command: {command.state}, attempt {command.attempt}, {command.reason or 'no remark'}"]
-    lines.append(f"  load: {load_words(report.sample) or 'no sample yet'}")
+    said = f"  command: {command.state}, attempt {command.attempt}, {command.reason or 'no remark'}"
+    # Named tasks have a table.
+    lines = [] if report.tasks else [said]
+    if len(status.machines) == 1:
+        lines.append(f"  load: {load_words(report.sample) or 'no sample yet'}")
     lines.append(f"  disk: {format_bytes(report.disk_free_bytes)} free of {format_bytes(report.disk_total_bytes)}")
     lines.append(f"  code: {report.code[:12] or 'none'}")
-    if report.checkpoint:
-        age = format_duration(timedelta(seconds=report.now - report.checkpoint.written))
-        lines.append(f"  newest checkpoint: {report.checkpoint.name}, {age} old")
+    only = status.task_reports.get("")
+    if only is not None and only.checkpoint is not None:
+        age = format_duration(timedelta(seconds=report.now - only.checkpoint.written))
+        lines.append(f"  newest checkpoint: {only.checkpoint.name}, {age} old")
     if report.upload:
         said = report.upload.error or f"{report.upload.checkpoint or 'no checkpoint'} is there"
         lines.append(f"  copied off the machine: {said}")
     return lines
 
 
-def _status_as_data(status: RunStatus) -> dict[str, Any]:
+def _status_as_data(status: RunStatus, tasks: Sequence[str]) -> dict[str, Any]:
     return {
         "run": status.record.run_id,
         "job": status.record.spec.job.name,
         "mode": status.record.spec.job.mode,
+        "modes": modes_as_data(status.record.spec, status.modes),
+        "later": [job.mode for job in status.record.spec.later],
         "stage": status.record.stage,
         "state": status.state,
         "recover": status.record.spec.recover,
@@ -220,49 +243,11 @@ def _status_as_data(status: RunStatus) -> dict[str, Any]:
         "spent_usd": status.spent_usd,
         "machines": status.machines,
         "report": status.report,
+        "reports": status.reports,
+        "nodes": nodes_as_data(status),
+        "tasks": tasks_as_data(status, tasks),
         "findings": status.findings,
         "results_wait": status.results_wait,
-    }
-
-
-def costs(found: Sequence[RunCost], *, as_json: bool) -> None:
-    """Print what each run has cost, and the total."""
-    if as_json:
-        print_json([_cost_as_data(cost) for cost in found])
-        return
-    if not found:
-        print("No run has cost anything yet.")
-        return
-    table = Table("run", "mode", "machine time", "cost", "", names=("run", "mode"))
-    for cost in found:
-        table.add_row(cost.record.run_id, cost.record.spec.job.mode or "-", *_cost_cells(cost))
-    table.print()
-    print(f"Total: {format_usd(_total_usd(cost for cost in found if not cost.rehearsed))}")
-    if rehearsed := _total_usd(cost for cost in found if cost.rehearsed):
-        print(f"Rehearsed on this computer, and paid to nobody: {format_usd(rehearsed)}")
-
-
-def _total_usd(found: Iterable[RunCost]) -> Decimal:
-    return sum((spent_usd(cost.rentals, cost.now) for cost in found), start=Decimal(0))
-
-
-def _cost_cells(cost: RunCost) -> list[str]:
-    time = sum((rental.duration(cost.now) for rental in cost.rentals), timedelta(0))
-    running = any(rental.until is None for rental in cost.rentals)
-    return [
-        format_duration(time),
-        format_usd(spent_usd(cost.rentals, cost.now)),
-        ", ".join([*(["rehearsed"] if cost.rehearsed else []), *(["running"] if running else [])]),
-    ]
-
-
-def _cost_as_data(cost: RunCost) -> dict[str, Any]:
-    return {
-        "run": cost.record.run_id,
-        "spent_usd": spent_usd(cost.rentals, cost.now),
-        "rehearsed": cost.rehearsed,
-        "seconds": sum(rental.duration(cost.now).total_seconds() for rental in cost.rentals),
-        "machines": cost.rentals,
     }
 
 

@@ -1,7 +1,9 @@
-"""Makes the status line of a run from its machine's report."""
+"""Makes the status line of a run from its head's report, and describes its machines."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -12,20 +14,29 @@ from orchestrator.core.values.printable import clean_line
 from orchestrator.core.values.units import format_duration, format_usd
 
 if TYPE_CHECKING:
-    from orchestrator.core.protocol.report import MachineReport, Sample
+    from orchestrator.core.machine import Machine
+    from orchestrator.core.protocol.report import MachineReport, TaskReport
+    from orchestrator.core.protocol.sample import Sample
 
 _NAME = 40
 """The most characters of a metric's name, to leave room for others on the line."""
 
 
-def status_line_of(report: MachineReport, budget_usd: Decimal | None) -> str:
-    """Join state, progress with its first metric, cost, time left, and load; the end is cut off first."""
-    spent = machine_usd(report)
+def status_line_of(report: MachineReport, budget_usd: Decimal | None, machines: int = 1) -> str:
+    """Join state, progress with its first metric, cost, time left, and load; the end is cut off first.
+
+    Args:
+        report: the head's.
+        budget_usd: the run's.
+        machines: how many the run has, all at one price.
+    """
+    spent = machine_usd(report) * machines
     cap = f" of {format_usd(budget_usd)}" if budget_usd is not None else ""
     left = timedelta(seconds=max(0.0, report.deadline_at - report.now))
-    counts, metrics = progress_words(report.progress)
+    tasks = report.each_task
+    counts, metrics = progress_words(next(iter(tasks.values())).progress) if len(tasks) == 1 else ([], [])
     parts = (
-        str(report.command.state),
+        *([str(report.command.state)] if len(tasks) == 1 else [_describe_tasks(tasks)]),
         *counts,
         *metrics[:1],
         f"{format_usd(spent)}{cap}",
@@ -35,6 +46,16 @@ def status_line_of(report: MachineReport, budget_usd: Decimal | None) -> str:
     )
     # A metric's name with line ends would otherwise be drawn as several lines.
     return clean_line("  ".join(part for part in parts if part))
+
+
+def _describe_tasks(tasks: Mapping[str, TaskReport]) -> str:
+    """Name each task with its first count, or its state if it has none or isn't running."""
+    return ", ".join(f"{name} {_describe_task(task)}" for name, task in tasks.items())
+
+
+def _describe_task(task: TaskReport) -> str:
+    counts, _ = progress_words(task.progress)
+    return counts[-1] if counts and task.command.state == "running" else str(task.command.state)
 
 
 def machine_usd(report: MachineReport) -> Decimal:
@@ -73,6 +94,14 @@ def load_words(sample: Sample | None) -> str:
     if not sample.gpus:
         return f"CPU {sample.cpu_percent:.0f}%"
     return "GPU " + " ".join("?" if gpu.use_percent is None else f"{gpu.use_percent:.0f}%" for gpu in sample.gpus)
+
+
+def machines_words(machines: Sequence[Machine]) -> str:
+    """Describe a run's machines: `aws (ready)`, `aws (3 ready, 1 booting)`."""
+    counts = Counter(str(machine.state) for machine in machines)
+    if len(machines) == 1:
+        return f"{machines[0].provider} ({machines[0].state})"
+    return f"{machines[0].provider} ({', '.join(f'{count} {state}' for state, count in counts.items())})"
 
 
 def _of(total: object) -> str:

@@ -103,14 +103,14 @@ def _remove(level: AccountLevel, *, delete_data: bool, dry_run: bool, yes: bool,
 
 
 def _show(planned: AccountChange | AccountRemoval | None, changes: Sequence[Change], *, as_json: bool) -> None:
-    from orchestrator.cli.drawing.plans import signed
+    from orchestrator.cli.drawing.plans import print_signed
     from orchestrator.cli.terminal.console import make_console
 
     console = make_console(stderr=as_json)
     if planned is not None:
         console.print(f"AWS account {planned.account_id}, {planned.region}", markup=False)
     for change in changes:
-        console.print(signed(change.sign, change.says))
+        print_signed(console, change.sign, change.says)
     if not changes:
         console.print("nothing to do", markup=False)
 

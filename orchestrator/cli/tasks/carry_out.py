@@ -11,20 +11,29 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from orchestrator.app.acting import ended_spec, teardown_plan
+from orchestrator.app.extending import with_moved_deadline
 from orchestrator.app.root import App
 from orchestrator.cli.drawing import plans, render
 from orchestrator.cli.drawing.progress import Watcher
 from orchestrator.cli.tasks.ssh_offer import offer_ssh_config
 from orchestrator.cli.terminal.ask import confirm
-from orchestrator.cli.terminal.console import make_console
-from orchestrator.core.actions import Action, CreateMachine, DestroyMachine, FetchResults, FollowCommand, StopCommand
+from orchestrator.cli.terminal.console import make_console, print_folded
+from orchestrator.core.actions import (
+    Action,
+    CreateMachine,
+    DestroyMachine,
+    ExtendDeadline,
+    FetchResults,
+    FollowCommand,
+    StopCommand,
+)
 from orchestrator.core.errors import BadRequestError, KedgeError, RunFailedError, StillBillingError
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord
+from orchestrator.core.modes import mode_title, with_recorded_modes
 from orchestrator.core.plan import Plan, refuse_snapshot
-from orchestrator.core.protocol.report import Command, RunState
-from orchestrator.core.values.printable import clean_line
-from orchestrator.engine.performing import RunProgress
+from orchestrator.core.protocol.report import RunState
+from orchestrator.engine.run_progress import RunProgress
 
 
 def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
@@ -82,10 +91,10 @@ def carry_out(  # noqa: PLR0913 - how it is shown, asked and answered
 def _needs_yes(action: Action) -> bool:
     """Tell whether an action costs money, or deletes something for good."""
     match action:
-        case CreateMachine() | DestroyMachine():
+        case CreateMachine() | DestroyMachine() | ExtendDeadline():
             return True
         case StopCommand():
-            return action.now
+            return action.now or action.leaves_mode
         case _:
             return False
 
@@ -106,12 +115,14 @@ def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bo
         console.print(text, markup=False)
 
     def apply_one(plan: Plan) -> RunProgress:
+        current = spec
         if plan is not first:
-            plans.print_plan(console, spec, plan)
+            current = with_moved_deadline(app, spec)
+            plans.print_plan(console, current, plan)
             if not agreed:
                 confirm("Rent another machine?", yes=yes)
-        with Watcher(console, spec, plan) as watcher:
-            return app.apply(spec, plan, watcher)
+        with Watcher(console, current, plan) as watcher:
+            return app.apply(current, plan, watcher)
 
     def apply_replacing(plan: Plan) -> RunProgress:
         return apply_replacing_unfit(app, spec, plan, apply_one, follow=_follows(first), say=say)
@@ -142,12 +153,12 @@ def tear_down(app: App, record: RunRecord, *, fetch: bool, dry_run: bool, yes: b
     kept = app.end(record.run_id)
     console = make_console(stderr=as_json)
     for finding in (*findings, *kept):
-        console.print(clean_line(f"  {finding}"), markup=False)
+        print_folded(console, f"  {finding}")
     console.print(f"Nothing of run {record.run_id} is left at its provider.", markup=False)
     if fetch and app.world(record.spec.provider).has_results(record.run_id):
         console.print(f"Its results are kept: `kedge fetch {record.run_id}`.", markup=False)
     if as_json:
-        render.print_json(plans.run_as_data(app, record.spec, Command(), finished=True))
+        render.print_json(plans.run_as_data(app, record.spec, RunProgress(finished=True)))
 
 
 def _end_machines(
@@ -175,13 +186,32 @@ def _conclude(
     *,
     answer: Callable[[object], None] | None,
 ) -> None:
-    fetched = [action.destination for action in plan.actions if isinstance(action, FetchResults)]
-    plans.print_conclusion(console, app, spec, progress, fetched if progress.finished else [])
+    record = app.ledger.run(spec.run_id)
+    spec = with_recorded_modes(spec, record.spec) if record is not None else spec
+    fetches = [action for action in plan.actions if isinstance(action, FetchResults)]
+    plans.print_conclusion(console, app, spec, progress, fetches if progress.finished else [])
     if answer is not None:
-        answer(plans.run_as_data(app, spec, progress.command, finished=progress.finished))
+        answer(plans.run_as_data(app, spec, progress))
     if _follows(plan) and progress.command.state is RunState.FAILED:
-        raise RunFailedError(
-            f"the command of {spec.run_id} failed",
-            why=progress.command.reason or f"it exited with {progress.command.exit_code}",
-            fix=f"read its log with `kedge logs {spec.run_id}`; `kedge resume {spec.run_id}` tries again",
-        )
+        raise _failure(spec, progress)
+
+
+def _failure(spec: LaunchSpec, progress: RunProgress) -> RunFailedError:
+    """Make the error that says which mode and which tasks have failed, what wasn't started, and where to read why."""
+    failed = {name: command for name, command in progress.tasks.items() if command.state is RunState.FAILED}
+    reasons = {name: command.reason or f"it exited with {command.exit_code}" for name, command in failed.items()}
+    if not failed:
+        why = progress.command.reason or f"it exited with {progress.command.exit_code}"
+    else:
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    named = f"{'task' if len(failed) == 1 else 'tasks'} {', '.join(failed)}" if failed else "the command"
+    if spec.sequence or spec.later:
+        named = f"{named} of mode {mode_title(spec, spec.sequence)}"
+    if spec.later:
+        why = f"{why}; not started: {', '.join(job.mode for job in spec.later)}"
+    options = "".join(f" --task {name}" for name in failed)
+    return RunFailedError(
+        f"{named} of {spec.run_id} failed",
+        why=why,
+        fix=f"read its log with `kedge logs {spec.run_id}{options}`; `kedge resume {spec.run_id}` tries again",
+    )

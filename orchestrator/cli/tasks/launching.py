@@ -19,6 +19,7 @@ def launch(  # noqa: PLR0913 - one parameter for each flag
     overrides: Overrides,
     job: str | None,
     mode: str | None,
+    modes: str | None,
     ssh_from: str | None,
     without_reaper: bool,
     detach: bool,
@@ -36,20 +37,24 @@ def launch(  # noqa: PLR0913 - one parameter for each flag
 
     Examples:
       kedge launch --job digits --mode validate
+      kedge launch --modes validate,fast
       kedge launch --ttl 2h --budget 10 --yes
       kedge launch --provider aws --gpu t4 --spot --recover --job digits
       kedge launch --dry-run --price 1.99
     """
     from orchestrator.app.launch.launching import new_launch, observe_and_plan
+    from orchestrator.app.launch.modes import split_modes, with_modes
     from orchestrator.app.looking import live_here
     from orchestrator.app.root import App
     from orchestrator.cli.tasks.carry_out import carry_out
     from orchestrator.cli.terminal.say import say
 
     app = App(ssh_from=ssh_from, tell=say)
+    first, then = split_modes(mode, modes)
     spec = new_launch(
-        app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
+        app, job, first, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
     )
+    spec = with_modes(app, spec, job, then, overrides) if then else spec
     live = live_here(app)
     plan = observe_and_plan(app, spec, follow=not detach)
     found = [f"run {each.run_id} of this folder is live" for each in live]
@@ -64,6 +69,7 @@ def plan(  # noqa: PLR0913 - one parameter for each flag
     overrides: Overrides,
     job: str | None,
     mode: str | None,
+    modes: str | None,
     ssh_from: str | None,
     without_reaper: bool,
     detach: bool,
@@ -81,14 +87,17 @@ def plan(  # noqa: PLR0913 - one parameter for each flag
       kedge plan --json
     """
     from orchestrator.app.launch.launching import new_launch, observe_and_plan
+    from orchestrator.app.launch.modes import split_modes, with_modes
     from orchestrator.app.root import App
     from orchestrator.cli.tasks.carry_out import carry_out
     from orchestrator.cli.terminal.say import say
 
     app = App(ssh_from=ssh_from, tell=say)
+    first, then = split_modes(mode, modes)
     spec = new_launch(
-        app, job, mode, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
+        app, job, first, overrides, keep=keep, recover=_either(recover, no_recover), without_reaper=without_reaper
     )
+    spec = with_modes(app, spec, job, then, overrides) if then else spec
     carry_out(app, spec, observe_and_plan(app, spec, follow=not detach), dry_run=True, as_json=json)
 
 
@@ -96,7 +105,10 @@ def plan(  # noqa: PLR0913 - one parameter for each flag
 def resume(  # noqa: PLR0913 - one parameter for each flag
     _context: Context,
     *,
+    overrides: Overrides,
     run: str | None,
+    mode: str | None,
+    continue_: bool,
     ttl: str | None,
     budget: str | None,
     without_reaper: bool,
@@ -113,37 +125,46 @@ def resume(  # noqa: PLR0913 - one parameter for each flag
 ) -> None:
     """Resume a run, on its machine or on a new one.
 
-    A new machine resumes from the last complete checkpoint.
+    A new machine resumes from the last complete checkpoint. With --mode the job's other mode begins, in folders of its
+    own; with --env alone the present one goes on with other variables.
 
     Examples:
       kedge resume
+      kedge resume --mode full
       kedge resume digits-1121-k3f9 --ttl 2h --yes
     """
-    from orchestrator.app.launch.changing import change_command, with_changes
+    from orchestrator.adapters.jobfile.values.limits import parse_limited_duration, parse_limited_usd
     from orchestrator.app.launch.launching import Changes, observe_and_plan, replaced_machine, resumed_spec
+    from orchestrator.app.launch.modes import change_run
     from orchestrator.app.root import App
     from orchestrator.cli.tasks.carry_out import carry_out
-    from orchestrator.core.values.units import parse_duration, parse_usd
 
     app = App(ssh_from=ssh_from)
     changes = Changes(
-        time_limit=parse_duration(ttl) if ttl else None,
-        budget_usd=parse_usd(budget) if budget else None,
+        time_limit=parse_limited_duration(ttl) if ttl else None,
+        budget_usd=parse_limited_usd(budget) if budget else None,
         keep=keep,
         recover=_either(recover, no_recover),
         ssh_from=app.settings.ssh_from,
         without_reaper=without_reaper,
     )
     record = app.choose_run(run, live_only=False)
-    changed, about_job = change_command(app, record, command=command, reread=reread)
-    found = (*app.reconcile(record), *about_job)
+    found = app.reconcile(record)
+    changed = change_run(
+        app,
+        app.named_run(record.run_id),
+        command=command,
+        reread=reread,
+        mode=mode,
+        overrides=overrides,
+        goes_on=True,
+        continues=continue_,
+    )
     if ssh_from and not dry_run:
         app.let_in(record)
-    spec = resumed_spec(changed, changes, app.clock.now())
-    plan_ = with_changes(
-        observe_and_plan(app, spec, follow=not detach, new_time_limit=ttl is not None), record, changed
-    )
-    findings = tuple(dict.fromkeys((*found, *replaced_machine(app, record, plan_))))
+    spec = resumed_spec(changed.record, changes, app.clock.now())
+    plan_ = changed.note_in(observe_and_plan(app, spec, follow=not detach, new_time_limit=ttl is not None))
+    findings = tuple(dict.fromkeys((*found, *changed.findings, *replaced_machine(app, record, plan_))))
     carry_out(app, spec, plan_, findings=findings, dry_run=dry_run, yes=yes, as_json=json)
 
 

@@ -17,6 +17,7 @@ def status(
     _context: Context,
     *,
     run: str | None,
+    task: list[str],
     all: bool,  # noqa: A002 - the flag's name
     ledger: bool,
     json: bool,
@@ -29,15 +30,26 @@ def status(
       kedge status
       kedge status --all
       kedge status digits-1121-k3f9 --json
+      kedge status --task voxel
     """
-    from orchestrator.app.looking import list_unrecorded_machines, read_statuses
+    from orchestrator.app.looking import read_statuses
     from orchestrator.app.root import App
     from orchestrator.cli.drawing import render
 
     app = App()
+    if task:
+        from orchestrator.app.present import present_record
+        from orchestrator.core.task import choose_tasks
+
+        record = app.choose_run(run, live_only=False)
+        record = record if ledger else present_record(app, record)
+        choose_tasks(record.run_id, record.spec.job.tasks, task)
+        run = record.run_id
     found = read_statuses(app, run=run, everything=all, ledger_only=ledger)
-    strays = () if ledger or run else list_unrecorded_machines(app)
-    render.statuses(found, strays, as_json=json, detailed=bool(run))
+    render.statuses(found.runs, found.strays, as_json=json, detailed=bool(run), tasks=task)
+    for error in found.errors:
+        # All of what the others know is printed by now. The rest has a finding in each run that it is about.
+        raise error
 
 
 @command("cost")
@@ -52,9 +64,9 @@ def cost(_context: Context, *, run: str | None, json: bool) -> None:
     """
     from orchestrator.app.looking import read_costs
     from orchestrator.app.root import App
-    from orchestrator.cli.drawing import render
+    from orchestrator.cli.drawing.costs import costs
 
-    render.costs(read_costs(App(), run), as_json=json)
+    costs(read_costs(App(), run), as_json=json)
 
 
 @command("doctor")

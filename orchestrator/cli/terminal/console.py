@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 
 from orchestrator.cli.terminal.streams import raw_stream
 from orchestrator.core.values.printable import clean, clean_line
@@ -30,15 +31,24 @@ def make_console(*, stderr: bool) -> Console:
     return CleanConsole(file=file, soft_wrap=not file.isatty(), highlight=False, emoji=False)
 
 
-def print_folded(console: Console, text: str) -> None:
-    """Print a sentence; on a narrow terminal the rest is indented on the next lines."""
+def print_folded(console: Console, text: str, *, mark: str = "") -> None:
+    """Print a sentence; on a narrow terminal the rest is indented on the next lines.
+
+    Args:
+        console: where to.
+        text: the sentence.
+        mark: the style of its first visible character.
+    """
     line = clean_line(text)
     if console.is_terminal and not console.soft_wrap:
         deeper = " " * (len(line) - len(line.lstrip()) + 2)
         line = textwrap.fill(
             line, console.width, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
         )
-    console.print(line, markup=False)
+    shown, first = Text(line), len(line) - len(line.lstrip())
+    if mark:
+        shown.stylize(mark, first, first + 1)
+    console.print(shown)
 
 
 def _cleaned(segment: Segment) -> Segment:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from orchestrator.core.actions import Action, CreateMachine
-from orchestrator.core.job import AtEnd, Job, LaunchSpec
-from orchestrator.core.machine import MachineState
-from orchestrator.core.plan import AfterStart, Observed
+from orchestrator.core.job import AtEnd, DataMount, Job, LaunchSpec
+from orchestrator.core.machine import MachineState, newest_gang
+from orchestrator.core.modes import mode_key
+from orchestrator.core.plan import AfterStart, Observed, goes_on_without, machines_left
+from orchestrator.core.planning.tasks import task_notes
 from orchestrator.core.protocol.wire import LEFT_BEHIND_BYTES, LEFT_BEHIND_OVER_SSH_BYTES
+from orchestrator.core.task import Task
 from orchestrator.core.values.credentials import own_credentials
 from orchestrator.core.values.units import format_bytes
 
@@ -37,18 +40,21 @@ def launch_notes(
         notes.append(f"kept, and still billed, when the run is over: {', '.join(kept)} (`at_end` changes that)")
     if job.budget_usd is None:
         notes.append("no budget is set (--budget refuses what may cost more)")
+    notes.extend(_code_notes(job))
     notes.extend(_credential_notes(job))
+    notes.extend(_together_notes(spec, observed, actions))
     notes.extend(_next_offer_notes(job, actions))
     notes.extend(_left_behind_notes(job, observed))
-    if job.run and observed.keeps_results:
+    if job.tasks and observed.keeps_results:
         notes.append("checkpoints and results are copied off the machine; the run outlives it")
-    elif job.run:
+    elif job.tasks:
         notes.append("results end with the machine: fetch them before the deadline")
-    if job.run:
+    if job.tasks:
         notes.append(_recovery_note(spec, after_start))
     if spec.python and job.bundled_trainer and not spec.python.has_torch:
         notes.append(_NO_TORCH)
     notes.extend(resume_notes(job))
+    notes.extend(task_notes(spec, observed, actions))
     if job.sudo:
         notes.append(_SUDO)
     notes.extend(_fetch_notes(job))
@@ -58,21 +64,44 @@ def launch_notes(
     return tuple(notes)
 
 
+def mode_notes(before: LaunchSpec, after: LaunchSpec) -> tuple[str, ...]:
+    """Note what changes with a run's mode or its variables; values of variables are never shown."""
+    old, new = dict(before.job.envs), dict(after.job.envs)
+    notes = []
+    if after.sequence > before.sequence:
+        key = mode_key(after, after.sequence)
+        name = after.job.mode or "without a name"
+        begin = "continues from the newest checkpoint of the mode before" if after.continues else "starts fresh"
+        notes.append(f"mode {name} {begin}; its results are in {key}/, beside those of earlier modes")
+    else:
+        notes.append("the present mode goes on in the same folders, from its newest checkpoint")
+    changed = [f"{name} ({'new' if name not in old else 'changed'})" for name in new if old.get(name) != new[name]]
+    changed += [f"{name} (gone)" for name in old if name not in new]
+    return (*notes, f"variables: {', '.join(changed)}") if changed else tuple(notes)
+
+
 def resume_notes(job: Job) -> tuple[str, ...]:
     """Note the command that is run if there is something to resume from, if it is a different one."""
-    if not job.later_run:
-        return ()
-    return (f"if there is a checkpoint to resume from, this runs instead: {shown(job.later_run)}",)
+    return tuple(
+        f"{_of(task)}if there is a checkpoint to resume from, this runs instead: {shown(task.later_run)}"
+        for task in job.tasks
+        if task.later_run
+    )
 
 
 def change_notes(before: Job, after: Job) -> tuple[str, ...]:
-    """Note which command is run from now on, if it has changed."""
+    """Note which commands are run from now on, if they have changed; both jobs have the same tasks."""
     notes = []
-    if after.run != before.run:
-        notes.append(f"the command is changed from {shown(before.run)} to {shown(after.run)}")
-    if after.later_run != before.later_run and not after.later_run:
-        notes.append(f"`resume` is given up: {shown(before.later_run)} isn't run any more")
+    for old, new in zip(before.tasks, after.tasks, strict=True):
+        if new.run != old.run:
+            notes.append(f"{_of(new)}the command is changed from {shown(old.run)} to {shown(new.run)}")
+        if new.later_run != old.later_run and not new.later_run:
+            notes.append(f"{_of(new)}`resume` is given up: {shown(old.later_run)} isn't run any more")
     return tuple(notes)
+
+
+def _of(task: Task) -> str:
+    return f"task {task.name}: " if task.name else ""
 
 
 def shown(script: str) -> str:
@@ -83,6 +112,10 @@ def shown(script: str) -> str:
 
 def teardown_notes(observed: Observed) -> tuple[str, ...]:
     """Note what can't be fetched."""
+    silent = silent_of_gang(observed)
+    if silent:
+        kept = "what it has uploaded is fetched" if observed.keeps_results else "its results are lost"
+        return tuple(f"machine {machine} doesn't answer: {kept}" for machine in silent)
     if observed.machines and observed.report is None:
         kept = (
             "the copy that was made of its results is fetched"
@@ -93,16 +126,30 @@ def teardown_notes(observed: Observed) -> tuple[str, ...]:
     return ()
 
 
+def silent_of_gang(observed: Observed) -> tuple[str, ...]:
+    """List those of several machines of a run that don't answer, if others do."""
+    gang = newest_gang(observed.machines) if observed.all_reports else ()
+    return tuple(machine.id for machine in gang if len(gang) > 1 and observed.report_of(machine) is None)
+
+
 def _left_behind_notes(job: Job, observed: Observed) -> list[str]:
     """Note what happens to files outside of the outputs; the bundled trainer writes none."""
-    if not job.run or job.outputs or job.bundled_trainer:
+    without = [task for task in job.tasks if not task.outputs]
+    if not without or job.bundled_trainer:
         return []
+    names = ", ".join(task.name for task in without if task.name)
     usual = LEFT_BEHIND_BYTES if observed.keeps_results else LEFT_BEHIND_OVER_SSH_BYTES
     limit = usual if job.left_behind_bytes is None else job.left_behind_bytes
-    written = "no `outputs`: files that the script writes elsewhere than in $KEDGE_OUTPUT_DIR"
+    whose = f"no `outputs` in {names}" if names else "no `outputs`"
+    written = f"{whose}: files that the script writes elsewhere than in $KEDGE_OUTPUT_DIR"
     if not limit:
         return [f"{written} are lost (`left_behind: 0`)"]
     return [f"{written} are kept under left-behind/, newest first, up to {format_bytes(limit)}"]
+
+
+def _code_notes(job: Job) -> list[str]:
+    is_without = job.tasks and job.workdir is None and not job.bundled_trainer
+    return ["no code is sent: the job has no `workdir`"] if is_without else []
 
 
 def _credential_notes(job: Job) -> list[str]:
@@ -125,12 +172,56 @@ def _recovery_note(spec: LaunchSpec, after_start: AfterStart) -> str:
 
 def _bill_notes(spec: LaunchSpec, observed: Observed, after_start: AfterStart) -> list[str]:
     """Note what ends the bill after the command, if neither this command nor the machine does."""
-    if after_start.follow or observed.ends_by_itself or spec.keep or not spec.job.run:
+    if after_start.follow or observed.ends_by_itself or spec.keep or not spec.job.tasks:
         return []
     alone = "nobody follows the command, and its machine can't end itself"
     if not observed.keeps_results:
         return [f"{alone}: it bills until its deadline, unless `kedge teardown` fetches the results and ends it before"]
     return [f"{alone}: once the results are uploaded, `kedge reap` of this computer ends it, by hand or by its timer"]
+
+
+def _together_notes(spec: LaunchSpec, observed: Observed, actions: tuple[Action, ...]) -> list[str]:
+    """Note what holds for several machines: rented together, replaced, or fewer than the run was launched with."""
+    if spec.job.num_nodes == 1:
+        return []
+    creations = [action for action in actions if isinstance(action, CreateMachine)]
+    if any(action.joins for action in creations):
+        kept = [machine.id for machine in observed.machines if machine.id in creations[0].joins]
+        return [
+            f"left of the run: {', '.join(kept)}; if what is lost can't be replaced there, the next plan rents all "
+            "machines elsewhere, and ends these",
+            f"all machines then start together from the newest checkpoint{_until_then(spec, observed)}",
+        ]
+    if creations:
+        return _new_together_notes(spec, observed)
+    left = machines_left(observed.machines, observed.all_reports)
+    if left and len(left) < spec.job.num_nodes and goes_on_without(spec.job, left):
+        none = "no other one like them is for sale within the budget"
+        return [f"the run goes on with {len(left)} of {spec.job.num_nodes} machines: {none}"]
+    return []
+
+
+def _until_then(spec: LaunchSpec, observed: Observed) -> str:
+    left = machines_left(observed.machines, observed.all_reports)
+    return "; until then the others go on without it" if goes_on_without(spec.job, left) else ""
+
+
+def _new_together_notes(spec: LaunchSpec, observed: Observed) -> list[str]:
+    own_group, elastic = spec.resources.site.security_group, spec.job.elastic
+    notes = [
+        f"the {spec.job.num_nodes} machines are one: if one can't be rented or doesn't boot, all are ended; one that "
+        "is lost later is replaced at the same place, or else all elsewhere; the outcome is that of the first"
+    ]
+    if spec.job.tasks and not observed.keeps_results:
+        notes.append("without an object store, no machine can resume from what another one has written")
+    if own_group:
+        notes.append(f"{own_group} must admit all traffic from itself, and let out all to itself")
+    if elastic:
+        notes.append(
+            "`elastic`: torchrun goes on without a lost machine, as long as the first one is there, "
+            f"and {elastic[0]} in all"
+        )
+    return notes
 
 
 def _next_offer_notes(job: Job, actions: tuple[Action, ...]) -> list[str]:
@@ -152,8 +243,16 @@ def _local_disk_notes(job: Job, observed: Observed) -> list[str]:
 
 
 def _fetch_notes(job: Job) -> list[str]:
-    # A query string may be a signature.
-    fetched = [(mount.source.partition("?")[0], mount.target) for mount in job.data if mount.is_fetched]
-    if not job.run:
-        return [f"{source} is not fetched: the job has no command" for source, _ in fetched]
-    return [f"the machine fetches {source} to {target} before the command starts" for source, target in fetched]
+    fetched = [mount for mount in job.data if mount.is_fetched]
+    if not job.tasks:
+        return [f"{_address(mount)} is not fetched: the job has no command" for mount in fetched]
+    return [
+        f"the machine fetches {_address(mount)} to {mount.target} before the command starts"
+        f"{', unless the volume has it already' if job.is_on_volume(mount) else ''}"
+        for mount in fetched
+    ]
+
+
+def _address(mount: DataMount) -> str:
+    """Return an address without its query string, which may be a signature."""
+    return mount.source.partition("?")[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.core.actions import Action, DestroyMachine, FetchResults, StopCommand
+from orchestrator.core.machine import head_of
 from orchestrator.core.plan import Observed, Plan
-from orchestrator.core.planning.notes import teardown_notes
+from orchestrator.core.planning.notes import silent_of_gang, teardown_notes
+from orchestrator.core.planning.tasks import live_names
 
 
 def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -> Plan:
@@ -15,13 +17,11 @@ def plan_teardown(run_id: str, observed: Observed, *, destination: str | None) -
         observed: the run's state.
         destination: where results go; None to fetch none.
     """
-    actions: list[Action] = []
-    report = observed.report
-    if report is not None and report.command.state.is_live:
-        actions.append(StopCommand(machine_id=report.machine))
-    if destination is not None and observed.machines and (report is not None or observed.keeps_results):
-        source = report.machine if report is not None else observed.machines[-1].id
-        actions.append(FetchResults(machine_id=source, destination=destination))
+    live = (each for each in observed.all_reports if observed.is_live(each))
+    actions: list[Action] = [StopCommand(machine_id=each.machine, tasks=live_names(each)) for each in live]
+    if destination is not None and observed.machines and (observed.all_reports or observed.keeps_results):
+        source = observed.report.machine if observed.report is not None else head_of(observed.machines).id
+        actions.append(FetchResults(machine_id=source, destination=destination, without=silent_of_gang(observed)))
     leaves = destination is None
     actions.extend(DestroyMachine(machine_id=machine.id, leaves_results=leaves) for machine in observed.machines)
     return Plan(

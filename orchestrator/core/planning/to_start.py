@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from orchestrator.core.actions import (
     Action,
     AwaitMachine,
@@ -10,23 +12,27 @@ from orchestrator.core.actions import (
     SendData,
     StageCode,
     StageData,
+    StageSecrets,
     StartCommand,
+    StopCommand,
 )
-from orchestrator.core.errors import BadRequestError, NoCapacityError
+from orchestrator.core.errors import NoCapacityError
 from orchestrator.core.job import Job, LaunchSpec, StartFrom
 from orchestrator.core.machine import Machine
+from orchestrator.core.modes import mode_key
 from orchestrator.core.plan import Observed
 from orchestrator.core.planning.price import lifetime_of
+from orchestrator.core.planning.tasks import names_of, pending_tasks, require_gpus, state_of
 from orchestrator.core.protocol.report import RunState
+from orchestrator.core.task import Task
 from orchestrator.core.transfers import CodeSummary
 
 
-def plan_new_machine(spec: LaunchSpec, observed: Observed, machine_id: str) -> tuple[Action, ...]:
-    """Plan a machine, and the steps on it until the command runs.
+def plan_new_machines(spec: LaunchSpec, observed: Observed, machine_ids: tuple[str, ...]) -> tuple[Action, ...]:
+    """Plan a run's machines, and the steps on each until the command runs; the head's come first.
 
     Raises:
         NoCapacityError: there is no offer.
-        BadRequestError: the job can't start at boot, although it asks for that.
     """
     job = spec.job
     if not observed.offers:
@@ -35,39 +41,85 @@ def plan_new_machine(spec: LaunchSpec, observed: Observed, machine_id: str) -> t
             why="no offer has what the job's resources ask for",
             fix=f"see what there is with `kedge offers --provider {spec.provider}`",
         )
-    starts = bool(job.run) and job.start is StartFrom.BOOT and observed.can_start_at_boot
+    starts = bool(job.tasks) and job.start is StartFrom.BOOT and observed.can_start_at_boot
     lifetime = lifetime_of(spec, observed.now)
-    create = CreateMachine(machine_id=machine_id, offers=observed.offers, lifetime=lifetime, starts=starts)
-    boot: tuple[Action, ...] = (create, AwaitMachine(machine_id=machine_id))
+    head, *others = machine_ids
+    create = CreateMachine(
+        machine_id=head,
+        offers=observed.offers,
+        lifetime=lifetime,
+        starts=starts,
+        others=tuple(others),
+        awaits=spec.from_shell if starts and not observed.secret_place else (),
+        until=observed.now + lifetime if observed.machines else None,
+    )
+    boot: tuple[Action, ...] = (create, *(AwaitMachine(machine_id=machine_id) for machine_id in machine_ids))
     if starts:
-        _refuse_unbootable(job)
-        return (*_plan_staged_data(job, machine_id), _plan_staging(job, observed, machine_id), *boot)
-    actions = [
-        *boot,
-        *plan_code(job, observed.code, machine_id),
-        *_plan_data(job, machine_id),
-    ]
-    if job.run:
-        kind = job.supervisor.kind
-        actions.append(StartCommand(machine_id=machine_id, supervisor=kind, resumes=observed.has_results))
+        code = _plan_staging(job, observed, head)
+        return (*_plan_staged_data(job, head), code, *_plan_secrets(spec, observed, head), *boot)
+    actions = list(boot)
+    for machine_id in machine_ids:
+        actions += (*plan_code(job, observed.code, machine_id), *plan_data(job, machine_id))
+    for rank, machine_id in enumerate(machine_ids):
+        if pending := pending_tasks(job, observed, None, rank):
+            actions.append(plan_start(spec, observed, pending, machine_id, resumes=observed.has_results))
     return tuple(actions)
 
 
-def plan_on_machine(job: Job, observed: Observed, machine: Machine) -> tuple[Action, ...]:
-    """Plan what a machine still needs until the command runs; nothing if it runs already, or has succeeded."""
-    report = observed.report_of(machine)
-    actions: list[Action] = []
-    if report is None or _is_booting(machine):
-        actions.append(AwaitMachine(machine_id=machine.id))
-    state = report.command.state if report else RunState.IDLE
-    if not job.run or state.is_live or state is RunState.SUCCEEDED:
-        return tuple(actions)
-    if report is None or observed.code is None or report.code != observed.code.hash:
-        actions.extend(plan_code(job, observed.code, machine.id))
-    actions.extend(_plan_data(job, machine.id))
-    resumes = observed.has_results or state is not RunState.IDLE
-    actions.append(StartCommand(machine_id=machine.id, supervisor=job.supervisor.kind, resumes=resumes))
+def plan_start(
+    spec: LaunchSpec, observed: Observed, tasks: tuple[Task, ...], machine_id: str, *, resumes: bool
+) -> StartCommand:
+    """Plan a start of some of a job's tasks, in the run's present mode."""
+    names = names_of(tasks)
+    return StartCommand(
+        machine_id=machine_id,
+        supervisor=spec.job.supervisor.kind,
+        resumes=resumes,
+        tasks=names,
+        done=tuple(name for name in observed.done if name not in names),
+        mode=mode_key(spec, spec.sequence),
+        continues=spec.continues,
+    )
+
+
+def plan_leaving(observed: Observed, machines: Iterable[Machine]) -> tuple[Action, ...]:
+    """Plan to stop the mode that the run leaves for another one; nothing if it is over."""
+    if observed.other_mode is None or not observed.other_mode.is_live:
+        return ()
+    return tuple(StopCommand(machine_id=machine.id, restarts=True, leaves_mode=True) for machine in machines)
+
+
+def plan_on_machines(spec: LaunchSpec, observed: Observed, machines: tuple[Machine, ...]) -> tuple[Action, ...]:
+    """Plan what machines still need until all tasks run on each; nothing where they run already, or have succeeded.
+
+    Raises:
+        JobKeyError: they don't fit on the machines.
+    """
+    job = spec.job
+    actions: list[Action] = [*await_unready(observed, machines)]
+    pending = {each: pending_tasks(job, observed, observed.report_of(each), each.rank) for each in machines}
+    if any(pending.values()):
+        require_gpus(job, machines)
+        actions += plan_leaving(observed, machines)
+    for machine, tasks in pending.items():
+        report = observed.report_of(machine)
+        if not tasks or any(state_of(task, report).is_live for task in job.tasks):
+            # Code and data that another task is using stay as they are.
+            continue
+        if report is None or observed.code is None or report.code != observed.code.hash:
+            actions += plan_code(job, observed.code, machine.id)
+        actions += plan_data(job, machine.id)
+    for machine, tasks in pending.items():
+        began = any(state_of(task, observed.report_of(machine)) is not RunState.IDLE for task in tasks)
+        if tasks:
+            actions.append(plan_start(spec, observed, tasks, machine.id, resumes=observed.has_results or began))
     return tuple(actions)
+
+
+def await_unready(observed: Observed, machines: Iterable[Machine]) -> tuple[AwaitMachine, ...]:
+    """Plan to wait for the machines that haven't booted yet."""
+    unready = (machine for machine in machines if observed.report_of(machine) is None or _is_booting(machine))
+    return tuple(AwaitMachine(machine_id=machine.id) for machine in unready)
 
 
 def _is_booting(machine: Machine) -> bool:
@@ -95,21 +147,18 @@ def _plan_staging(job: Job, observed: Observed, machine_id: str) -> StageCode:
         files=observed.code.files if observed.code else 0,
         bytes=observed.code.bytes if observed.code else 0,
         gpus=accelerators.count if accelerators else 0,
+        done=observed.done,
     )
 
 
-def _refuse_unbootable(job: Job) -> None:
-    """Refuse values from the laptop's shell: a machine that starts by itself starts without them."""
-    if job.from_shell:
-        kind = "secret" if job.secrets else "inherited variable"
-        raise BadRequestError(
-            f"{job.name} can't start at boot: it needs the {kind} {job.from_shell[0]}",
-            why="this computer sends it over SSH, and never writes it into the user-data or the bucket",
-            fix="write `start: ssh`, or leave `start` out",
-        )
+def _plan_secrets(spec: LaunchSpec, observed: Observed, machine_id: str) -> tuple[Action, ...]:
+    """Store values from the laptop's shell, unless they are sent over SSH."""
+    if not spec.from_shell or not observed.secret_place:
+        return ()
+    return (StageSecrets(machine_id=machine_id, names=spec.from_shell, place=observed.secret_place),)
 
 
-def _plan_data(job: Job, machine_id: str) -> tuple[Action, ...]:
+def plan_data(job: Job, machine_id: str) -> tuple[Action, ...]:
     """Plan to send the data that the machine doesn't fetch by itself."""
     return tuple(SendData(machine_id=machine_id, mount=mount) for mount in job.data if not mount.is_fetched)
 

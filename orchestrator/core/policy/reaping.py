@@ -33,6 +33,9 @@ OVERSTAYS = timedelta(hours=1)
 """A machine that is this long past its deadline is ended even if a command is acting on its run. That command may be
 waiting for the machine itself, for example for results that arrive a byte at a time."""
 
+BOOTS = timedelta(hours=1)
+"""Grace period for a machine to appear and read the secrets that were stored for it."""
+
 _FOREIGN = "of a run that this computer doesn't know"
 
 
@@ -80,26 +83,46 @@ def _why_useless(seen: RunSeen, machine: Machine) -> str:
         return "its run is closed"
     if machine.id in seen.history.ending:
         return "a command began to end it"
-    if machine.id in seen.history.created - seen.history.used:
-        return "its launch ended before the command was started"
     if seen.bills_when_off and machine.state is MachineState.ENDING:
         return "it is powered off, and still bills"
-    return ""
+    return _why_incomplete(seen, machine)
+
+
+def _why_incomplete(seen: RunSeen, machine: Machine) -> str:
+    """Say what a machine's run lacks, so that the machine is of no use: a start, or its head."""
+    unused = seen.history.created - seen.history.used
+    if machine.id in unused:
+        return "its launch ended before the command was started"
+    if seen.record and seen.record.spec.job.num_nodes > 1 and any(each.id in unused for each in seen.machines):
+        return "its launch ended before the command was started on all machines"
+    return "the head of its run is gone" if machine.rank and _has_lost_head(seen) else ""
+
+
+def _has_lost_head(seen: RunSeen) -> bool:
+    """Tell whether nothing replaces the head that several machines had: it was done and ended itself, or was lost."""
+    recovers = seen.record is not None and seen.record.spec.recover and seen.record.outcome != RunState.SUCCEEDED
+    return not recovers and all(machine.rank for machine in seen.machines)
 
 
 def _judge_by_report(seen: RunSeen, machine: Machine, record: RunRecord, now: datetime) -> tuple[Step, str]:
     """Judge a machine that can't end itself as its agent would: its command is over, and its results are uploaded.
 
-    A machine that is to be kept stays, and so does one whose command was stopped: somebody may start it again.
+    A machine that is to be kept stays, and so does one whose command was stopped: somebody may start it again. Of
+    several machines, all stay as long as the head's command runs.
     """
     report = seen.reports.get(machine.id)
-    over = "" if report is None or record.spec.keep else _why_done(report)
+    waits = machine.rank > 0 and any(not each.rank and not _is_done(seen, each) for each in seen.machines)
+    over = "" if report is None or record.spec.keep or waits else _why_done(report)
     if report is None or not over or now.timestamp() - report.command.since < ENDS_ITSELF.total_seconds():
         return Step.LEAVE, ""
     if report.upload is not None and report.upload.time >= report.command.since:
         return Step.END, f"{over}, and its results are in the object store"
     only_there = "but its results are only on the machine"
     return Step.LEAVE, f"{over}, {only_there}: `kedge teardown {seen.run_id}` fetches them and ends it"
+
+
+def _is_done(seen: RunSeen, machine: Machine) -> bool:
+    return machine.id in seen.reports and bool(_why_done(seen.reports[machine.id]))
 
 
 def _why_done(report: MachineReport) -> str:
@@ -119,7 +142,11 @@ def _why_over(seen: RunSeen, now: datetime) -> str:
     until = seen.record.spec.until or max(seen.deadlines_at, default=None)
     if until is not None and now >= until + ENDS_ITSELF:
         return "the time of its run is over"
-    if done := next(filter(None, map(_why_done, seen.reports.values())), ""):
+    # Of several machines, the head's command is the run's.
+    heads = (seen.reports[machine.id] for machine in seen.machines if not machine.rank and machine.id in seen.reports)
+    recovers = seen.record.spec.recover
+    final = (report for report in heads if not (recovers and report.command.lost_peer))
+    if done := next(filter(None, map(_why_done, final)), ""):
         return done
     return "" if seen.record.spec.recover else _why_given_up(seen, seen.record)
 
@@ -148,14 +175,19 @@ def _machine_finding(seen: RunSeen, machine: Machine, now: datetime, step: Step,
 
 
 def _leftover_findings(seen: RunSeen, now: datetime, over: str) -> Sequence[Finding]:
-    """List what is removed with a run that is over, and what still bills of an unknown run without machines."""
+    """List what is removed with a run that is over; of an unknown run without machines what bills, and its secrets."""
     unkept = [left for left in seen.leftovers if not left.kept]
     if over:
         return [_leftover_finding(seen, left, now, Step.RELEASE, over) for left in unkept]
     if seen.record is not None or seen.machines:
         return ()
     why = f"{_FOREIGN}, and no machine uses it: delete it at {seen.provider} unless that run goes on"
-    return [_leftover_finding(seen, left, now, Step.LEAVE, why) for left in unkept if left.usd_per_hour]
+    named = (left for left in unkept if left.usd_per_hour or _is_forgotten_secret(left, now))
+    return [_leftover_finding(seen, left, now, Step.LEAVE, why) for left in named]
+
+
+def _is_forgotten_secret(left: Leftover, now: datetime) -> bool:
+    return left.is_secret and left.created_at is not None and now - left.created_at >= BOOTS
 
 
 def _leftover_finding(seen: RunSeen, left: Leftover, now: datetime, step: Step, why: str) -> Finding:

@@ -14,7 +14,8 @@ def is_loss(command: Command | None, end: MachineEnd | None) -> bool:
         end: how the machine ended; None if unknown.
     """
     if command is not None and command.state.is_over:
-        return command.was_reclaimed
+        is_wish = end is not None and end.by is EndedBy.SOMEBODY
+        return command.was_reclaimed or (command.lost_peer and not is_wish)
     return end is None or end.by in (EndedBy.PROVIDER, EndedBy.START)
 
 

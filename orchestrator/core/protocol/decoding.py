@@ -46,6 +46,8 @@ Quantity = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 Path = Annotated[str, msgspec.Meta(max_length=4096)]
 Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+TaskName = Annotated[str, msgspec.Meta(pattern=r"\A([a-z][a-z0-9-]{0,30})?\Z")]
+"""As in job files: names are printed as labels of log lines, and in commands that the user may copy."""
 
 
 def decode(raw: bytes, kind: type[_Answer], *, what: str) -> _Answer:

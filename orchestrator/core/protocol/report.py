@@ -5,7 +5,7 @@ The agent writes the same names in orchestrator/agent/base/wire.py; tests/contra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
@@ -18,17 +18,20 @@ from orchestrator.core.protocol.decoding import (
     ExitCode,
     Instant,
     Name,
-    Quantity,
     Size,
+    TaskName,
     Text,
     decode,
     require_bounded,
 )
+from orchestrator.core.protocol.sample import Sample
 
 SPOT_NOTICE = "spot notice"
 """The reason for stopping a command because its machine is being reclaimed, which isn't an operator's stop."""
 DEADLINE = "deadline"
 """The reason for stopping a command because its machine's deadline has passed."""
+LOST_PEER = "lost a machine"
+"""How the reason begins for the failure of a command whose other machines were lost, and didn't come back."""
 
 
 _DEAREST_USD_PER_HOUR = 1_000_000
@@ -38,6 +41,8 @@ class RunState(StrEnum):
     """The life cycle of the training command."""
 
     IDLE = "idle"
+    WAITING = "waiting"
+    """For another task to succeed."""
     SETTING_UP = "setting-up"
     RUNNING = "running"
     RESTARTING = "restarting"
@@ -54,7 +59,7 @@ class RunState(StrEnum):
     @property
     def is_live(self) -> bool:
         """Tell whether the command is running, or about to be."""
-        return self in (RunState.SETTING_UP, RunState.RUNNING, RunState.RESTARTING, RunState.STOPPING)
+        return self is not RunState.IDLE and not self.is_over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,38 +88,14 @@ class Command:
         return self.state is RunState.STOPPED and self.reason == SPOT_NOTICE
 
     @property
+    def lost_peer(self) -> bool:
+        """Tell whether it has failed because another machine of its run was lost."""
+        return self.state is RunState.FAILED and self.reason.startswith(LOST_PEER)
+
+    @property
     def met_deadline(self) -> bool:
         """Tell whether it was stopped because its machine's deadline has passed: it can't continue there."""
         return self.state is RunState.STOPPED and self.reason == DEADLINE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One GPU's current load. None: its tool doesn't report the value, which doesn't mean that the GPU is idle."""
-
-    index: Count
-    name: Name = ""
-    use_percent: Quantity | None = None
-    memory_used_mib: Quantity | None = None
-    memory_total_mib: Quantity | None = None
-    temperature_c: Quantity | None = None
-    power_w: Quantity | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """The machine's load at one instant.
-
-    Attributes:
-        time: Unix seconds.
-        cpu_percent: of all cores together, 0 to 100.
-    """
-
-    time: Instant
-    cpu_percent: Quantity
-    memory_used_mib: Quantity
-    memory_total_mib: Quantity
-    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +154,48 @@ class FreshStart:
         return f"its first checkpoint, {self.name}, has {self.bytes:,} bytes; the last one had {self.had_bytes:,}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """The state of one task at one instant. Times are Unix seconds on the machine's clock.
+
+    Attributes:
+        progress: the content of the command's own status.json; None if there is none.
+        advanced: when the command last showed progress in its log, its status.json or a checkpoint; 0 if it hasn't yet.
+        anew: the command seems to have started from scratch, although there was a checkpoint; None if it doesn't.
+        progress_at: when status.json was last written; 0 if it doesn't exist, or for an agent of an earlier version.
+    """
+
+    command: Command = field(default_factory=Command)
+    log_bytes: Size = 0
+    progress: dict[str, Any] | None = None
+    checkpoint: Checkpoint | None = None
+    advanced: Instant = 0.0
+    anew: FreshStart | None = None
+    progress_at: Instant = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a status.json that holds something too large.
+
+        Raises:
+            ValueError: it does.
+        """
+        require_bounded(self.progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeReport:
+    """A mode that the run has left.
+
+    Attributes:
+        sequence: how many modes the run had had before it.
+        command: the last state of all its tasks together.
+    """
+
+    sequence: Count
+    mode: Name = ""
+    command: Command = field(default_factory=Command)
+
+
 class MachineReport(msgspec.Struct, frozen=True, kw_only=True, rename={**DEADLINE_KEY, "upload": "shipped"}):
     """The state of a machine at one instant. Times are Unix seconds on its clock.
 
@@ -180,10 +203,15 @@ class MachineReport(msgspec.Struct, frozen=True, kw_only=True, rename={**DEADLIN
         heartbeat: when the agent's watch last completed a cycle; an old one means that the watch is dead.
         usd_per_hour: a decimal number as text.
         code: the content hash of the code on the machine; empty for none.
-        progress: the content of the command's own status.json; None if there is none.
+        command: the state of all tasks together: live until all are over, and failed if one of them has failed.
+        log_bytes: of the machine's own log, which is also that of a task without a name.
+        progress: of the task without a name, as `checkpoint`, `advanced`, `anew` and `progress_at`; see TaskReport.
         notice: when the machine will be reclaimed; 0 if no notice has been given.
-        advanced: when the command last showed progress in its log, its status.json or a checkpoint; 0 if it hasn't yet.
-        anew: the command seems to have started from scratch, although there was a checkpoint; None if it doesn't.
+        tasks: the tasks with names; see `each_task`.
+        sequence: how many modes the run has had before its present one, whose tasks these are.
+        mode: the present one.
+        earlier: the modes before it, which this machine or an earlier one has left.
+        extends: its deadline can be moved; False for an agent of an earlier version.
     """
 
     machine: Name
@@ -206,6 +234,27 @@ class MachineReport(msgspec.Struct, frozen=True, kw_only=True, rename={**DEADLIN
     notice: Instant = 0.0
     advanced: Instant = 0.0
     anew: FreshStart | None = None
+    tasks: dict[TaskName, TaskReport] = msgspec.field(default_factory=dict)
+    sequence: Count = 0
+    mode: Name = ""
+    earlier: tuple[ModeReport, ...] = ()
+    extends: bool = False
+    progress_at: Instant = 0.0
+
+    @property
+    def each_task(self) -> dict[str, TaskReport]:
+        """All tasks by their names; the only task of most runs has none."""
+        return self.tasks or {
+            "": TaskReport(
+                command=self.command,
+                log_bytes=self.log_bytes,
+                progress=self.progress,
+                checkpoint=self.checkpoint,
+                advanced=self.advanced,
+                anew=self.anew,
+                progress_at=self.progress_at,
+            )
+        }
 
     def __post_init__(self) -> None:
         """Check what the fields' types can't.
@@ -238,26 +287,3 @@ def parse_command(raw: bytes) -> Command:
         NonsenseError: it isn't a command's state.
     """
     return decode(raw, Command, what="its command's state")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowEvent:
-    """One line of the output of `kedge-agent follow`: a piece of the log, or a report.
-
-    Attributes:
-        offset: how many bytes of the log were sent, this line included; where to continue after a broken connection.
-        line: one line of the log without its end; None if this is a report.
-    """
-
-    offset: Size
-    line: str | None = None
-    report: MachineReport | None = None
-
-
-def parse_follow_event(raw: bytes) -> FollowEvent:
-    """Parse one line of the follow stream.
-
-    Raises:
-        NonsenseError: it isn't one.
-    """
-    return decode(raw, FollowEvent, what="its log's stream")

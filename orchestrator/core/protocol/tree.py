@@ -9,7 +9,7 @@ compares both, and tests the rule on a real file system.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 RENAMED = "kedge-renamed"
@@ -43,6 +43,29 @@ class Arrival:
     left_out: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     different: tuple[str, ...] = ()
+
+    def with_folder(self, folder: str, other: Arrival) -> Arrival:
+        """Add how a copy of one folder of the results differs, whose paths are relative to that folder."""
+        return self.plus(
+            Arrival(
+                left_out={f"{folder}/{path}": why for path, why in other.left_out.items()},
+                renamed={f"{folder}/{path}": f"{folder}/{at}" for path, at in other.renamed.items()},
+                different=tuple(f"{folder}/{path}" for path in other.different),
+            )
+        )
+
+    def plus(self, other: Arrival) -> Arrival:
+        """Add how a copy into the same folder differs."""
+        return Arrival(
+            left_out={**self.left_out, **other.left_out},
+            renamed={**self.renamed, **other.renamed},
+            different=(*self.different, *other.different),
+        )
+
+
+def is_below(path: str, folders: Collection[str]) -> bool:
+    """Tell whether a path is one of these files, or lies below one of these folders; without any, every path does."""
+    return not folders or any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def is_tree_path(path: str) -> bool:

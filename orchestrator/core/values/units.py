@@ -36,6 +36,11 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def is_duration(text: str) -> bool:
+    """Tell whether `parse_duration` reads a text as a duration."""
+    return bool(_DURATION.fullmatch(text.strip().replace(" ", "")))
+
+
 def format_duration(duration: timedelta) -> str:
     """Format the two largest units that aren't zero: `2h 5m`, `1d`, `45s`."""
     left = max(0, round(duration.total_seconds()))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
 
-from orchestrator.core.actions import CreateMachine, DestroyMachine, ReleaseRun
+from orchestrator.core.actions import CreateMachine, DestroyMachine, ExtendDeadline, ReleaseRun
 from orchestrator.core.errors import KedgeError, StillBillingError
 from orchestrator.core.job import AtEnd
 from orchestrator.core.ledger import Intent, IntentState, RunStage
-from orchestrator.core.machine import EndedBy, Machine, MachineState
+from orchestrator.core.machine import EndedBy, Machine, MachineState, newest_gang
 from orchestrator.core.policy.recovery import describe_end, is_loss
 from orchestrator.core.protocol.report import Command, RunState
+from orchestrator.core.values.cost import clip
+from orchestrator.engine.extending import settle_extension
 from orchestrator.engine.journal import journaled
+from orchestrator.engine.observing.modes import record_uploaded_modes
 from orchestrator.engine.observing.observe import latest_command, why_ended
 from orchestrator.engine.observing.uploads import last_upload_of, read_uploads
 from orchestrator.engine.world import World
@@ -27,13 +31,19 @@ _LINGER = timedelta(seconds=150)
 """The same for a machine whose command had ended: it ends itself within this time (core.protocol.wire: linger)."""
 
 
-def reconcile(world: World, run_id: str) -> tuple[str, ...]:
-    """Settle a run's open intents and machines according to the provider; the caller holds the run's lock.
+def reconcile(world: World, run_id: str, listed: Iterable[Machine] | None = None) -> tuple[str, ...]:
+    """Settle a run's open intents and machines according to the provider.
+
+    Args:
+        world: the run's ports.
+        run_id: the run; the caller holds its lock.
+        listed: the provider's machines, listed after that lock was taken; None lists them now.
 
     Returns:
         The differences, one line each.
     """
-    there = {machine.id: machine for machine in world.provider.machines() if machine.run_id == run_id}
+    seen = world.provider.machines() if listed is None else listed
+    there = {machine.id: machine for machine in seen if machine.run_id == run_id}
     findings = (*_settle_intents(world, run_id, there), *_settle_machines(world, run_id, there))
     if there:
         _mark_live(world, run_id)
@@ -41,20 +51,14 @@ def reconcile(world: World, run_id: str) -> tuple[str, ...]:
     return (*findings, *_settle_outcome(world, run_id))
 
 
-def differences(world: World, run_id: str) -> tuple[str, ...]:
+def differences(world: World, run_id: str, listed: Iterable[Machine]) -> tuple[str, ...]:
     """List the differences between ledger and provider, without changing anything."""
-    there = {machine.id for machine in world.provider.machines() if machine.run_id == run_id}
+    there = {machine.id for machine in listed if machine.run_id == run_id}
     known = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
     where = world.provider.name
     lost = [f"machine {name} is in the ledger but gone at {where}" for name in sorted(known - there)]
     found = [f"machine {name} is at {where} but not in the ledger" for name in sorted(there - known)]
     return (*lost, *found)
-
-
-def find_unrecorded_machines(world: World) -> tuple[Machine, ...]:
-    """List machines at the provider that belong to no live run in the ledger."""
-    live = {run.run_id for run in world.ledger.runs(live_only=True)}
-    return tuple(machine for machine in world.provider.machines() if machine.run_id not in live)
 
 
 def close_run(world: World, run_id: str) -> tuple[str, ...]:
@@ -90,10 +94,13 @@ def release_run(world: World, run_id: str) -> tuple[str, ...]:
 
 
 def note_outcome(world: World, run_id: str, command: Command) -> None:
-    """Record the command's state, and how long the run has had machines."""
+    """Record the command's state, and how long the run has had machines in its mode; of several, the head counts."""
     now = world.clock.now()
-    took = sum((rental.duration(now) for rental in world.ledger.rentals(run_id)), timedelta(0))
-    world.ledger.note_outcome(run_id, command.state, took)
+    record = world.ledger.run(run_id)
+    others = {machine.id for machine in world.ledger.machines(run_id) if machine.rank}
+    rentals = (rental for rental in world.ledger.rentals(run_id) if rental.machine_id not in others)
+    parts = clip(tuple(rentals), record.spec.mode_since if record else None, now)
+    world.ledger.note_outcome(run_id, command.state, sum((part.duration(now) for part in parts), timedelta(0)))
 
 
 def _settle_intents(world: World, run_id: str, there: dict[str, Machine]) -> tuple[str, ...]:
@@ -110,6 +117,8 @@ def _settle_intents(world: World, run_id: str, there: dict[str, Machine]) -> tup
             world.ledger.record_machine_end(lived.id, _ended_at(world, lived))
             world.ledger.close_intent(intent.id, IntentState.DONE, now, "lived, and ended by itself")
             findings.append(f"machine {lived.id} was created by a command that died, and has ended by itself since")
+        elif intent.kind == ExtendDeadline.__name__:
+            findings.append(settle_extension(world, intent, there))
         else:
             world.ledger.close_intent(intent.id, IntentState.FAILED, now, "interrupted")
             findings.append(f"{intent.kind} of {intent.subject} was interrupted")
@@ -132,6 +141,7 @@ def _find_ended_machine(world: World, intent: Intent) -> Machine | None:
         created_at=intent.at,
         deadline_at=intent.at + action.lifetime,
         usd_per_hour=offer.total_usd_per_hour,
+        rank=action.rank,
     )
 
 
@@ -173,14 +183,13 @@ def _record_end(world: World, machine: Machine) -> str:
 
 
 def find_last_loss(world: World, run_id: str) -> str:
-    """Describe how the run's last machine ended or is ending; empty if a kedge command ended it, or if it lives."""
-    machines = world.ledger.machines(run_id)
+    """Describe how one of the run's last machines ended or is ending; empty if kedge ended them, or if they live."""
     live = {machine.id for machine in world.ledger.machines(run_id, live_only=True)}
-    if not machines or _was_asked(world, machines[-1]):
-        return ""
-    if machines[-1].id in live:
-        return _describe_loss(world, machines[-1], "ending") if machines[-1].end is not None else ""
-    return _describe_loss(world, machines[-1])
+    for machine in newest_gang(world.ledger.machines(run_id)):
+        is_live = machine.id in live
+        if not _was_asked(world, machine) and not (is_live and machine.end is None):
+            return _describe_loss(world, machine, "ending" if is_live else "gone")
+    return ""
 
 
 def _was_asked(world: World, machine: Machine) -> bool:
@@ -210,18 +219,19 @@ def _guard(world: World, machine: Machine) -> list[str]:
     try:
         world.provider.guard(machine.id)
     except KedgeError as err:
-        return [f"machine {machine.id} could not be completed: {_in_one_line(err)}"]
+        return [f"machine {machine.id} could not be completed: {in_one_line(err)}"]
     return []
 
 
-def _in_one_line(err: KedgeError) -> str:
+def in_one_line(err: KedgeError) -> str:
+    """Say what failed, and why."""
     return "; ".join(filter(None, (err.what, err.why)))
 
 
 def _ended_at(world: World, machine: Machine) -> datetime:
     """Return the latest instant at which a machine that is gone can have ended."""
     latest = min(world.clock.now(), machine.deadline_at)
-    last = last_upload_of(world, machine.run_id, machine.id)
+    last = last_upload_of(world, machine.run_id, machine.id, rank=machine.rank)
     if last is not None:
         is_done = last.command.state in (RunState.SUCCEEDED, RunState.FAILED)
         latest = min(latest, last.at + (_LINGER if is_done else _SILENCE))
@@ -237,6 +247,7 @@ def _mark_live(world: World, run_id: str) -> None:
 
 def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
     """Close a run that is over and has no machines; leave it to `teardown` if that would delete or copy its data."""
+    record_uploaded_modes(world, run_id)
     record = world.ledger.run(run_id)
     command = _last_word(world, run_id)
     if record is None or record.stage is RunStage.ENDED:
@@ -251,7 +262,7 @@ def _settle_outcome(world: World, run_id: str) -> tuple[str, ...]:
     try:
         kept = _end_run(world, run_id)
     except KedgeError as err:
-        return (f"not closed yet: {_in_one_line(err)}",)
+        return (f"not closed yet: {in_one_line(err)}",)
     return kept if command.state is not RunState.STOPPED else (*kept, f"run {run_id} is closed: {command.reason}")
 
 
@@ -262,11 +273,12 @@ def _last_word(world: World, run_id: str) -> Command | None:
     the provider's console, the run doesn't get another one.
     """
     command = latest_command(world, run_id)
-    if command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED):
+    record = world.ledger.run(run_id)
+    goes_on = command is not None and command.lost_peer and record is not None and record.spec.recover
+    if command is not None and command.state in (RunState.SUCCEEDED, RunState.FAILED) and not goes_on:
         return command
-    machines = world.ledger.machines(run_id)
-    end = machines[-1].end if machines else None
-    if end is None or end.by is not EndedBy.SOMEBODY or is_loss(command, end):
+    ends = (machine.end for machine in newest_gang(world.ledger.machines(run_id)) if machine.end is not None)
+    if not any(end.by is EndedBy.SOMEBODY and not is_loss(command, end) for end in ends):
         return None
     return Command(state=RunState.STOPPED, reason=f"somebody ended its machine at {world.provider.name}")
 

@@ -22,27 +22,28 @@ class RunUploads:
     problem: str = ""
 
 
-def read_uploads(world: World, run_id: str) -> RunUploads:
-    """Read the last upload of a run; invalid content must not prevent the end of a machine, or of a run.
+def read_uploads(world: World, run_id: str, *, rank: int = 0) -> RunUploads:
+    """Read the last upload of the machine of a rank; that of the head is the run's.
 
-    A machine may also make it unreadable: it can archive it in S3, or encrypt it with a key of its own.
+    Invalid content must not prevent the end of a machine, or of a run. A machine may also make it unreadable: it can
+    archive it in S3, or encrypt it with a key of its own.
 
     Raises:
         UnreachableError: the store doesn't answer.
     """
     try:
-        return RunUploads(last=world.store.last_upload(run_id) if world.store else None)
+        return RunUploads(last=world.store.last_upload(run_id, rank=rank) if world.store else None)
     except UnreachableError:
         raise
     except KedgeError as err:
         return RunUploads(problem=f"{err.what}: {err.why}")
 
 
-def last_upload_of(world: World, run_id: str, machine_id: str) -> LastUpload | None:
+def last_upload_of(world: World, run_id: str, machine_id: str, *, rank: int = 0) -> LastUpload | None:
     """Return the last upload if that machine made it.
 
     Raises:
         UnreachableError: the store doesn't answer.
     """
-    last = read_uploads(world, run_id).last
+    last = read_uploads(world, run_id, rank=rank).last
     return last if last is not None and last.machine == machine_id else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from orchestrator.core.errors import KedgeError, UnfitMachineError, UnreachableError
+from orchestrator.core.errors import BadRequestError, KedgeError, UnfitMachineError, UnreachableError
 from orchestrator.core.machine import EndedBy, Machine, MachineState, SshAddress
 from orchestrator.core.ports import Completed, Remote
 from orchestrator.core.protocol.readiness import BURN_IN, Readiness, parse_ready
@@ -14,8 +15,9 @@ from orchestrator.core.protocol.report import MachineReport
 from orchestrator.core.protocol.wire import SUPPLIED
 from orchestrator.core.values.units import format_duration
 from orchestrator.engine import agent_client
-from orchestrator.engine.observing.observe import why_ended
+from orchestrator.engine.observing.observe import last_creation, why_ended
 from orchestrator.engine.steps.follow import MachineLostError
+from orchestrator.engine.steps.run_config import read_secrets
 from orchestrator.engine.world import World
 
 _log = logging.getLogger(__name__)
@@ -48,46 +50,81 @@ _GIVEN_UP = b"given up\n"
 def await_boot(
     world: World, run_id: str, machine_id: str, *, at_most: timedelta = BOOT
 ) -> tuple[Machine, MachineReport]:
-    """Wait until a machine's agent answers; send it its supplies, and replace a host key that came with user-data.
+    """Wait for one machine, as `await_boots` does for several."""
+    (booted,) = await_boots(world, run_id, [machine_id], at_most=at_most)
+    return booted
+
+
+def await_boots(
+    world: World, run_id: str, machine_ids: Sequence[str], *, at_most: timedelta = BOOT
+) -> list[tuple[Machine, MachineReport]]:
+    """Wait until machines' agents answer; send their supplies, and replace host keys that came with user-data.
+
+    The machines are looked at in turn, so that none waits for another one's boot.
 
     Returns:
-        The machine, with its current host key, and the agent's report.
+        The machines, with their current host keys, and their agents' reports.
 
     Raises:
-        UnreachableError: it doesn't answer.
-        MachineLostError: it ended before it did.
-        UnfitMachineError: its provider couldn't start it, or its GPUs fail the burn-in.
-        KedgeError: its boot failed.
+        UnreachableError: one doesn't answer.
+        MachineLostError: one ended before it did.
+        UnfitMachineError: the provider couldn't start one, or its GPUs fail the burn-in.
+        BadRequestError: one waits for secrets that this computer doesn't have.
+        KedgeError: the boot of one failed.
     """
-    boot = _Boot(world, run_id, machine_id)
-    seen = world.poll_until(boot.look, at_most, world.clock, first=_FIRST, longest=_LONGEST)
-    if seen is None:
+    boots = [_Boot(world, run_id, machine_id) for machine_id in machine_ids]
+
+    def look() -> list[tuple[Machine, MachineReport]] | None:
+        # Each is looked at in every round, although an earlier one isn't done.
+        seen = [boot.look_once() for boot in boots]
+        done = [each for each in seen if each is not None]
+        return done if len(done) == len(boots) else None
+
+    booted = world.poll_until(look, at_most, world.clock, first=_FIRST, longest=_LONGEST)
+    if booted is None:
+        late = next(boot for boot in boots if boot.booted is None)
         raise UnreachableError(
-            f"machine {machine_id} has not booted",
-            why=f"it had {format_duration(at_most)} for that; last seen: {boot.last_seen}",
+            f"machine {late.machine_id} has not booted",
+            why=f"it had {format_duration(at_most)} for that; last seen: {late.last_seen}",
             fix=f"end it with `kedge teardown {run_id}`",
         )
-    return seen
+    return booted
 
 
 class _Boot:
-    """One machine's boot, observed repeatedly."""
+    """One machine's boot, observed repeatedly.
+
+    Attributes:
+        booted: the machine and its agent's report, once it has booted.
+        last_seen: what was seen of it last.
+    """
 
     def __init__(self, world: World, run_id: str, machine_id: str) -> None:
         self._world = world
         self._run_id = run_id
-        self._id = machine_id
+        self.machine_id = machine_id
+        self.booted: tuple[Machine, MachineReport] | None = None
         self._supplied = False
         self._lost_since: datetime | None = None
         self.last_seen = "nothing"
 
-    def look(self) -> tuple[Machine, MachineReport] | None:
-        machine = self._world.provider.describe(self._id)
+    def look_once(self) -> tuple[Machine, MachineReport] | None:
+        """Look at the machine, unless it has booted already; a provider that doesn't answer is asked again."""
+        if self.booted is None:
+            try:
+                machine = self._world.provider.describe(self.machine_id)
+            except UnreachableError as err:
+                self.last_seen = err.what
+            else:
+                self.booted = self._look_at(machine)
+        return self.booted
+
+    def _look_at(self, machine: Machine | None) -> tuple[Machine, MachineReport] | None:
         if machine is None or machine.state is MachineState.ENDING:
             self._refuse_failed_start()
         if machine is None:
             raise MachineLostError(
-                f"machine {self._id} was gone before it had booted",
+                f"machine {self.machine_id} was gone before it had booted",
                 why=f"last seen: {self.last_seen}",
                 fix=f"try again with `kedge resume {self._run_id}`",
             )
@@ -103,10 +140,10 @@ class _Boot:
 
     def _refuse_failed_start(self) -> None:
         """Raise if its provider couldn't start it; another provider or region may."""
-        end = why_ended(self._world, self._id)
+        end = why_ended(self._world, self.machine_id)
         if end is not None and end.by is EndedBy.START:
             raise UnfitMachineError(
-                f"machine {self._id} could not be started",
+                f"machine {self.machine_id} could not be started",
                 why=end.says,
                 fix=f"rent another one with `kedge resume {self._run_id}`",
             )
@@ -119,7 +156,7 @@ class _Boot:
         self._lost_since = self._lost_since or self._world.clock.now()
         if self._world.clock.now() - self._lost_since > _LOST:
             raise UnreachableError(
-                f"machine {self._id} is {machine.state} at {machine.provider}, and nothing completes its boot",
+                f"machine {self.machine_id} is {machine.state} at {machine.provider}, and nothing completes its boot",
                 fix=f"give the run another with `kedge resume {self._run_id}`",
             )
 
@@ -153,12 +190,31 @@ class _Boot:
         """Send the machine its supplies, until its own answer confirms that it has them."""
         if self._supplied:
             return
-        supplies = self._world.provider.supplies(machine.id)
+        supplies = self._world.provider.supplies(machine.id, self._read_secrets(remote, machine))
         if supplies is not None:
             done = remote.run(supplies.argv, stdin=supplies.content, timeout=_SUPPLYING)
             if done.exit_code != 0 or done.stdout.split()[-1:] != [SUPPLIED.encode()]:
                 raise self._foreign_output(machine, done)
         self._supplied = True
+
+    def _read_secrets(self, remote: Remote, machine: Machine) -> dict[str, str]:
+        """Read what the machine needs to start by itself; nothing if this computer starts its command.
+
+        Raises:
+            BadRequestError: a variable isn't set here, and nobody has sent the machine its supplies yet.
+        """
+        creation = last_creation(self._world, self._run_id, self.machine_id)
+        try:
+            return read_secrets(creation.awaits if creation else (), self._world.environ)
+        except BadRequestError as err:
+            if remote.run(["test", "-e", f"{machine.root}/supplied"], timeout=_ASKING).exit_code == 0:
+                # Whatever is sent now, the machine keeps what it has.
+                return {}
+            raise BadRequestError(
+                f"machine {self.machine_id} waits for its secrets: {err.what}",
+                why="it starts its command by itself as soon as it has them, and ends if nobody sends them in time",
+                fix=f"{err.fix}, and try again; or end it with `kedge teardown {self._run_id}`",
+            ) from err
 
     def _foreign_output(self, machine: Machine, done: Completed) -> UnreachableError:
         """Make the error for output that isn't the command's; a retry in a moment may succeed.

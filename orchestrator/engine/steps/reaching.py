@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from orchestrator.core.errors import KedgeError, UnreachableError
+from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
 from orchestrator.core.machine import Machine, MachineState
 from orchestrator.engine.steps.boot import BOOT, await_boot
 from orchestrator.engine.world import World
@@ -27,6 +27,7 @@ def reach(world: World, machine: Machine, tell: Callable[[str], None], *, at_mos
     Raises:
         UnreachableError: it is being reclaimed, doesn't boot in time, or this computer has no key for it.
         MachineLostError: it is gone.
+        BadRequestError: it waits for secrets that this computer doesn't have.
     """
     if machine.has_booted:
         return machine
@@ -36,7 +37,7 @@ def reach(world: World, machine: Machine, tell: Callable[[str], None], *, at_mos
         tell(f"machine {machine.id} is still booting: waiting for it")
     try:
         booted, report = await_boot(world, machine.run_id, machine.id, at_most=at_most)
-    except UnreachableError:
+    except (BadRequestError, UnreachableError):
         raise
     except KedgeError:
         there = world.provider.describe(machine.id)

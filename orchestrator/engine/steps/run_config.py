@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job, LaunchSpec
-from orchestrator.core.protocol.wire import DataSource, RunConfig
+from orchestrator.core.modes import mode_key
+from orchestrator.core.protocol.wire import DataSource, RunConfig, TaskConfig
+from orchestrator.core.task import Task
 
 
 def run_config(
-    spec: LaunchSpec, gpus: int, environ: Mapping[str, str], unit: str, *, staged: Sequence[DataSource] = ()
+    spec: LaunchSpec,
+    gpus: int,
+    environ: Mapping[str, str],
+    unit: str,
+    *,
+    staged: Sequence[DataSource] = (),
+    done: tuple[str, ...] = (),
 ) -> RunConfig:
     """Make the agent's configuration for a machine with that many GPUs.
 
@@ -20,36 +29,72 @@ def run_config(
         spec: the run.
         gpus: how many the machine has.
         environ: holds the values of the secrets.
-        unit: the text of the systemd unit; empty for other supervisors.
+        unit: the text of a task's systemd unit; empty for other supervisors.
         staged: the laptop's data that the machine takes from the object store.
+        done: the tasks that have succeeded on an earlier machine.
 
     Raises:
         BadRequestError: the environment lacks a variable.
     """
-    job = spec.job
+    then = [_mode_config(spec, job, gpus, environ, unit, staged) for job in spec.later]
+    return replace(
+        _mode_config(spec, spec.job, gpus, environ, unit, staged),
+        sequence=spec.sequence,
+        continues=mode_key(spec, spec.sequence - 1) if spec.continues else None,
+        then=tuple(replace(config, sequence=spec.sequence + number) for number, config in enumerate(then, 1)),
+        done=done,
+    )
+
+
+def without_secrets(config: RunConfig) -> RunConfig:
+    """Return a configuration without the values of secrets; the names of each mode stay if there are several."""
+    if not config.then:
+        return replace(config, secrets={})
+    first, *then = (replace(each, secrets=dict.fromkeys(each.secrets, "")) for each in (config, *config.then))
+    return replace(first, then=tuple(then))
+
+
+def _mode_config(
+    spec: LaunchSpec, job: Job, gpus: int, environ: Mapping[str, str], unit: str, staged: Sequence[DataSource]
+) -> RunConfig:
     return RunConfig(
         run=spec.run_id,
         job=job.name,
         mode=job.mode,
-        command=job.run,
         setup=job.setup,
-        supervisor=job.supervisor.kind,
-        restarts=job.supervisor.restarts,
-        restart_after=job.supervisor.restart_after.total_seconds(),
-        grace=job.supervisor.grace.total_seconds(),
+        tasks=tuple(_task_config(task, job, unit) for task in job.tasks),
+        on_failure=job.on_failure,
         envs=dict(job.envs),
         secrets=read_secrets(job.from_shell, environ),
-        outputs=job.outputs,
-        checkpoints=job.checkpoints,
         data=_places(job),
         gpus_per_node=gpus,
-        unit=unit,
         python_path=(".",) if job.bundled_trainer else (),
         keep=spec.keep,
         sources=(*_fetched(job), *staged),
         python=spec.python.path if spec.python else "",
         left_behind=job.left_behind_bytes,
-        resume=job.later_run,
+        setup_inputs=job.setup_inputs,
+        recovers=spec.recover,
+    )
+
+
+def _task_config(task: Task, job: Job, unit: str) -> TaskConfig:
+    return TaskConfig(
+        name=task.name,
+        command=task.run,
+        supervisor=job.supervisor.kind,
+        restarts=task.supervisor.restarts,
+        restart_after=task.supervisor.restart_after.total_seconds(),
+        grace=task.supervisor.grace.total_seconds(),
+        resume=task.later_run,
+        unit=unit,
+        envs=dict(task.envs),
+        outputs=task.outputs,
+        checkpoints=task.checkpoints,
+        gpus=task.gpus,
+        cpus=task.cpus,
+        after=task.after,
+        nodes=task.nodes,
     )
 
 

@@ -52,6 +52,7 @@ def look(aws: AwsWorld, ledger: SqliteLedger) -> tuple[str, ...]:
         code_source=lambda _job: None,
         authorized_key="",
         agent_archive=lambda: b"",
+        group_token=lambda _run: "",
         render_unit=lambda _job, _root: "",
         environ={},
     )
@@ -131,6 +132,32 @@ def test_guarding_again_changes_nothing(aws: AwsWorld) -> None:
     aws.provider().guard(M1)
     assert fires_at(aws) == before
     assert aws.schedules() == [M1]
+
+
+def test_a_moved_schedule_is_changed_and_never_created_again(aws: AwsWorld) -> None:
+    """Moved there and back, it has the first one's time again, for which a creation could be a repeated one.
+
+    fact: aws-schedule-token. Its deadline is also in the tags, by which another computer knows it.
+    """
+    machine = aws.provider().create(aws.order())
+    other = AwsWorld(api=aws.api, folder=aws.folder / "other")
+    aws.api.reset_calls()
+    for hours in (2, 0):
+        deadline_at = machine.deadline_at + timedelta(hours=hours)
+        aws.provider().move_deadline(M1, deadline_at)
+        assert fires_at(aws) - deadline_at == timedelta(minutes=5) - timedelta(microseconds=deadline_at.microsecond)
+        (seen,) = other.provider().machines()
+        assert abs(seen.deadline_at - deadline_at) < timedelta(seconds=2)
+    assert aws.actions()["UpdateSchedule"] == 2
+    assert aws.actions()["CreateSchedule"] == 0
+
+
+def test_a_machine_without_a_schedule_gets_one_when_its_deadline_is_moved(aws: AwsWorld) -> None:
+    """Somebody has deleted it."""
+    machine = aws.provider().create(aws.order())
+    aws.api.client("scheduler").delete_schedule(Name=M1)
+    aws.provider().move_deadline(M1, machine.deadline_at + timedelta(hours=2))
+    assert fires_at(aws) > machine.deadline_at + timedelta(hours=2)
 
 
 def test_a_machine_that_outlived_its_deadline_is_ended_in_minutes(aws: AwsWorld) -> None:

@@ -21,12 +21,13 @@ from orchestrator.core.errors import BadRequestError, NoCapacityError, Unreachab
 from orchestrator.core.job import Job, LaunchSpec, Resources
 from orchestrator.core.ledger import RunStage
 from orchestrator.core.plan import Plan
-from orchestrator.engine.performing import RunProgress
+from orchestrator.core.task import Task
+from orchestrator.engine.run_progress import RunProgress
 from tests.adapters.aws.world import HOME, RUN, TYPE, AwsWorld, QuickClock
 from tests.adapters.remote.sshd import short_folder
 
 M1 = f"{RUN}-m1"
-JOB = Job(name="digits", run="train", resources=Resources(instance_type=TYPE))
+JOB = Job(name="digits", tasks=(Task(run="train"),), resources=Resources(instance_type=TYPE))
 SPEC = LaunchSpec(run_id=RUN, provider="aws", job=JOB, recover=True, ssh_from=HOME)
 
 

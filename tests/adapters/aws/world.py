@@ -73,16 +73,19 @@ class AwsWorld:
     ssh_from: str = HOME
     environ: dict[str, str] = field(default_factory=dict)
 
-    def backing(self) -> Backing:
-        """Open the provider and its bucket, as the next command does."""
-        context = Context(
+    def context(self) -> Context:
+        """Return what the provider needs from the laptop."""
+        return Context(
             state_dir=self.folder,
             runtime_dir=self.folder,
             clock=self.clock,
             key_file=self.folder / "key",
             environ=self.environ,
         )
-        return make(context)
+
+    def backing(self) -> Backing:
+        """Open the provider and its bucket, as the next command does."""
+        return make(self.context())
 
     def provider(self) -> CloudProvider:
         """Open the provider alone."""

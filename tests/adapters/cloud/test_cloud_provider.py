@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -130,7 +131,8 @@ def test_a_machine_receives_its_agent_and_the_bucket_s_keys_over_ssh(cloud: str,
     mine.bucket = S3Settings(bucket="results", keys_file="/opt/private/store.json")
     assert mine.provider().can_start_at_boot
     assert _names(mine) == {"agent.tar.gz", "user/store.json", "complete"}
-    supplies = [mine.provider().supplies(each) for each in (M1, "other-1-m1")]
+    assert _names(mine, {"A": "1"}) == {"agent.tar.gz", "user/store.json", "user/run-secrets.json", "complete"}
+    supplies = [mine.provider().supplies(each, {}) for each in (M1, "other-1-m1")]
     assert supplies[0] != supplies[1]
 
 
@@ -139,7 +141,7 @@ def test_a_machine_that_downloads_its_agent_receives_nothing_over_ssh(regional: 
     fetches = replace(TOKEN_CLOUD, boot=replace(TOKEN_CLOUD.boot, carries_bootstrap=True))
     regional.cloud.traits = fetches
     regional.create()
-    assert regional.provider().supplies(M1) is None
+    assert regional.provider().supplies(M1, {}) is None
     assert regional.provider().can_start_at_boot
 
 
@@ -154,8 +156,8 @@ def test_offers_come_with_their_basis_and_caveats(regional: Laptop) -> None:
     assert provider.refresh_offers() == "nowhere"
 
 
-def _names(mine: Laptop) -> set[str]:
-    supplies = mine.provider().supplies(M1)
+def _names(mine: Laptop, secrets: Mapping[str, str] | None = None) -> set[str]:
+    supplies = mine.provider().supplies(M1, secrets or {})
     assert supplies is not None
     with tarfile.open(fileobj=io.BytesIO(supplies.content)) as bundle:
         return set(bundle.getnames())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -59,6 +60,25 @@ def test_a_file_arrives_under_the_target_s_name(mover: RsyncMover, box: Box, tmp
     (tmp_path / "x.csv").write_text("1,2")
     mover.send(DataMount(source=str(tmp_path / "x.csv"), target="in/table.csv"), box.machine, ignore)
     assert (box.root / "data" / "in" / "table.csv").read_text() == "1,2"
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["a folder", "a file"])
+def test_data_that_an_earlier_machine_fetched_to_a_volume_is_removed(
+    mover: RsyncMover, box: Box, data: Path, is_file: bool
+) -> None:
+    """It isn't mixed with the laptop's, which is never taken for it. Data without such a record stays."""
+    target = box.root / "data" / "disk" / "the set"
+    target.mkdir(parents=True)
+    (target / "weights").write_text("of the Hub")
+    mount = DataMount(source=str(data / "tool" if is_file else data), target="disk/the set")
+    if not is_file:
+        mover.send(mount, box.machine, ignore)
+        assert (target / "weights").exists()
+    record = target.with_name(".the set.fetched.json")
+    record.write_text("{}")
+    mover.send(mount, box.machine, ignore)
+    assert not record.exists()
+    assert target.is_file() if is_file else picture(target) == picture(data)
 
 
 @pytest.mark.parametrize("link", ["results", "results/run-1"])
@@ -132,6 +152,21 @@ def test_results_are_fetched_and_not_sent_again(mover: RsyncMover, box: Box, dat
     moved = [0]
     mover.fetch(box.machine, str(box.root / "my results"), str(home), lambda done, _: moved.append(done))
     assert max(moved) == 0
+
+
+def test_only_some_of_the_results_are_fetched(mover: RsyncMover, box: Box, tmp_path: Path) -> None:
+    """Whatever else is there; one that is gone meanwhile is missed, and one that git would obey is renamed."""
+    results, home = box.root / "results", tmp_path / "run-1" / "home"
+    for name in ("a\n b", "deep/er", "deep/other", "repo/HEAD"):
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text(name)
+    listed = [
+        ResultFile(path=name, bytes=len(name), sha256=hashlib.sha256(name.encode()).hexdigest())
+        for name in ("a\n b", "deep/er", "gone", "repo/HEAD")
+    ]
+    arrival = mover.fetch(box.machine, "results", str(home), ignore, files=listed, only=True)
+    assert arrival.different == ("gone",)
+    assert picture(home).keys() == {"a\n b", "deep/er", "repo/HEAD.kedge-renamed"}
 
 
 def test_progress_grows_to_the_total(mover: RsyncMover, box: Box, tmp_path: Path) -> None:

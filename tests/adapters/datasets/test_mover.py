@@ -65,6 +65,9 @@ class Way:
     def close(self) -> None:
         pass
 
+    def opened(self, address: SshAddress) -> None:
+        raise AssertionError(address)
+
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         raise NotImplementedError
 
@@ -89,9 +92,11 @@ class Direct:
         progress: Progress,
         *,
         files: Sequence[ResultFile] = (),
+        only: bool = False,
         within: timedelta = timedelta(minutes=10),
     ) -> Arrival:
-        self.fetched.append(f"{machine.id}:{folder} -> {destination}, {len(files)} listed, within {within}")
+        listed = f"{'only ' if only else ''}{len(files)} listed"
+        self.fetched.append(f"{machine.id}:{folder} -> {destination}, {listed}, within {within}")
         progress(1, 1)
         return Arrival()
 
@@ -131,6 +136,7 @@ def test_results_are_fetched_directly_from_the_machine(lab: Lab) -> None:
         "/here",
         nothing,
         files=[ResultFile(path="a", bytes=0, sha256="")],
+        only=True,
         within=timedelta(hours=1),
     )
-    assert direct.fetched == ["m1:results -> /here, 1 listed, within 1:00:00"]
+    assert direct.fetched == ["m1:results -> /here, only 1 listed, within 1:00:00"]

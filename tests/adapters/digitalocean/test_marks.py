@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from orchestrator.core.errors import StillBillingError
+from orchestrator.core.errors import KedgeError, StillBillingError
 from tests.adapters.digitalocean.world import GPU, M1, PLAIN, RUN, DoWorld
 
 ODD = [
@@ -59,3 +60,18 @@ def test_a_volume_without_a_run_is_reported(do: DoWorld) -> None:
     (found,) = do.provider().sweep().leftovers
     assert (found.kind, found.kept) == ("data volume", True)
     assert found.usd_per_hour > 0
+
+
+def test_a_droplet_keeps_its_lifetime_if_the_tag_with_the_new_one_can_not_be_put_on_it(do: DoWorld) -> None:
+    """The API may not know a tag yet that it has just created. Other computers know the lifetime from the tag alone."""
+    provider = do.provider()
+    before = provider.create(do.order()).deadline_at
+    do.api.advance(60)
+    do.api.faults.fail_next("POST", "/v2/tags/{tag_id}/resources", status=404)
+    with pytest.raises(KedgeError, match="can't be tagged"):
+        provider.move_deadline(M1, before + timedelta(hours=1))
+    (seen,) = do.other_laptop().provider().machines()
+    assert abs(seen.deadline_at - before) < timedelta(seconds=2)
+    provider.move_deadline(M1, before + timedelta(hours=1))
+    (seen,) = do.other_laptop().provider().machines()
+    assert abs(seen.deadline_at - before) > timedelta(minutes=59)

@@ -89,7 +89,7 @@ def test_the_deadline_is_armed_first_and_needs_neither_python_nor_the_agent() ->
     script, _mask = config()["bootcmd"]
     assert not re.search(r"python|kedge-agent|/opt/kedge", script)
     assert script.index("/var/lib/kedge/end.sh <<") < script.index("kedge-deadline.timer <<")
-    unit = re.search(r"kedge-deadline.service <<'EOF'\n(.*?)\nEOF", script, re.DOTALL)
+    unit = re.search(r"kedge-deadline.service <<'EOF'[^\n]*\n(.*?)\nEOF", script, re.DOTALL)
     assert unit
     commands = [line for line in unit[1].splitlines() if line.startswith("ExecStart=")]
     assert ["end.sh" in commands[0], "poweroff" in commands[1], len(commands)] == [True, True, 2]

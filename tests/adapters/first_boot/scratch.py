@@ -197,6 +197,7 @@ def arm(scratch: Scratch, shell: str = "sh") -> tuple[int, int]:
     script = render(
         "boot/deadline.sh.j2",
         deadline_file=str(deadline_path(scratch)),
+        arm_file=str(scratch.state / "arm.sh"),
         end_file=str(scratch.state / "end.sh"),
         end="echo $0 ended 'by\\nme'",
         lifetime=LIFETIME,

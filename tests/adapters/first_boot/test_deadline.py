@@ -82,3 +82,46 @@ def test_systemd_accepts_the_deadlines_units(scratch: Scratch) -> None:
     done = run(["systemd-analyze", "calendar", timer_of(scratch)["OnCalendar"]])
     normal = next(line for line in done.stdout.splitlines() if "Normalized form:" in line)
     assert instant(normal.split(": ")[1]) == deadline
+
+
+def move(scratch: Scratch, *deadline: str) -> int:
+    """Run the script by which root moves the deadline; return its exit code."""
+    return scratch.sh(f'sh "{scratch.state / "arm.sh"}" {" ".join(deadline)}').returncode
+
+
+@pytest.mark.parametrize("by", [10 * LIFETIME, -LIFETIME // 2], ids=["later", "earlier"])
+def test_root_moves_the_deadline_and_a_reboot_keeps_it_there(scratch: Scratch, by: int) -> None:
+    """Also beyond the lifetime that the first boot has counted; the script waits until systemd has the new timer."""
+    before, _ = arm(scratch)
+    moved = before + by
+    assert move(scratch, str(moved)) == 0
+    assert scratch.systemctl_calls[-2:] == ["daemon-reload", "restart kedge-deadline.timer"]
+    for boots in (False, True):
+        if boots:
+            arm(scratch)
+        timer = timer_of(scratch)
+        assert instant(timer["OnCalendar"]) == moved
+        assert abs(int(timer["OnActiveSec"].removesuffix("s")) - (moved - time.time())) < 30
+    assert deadline_path(scratch).read_text() == f"{moved}\n"
+
+
+@pytest.mark.parametrize("wrong", ["soon", "''", "-5", "12.5"])
+def test_what_is_no_time_moves_nothing(scratch: Scratch, wrong: str) -> None:
+    """The timer isn't even started anew."""
+    before, _ = arm(scratch)
+    calls = len(scratch.systemctl_calls)
+    assert move(scratch, wrong) == 2
+    assert (instant(timer_of(scratch)["OnCalendar"]), len(scratch.systemctl_calls)) == (before, calls)
+
+
+@pytest.mark.parametrize("what", ["deadline file", "timer", "systemctl"])
+def test_whoever_moves_the_deadline_hears_of_a_failure(scratch: Scratch, what: str) -> None:
+    """At a boot the rest is still worth trying; here nobody may believe that the timer was moved."""
+    before, _ = arm(scratch)
+    if what == "deadline file":
+        deadline_path(scratch).with_name("digits-1.deadline.new").mkdir()
+    if what == "timer":
+        (scratch.units / "kedge-deadline.timer.new").mkdir()
+    if what == "systemctl":
+        scratch.replace_program("systemctl", "exit 1")
+    assert move(scratch, str(before + 60)) == 1

@@ -40,6 +40,12 @@ def test_an_address_that_machines_can_fetch_is_kept_as_written(read: Callable[..
     assert read(f"file_mounts:\n  set: '{address}'\n").data == expected
 
 
+def test_the_target_may_be_within_a_volume(read: Callable[..., Job]) -> None:
+    """Machines then fetch it once, to the volume."""
+    job = read("volumes: {disk: {name: sets, size: 9}}\ndata: {disk/a/faces: 'hf://me/model', other: 's3://bucket/c/'}")
+    assert {mount.target: job.is_on_volume(mount) for mount in job.data} == {"disk/a/faces": True, "other": False}
+
+
 def test_a_variable_is_put_into_an_address(read: Callable[..., Job]) -> None:
     """The scheme may be in upper case."""
     assert read("envs: {V: v2}\ndata: {set: 'HF://me/model@$V'}").data[0].source == "hf://me/model@v2"

@@ -16,15 +16,9 @@ from orchestrator.adapters.providers import PROVIDERS
 from orchestrator.adapters.providers.digitalocean.site import SPACES
 from orchestrator.adapters.store.settings import KEDGE_STORE
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import (
-    DataMount,
-    Expect,
-    Job,
-    Resources,
-    SupervisorKind,
-    SupervisorSpec,
-)
+from orchestrator.core.job import DataMount, Job, Resources
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import Expect, SupervisorKind, SupervisorSpec, Task
 from orchestrator.core.values.credentials import is_own_credential
 
 Read = Callable[..., Job]
@@ -38,7 +32,8 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
         """
         name: train
         workdir: .
-        num_nodes: 1
+        num_nodes: 2
+        elastic: 1..2
         resources:
           infra: aws/us-east-1/us-east-1a
           accelerators: A10G:4
@@ -62,10 +57,16 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
         """,
         environ={"HF_TOKEN": "hf_x"},
     )
+    supervisor = SupervisorSpec(
+        kind=SupervisorKind.SCREEN, restarts=5, restart_after=timedelta(minutes=1), grace=timedelta(minutes=2)
+    )
+    expect = Expect(duration=timedelta(minutes=45), first_step=timedelta(seconds=30))
     assert job == Job(
         name="train",
         path=str(folder / "kedge.yaml"),
         workdir=str(folder),
+        num_nodes=2,
+        elastic=(1, 2),
         resources=Resources(
             provider="aws",
             regions=("us-east-1",),
@@ -83,26 +84,27 @@ def test_every_key_reaches_the_job(read: Read, folder: Path) -> None:
             DataMount(source=str(folder / "data"), target="input/b"),
         ),
         setup="pip install -r requirements.txt",
-        run="python train.py",
-        outputs=("results", "logs"),
-        checkpoints="ckpt",
+        tasks=(
+            Task(
+                run="python train.py",
+                outputs=("results", "logs"),
+                checkpoints="ckpt",
+                supervisor=supervisor,
+                expect=expect,
+            ),
+        ),
         time_limit=timedelta(minutes=90),
         budget_usd=Decimal("0.10"),
-        supervisor=SupervisorSpec(
-            kind=SupervisorKind.SCREEN,
-            restarts=5,
-            restart_after=timedelta(minutes=1),
-            grace=timedelta(minutes=2),
-        ),
+        supervisor=supervisor,
         recover=True,
-        expect=Expect(duration=timedelta(minutes=45), first_step=timedelta(seconds=30)),
+        expect=expect,
     )
 
 
 def test_an_almost_empty_file_takes_every_default(read: Read, folder: Path) -> None:
     """A key without a value counts as missing; the name is made from the folder's."""
     assert read("run: python train.py\nsetup:\nresources:\n") == Job(
-        name="my-project", path=str(folder / "kedge.yaml"), run="python train.py"
+        name="my-project", path=str(folder / "kedge.yaml"), tasks=(Task(run="python train.py"),)
     )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.core.actions import SendData, describe
+from orchestrator.core.action_words import describe
+from orchestrator.core.actions import SendData
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import (
     Job,

@@ -10,8 +10,9 @@ import pytest
 
 from orchestrator.adapters.jobfile.read import plain_machine_job
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import Job, Resources, SupervisorKind, SupervisorSpec
+from orchestrator.core.job import Job, Resources
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import SupervisorKind, SupervisorSpec
 from tests.support.flags import given
 
 Read = Callable[..., Job]
@@ -145,3 +146,24 @@ def test_a_machine_without_a_job_is_described_by_flags_alone() -> None:
         budget_usd=Decimal(10),
     )
     assert job.time_limit == timedelta(hours=1)
+
+
+def test_a_number_of_machines_overrides_the_files_and_its_modes(read: Read) -> None:
+    """A mode may have another number, and a flag wins."""
+    text = "num_nodes: 4\nmodes: {fast: {num_nodes: 2}}"
+    numbers = [
+        read(text).num_nodes,
+        read(text, mode="fast").num_nodes,
+        read(text, mode="fast", num_nodes="3").num_nodes,
+    ]
+    assert numbers == [4, 2, 3]
+    assert read(text).resources_at("aws").num_nodes == 4
+
+
+def test_a_number_of_machines_that_the_job_can_not_have_names_the_flag(read: Read, refuse: Refuse) -> None:
+    """One machine makes a job valid that isn't with the file's number."""
+    text = "num_nodes: {}\nvolumes: {{v: {{name: scans, size: 100}}}}"
+    assert read(text.format(2), num_nodes="1").num_nodes == 1
+    err = refuse(text.format(1), num_nodes="2")
+    assert err.what == "--num-nodes: 2 machines can't share the volume scans"
+    assert "kedge.yaml:2" in str(refuse(text.format(2)))

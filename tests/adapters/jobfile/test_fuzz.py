@@ -12,10 +12,12 @@ from orchestrator.adapters.jobfile.models import JobPart
 from orchestrator.adapters.jobfile.overrides import Overrides
 from orchestrator.adapters.jobfile.parts import ResourcesPart, SupervisorPart
 from orchestrator.adapters.jobfile.read import read_job
+from orchestrator.adapters.jobfile.task_parts import TaskPart
 from orchestrator.adapters.jobfile.unsupported import NOT_HERE
 from orchestrator.core.errors import BadRequestError
 
-KEYS = sorted({*JobPart.model_fields, *ResourcesPart.model_fields, *SupervisorPart.model_fields} | set(NOT_HERE))
+MODELS = (JobPart, ResourcesPart, SupervisorPart, TaskPart)
+KEYS = sorted({key for model in MODELS for key in model.model_fields} | set(NOT_HERE))
 WORDS = st.sampled_from(
     ["x", "aws", "a/b", "~", "~x/y", "$A", "..", "/x", "1h", "90", "1e999", "$1", "on", "", "s3://b", "\0", "\ud800"]
 )
@@ -27,6 +29,13 @@ VALUES = st.recursive(
 )
 JOBS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 ONE_FILE = [HealthCheck.function_scoped_fixture]
+
+
+TASKS = st.dictionaries(
+    st.sampled_from("abc") | WORDS,
+    st.dictionaries(st.sampled_from(sorted(TaskPart.model_fields)), VALUES | st.sampled_from("abc0123"), max_size=5),
+    max_size=4,
+)
 
 
 def read_or_refuse(path: Path, raw: bytes, mode: str | None = None) -> None:
@@ -64,3 +73,11 @@ def test_any_values_under_known_keys_are_read_or_refused(
     """No exception but BadRequestError is raised."""
     raw = yaml.safe_dump(job, allow_unicode=False).encode()
     read_or_refuse(tmp_path / "job.yaml", raw, mode)
+
+
+@given(tasks=TASKS, run=st.booleans())
+@settings(max_examples=300, deadline=None, suppress_health_check=ONE_FILE)
+def test_any_tasks_are_read_or_refused(tmp_path: Path, tasks: dict[str, dict[str, object]], run: bool) -> None:
+    """In bounded time: also cycles, and ranges of GPUs."""
+    said = {name: {**keys, **({"run": "x"} if run else {})} for name, keys in tasks.items()}
+    read_or_refuse(tmp_path / "job.yaml", yaml.safe_dump({"tasks": said}, allow_unicode=False).encode())

@@ -8,15 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from orchestrator.core.job import (
-    DataMount,
-    Expect,
-    Job,
-    Resources,
-    SupervisorKind,
-    SupervisorSpec,
-)
+from orchestrator.core.job import DataMount, Job, Resources
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import Expect, SupervisorKind, SupervisorSpec
 
 Read = Callable[..., Job]
 
@@ -54,7 +48,7 @@ def test_a_mode_is_merged_into_the_job(read: Read) -> None:
     assert job.envs == (("A", "a"), ("B", "bb"), ("C", "c"))
     assert job.secrets == ("S", "T")
     assert job.supervisor == SupervisorSpec(kind=SupervisorKind.SCREEN, restarts=0)
-    assert (job.run, job.outputs, job.time_limit) == ("short", ("b", "c"), timedelta(hours=2))
+    assert (job.tasks[0].run, job.tasks[0].outputs, job.time_limit) == ("short", ("b", "c"), timedelta(hours=2))
     assert not job.recover
     assert job.expect == Expect(duration=timedelta(minutes=5), first_step=timedelta(minutes=1))
     assert job.resources.accelerators == Accelerators(name="mi300x", count=8)
@@ -65,7 +59,7 @@ def test_an_empty_mode_changes_nothing(read: Read) -> None:
     """Nor do the modes that were not chosen."""
     environ = {"S": "s"}
     plain = read(MODES, environ=environ)
-    assert plain.run == "long"
+    assert plain.tasks[0].run == "long"
     assert read(MODES, mode="empty", environ=environ) == msgspec.structs.replace(plain, mode="empty")
 
 

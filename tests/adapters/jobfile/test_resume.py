@@ -29,29 +29,31 @@ PAGE = Path(__file__).parents[3] / "docs" / "your-script.md"
 def test_resume_is_a_command_or_more_arguments_for_run(read: Read, resume: str, later: str) -> None:
     """Arguments are appended to `run`, on its last line."""
     job = read(f"run: |\n  python train.py --epochs 3\nresume: {resume}\n")
-    assert job.later_run == later
+    assert job.tasks[0].later_run == later
 
 
 @pytest.mark.parametrize("run", ["cd src && python train.py --tags 'a|b'", 'python train.py --name "one | two" 2>&1'])
 def test_arguments_go_to_the_last_program(read: Read, run: str) -> None:
     """A `|` in quotes is no pipe."""
-    assert read(f"run: |\n  {run}\nresume: {{args: --go}}\n").later_run == f"{run} --go"
+    assert read(f"run: |\n  {run}\nresume: {{args: --go}}\n").tasks[0].later_run == f"{run} --go"
 
 
 def test_a_job_without_resume_runs_the_same_command(read: Read) -> None:
     """It has no second command."""
-    assert read("run: python train.py").later_run == ""
+    assert read("run: python train.py").tasks[0].later_run == ""
 
 
 def test_a_mode_with_its_own_run_drops_the_jobs_resume_command(read: Read) -> None:
     """That command belongs to the job's `run`; arguments fit both."""
     modes = "modes: {fast: {run: python fast.py}, slow: {resume: {args: --on}}}"
-    assert read(f"run: python train.py\nresume: python train.py --again\n{modes}", mode="fast").later_run == ""
+    assert read(f"run: python train.py\nresume: python train.py --again\n{modes}", mode="fast").tasks[0].later_run == ""
     assert (
-        read(f"run: python train.py\nresume: {{args: --go}}\n{modes}", mode="fast").later_run == "python fast.py --go"
+        read(f"run: python train.py\nresume: {{args: --go}}\n{modes}", mode="fast").tasks[0].later_run
+        == "python fast.py --go"
     )
     assert (
-        read(f"run: python train.py\nresume: python again.py\n{modes}", mode="slow").later_run == "python train.py --on"
+        read(f"run: python train.py\nresume: python again.py\n{modes}", mode="slow").tasks[0].later_run
+        == "python train.py --on"
     )
 
 
@@ -87,4 +89,4 @@ def test_every_example_of_the_page_is_a_job(read: Read, folder: Path) -> None:
     for block in blocks:
         for source in yaml.safe_load(block).get("data", {}).values():
             (folder / source).mkdir(parents=True, exist_ok=True)
-        assert read(block).run
+        assert read(block, environ={"WANDB_API_KEY": "k"}).tasks

@@ -79,7 +79,11 @@ def test_valid_jobs_are_valid_for_the_schema(text: str) -> None:
         "secrets: {A: hunter2}",
         "outputs: [/x]",
         "data: [{source: x}]",
-        "num_nodes: 2",
+        "num_nodes: 0",
+        "elastic: 2-4",
+        "tasks: {a: {gpuss: 1}}",
+        "tasks: {a: {gpus: one}}",
+        "on_failure: stop",
     ],
 )
 def test_the_schema_finds_typical_mistakes(text: str) -> None:
@@ -115,4 +119,4 @@ def test_the_examples_of_the_reference_can_be_read(tmp_path: Path) -> None:
         path.write_text(block)
         environ = {"HF_TOKEN": "x", "WANDB_API_KEY": "x"}
         providers = ("aws", "do", "local")
-        assert read_job(path, mode=None, overrides=Overrides(), environ=environ, providers=providers).run
+        assert read_job(path, mode=None, overrides=Overrides(), environ=environ, providers=providers).tasks

@@ -51,7 +51,7 @@ def test_a_fine_tuning_task_for_aws_runs_as_it_is(project: Path) -> None:
     assert job.inherited == ("RUN_BY",)
     assert job.secrets == ("HF_TOKEN", "WANDB_API_KEY")
     assert job.data == (DataMount(source=str(project / "datasets" / "alpaca-7b"), target="data/alpaca"),)
-    assert job.run.startswith("conda activate finetune\ntorchrun --nproc_per_node 4 train.py \\\n")
+    assert job.tasks[0].run.startswith("conda activate finetune\ntorchrun --nproc_per_node 4 train.py \\\n")
     assert job.setup.endswith("pip install -r requirements.txt\n")
     assert not job.bundled_trainer
 
@@ -78,7 +78,6 @@ def test_all_unsupported_keys_are_reported_at_once(project: Path) -> None:
         read(project / "not-here.yaml")
     lines = [line.strip() for line in caught.value.why.splitlines()]
     assert [line.split("`")[1] for line in lines] == [
-        "num_nodes",
         "resources.any_of",
         "resources.cpus",
         "resources.memory",
@@ -86,5 +85,5 @@ def test_all_unsupported_keys_are_reported_at_once(project: Path) -> None:
         "resources.job_recovery",
         "file_mounts./checkpoints",
     ]
-    assert lines[2].startswith("line 8: ")
-    assert "instance_type" in lines[2]
+    assert lines[1].startswith("line 8: ")
+    assert "instance_type" in lines[1]

@@ -33,6 +33,9 @@ Refuse = Callable[..., BadRequestError]
         ('secrets: ["A\\x1b"]', 1, "secrets"),
         ('modes:\n  "f\\x1b": {}', 2, "modes"),
         ('name: "a\\u200b"', 1, "name"),
+        ('tasks:\n  "f\\x1b": {run: x}', 2, "tasks"),
+        ('tasks:\n  envs: {run: x, after: "b\\x1b"}', 2, "tasks.envs.after"),
+        ('modes:\n  envs: {workdir: "b\\x1b"}', 2, "modes.envs.workdir"),
     ],
 )
 def test_a_job_file_is_refused_with_the_line_and_the_key(refuse: Refuse, text: str, line: int, key: str) -> None:
@@ -56,6 +59,9 @@ def test_a_variable_cannot_bring_unprintable_characters_into_a_path(refuse: Refu
 def test_scripts_and_values_of_variables_may_hold_any_character(read: Callable[..., object]) -> None:
     """Several lines, colours, any writing system. Kedge cleans what it prints of them."""
     read('run: "printf \'\\x1b[31m\'\\n\\ttrain \\u200c"\nsetup: "a\\nb"\nenvs: {PS1: "\\x1b[1m> "}')
+    read(
+        'tasks: {run: {run: "\\x1b", resume: "\\x1b", envs: {A: "\\x1b"}}}\nmodes: {m: {tasks: {run: {run: "\\x1b"}}}}'
+    )
 
 
 def test_the_users_settings_are_refused_too(tmp_path: Path) -> None:

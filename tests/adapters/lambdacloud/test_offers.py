@@ -66,6 +66,7 @@ def test_what_is_not_sold_is_refused_with_what_is_for_sale(
         (Resources(volumes=(VolumeSpec(name="scans", target="data/scans", size_gib=1),)), "no data volumes"),
         (Resources(zone="us-east-1a"), "no zones"),
         (Resources(disk_iops=9000), "no IOPS"),
+        (Resources(num_nodes=2), "no network between the machines of a run"),
     ],
 )
 def test_an_unsupported_feature_is_refused_before_anything_is_contacted(

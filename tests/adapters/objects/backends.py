@@ -65,15 +65,15 @@ def blob_key(content: bytes) -> str:
     return f"blobs/{hashlib.sha256(content).hexdigest()}"
 
 
-def upload_run(backend: Backend, files: dict[str, bytes], **more: Any) -> None:
-    """Upload a run's results and manifest, as the agent does."""
+def upload_run(backend: Backend, files: dict[str, bytes], *, place: str = "", **more: Any) -> None:
+    """Upload a run's results and manifest, as the agent does; a machine after the head has a place of its own."""
     rows = []
     for path, content in files.items():
-        backend.put(blob_key(content), content)
+        backend.put(place + blob_key(content), content)
         sha256 = hashlib.sha256(content).hexdigest()
         rows.append({"path": path, "bytes": len(content), "sha256": sha256, "mtime": MTIME})
     manifest = {"time": MTIME, "machine": f"{RUN}-m1", "checkpoint": "last.pt", "files": rows, **more}
-    backend.put("manifest.json", json.dumps(manifest).encode())
+    backend.put(f"{place}manifest.json", json.dumps(manifest).encode())
 
 
 def fetch(backend: Backend, destination: Path) -> list[tuple[int, int]]:

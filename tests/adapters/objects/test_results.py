@@ -92,6 +92,23 @@ def test_a_damaged_blob_is_named_and_the_others_are_copied(backend: Backend, tmp
     assert files_below(tmp_path / "here") == {"good.pt": b"fine"}
 
 
+def test_each_machine_of_a_run_has_its_own_list_and_contents(backend: Backend, tmp_path: Path) -> None:
+    """Only the wanted paths come, and none leads out of the folder, whatever another machine's list says."""
+    upload_run(backend, {"run.log": b"of the head"})
+    upload_run(
+        backend, {"run.log": b"another", "a": b"a", "../out": b"evil", "nodes/../../out": b"evil"}, place="nodes/1/"
+    )
+    names = [file.path for file in backend.store.manifest(RUN, rank=1)]
+    assert names == ["run.log", "a", "../out", "nodes/../../out"]
+    assert backend.store.manifest(RUN, rank=2) == ()
+    here = tmp_path / "results" / "here"
+    backend.store.fetch(RUN, str(here), lambda _done, _total: None, rank=1, only={"run.log"})
+    assert files_below(here) == {"run.log": b"another"}
+    with pytest.raises(KedgeError, match="2 of 4"):
+        backend.store.fetch(RUN, str(here), lambda _done, _total: None, rank=1)
+    assert files_below(tmp_path / "results") == {"here/run.log": b"another", "here/a": b"a"}
+
+
 @pytest.mark.parametrize("path", ["../out", "/tmp/kedge-test-out", "a/../../out", "", ".", "link/out", "a\0b"])
 def test_a_path_that_leads_elsewhere_is_refused(backend: Backend, tmp_path: Path, path: str) -> None:
     """A manifest comes from a machine: it can't make kedge write outside the folder, not even through a link."""

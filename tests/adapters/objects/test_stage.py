@@ -16,7 +16,7 @@ from orchestrator.adapters.host.clock import SystemClock
 from orchestrator.adapters.store.stage import Stage
 from orchestrator.adapters.sync.code.source import GitCodeSource
 from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableError
-from orchestrator.core.protocol.wire import RunConfig
+from orchestrator.core.protocol.wire import RunConfig, TaskConfig
 from orchestrator.core.transfers import StagedCode
 from tests.adapters.buckets import asked, bucket_of, laptop_client
 from tests.agent.aws import Aws, Fault
@@ -26,12 +26,10 @@ CONFIG = RunConfig(
     run=RUN,
     job="digits",
     mode="standard",
-    command="python train.py",
     setup="",
-    supervisor="systemd",
-    restarts=3,
-    restart_after=5.0,
-    grace=30.0,
+    tasks=(
+        TaskConfig(name="", command="python train.py", supervisor="systemd", restarts=3, restart_after=5.0, grace=30.0),
+    ),
     envs={"A": "é"},
 )
 

@@ -39,6 +39,9 @@ class FakeConnector:
         assert address.port == 22
         return self.firewall.is_open
 
+    def opened(self, address: SshAddress) -> Remote | None:
+        raise AssertionError(address)
+
     def ssh_argv(self, address: SshAddress, *options: str) -> list[str]:
         return ["ssh", *options, address.host]
 

@@ -25,12 +25,19 @@ class Machine:
         self.layout.prepare()
         self.store_url = ""
         self.retry_seconds = 5.0
+        self.volume = ""
+
+    def attach(self, volume: Path, place: str = "disk") -> None:
+        """Do what a boot does with a data volume that is mounted somewhere."""
+        (self.layout.data / place).symlink_to(volume)
+        self.volume = place
 
     def fetch(self, source: str, target: str = "data/set", index: str = "", **settings: str) -> Path:
         """Download one source, and return its path."""
+        target = f"{self.volume}/{target}" if self.volume else target
         config = RunConfig(
-            run="r", job="j", mode="", command="", setup="", supervisor="nohup", restarts=0, restart_after=0, grace=0,
-            secrets=settings, data=(target,), sources=(DataSource(source, target, index),),
+            run="r", job="j", mode="", setup="", tasks=(),
+            secrets=settings, data=(self.volume or target,), sources=(DataSource(source, target, index),),
         )  # fmt: skip
         now = time.time()
         root = str(self.layout.root)
@@ -38,10 +45,10 @@ class Machine:
         fetch_all(self.layout, machine, config, retry_seconds=self.retry_seconds)
         return self.layout.data / target
 
-    def refuse(self, source: str, **settings: str) -> AgentError:
+    def refuse(self, source: str, target: str = "data/set", **settings: str) -> AgentError:
         """Download a source that must be refused, and return the reason."""
         with pytest.raises(AgentError) as caught:
-            self.fetch(source, **settings)
+            self.fetch(source, target, **settings)
         return caught.value
 
     def record(self) -> dict[str, Any]:

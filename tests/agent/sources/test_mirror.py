@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
 from orchestrator.agent.s3.store import FolderStore
-from tests.agent.sources.machine import Machine, files_below
-
-ADDRESS = "kedge-data://pictures-1a2b"
+from tests.agent.sources.data_sets import ADDRESS, lay, pin_of, seen
+from tests.agent.sources.machine import Machine
 
 
 @pytest.fixture
@@ -22,30 +18,10 @@ def store(machine: Machine, tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "store" / "data" / "pictures-1a2b")
 
 
-def lay(store: FolderStore, files: dict[str, bytes], *, is_file: bool = False) -> None:
-    """Write a data set as the laptop does."""
-    rows = []
-    for path, content in files.items():
-        name = hashlib.sha256(content).hexdigest()
-        store.write(f"shards/{name}", content)
-        piece = {"shard": name, "offset": 0, "bytes": len(content), "sha256": name}
-        rows.append({"path": path, "mode": 0o644, "mtime_ns": 1_700_000_000_000_000_000, "pieces": [piece]})
-    index = {"format": 1, "is_file": is_file, "files": rows, "links": {}, "folders": [], "shards": {}}
-    store.write("index.json.gz", gzip.compress(json.dumps(index).encode()))
-
-
 def fetch(machine: Machine, target: str = "data/set") -> Path:
     """Fetch it with the pin that the laptop computes for its index; None if there is none."""
     index = store_folder(machine) / "index.json.gz"
     return machine.fetch(ADDRESS, target, index=pin_of(index.read_bytes()) if index.exists() else "")
-
-
-def pin_of(index: bytes) -> str:
-    return hashlib.sha256(index).hexdigest()
-
-
-def seen(folder: Path) -> dict[str, bytes]:
-    return {path: content for path, content in files_below(folder).items() if not path.startswith(".kedge/")}
 
 
 def test_a_folder_is_mirrored_once(machine: Machine, store: FolderStore, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 from orchestrator.agent.base.errors import RequestError
 from orchestrator.agent.base.parse import parse_run_config
 from tests.agent.box import Box, wait_for
+from tests.agent.configs import encode
 from tests.agent.sources.machine import zipped
 from tests.agent.sources.web import Kaggle, Serve, Site
 
@@ -88,4 +88,4 @@ def test_a_source_needs_a_target_among_the_data(box: Box) -> None:
     """The command wouldn't find it."""
     config = box.config("true", sources=[{"source": "hf://me/model", "target": "elsewhere"}])
     with pytest.raises(RequestError, match="sources"):
-        parse_run_config(json.dumps(config).encode())
+        parse_run_config(encode(config))

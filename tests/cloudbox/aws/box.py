@@ -165,7 +165,7 @@ class Box:
         return [_bill(entry) for entry in self.order("GET", "billing")]
 
     def machines(self) -> list[dict[str, Any]]:
-        """Return the machines that run: instance_id, address, metadata_url, booted."""
+        """Return the machines that run: instance_id, address, metadata_url, booted, has_network."""
         found: list[dict[str, Any]] = self.order("GET", "machines")
         return found
 

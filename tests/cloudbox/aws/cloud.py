@@ -16,6 +16,7 @@ from tests.cloudbox.aws.life.schedules import Scheduler
 from tests.cloudbox.aws.rules import budgets, images
 from tests.cloudbox.aws.rules.bucket_rules import BucketRules
 from tests.cloudbox.aws.rules.closed_regions import ClosedRegions
+from tests.cloudbox.aws.rules.placements import PlacementBook
 from tests.cloudbox.aws.rules.quotas import QuotaBook
 from tests.cloudbox.aws.rules.restoring import fill_snapshots
 from tests.cloudbox.aws.rules.spot import SpotMarket
@@ -42,9 +43,10 @@ class Cloud:
         self.spot = SpotMarket()
         self.closed = ClosedRegions()
         self.tokens = TokenBook()
+        self.placements = PlacementBook()
         self.buckets = BucketRules()
         self.meter = Meter(self.spot)
-        self.lifecycle = Lifecycle(folder, self.meter, self.lock, with_machines=with_machines)
+        self.lifecycle = Lifecycle(folder, self.meter, self.lock, self.placements.holds, with_machines=with_machines)
         self.scheduler = Scheduler(self.lifecycle)
 
     def reset(self) -> None:
@@ -59,6 +61,7 @@ class Cloud:
             self.closed.reset()
             for part in (self.faults, self.quotas, self.spot, self.tokens, self.buckets, self.meter, self.calls):
                 part.reset()
+            self.placements.reset()
             self.scheduler.reset()
             self.lifecycle.settle()
 

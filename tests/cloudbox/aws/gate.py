@@ -14,7 +14,7 @@ from tests.cloudbox.aws.faults import Fault
 from tests.cloudbox.aws.life import identity, schedules
 from tests.cloudbox.aws.model.refusing import check_request
 from tests.cloudbox.aws.permissions import guard, simulation
-from tests.cloudbox.aws.rules import disk_speed, images, launching, pricing_api, restoring
+from tests.cloudbox.aws.rules import disk_speed, images, launching, parameters, pricing_api, restoring
 from tests.cloudbox.aws.rules.tokens import IDEMPOTENT
 from tests.cloudbox.aws.wire import zone_ids
 from tests.cloudbox.aws.wire.answers import AwsError, error
@@ -29,6 +29,7 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "CreateSecurityGroup": launching.check_group,
     "CreateSchedule": schedules.check_schedule,
     "CreateVolume": restoring.check,
+    "PutParameter": parameters.check,
     "RunInstances": disk_speed.check,
     "UpdateSchedule": schedules.check_schedule,
 }
@@ -47,7 +48,11 @@ class Gate:
             ("servicequotas", "ListServiceQuotas"): cloud.quotas.list,
             ("ec2", "DescribeSpotPriceHistory"): cloud.spot.describe_history,
             ("ec2", "GetSpotPlacementScores"): cloud.spot.score_zones,
+            ("ec2", "CreatePlacementGroup"): cloud.placements.create,
+            ("ec2", "DeletePlacementGroup"): cloud.placements.delete,
+            ("ec2", "DescribePlacementGroups"): cloud.placements.describe,
             ("iam", "SimulatePrincipalPolicy"): simulation.simulate,
+            ("ssm", "DescribeParameters"): parameters.describe,
         }
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -97,7 +102,7 @@ class Gate:
             # Moto has no lock of its own: while it lists instances, others may be launched or end.
             with self._cloud.lock:
                 return self._forward(environ)
-        return self._forward(environ)
+        return parameters.hide_new(call, self._forward(environ))
 
     def _check_bucket(self, environ: Environ) -> Response | None:
         headers = {name[5:].replace("_", "-").lower(): text for name, text in environ.items() if name[:5] == "HTTP_"}
@@ -126,7 +131,9 @@ class Gate:
             restoring.keep(call, answer.get_data(as_text=True))
             return answer
         launching.check_launch(call, self._cloud.quotas, self._cloud.spot)
+        self._cloud.placements.check(call)
         answer = self._forward(environ)
+        self._cloud.placements.keep(call, answer.get_data(as_text=True))
         disk_speed.keep(call, answer.get_data(as_text=True))
         return answer
 

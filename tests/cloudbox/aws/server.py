@@ -31,7 +31,8 @@ def serve(cloud: Cloud) -> tuple[str, str]:
     moto = DomainDispatcherApplication(create_backend_app)
     for service in _WARM:
         moto.app_instances[service] = create_backend_app(service)  # type: ignore[arg-type]
-    return _listen(Gate(cloud, moto)), _listen(Control(cloud))
+    cloud.lifecycle.endpoint = _listen(Gate(cloud, moto))
+    return cloud.lifecycle.endpoint, _listen(Control(cloud))
 
 
 def _listen(app: Callable[..., Any]) -> str:

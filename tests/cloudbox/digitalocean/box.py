@@ -188,6 +188,8 @@ def start_box(
     cloud = Cloud(folder if machines else None, catalogue)
     gate = Gate(cloud, load_description() if checked else None)
     server = HttpsServer(gate, folder, "digitalocean")
+    if cloud.hosting:
+        cloud.hosting.endpoint = server.url
     box = DigitalOceanBox(cloud, gate, server)
     try:
         yield box

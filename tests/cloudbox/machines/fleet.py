@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from tests.cloudbox.machines.network import Network
 
 if TYPE_CHECKING:
     from tests.cloudbox.machines.machines import Machines, MachineSpec
@@ -48,6 +50,8 @@ class Fleet(Generic[M]):
         self._machines = _make_machines(folder)
         self._links: dict[str, Link[M]] = {}
         self._ending: dict[str, threading.Event] = {}
+        self.network = Network()
+        """The private network; callers hold `lock`."""
 
     def links(self) -> list[Link[M]]:
         """Return the machines that should be running."""
@@ -60,6 +64,7 @@ class Fleet(Generic[M]):
     def boot(self, spec: MachineSpec, metadata: M, disks: set[str], on_power_off: Callable[[str], None]) -> None:
         """Boot a machine; `on_power_off` is called with its name after it has powered itself off."""
         link = Link(name=spec.name, metadata=metadata, disks=disks)
+        spec = self._connect(spec)
         self._links[spec.name] = link
         before = self._ending.get(spec.name)
 
@@ -93,6 +98,8 @@ class Fleet(Generic[M]):
     def unplug(self, name: str) -> None:
         """End a machine at once. A new machine of this name boots only when nothing is left of the old one."""
         link = self._links.pop(name)
+        # At once: a computer without power says no goodbye.
+        self.network.leave(name)
         link.metadata.close()
         self._ending[name] = link.over
 
@@ -114,10 +121,21 @@ class Fleet(Generic[M]):
         for over in self._ending.values():
             over.wait(_END_TIMEOUT_S)
         self._machines.close()
+        self.network.close()
 
     def console(self, name: str) -> str:
         """Return a machine's console output, also after its end."""
         return self._machines.console(name)
+
+    def _connect(self, spec: MachineSpec) -> MachineSpec:
+        network = self.network.join(
+            spec.name,
+            interface=spec.interface,
+            private=spec.private_address,
+            public=spec.address,
+            services=spec.reaches,
+        )
+        return replace(spec, network=network)
 
     def _attach(self, link: Link[M], file: str, by_id: str) -> None:
         link.booted.wait(_END_TIMEOUT_S)

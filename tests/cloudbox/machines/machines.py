@@ -1,6 +1,7 @@
 """The machines of the box: one systemd-nspawn container for each instance, with its own systemd, cloud-init and sshd.
 
 Machines share the host's network, so that they reach the box's services; each has its sshd on its own loopback address.
+Machines of one run have a private network (`network`).
 Each has a keeper process (`nspawn`), which ends the machine when this process ends, in any way.
 """
 
@@ -48,6 +49,13 @@ class MachineSpec:
     """Units among `files` that start at boot."""
     hidden: tuple[str, ...] = ()
     """Glob patterns, relative to the root, of files of the base that the machine doesn't have."""
+    private_address: str = ""
+    interface: str = ""
+    """Its name in the private network of its run's machines; empty: there is none, and it shares this computer's."""
+    reaches: tuple[str, ...] = ()
+    """URLs of this computer's services that it needs, where it has a network of its own."""
+    network: str = ""
+    """The path of its network namespace; empty: it shares this computer's."""
 
 
 @dataclass(slots=True)
@@ -166,7 +174,7 @@ def _order(spec: MachineSpec) -> Order:
         services=spec.services,
         hidden=spec.hidden,
     )
-    return Order(seed=seed, base=spec.base, disks=spec.disks)
+    return Order(seed=seed, base=spec.base, disks=spec.disks, network=spec.network)
 
 
 def _send(machine: _Machine, line: str) -> None:

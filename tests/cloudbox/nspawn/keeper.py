@@ -88,14 +88,19 @@ class Keeper:
         for folder in (upper, work, self._root):
             folder.mkdir()
         write_seed(upper, lower, self._order.seed, hidden=(REPOSITORY,))
+        if self._order.network:
+            # No name server there: with this computer's, each look-up would take seconds.
+            (upper / "etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
         _mount("overlay", self._root, f"lowerdir={lower},upperdir={upper},workdir={work}")
 
     def _nspawn_argv(self) -> list[str]:
         # In a process namespace, one SIGKILL ends systemd-nspawn and all that it has started.
         return [
+            *(("nsenter", f"--net={self._order.network}") if self._order.network else ()),
             *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
             *("systemd-nspawn", f"--directory={self._root}", f"--machine={self._order.seed.name}", "--boot"),
             *("--register=no", "--keep-unit", "--console=pipe", "--link-journal=no", "--timezone=off"),
+            *(("--resolv-conf=off",) if self._order.network else ()),
             *(_image_python() if self._order.base == "host" else ()),
             *("--", "systemd.unit=multi-user.target"),
         ]

@@ -21,11 +21,15 @@ REPOSITORY = Path(__file__).parents[3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The first line that a keeper reads: the machine, its base ("host" or "bare"), and its disks."""
+    """The first line that a keeper reads: the machine, its base ("host" or "bare"), its disks, and its network.
+
+    `network` is the path of a network namespace; empty: the keeper's own.
+    """
 
     seed: Seed
     base: str
     disks: tuple[tuple[str, str], ...]
+    network: str = ""
 
     def encode(self) -> str:
         """Return the order as a line."""
@@ -41,7 +45,7 @@ class Order:
         disks = tuple((image, by_id) for image, by_id in fields["disks"])
         services, hidden = (tuple(fields["seed"].pop(name)) for name in ("services", "hidden"))
         seed = Seed(user_data=user_data, services=services, hidden=hidden, **fields["seed"])
-        return cls(seed=seed, base=fields["base"], disks=disks)
+        return cls(seed=seed, base=fields["base"], disks=disks, network=fields["network"])
 
 
 def keeper_argv(folder: Path) -> list[str]:

@@ -51,7 +51,9 @@ def _require_sound(job: Job) -> None:
     assert msgspec.json.decode(written, type=LaunchSpec).job == job
     assert b"marker" not in written
     resources = job.resources
-    names = [job.name, job.mode, *job.outputs, job.checkpoints, *job.secrets, *(name for name, _ in job.envs)]
+    names = [job.name, job.mode, *job.secrets, *(name for name, _ in job.envs)]
+    folders = [folder for task in job.tasks for folder in task.result_folders]
+    names += [*folders, *job.setup_inputs, *(task.name for task in job.tasks), *(task.after for task in job.tasks)]
     names += [text for mount in job.data for text in (mount.source, mount.target, mount.written)]
     names += [text for volume in resources.volumes for text in (volume.name, volume.target, volume.snapshot_id or "")]
     names += [
@@ -60,7 +62,8 @@ def _require_sound(job: Job) -> None:
     for name in names:
         assert not find_unprintable(name), name
     for target in [
-        *job.outputs,
+        *folders,
+        *job.setup_inputs,
         *(mount.target for mount in job.data),
         *(volume.target for volume in resources.volumes),
     ]:
@@ -107,6 +110,8 @@ TARGET = Target(
             b"secrets: [",
             b"data: {a: ",
             b"volumes:\n",
+            b"tasks:\n  a: {run: x, gpus: 0-6, after: b}\n",
+            b"on_failure: stop-all",
         ),
         *(
             b"follow_links: true",

@@ -12,12 +12,12 @@ import re
 from pathlib import Path
 from random import Random
 
+from orchestrator.agent.base.record import to_json
 from orchestrator.agent.base.runlog import LINE_LIMIT_BYTES, LineSplitter, RunLog
-from orchestrator.agent.base.wire import to_json
 from orchestrator.agent.watch.follow import LogReader
 from orchestrator.cli.terminal.streams import CleanStream
 from orchestrator.core.protocol.decoding import split_lines
-from orchestrator.core.protocol.report import parse_follow_event
+from orchestrator.core.protocol.stream import parse_follow_event
 from orchestrator.core.values.printable import clean, clean_coloured, clean_line, find_unprintable
 from tests.fuzz.forms import AS_BYTES
 from tests.fuzz.target import Target
@@ -65,7 +65,7 @@ def _split(data: bytes, pieces: list[bytes]) -> None:
 
 
 def _follow(pieces: list[bytes], path: Path) -> None:
-    log, splitter = RunLog(path), LineSplitter()
+    log, splitter = RunLog(lambda: path), LineSplitter()
     reader, events = LogReader(path, 0), []
     for piece in pieces:
         log.lines(splitter.feed(piece))

@@ -21,12 +21,14 @@ from orchestrator.cli.drawing import render
 from orchestrator.cli.drawing.status_line import status_line_of
 from orchestrator.cli.terminal.streams import CleanStream
 from orchestrator.core.errors import NonsenseError, agent_error
-from orchestrator.core.job import Expect, Job, LaunchSpec
+from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.policy.stall import stalled_for
 from orchestrator.core.protocol.readiness import parse_host_key, parse_ready
-from orchestrator.core.protocol.report import MachineReport, parse_command, parse_follow_event, parse_report
+from orchestrator.core.protocol.report import MachineReport, parse_command, parse_report
 from orchestrator.core.protocol.results import parse_results
+from orchestrator.core.protocol.stream import parse_follow_event
+from orchestrator.core.task import Task
 from orchestrator.core.values.printable import find_unprintable
 from orchestrator.engine.observing.recorded import RunStatus
 from tests.fuzz.target import Target
@@ -34,7 +36,7 @@ from tests.support.fakes import MACHINE, NOW, RUN
 
 _PARSERS = (parse_report, parse_command, parse_follow_event, parse_results, parse_ready)
 _RECORD = RunRecord(
-    spec=LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", run="train")),
+    spec=LaunchSpec(run_id=RUN, provider="fake", job=Job(name="digits", tasks=(Task(run="train"),))),
     stage=RunStage.LIVE,
     created_at=NOW,
     outcome="",
@@ -65,7 +67,8 @@ def _require_stable(parse: Any, data: bytes) -> None:
 
 
 def _show(report: MachineReport) -> None:
-    stalled_for(report, Expect(first_step=timedelta(minutes=1)))
+    for task in report.each_task.values():
+        stalled_for(task, report.now, timedelta(minutes=1))
     assert not find_unprintable(status_line_of(report, Decimal(10)))
     status = RunStatus(record=_RECORD, now=NOW, machines=(MACHINE,), spent_usd=Decimal(1), report=report)
     for shown in (status, replace(status, machines=())):

@@ -93,7 +93,7 @@ def _restore(store: Path, root: Path) -> None:
         store_url=store.parent.as_uri(),
     )
     try:
-        restore(layout, machine, RunLog(layout.log_file))
+        restore(layout, machine, RunLog(lambda: layout.task("").log_file))
     finally:
         require_inside(layout.results)
 

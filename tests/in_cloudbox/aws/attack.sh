@@ -15,6 +15,13 @@ try "rewrite the launcher" sh -c 'cp bin/kedge-agent mine && mv -f mine bin/kedg
 try "replace the agent" mv agent agent.old
 try "replace the programs" mv bin bin.old
 try "move the deadline" sh -c 'sed s/deadline/later/ machine.json >mine && mv -f mine machine.json'
+try "extend its own life" bin/kedge-agent extend --deadline "$(($(date +%s) + 90000))"
+try "extend its own life as root" sudo -n bin/kedge-agent extend --deadline "$(($(date +%s) + 90000))"
+try "ask root to extend its life" sudo -n /bin/sh /opt/kedge/boot/ask.sh extend "$(($(date +%s) + 90000))"
+try "arm another deadline" sh /var/lib/kedge/arm.sh "$(($(date +%s) + 90000))"
+try "arm another deadline as root" sudo -n /bin/sh /var/lib/kedge/arm.sh "$(($(date +%s) + 90000))"
+try "rewrite what arms the deadline" sh -c 'echo "exit 0" >/var/lib/kedge/arm.sh'
+try "rewrite the deadline" sh -c 'for file in /var/lib/kedge/*.deadline; do echo 9999999999 >"$file" || exit 1; done'
 try "rewrite what root runs" sh -c 'echo "# mine" >>boot/prepare.sh'
 try "replace what root runs" mv boot boot.old
 try "replace where root mounts" sh -c 'ln -s /etc mine && mv -T data data.old && mv -T mine data'

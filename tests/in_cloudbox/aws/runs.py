@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from decimal import Decimal
 
+from botocore.exceptions import ClientError
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_fixed
+
 from tests.cloudbox.aws.box import Bill, Box
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
@@ -20,6 +23,12 @@ def wait_until_shipped(box: Box, run: str, *, after: int = 0, bucket: str = BUCK
     return shipped_step(box, run, bucket)
 
 
+def _is_server_error(err: BaseException) -> bool:
+    """Moto answers 500 if an object is replaced while it is read."""
+    return isinstance(err, ClientError) and err.response["ResponseMetadata"]["HTTPStatusCode"] >= 500
+
+
+@retry(retry=retry_if_exception(_is_server_error), stop=stop_after_attempt(5), wait=wait_fixed(0.2), reraise=True)
 def shipped_step(box: Box, run: str, bucket: str = BUCKET) -> int:
     """Return the newest step whose checkpoint is in the bucket, 0 for none."""
     store = box.client("s3")

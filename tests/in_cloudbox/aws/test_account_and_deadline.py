@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ import pytest
 from tests.cloudbox.aws.box import Box
 from tests.cloudbox.aws.launches import instances
 from tests.cloudbox.aws.leftovers import leftovers
-from tests.in_cloudbox.deadlines import bring_deadline_near
+from tests.in_cloudbox.deadlines import bring_deadline_near, timers
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -84,6 +85,37 @@ def test_at_its_deadline_a_machine_saves_and_ends_by_itself(box: Box, laptop: La
     assert box.billing() == []
     # The checkpoint for `resume` stays until the run is ended.
     laptop.kedge("teardown", run, "--yes")
+
+
+def test_an_extended_machine_outlives_its_old_deadline_and_ends_at_the_new_one(box: Box, laptop: Laptop) -> None:
+    """Timer, agent, schedule, tags and ledger are moved together; another computer sees the new deadline, too."""
+    laptop.kedge("bootstrap", "--provider", "aws", "--yes")
+    laptop.write_job(JOB)
+    run = laptop.json("launch", "--env", "KEDGE_TORCH_WHEEL=none", "--detach", "--yes")["run"]
+    wait_until(lambda: "training" in laptop.kedge("logs"), seconds=120)
+    before = deadline(laptop)
+    old = bring_deadline_near(laptop, seconds=40) + 30
+    laptop.json("extend", "2h", "--yes")
+    after = deadline(laptop)
+    assert abs(after - before - timedelta(hours=2)) < timedelta(seconds=2)
+    timer, agent = timers(laptop)
+    assert after.timestamp() - 30 <= timer <= after.timestamp()
+    assert agent == timer - 30
+    assert abs(schedule(box) - after - timedelta(minutes=5)) < timedelta(seconds=2)
+    (instance,) = instances(box)
+    (tag,) = [each["Value"] for each in instance["Tags"] if each["Key"] == "kedge-deadline"]
+    assert abs(datetime.fromisoformat(tag) - after) < timedelta(seconds=30)
+    ledger = laptop.ledger()
+    (machine,) = ledger.machines(run)
+    ledger.close()
+    assert abs(machine.deadline_at - after) < timedelta(seconds=2)
+    wait_until(lambda: time.time() > old + 3, seconds=120)
+    laptop.kedge("exec", "--", "true")
+    assert state(box) == "running"
+    assert "asked to stop" not in laptop.kedge("logs")
+    bring_deadline_near(laptop, seconds=5)
+    wait_until(lambda: state(box) == "terminated", seconds=120)
+    laptop.kedge("teardown", run, "--yes", "--no-fetch")
 
 
 def test_aws_ends_a_machine_that_cannot_end_itself(box: Box, laptop: Laptop) -> None:

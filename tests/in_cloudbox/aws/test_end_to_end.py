@@ -118,17 +118,23 @@ def test_a_spot_launch_trains_by_itself_and_leaves_nothing(box: Box, laptop: Lap
 
 
 def test_a_run_completes_although_the_laptop_died_right_after_the_creation(box: Box, laptop: Laptop) -> None:
-    """It trains, uploads, and ends its machine; results can be fetched although the machine is gone.
+    """It trains with its secret, uploads, and ends its machine; results can be fetched although the machine is gone.
 
-    Files that the script wrote outside its outputs are among them.
+    Files that the script wrote outside its outputs are among them. The machine's role may read its own secrets alone,
+    and these are deleted with the run.
     """
     write_job(laptop, steps=3)
+    job = laptop.home / "kedge.yaml"
+    job.write_text(job.read_text().replace("run: ", "secrets: [HF_TOKEN]\nrun: printenv HF_TOKEN >beside.txt && "))
+    laptop.extra_env["HF_TOKEN"] = "hf_only-the-machine"
+    box.enforce_iam()
     with (laptop.home / "train.py").open("a") as script:
         script.write('pathlib.Path("beside.pt").write_text("weights")\n')
-    # The ledger's writes: open_run, intent of the staging, its outcome, intent of the creation, then the machine.
-    done = laptop.drive("crashing_launch.py", "before", "5")
+    # The ledger's writes: open_run, intent and outcome of the code and of the secrets, intent of the creation, machine.
+    done = laptop.drive("crashing_launch.py", "before", "7")
     assert done.returncode == -9, done.stderr
     assert len(instances(box)) == 1
+    del laptop.extra_env["HF_TOKEN"]
     wait_until(lambda: instances(box)[0]["State"]["Name"] == "terminated", seconds=240)
     assert instances(box)[0]["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
     (status,) = laptop.json("status", "--all")
@@ -138,13 +144,20 @@ def test_a_run_completes_although_the_laptop_died_right_after_the_creation(box: 
     left_behind = laptop.home / "home" / "left-behind"
     assert {path.name: path.read_text() for path in left_behind.iterdir()} == {"beside.pt": "weights"}
     assert leftovers(box) == []
+    box.enforce_iam(False)
 
 
 def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop) -> None:
-    """Started over SSH; the volume is formatted once, keeps its data across machines, and is kept at the end."""
+    """Started over SSH; the volume is formatted once, keeps its data across machines, and is kept at the end.
+
+    What the first machine has fetched to the volume, the second one finds there.
+    """
+    (bucket,) = (found["Name"] for found in box.client("s3").list_buckets()["Buckets"])
+    box.client("s3").put_object(Bucket=bucket, Key="data/given/a/set.csv", Body=b"1,2")
     write_job(laptop, start="ssh", spot=False, supervisor="tmux")
     with (laptop.home / "kedge.yaml").open("a") as job:
         job.write("volumes: {keep/here: {name: numbers, size: 1}}\n")
+        job.write(f"data: {{keep/here/sets/given: s3://{bucket}/data/given/}}\n")
     run = laptop.json("launch", "--yes", "--detach")["run"]
     (instance,) = instances(box)
     assert "InstanceLifecycle" not in instance
@@ -157,6 +170,10 @@ def test_a_run_on_demand_under_tmux_with_a_data_volume(box: Box, laptop: Laptop)
     assert [(volume["State"], volume["Size"]) for volume in volumes] == [("available", 1)]
     laptop.kedge("resume", run, "--yes", "--detach")
     assert laptop.kedge("exec", "--", "cat", "keep/here/answer") == "42\n"
+    wait_until(lambda: "on its volume already" in laptop.kedge("logs", run))
+    assert laptop.kedge("exec", "--", "cat", "keep/here/sets/given/a/set.csv") == "1,2"
+    got = [seen for seen in box.calls("s3") if seen.action == "GetObject" and "given/a/set.csv" in str(seen.params)]
+    assert len(got) == 1
     laptop.kedge("teardown", "--yes", "--no-fetch")
     box.client("ec2").delete_volume(VolumeId=volumes[0]["VolumeId"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from orchestrator.adapters.providers.aws.account_removal import plan_removal, re
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.job import AtEnd, DataMount, Resources, VolumeSpec
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.transfers import SecretOrder
 from tests.adapters.aws.world import RUN, AwsWorld, QuickClock, set_up, share_role
 from tests.cloudbox.aws.box import REGION, Box
 from tests.cloudbox.aws.leftovers import leftovers
@@ -72,15 +74,18 @@ def live(aws: AwsWorld, folder: Path) -> None:
         aws.provider().offers(Resources(accelerators=Accelerators(name="t4"), use_spot=use_spot, regions=(REGION,)))
     _push_data(aws, folder / "scans")
     aws.provider().create(aws.order(spot=True, volumes=(SCANS,)))
-    assert [machine.id for machine in aws.provider().machines()] == [M1]
+    (machine,) = aws.provider().machines()
+    assert machine.id == M1
     aws.provider().guard(M1)
+    aws.provider().move_deadline(M1, machine.deadline_at + timedelta(hours=1))
     assert aws.provider().reopen(M1, OTHER_ADDRESS)
     aws.provider().destroy(M1)
     assert aws.provider().describe(M1) is None
     (copied,) = [line for line in aws.provider().release(RUN) if "snapshot" in line]
     _restore(aws, copied.rpartition(" ")[2])
     # The same run from another computer, which has no records of it.
-    aws.provider().create(aws.order(2, volumes=(SCANS, replace(RESTORED, at_end=AtEnd.DELETE))))
+    # Of a run with several machines: it is in a placement group.
+    aws.provider().create(aws.order(2, num_nodes=2, volumes=(SCANS, replace(RESTORED, at_end=AtEnd.DELETE))))
     elsewhere = replace(aws, folder=folder / "elsewhere")
     provider = elsewhere.provider()
     found = provider.sweep()
@@ -121,7 +126,11 @@ def test_the_documented_policy_is_enough_and_each_part_of_it_is_needed(
 ) -> None:
     """Nothing is refused; every statement was needed, and every action was needed or has its reason in the table."""
     policy = operator_policy()
-    live(work_as(enforced, monkeypatch, tmp_path, policy), tmp_path)
+    aws = work_as(enforced, monkeypatch, tmp_path, policy)
+    secrets = aws.backing().secrets
+    assert secrets is not None
+    secrets.put(SecretOrder(run_id=RUN, machine_id=M1, values={"HF_TOKEN": "hf_1"}))
+    live(aws, tmp_path)
     assert leftovers(enforced) == []
     assert [call for call in enforced.calls() if call.status in (401, 403)] == []
     needed = needs_of(enforced)

@@ -9,8 +9,9 @@ import pytest
 from tests.adapters.aws.world import set_up
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.aws.box import Box
-from tests.cloudbox.aws.leftovers import leftovers
+from tests.cloudbox.aws.leftovers import leftovers, secrets_of
 from tests.support.laptop import Laptop
+from tests.support.waiting import wait_until
 
 JOB = """
     name: toy
@@ -41,6 +42,31 @@ def test_one_reap_cleans_up_after_a_killed_launch(api: Box, laptop: Laptop, poin
     assert laptop.drive("crashing_launch.py", *point).returncode == -9
     done = laptop.drive("reaping_later.py", "0", "aws")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert leftovers(api) == []
+    assert unsettled(laptop) == []
+
+
+def test_one_reap_deletes_the_secrets_of_killed_launches(api: Box, laptop: Laptop) -> None:
+    """Killed before they were stored, after that, before the creation, and between AWS's answer and the ledger.
+
+    The ledger's writes: open_run, intent and outcome of the code, of the secrets, intent of the creation, the machine.
+    """
+    laptop.write_job(JOB + "    start: boot\n    secrets: [HF_TOKEN]\n    envs: {WANDB_API_KEY: null}\n")
+    laptop.extra_env |= {"HF_TOKEN": "hf_only-the-machine", "WANDB_API_KEY": "wandb_only-the-machine"}
+    for point in (("after", "4"), ("before", "5"), ("after", "6"), ("before", "7")):
+        assert laptop.drive("crashing_launch.py", *point).returncode == -9
+    wait_until(lambda: len(secrets_of(api)) == 6)
+    assert {name.rpartition("/")[2] for name in secrets_of(api)} == {"HF_TOKEN", "WANDB_API_KEY"}
+    texts = [path.read_bytes() for path in laptop.state.rglob("*") if path.is_file()]
+    assert not [text for text in texts if b"only-the-machine" in text]
+    del laptop.extra_env["HF_TOKEN"]
+    api.reset_calls()
+    laptop.kedge("resume", secrets_of(api)[0].split("/")[3], "--yes", code=2)
+    assert "the variable HF_TOKEN is not set" in laptop.errors
+    assert [call for call in api.calls() if call.action in ("PutParameter", "RunInstances")] == []
+    done = laptop.drive("reaping_later.py", "3600", "aws")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "secret /kedge/runs/toy-" in done.stdout
     assert leftovers(api) == []
     assert unsettled(laptop) == []
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.adapters.aws.world import set_up
 from tests.cloudbox.aws.box import Box
+from tests.cloudbox.aws.leftovers import secrets_of
 from tests.support.laptop import Laptop
 from tests.sweep.folders import search_bucket
 from tests.sweep.lives import Life, living
@@ -59,6 +60,15 @@ def search_instance(box: Box, life: Life) -> None:
     life.search_machine(machine["instance_id"])
 
 
+def search_parameters(box: Box, life: Life) -> None:
+    """Read every secret that was stored for the run's two machines: each has its own."""
+    names = secrets_of(box)
+    assert {name.split("/")[4] for name in names} == {"m1", "m2"}
+    for name in names:
+        found = box.client("ssm").get_parameter(Name=name, WithDecryption=True)["Parameter"]
+        life.search(f"parameter {name}", found["Value"].encode())
+
+
 def role_key(url: str) -> str:
     """Query the metadata service as the machine does."""
     put = urllib.request.Request(
@@ -87,10 +97,12 @@ def test_no_secret_is_found_in_a_place_that_the_page_does_not_list(box: Box, lif
     life.wait_until_it_trains()
     search_instance(box, life)
     life.add(search_bucket(life.secrets, box.client("s3"), BUCKET))
+    search_parameters(box, life)
     life.fail_unexpectedly()
     life.kedge("teardown", "--yes", env=from_file(life))
     life.add(search_bucket(life.secrets, box.client("s3"), BUCKET))
     for call in box.calls():
         life.search(f"api {call.service} {call.action}", json.dumps(call.params).encode())
+    assert secrets_of(box) == []
     life.end()
     assert_allowed(life.found, life.secrets.names, "aws")

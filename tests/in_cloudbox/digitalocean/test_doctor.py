@@ -81,6 +81,10 @@ def test_other_problems_of_a_digitalocean_account_are_named(do_api: DigitalOcean
     verdict, fix = line("network")
     assert verdict == "failed"
     assert "again in a minute" in fix
+    do_api.settings.droplet_limit = 1
+    assert check_up(tmp_path, "do", good, H100)["quota"].verdict is Verdict.WARNING
+    two = check_up(tmp_path, "do", good, replace(H100, num_nodes=2))["quota"]
+    assert (two.verdict, two.found) == (Verdict.FAILED, "0 droplets of 1: 2 others don't fit")
     do_api.settings.droplet_limit = 0
     assert line("quota") == ("failed", "ask for more in the control panel, under Settings, Resource Limits")
     do_api.settings.account_status = "locked"

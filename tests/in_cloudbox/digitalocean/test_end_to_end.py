@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,7 +15,7 @@ from orchestrator.adapters.providers.digitalocean.self_deletion import SCOPES
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.cloudbox.rest.meter import Bill
-from tests.in_cloudbox.deadlines import bring_deadline_near
+from tests.in_cloudbox.deadlines import bring_deadline_near, timers
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -26,6 +30,18 @@ JOB = """
     budget: 5
     resources: {{infra: do, instance_type: s-2vcpu-4gb}}
     supervisor: {{kind: {supervisor}, restarts: 0, grace: 5s}}
+"""
+TASKS = """
+    tasks:
+      pcdiff: {run: python3 train.py, envs: {STEPS: 2}}
+      voxel: {run: python3 train.py}
+"""
+
+MODES = """
+    setup: echo once >> "$KEDGE_OUTPUT_DIR/setups.txt"
+    modes:
+      validate: {envs: {SAVE_EVERY: 1, PAUSE: 0.01}}
+      fast: {envs: {SAVE_EVERY: 1, PAUSE: 0.01, STEPS: 100}}
 """
 
 
@@ -47,6 +63,17 @@ def state(laptop: Laptop, run: str) -> str:
     """Read the command's state from the machine's report; empty if it doesn't answer."""
     report = laptop.json("status", run)[0].get("report") or {}
     return str((report.get("command") or {}).get("state", ""))
+
+
+def modes(laptop: Laptop, run: str) -> list[dict[str, Any]]:
+    """Read the modes of the run, and how each has ended."""
+    (status,) = laptop.json("status", run)
+    return list(status["modes"])
+
+
+def task_states(laptop: Laptop, run: str) -> dict[str, str]:
+    """Read the states of the tasks."""
+    return {task["task"]: task["state"] for task in laptop.json("status", run)[0]["tasks"]}
 
 
 @pytest.mark.parametrize("supervisor", ["systemd", "tmux"])
@@ -73,39 +100,104 @@ def test_a_launch_trains_and_leaves_nothing(do_box: DigitalOceanBox, laptop: Lap
     assert unsettled(laptop) == []
 
 
-def test_a_run_is_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """`status` shows state and step during the training; the results so far come home; teardown ends the run."""
-    write_job(laptop)
+def test_tasks_are_watched_fetched_from_and_torn_down(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """`status` shows each task's state; the results so far come home; teardown ends the run.
+
+    Each task has its own unit of systemd. After a reset and a reboot, the one at work goes on. What is over or stopped
+    stays so.
+    """
+    job = JOB.format(steps=100_000, supervisor="systemd").replace("    run: python3 train.py\n", "")
+    laptop.write_job(job.replace("restarts: 0", "restarts: 2") + TASKS)
     run = laptop.json("launch", "--yes", "--detach")["run"]
-    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run), seconds=240)
-    wait_until(lambda: state(laptop, run) == "running")
-    laptop.kedge("fetch", run, "--to", "so-far")
-    assert "1 toy-" in (laptop.home / "so-far" / "output" / "results" / "steps.log").read_text()
+    wait_until(lambda: task_states(laptop, run) == {"pcdiff": "succeeded", "voxel": "running"}, seconds=240)
+    wait_until(lambda: "step 3 of" in laptop.kedge("logs", run, "--task", "voxel"))
+    units = laptop.kedge("exec", "--", "systemctl", "list-units", "--no-legend", "kedge-run@*")
+    assert ("kedge-run@voxel.service" in units, "kedge-run@pcdiff.service" in units) == (True, False)
+    laptop.kedge("fetch", run, "--task", "voxel", "--to", "so-far")
+    assert "1 toy-" in (laptop.home / "so-far" / "voxel" / "output" / "results" / "steps.log").read_text()
+
+    wait_until(lambda: "step 11 of" in laptop.kedge("logs", run, "--task", "voxel"))
+    for number, how in enumerate((("-ff",), ()), 1):
+        laptop.kedge("exec", "--admin", "--", "sudo", "systemctl", "reboot", *how, code=None)
+        wait_until(partial(_goes_on, laptop, run, number), seconds=240)
+        wait_until(lambda: task_states(laptop, run) == {"pcdiff": "succeeded", "voxel": "running"}, seconds=240)
+    assert laptop.kedge("logs", run, "--task", "pcdiff").count("started, attempt") == 1
+    assert "asked to stop: SIGTERM" in laptop.kedge("logs", run, "--task", "voxel", "--lines", "100000")
+    laptop.kedge("stop", run)
+    boot, _ = _last_exit(laptop)
+    laptop.kedge("exec", "--admin", "--", "sudo", "systemctl", "reboot", code=None)
+    # The unit has started and ended in the next boot.
+    wait_until(lambda: _last_exit(laptop)[0] not in ("", boot) and int(_last_exit(laptop)[1]), seconds=240)
+    assert task_states(laptop, run) == {"pcdiff": "succeeded", "voxel": "stopped"}
     laptop.kedge("teardown", run, "--yes")
     assert do_box.droplets() == []
     assert unsettled(laptop) == []
 
 
-def test_results_wait_on_the_machine_for_a_fetch(do_box: DigitalOceanBox, laptop: Laptop) -> None:
-    """Without a bucket, a finished run keeps its droplet, and reap leaves it until its deadline."""
+def _last_exit(laptop: Laptop) -> tuple[str, str]:
+    """Return the machine's boot, and when the unit of voxel has ended in it, 0 for not yet; empty without an answer."""
+    unit = "systemctl show kedge-run@voxel.service -P ExecMainExitTimestampMonotonic"
+    said = laptop.kedge("exec", "--", "sh", "-c", f"cat /proc/sys/kernel/random/boot_id; {unit}", code=None).split()
+    return (said[0], said[1]) if len(said) == 2 else ("", "0")
+
+
+def _goes_on(laptop: Laptop, run: str, times: int) -> bool:
+    log = laptop.kedge("logs", run, "--task", "voxel", "--lines", "100000", code=None)
+    return log.count("going on from step") == times
+
+
+def test_modes_follow_on_one_droplet_whose_results_wait_for_a_fetch(do_box: DigitalOceanBox, laptop: Laptop) -> None:
+    """Fresnel's flow: validate, then fast on the same machine with the same setup, fetch, teardown; without a bucket.
+
+    Reap leaves the finished run's droplet until its deadline.
+    """
     write_job(laptop, steps=2)
-    run = laptop.json("launch", "--yes", "--detach")["run"]
+    with (laptop.home / "kedge.yaml").open("a") as job:
+        job.write(textwrap.dedent(MODES))
+    run = laptop.json("launch", "--mode", "validate", "--keep", "--yes", "--detach")["run"]
     wait_until(lambda: state(laptop, run) == "succeeded", seconds=240)
     assert "Nothing bills" in laptop.kedge("reap", "--yes", "--provider", "do")
-    assert len(do_box.droplets()) == 1
+    shown = laptop.kedge("start", "--mode", "fast", "--env", "STEPS=5", "--yes")
+    assert "mode fast starts fresh; its results are in 2-fast/" in shown
+    wait_until(lambda: [mode["outcome"] for mode in modes(laptop, run)] == ["succeeded", "succeeded"])
+    assert len([bill for bill in do_box.meter.bills() if bill.kind == "droplet"]) == 1
     laptop.kedge("fetch", run, "--to", "home")
-    assert (laptop.home / "home" / "output" / "results" / "model.txt").read_text() == "trained for 2 steps"
+    first, second = (laptop.home / "home" / key for key in ("", "2-fast"))
+    trained = [(each / "output" / "results" / "model.txt").read_text() for each in (first, second)]
+    assert trained == ["trained for 2 steps", "trained for 5 steps"]
+    assert ["a fresh start" in (each / "run.log").read_text() for each in (first, second)] == [True, True]
+    steps = [sorted(path.name for path in (each / "checkpoints").iterdir()) for each in (first, second)]
+    assert steps == [[f"step-{step:08}.txt" for step in range(1, last + 1)] for last in (2, 5)]
+    assert (first / "output" / "setups.txt").read_text() == "once\n"
+    assert not (second / "output" / "setups.txt").exists()
+    laptop.kedge("fetch", run, "--mode", "validate", "--to", "only")
+    assert "a fresh start" in (laptop.home / "only" / "run.log").read_text()
+    assert not (laptop.home / "only" / "2-fast").exists()
     laptop.kedge("teardown", run, "--yes", "--no-fetch")
+    assert do_box.droplets() == []
+    assert unsettled(laptop) == []
 
 
 def test_a_droplet_deletes_itself_at_its_deadline_when_the_laptop_is_gone(
     do_box: DigitalOceanBox, laptop: Laptop
 ) -> None:
-    """It has a token of its own that can delete droplets; the launch was killed, and its computer lost."""
+    """It has a token of its own that can delete droplets; the launch was killed, and its computer lost.
+
+    Before that its deadline was moved, while the launch followed it: its timers and its tag have the new one.
+    """
     laptop.extra_env["KEDGE_DIGITALOCEAN_DELETE_TOKEN"] = do_box.make_token(*SCOPES)
     write_job(laptop)
     launch = laptop.start("launch", "--yes")
     wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
+    ((machine,),) = [each["machines"] for each in laptop.json("status")]
+    laptop.json("extend", "2h", "--yes")
+    after = datetime.fromisoformat(machine["deadline_at"]).timestamp() + 7200
+    timer, agent = timers(laptop)
+    assert after - 30 <= timer <= after
+    assert agent == timer - 30
+    (droplet,) = do_box.droplets()
+    (order,) = [tag for tag in droplet.tags if tag.startswith("kedge-order:")]
+    assert order.split(":")[2] == "7800"
     launch.kill()
     launch.wait()
     bring_deadline_near(laptop, seconds=10)

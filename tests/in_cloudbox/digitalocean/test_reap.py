@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from orchestrator.core.actions import StartCommand
-from orchestrator.core.job import SupervisorKind
 from orchestrator.core.ledger import IntentState
+from orchestrator.core.task import SupervisorKind
 from tests.chaos.cloud_kills import HOUR, KEPT, launch_and_die, leftovers, make_laptop, reap_once, unsettled, write_job
 from tests.cloudbox.digitalocean.box import DigitalOceanBox
 from tests.support.laptop import Laptop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 
 import boto3
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.chaos.cloud_kills import unsettled
 from tests.cloudbox.lambdacloud.box import LambdaBox
 from tests.cloudbox.lambdacloud.rates import LAUNCH
-from tests.in_cloudbox.deadlines import bring_deadline_near
+from tests.in_cloudbox.deadlines import bring_deadline_near, timers
 from tests.support.laptop import TRAIN, Laptop
 from tests.support.waiting import wait_until
 
@@ -108,13 +109,22 @@ def test_a_machine_closes_itself_before_anybody_else_gets_in(lambda_box: LambdaB
 
 
 def test_a_forgotten_machine_bills_until_a_reaper_ends_it(lambda_box: LambdaBox, laptop: Laptop) -> None:
-    """It powers itself off at its deadline, and still bills; `kedge reap` ends it, even if the ledger is lost."""
+    """It powers itself off at its deadline, which was moved, and still bills; `kedge reap` ends it, without the ledger.
+
+    fact: lambda-tags-at-launch-only.
+    """
     write_job(laptop)
     started = laptop.start("launch", "--yes", "--without-reaper")
     wait_until(lambda: "step 1 of" in laptop.kedge("logs", code=None), seconds=240)
     started.kill()
     started.wait()
-    bring_deadline_near(laptop, seconds=10, margin=4)
+    said = laptop.kedge("extend", "30m", "--yes")
+    assert "keep the old deadline, because Lambda lets nobody change them" in " ".join(said.split())
+    timer, agent = timers(laptop)
+    ((machine,),) = [each["machines"] for each in laptop.json("status")]
+    assert timer - agent == 30
+    assert 0 <= datetime.fromisoformat(machine["deadline_at"]).timestamp() - timer <= 30
+    bring_deadline_near(laptop, seconds=10)
     (instance,) = lambda_box.instances()
     wait_until(lambda: not instance.powered, seconds=120)
     assert [bill.kind for bill in lambda_box.meter.billing()] == ["instance"]

@@ -129,6 +129,14 @@ class FakeCloudApi(CloudApi[str, str]):
         failed = [each for each in self.cloud.instances if each.errored and record and each.id == record.provider_id]
         return MachineEnd(by=EndedBy.START, says=f"{failed[0].id} ended `errored`") if failed else None
 
+    def mark_lifetime(self, instance: Instance, lifetime: timedelta) -> bool:
+        """Change the lifetime in an instance's marks; the mark cloud never changes them."""
+        if self.guard is None:
+            return False
+        own = next(each for each in self.cloud.instances if each.id == instance.id)
+        self.call("mark", lambda: setattr(own, "edited", {**own.edited, "lifetime": lifetime}))
+        return True
+
     def looks(self, places: Sequence[str]) -> Sequence[Look]:
         """List the keys of runs."""
         assert set(places) == {self.cloud.place, *self.cloud.closed}
@@ -165,6 +173,7 @@ class FakeCloudApi(CloudApi[str, str]):
             attempt=marks.attempt if instance.marked else "",
             seniority=f"{instance.number:09}",
             host="192.0.2.1",
+            private_host="10.0.0.1",
             usd_per_hour=marks.usd_per_hour,
             list_usd_per_hour=Decimal(3),
         )

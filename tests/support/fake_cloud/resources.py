@@ -37,6 +37,10 @@ class FakeGuard:
         """Create a machine's alarm."""
         self._api.call("arm", lambda: self._api.cloud.guards.update({machine_id: (instance_id, deadline_at)}))
 
+    def move(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:
+        """Change a machine's alarm."""
+        self.arm(machine_id, instance_id, region, deadline_at)
+
     def disarm(self, machine_id: str, region: str) -> bool:  # noqa: ARG002
         """Remove a machine's alarm."""
         return self._api.call("disarm", lambda: self._api.cloud.guards.pop(machine_id, None)) is not None

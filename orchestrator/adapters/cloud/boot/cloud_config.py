@@ -16,13 +16,16 @@ from enum import StrEnum
 
 import msgspec
 
-from orchestrator.adapters.cloud.boot.job_user import END_UNIT, RUN_UNIT, render_ask, render_rights, render_run_unit
+from orchestrator.adapters.cloud.boot.job_user import END_UNIT, render_ask, render_rights, render_run_units
 from orchestrator.adapters.host.templates import render
 from orchestrator.core.machine import CLOUD_ADMIN, CLOUD_USER
 from orchestrator.core.protocol.wire import BootOrder, MachineConfig
 
 STATE = "/var/lib/kedge"
 """Root's folder: the deadline, and secrets that only root reads."""
+
+ARM_COMMAND = ("/bin/sh", f"{STATE}/arm.sh")
+"""Arms the deadline's timer, at the recorded deadline or at the one that follows; only root can run it."""
 
 UNREADY_SECONDS = 600
 """How long a machine stays without an agent: time enough for somebody to look at it."""
@@ -46,6 +49,10 @@ DPkg::Lock::Timeout "600";
 _NEEDRESTART = """\
 # kedge: what runs the training is not restarted after an installation.
 $nrconf{override_rc}{qr(^kedge-)} = 0;
+"""
+_LIMITS = f"""\
+# kedge: RDMA cards pin the memory that they read and write.
+{CLOUD_USER} - memlock unlimited
 """
 SCRATCH_WAIT_SECONDS = 60
 """How long a boot waits for an image that mounts the machine's local disks itself."""
@@ -174,9 +181,11 @@ def render_files(spec: BootSpec, bootstrap: Mapping[str, str], disks: DiskNames)
     return {
         "/etc/apt/apt.conf.d/90kedge": _APT,
         "/etc/needrestart/conf.d/kedge.conf": _NEEDRESTART,
+        # For what is started over SSH; units have limits of their own. fact: memory-lock-limits
+        "/etc/security/limits.d/90-kedge.conf": _LIMITS,
         **{f"{root}/boot/kedge_agent/{name}": text for name, text in bootstrap.items()},
         f"{root}/boot/machine.json": _machine_form(spec.machine),
-        f"{root}/boot.json": json.dumps(asdict(spec.boot)) + "\n",
+        f"{root}/boot.json": _render_order(spec.boot),
         **{f"{root}/boot/{name}.sh": text for name, text in _render_scripts(spec, disks).items()},
         **{f"{_UNITS}/{name}": text for name, text in _render_units(spec).items()},
     }
@@ -187,6 +196,7 @@ def render_deadline(spec: BootSpec) -> str:
     return render(
         "boot/deadline.sh.j2",
         deadline_file=_deadline_file(spec.machine),
+        arm_file=ARM_COMMAND[-1],
         end_file=f"{STATE}/end.sh",
         lifetime=spec.lifetime_seconds,
         end=spec.end_script.rstrip("\n"),
@@ -230,7 +240,7 @@ def _render_scripts(spec: BootSpec, disks: DiskNames) -> dict[str, str]:
 def _render_units(spec: BootSpec) -> dict[str, str]:
     values = {"root": spec.machine.root, "user": CLOUD_USER, "agent_sha256": spec.agent_sha256, "volumes": spec.volumes}
     units = {name: render(f"boot/{name}.j2", **values) for name in ("kedge-boot.service", "kedge-watch.service")}
-    units[RUN_UNIT] = render_run_unit(spec.machine.root)
+    units.update(render_run_units(spec.machine.root))
     units["kedge-unready.service"] = render("boot/kedge-unready.service.j2", root=spec.machine.root)
     units["kedge-unready.timer"] = render("boot/kedge-unready.timer.j2", unready_seconds=spec.unready_seconds)
     return units
@@ -239,6 +249,12 @@ def _render_units(spec: BootSpec) -> dict[str, str]:
 def _deadline_file(machine: MachineConfig) -> str:
     """Return where the first boot stores the deadline, by machine: an image may contain an earlier machine's."""
     return f"{STATE}/{machine.machine}.deadline"
+
+
+def _render_order(boot: BootOrder) -> str:
+    """Render boot.json; where secrets come from is left out if there are none."""
+    fields = {name: value for name, value in asdict(boot).items() if value or not name.startswith("secrets")}
+    return json.dumps(fields) + "\n"
 
 
 def _machine_form(machine: MachineConfig) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from orchestrator.adapters.cloud.boot.cloud_config import BootSpec, BootVolume
+from orchestrator.adapters.cloud.boot.cloud_config import ARM_COMMAND, BootSpec, BootVolume, plan_margin
 from orchestrator.core.machine import CLOUD_ROOT
 from orchestrator.core.protocol.wire import MachineConfig
 
@@ -38,6 +38,9 @@ def plan_first_boot(
         store_url=order.store_url,
         end_command=end_command,
         metadata=metadata,
+        rank=order.rank,
+        arm_command=ARM_COMMAND,
+        margin=plan_margin(order.lifetime_seconds),
     )
     return BootSpec(
         machine=machine,

@@ -11,7 +11,18 @@ END_UNIT = "kedge-deadline.service"
 RUN_UNIT = "kedge-run.service"
 """Runs the command where its supervisor is systemd. Root owns the unit: the job can't change the user it runs as."""
 
-JOB_UNITS = ("kedge-boot.service", "kedge-watch.service", RUN_UNIT, "kedge-run-*.scope", "cron.service", "atd.service")
+TASK_UNIT = "kedge-run@.service"
+"""The same for each of several tasks, with its name after the `@`."""
+
+JOB_UNITS = (
+    "kedge-boot.service",
+    "kedge-watch.service",
+    RUN_UNIT,
+    "kedge-run@*.service",
+    "kedge-run-*.scope",
+    "cron.service",
+    "atd.service",
+)
 """Units that can hold processes of the job's user, besides its sessions."""
 
 ASK = f"{CLOUD_ROOT}/boot/ask.sh"
@@ -20,7 +31,7 @@ ASK = f"{CLOUD_ROOT}/boot/ask.sh"
 END_COMMAND = ("sudo", "-n", "/bin/sh", ASK, "end")
 """The agent runs it, as the job's user, to end the machine."""
 
-_REQUESTS = ("end", "start", "scope *")
+_REQUESTS = ("end", "start", "start *", "scope *")
 # The runner enforces the job's grace period; systemd's own limit must only be longer.
 _STOP_SECONDS = 3600
 
@@ -37,8 +48,11 @@ def render_rights(*, sudo: bool) -> str:
     return "ALL=(root) NOPASSWD: " + ", ".join(f"/bin/sh {ASK} {request}" for request in _REQUESTS)
 
 
-def render_run_unit(root: str) -> str:
-    """Render the unit that runs the command."""
-    return render(
-        "systemd/kedge-run.service.j2", description="the run", root=root, user=CLOUD_USER, stop_seconds=_STOP_SECONDS
-    )
+def render_run_units(root: str) -> dict[str, str]:
+    """Render the units that run commands, by their names: that of a run's only task, and that of its several tasks."""
+    values = {"root": root, "user": CLOUD_USER, "stop_seconds": _STOP_SECONDS}
+    units = {RUN_UNIT: ("the run", False), TASK_UNIT: ("a task of the run", True)}
+    return {
+        unit: render("systemd/kedge-run.service.j2", description=description, named=named, **values)
+        for unit, (description, named) in units.items()
+    }

@@ -129,7 +129,7 @@ def _find_one(ctx: CloudContext, machine_id: str, record: MachineRecord | None) 
 
 def _guard_listed(ctx: CloudContext, machine_id: str, instance: Instance) -> None:
     record = note_instance(ctx, machine_id, instance)
-    _arm(ctx, machine_id, instance, _still_possible(ctx, instance.deadline_at))
+    _arm(ctx, machine_id, instance, still_possible(ctx, instance.deadline_at))
     if record is None or instance.phase not in (Phase.PENDING, Phase.RUNNING):
         return
     if ctx.api.volumes is not None:
@@ -146,11 +146,11 @@ def _guard_unlisted(ctx: CloudContext, record: MachineRecord) -> None:
             fix="look again in a minute with `kedge status`",
         )
     ctx.records.keep_machine(replace(record, armed=True))
-    deadline_at = _still_possible(ctx, record.deadline_at)
+    deadline_at = still_possible(ctx, record.deadline_at)
     ctx.api.guard.arm(record.id, record.provider_id, record.region, deadline_at)
 
 
-def _still_possible(ctx: CloudContext, deadline_at: datetime) -> datetime:
+def still_possible(ctx: CloudContext, deadline_at: datetime) -> datetime:
     """Return a deadline, or the next one that a guard can be armed for, if the machine has outlived its own."""
     return max(deadline_at, ctx.clock.now() + ctx.api.guard.soonest) if ctx.api.guard is not None else deadline_at
 

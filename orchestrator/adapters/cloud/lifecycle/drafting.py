@@ -51,6 +51,7 @@ def make_record(
         private=order.site.is_private,
         jump_host=order.site.jump_host,
         proxy_command=order.site.proxy_command,
+        rank=order.rank,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from orchestrator.adapters.jobfile.values.requirements import Requirements, merg
 from orchestrator.core.errors import BadRequestError
 from orchestrator.core.job import Job
 from orchestrator.core.protocol.wire import TORCH_WHEEL
+from orchestrator.core.task import Task
 
 _T = TypeVar("_T")
 
@@ -37,7 +39,9 @@ def apply_overrides(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
         requirements["provider"] = _flag(
             "--provider", partial(parse_provider, requirements["provider"], laptop.providers)
         )
-    return msgspec.structs.replace(job, resources=merge_requirements(job.resources, requirements))
+    kind = job.supervisor.kind
+    tasks = tuple(replace(task, supervisor=replace(task.supervisor, kind=kind)) for task in job.tasks)
+    return msgspec.structs.replace(job, tasks=tasks, resources=merge_requirements(job.resources, requirements))
 
 
 def given_values(overrides: Overrides) -> dict[str, str]:
@@ -77,7 +81,17 @@ def _apply_variables(job: Job, overrides: Overrides, laptop: Laptop) -> Job:
         # kedge reads it and writes it into the user-data, so it isn't kept as a secret.
         envs[TORCH_WHEEL] = laptop.environ[TORCH_WHEEL]
     kept = tuple(name for name in names if name not in envs)
-    return msgspec.structs.replace(job, envs=tuple(envs.items()), inherited=kept)
+    return msgspec.structs.replace(
+        job,
+        envs=tuple(envs.items()),
+        inherited=kept,
+        tasks=tuple(_without_variables(task, {*given, *inherited}) for task in job.tasks),
+    )
+
+
+def _without_variables(task: Task, names: Collection[str]) -> Task:
+    """Remove a task's own values of variables that the command line sets for all."""
+    return replace(task, envs=tuple(pair for pair in task.envs if pair[0] not in names))
 
 
 def _refuse_secret(job: Job, name: str) -> None:

@@ -8,11 +8,13 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from orchestrator.adapters.jobfile.assembly.bundled import runs_bundled_trainer
 from orchestrator.adapters.jobfile.assembly.keys import merge_part, requirements_of
 from orchestrator.adapters.jobfile.assembly.laptop import Laptop
-from orchestrator.adapters.jobfile.assembly.resume import read_resume
 from orchestrator.adapters.jobfile.assembly.sudo import decide_sudo
+from orchestrator.adapters.jobfile.assembly.tasks import build_tasks, scripts_of
 from orchestrator.adapters.jobfile.assembly.variables import read_variables
 from orchestrator.adapters.jobfile.document import Document
 from orchestrator.adapters.jobfile.models import JobPart, ModePart
@@ -22,7 +24,7 @@ from orchestrator.adapters.jobfile.provider_parts import ProviderPart
 from orchestrator.adapters.jobfile.source_map import SourceMap
 from orchestrator.adapters.jobfile.values.addresses import is_address, parse_address
 from orchestrator.adapters.jobfile.values.names import fit_name
-from orchestrator.adapters.jobfile.values.paths import find_overlap, is_through_link, laptop_path, relative_folder
+from orchestrator.adapters.jobfile.values.paths import is_through_link, laptop_path, relative_folder
 from orchestrator.adapters.jobfile.values.requirements import Requirements, merge_requirements, parse_provider
 from orchestrator.adapters.jobfile.values.site import merge_site
 from orchestrator.adapters.sync.data_tree import find_places, refuse_leaving
@@ -85,9 +87,6 @@ class _Builder:
 
     def job(self) -> Job:
         workdir = self._workdir()
-        setup, run = self._last("setup") or "", self._last("run") or ""
-        resume, resume_args = read_resume(self._source_map, self._layers, run)
-        scripts = (("setup", setup), ("run", run), ("resume", f"{resume}\n{resume_args}"))
         job = Job(
             name=self._part.name or self._default_name(),
             path=str(self._path),
@@ -98,15 +97,17 @@ class _Builder:
             secrets=self._variables.secrets,
             inherited=self._variables.inherited,
             data=self._data(),
-            resume=resume,
-            resume_args=resume_args,
-            sudo=decide_sudo(self._source_map, self._last("sudo"), scripts),
-            bundled_trainer=runs_bundled_trainer(run, workdir),
             sites=self._sites(),
         )
         job = reduce(merge_part, self._layers, job)
-        self._refuse_overlaps(job)
-        return job
+        tasks = build_tasks(self._source_map, self._layers, job)
+        scripts: list[tuple[KeyPath, str]] = [(("setup",), job.setup), *scripts_of(tasks)]
+        return msgspec.structs.replace(
+            job,
+            tasks=tasks,
+            sudo=decide_sudo(self._source_map, self._last("sudo"), scripts),
+            bundled_trainer=any(runs_bundled_trainer(task.run, workdir) for task in tasks),
+        )
 
     def _last(self, field: str) -> Any:
         said = [getattr(layer, field) for layer in self._layers]
@@ -225,20 +226,3 @@ class _Builder:
             follows=find_places(source) if follow_links else (),
             written=said if is_through_link(said, self._path.parent) else "",
         )
-
-    def _refuse_overlaps(self, job: Job) -> None:
-        volumes = [("volumes", volume.target) for volume in job.resources.volumes]
-        data = [("data", mount.target) for mount in job.data]
-        # A volume can hold the laptop's data, but not what the machine fetches: that is moved into place by a rename,
-        # which needs both paths on one disk.
-        beside = [("data", mount.target) for mount in job.data if mount.is_fetched or not job.is_on_volume(mount)]
-        results = [("outputs", folder) for folder in job.outputs]
-        results += [("checkpoints", job.checkpoints)] if job.checkpoints else []
-        if overlap := find_overlap([*data, *results]) or find_overlap([*beside, *volumes, *results]):
-            key, inner, outer = overlap
-            raise self._source_map.refusal(
-                (key,),
-                f"{quoted(inner)} and {quoted(outer)} overlap",
-                why="each needs its own folder on the machine; only the laptop's data may be inside a volume",
-                fix="name only the outer one, or choose separate folders",
-            )

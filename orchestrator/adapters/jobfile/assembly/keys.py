@@ -24,8 +24,8 @@ _OF_RESOURCES = {
 _OF_JOB = {"deadline": "time_limit", "budget": "budget_usd", "left_behind": "left_behind_bytes"}
 _APART = frozenset(
     {
-        *("name", "workdir", "num_nodes", "modes", "envs", "secrets", "resources", "resume", "sudo"),
-        *("data", "file_mounts", "volumes", "provider"),
+        *("name", "workdir", "modes", "envs", "secrets", "resources", "resume", "sudo"),
+        *("data", "file_mounts", "volumes", "provider", "run", "tasks", "outputs", "checkpoints"),
     }
 )
 """Keys that job.py reads, because their values depend on other keys too."""

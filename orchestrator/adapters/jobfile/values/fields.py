@@ -20,6 +20,7 @@ from orchestrator.adapters.jobfile.values.names import (
     parse_mode_name,
     parse_variable_name,
 )
+from orchestrator.adapters.jobfile.values.nodes import MOST_NODES, RANGE_PATTERN, parse_elastic, parse_nodes
 from orchestrator.adapters.jobfile.values.paths import relative_folder
 from orchestrator.adapters.jobfile.values.requirements import (
     Requirements,
@@ -36,9 +37,12 @@ from orchestrator.adapters.jobfile.values.site import (
     parse_resource_id,
     parse_tags,
 )
+from orchestrator.adapters.jobfile.values.tasks import MOST_GPUS, TASK_PATTERN, parse_gpu_indexes, parse_task_name
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import AtEnd, StartFrom, SupervisorKind
+from orchestrator.core.job import AtEnd, StartFrom
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import Nodes as NodesOfTask
+from orchestrator.core.task import OnFailure, SupervisorKind
 from orchestrator.core.values.units import parse_bytes
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
@@ -82,14 +86,14 @@ def _secret_names(value: object) -> tuple[str, ...]:
     return tuple(parse_variable_name(name) for name in value)
 
 
-def _nodes(text: str) -> int:
-    if text != "1":
+def _variable_text(value: object) -> str:
+    if value is None:
         raise BadRequestError(
-            f"{quoted(text)} is not 1: a run has one machine",
-            why="runs over several machines come later",
-            fix="write 1, or leave it out",
+            "a task's variable needs a value",
+            why="what comes from the laptop's environment is given to all tasks",
+            fix="write it under the job's `envs`",
         )
-    return 1
+    return _text(value)
 
 
 def _workdir(value: object) -> str:
@@ -174,11 +178,35 @@ Start = Annotated[
 ]
 Restarts = Annotated[int, Field(ge=0, le=1000)]
 Speed = Annotated[int, Field(ge=1)]
+Cpus = Annotated[int, Field(ge=1, le=1024)]
+TaskName = Annotated[str, _of_text(parse_task_name), WithJsonSchema({"type": "string", "pattern": TASK_PATTERN})]
+GpuIndexes = Annotated[
+    tuple[int, ...],
+    PlainValidator(_collected(parse_gpu_indexes)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]+\s*([-,]\s*[0-9]+\s*)*$"},
+                {"type": "integer", "minimum": 0, "maximum": MOST_GPUS - 1},
+                {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1},
+            ]
+        }
+    ),
+]
+OnNodes = Annotated[
+    NodesOfTask, _of_text(partial(_one_of, NodesOfTask)), WithJsonSchema({"enum": [each.value for each in NodesOfTask]})
+]
+AfterFailure = Annotated[
+    OnFailure, _of_text(partial(_one_of, OnFailure)), WithJsonSchema({"enum": [each.value for each in OnFailure]})
+]
 Variable = Annotated[str, AfterValidator(_collected(parse_variable_name))]
 VariableValue = Annotated[
     str | None,
     PlainValidator(_collected(lambda value: None if value is None else _text(value))),
     WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
+]
+VariableText = Annotated[
+    str, PlainValidator(_collected(_variable_text)), WithJsonSchema({"type": ["string", "number", "boolean"]})
 ]
 Secrets = Annotated[
     tuple[str, ...],
@@ -197,8 +225,14 @@ Source = Annotated[str, PlainValidator(_collected(_source)), WithJsonSchema({"ty
 VolumeName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
 JobName = Annotated[str, _of_text(parse_job_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})]
 Workdir = Annotated[str, PlainValidator(_collected(_workdir)), WithJsonSchema({"type": "string"})]
-Nodes = Annotated[int, _of_text(_nodes), WithJsonSchema({"const": 1})]
+Nodes = Annotated[
+    int, _of_text(parse_nodes), WithJsonSchema({"type": ["integer", "string"], "minimum": 1, "maximum": MOST_NODES})
+]
+Elastic = Annotated[
+    tuple[int, int], _of_text(parse_elastic), WithJsonSchema({"type": "string", "pattern": RANGE_PATTERN})
+]
 ModeName = Annotated[str, AfterValidator(_collected(parse_mode_name))]
+TaskKey = Annotated[str, AfterValidator(_collected(parse_task_name))]
 VpcId = Annotated[str, _of_text(parse_resource_id("vpc")), WithJsonSchema({"type": "string", "pattern": "^vpc-"})]
 SubnetId = Annotated[
     str, _of_text(parse_resource_id("subnet")), WithJsonSchema({"type": "string", "pattern": "^subnet-"})

@@ -12,8 +12,9 @@ from typing import Any
 
 from orchestrator.adapters.jobfile.problems import nearest, quoted, suggest
 from orchestrator.core.errors import BadRequestError
-from orchestrator.core.job import OF_A_PROVIDER, Resources, SupervisorKind
+from orchestrator.core.job import OF_A_PROVIDER, Resources
 from orchestrator.core.offer import Accelerators
+from orchestrator.core.task import SupervisorKind
 
 Requirements = dict[str, Any]
 

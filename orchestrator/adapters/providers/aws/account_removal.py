@@ -23,6 +23,7 @@ from orchestrator.adapters.providers.aws.account.changes import Change, describe
 from orchestrator.adapters.providers.aws.account.stack import Stack, await_stack, failure_reason, find_stack
 from orchestrator.adapters.providers.aws.instances.find_instances import AwsInstances
 from orchestrator.adapters.providers.aws.naming import SHARED_ROLE
+from orchestrator.adapters.providers.aws.run_resources.secrets import PATH, list_parameters
 from orchestrator.core.errors import ConflictError, KedgeError
 from orchestrator.core.values.units import format_bytes
 
@@ -169,9 +170,10 @@ def _delete_stack(client: CloudFormationClient, stack_id: str, clock: Clock) -> 
 
 
 def _refuse_while_needed(session: AwsSession, found: Mapping[str, str], recorded: Collection[str]) -> tuple[str, ...]:
-    """Refuse while runs have roles with the boundary, or machines with the shared role.
+    """Refuse while runs have secrets, roles with the boundary, or machines with the shared role.
 
-    IAM would refuse too, but only after half of the account level is gone.
+    IAM would refuse too, but only after half of the account level is gone. Without the account level, `reap` would no
+    longer find the secrets.
 
     Returns:
         Notes about regions that are closed to the account, in which there can be no such machine.
@@ -181,6 +183,8 @@ def _refuse_while_needed(session: AwsSession, found: Mapping[str, str], recorded
     pages = session.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=found["RunBoundary"])
     roles = {role["RoleName"] for page in pages for role in page["PolicyRoles"]} - {SHARED_ROLE}
     _refuse_needed("their roles are there", roles)
+    secrets = list_parameters(session.client("ssm"), PATH)
+    _refuse_needed("their secrets are there (`kedge reap` deletes them)", {left.run_id for left in secrets})
     if "SharedRunRole" not in found:
         return ()
     seen = find_machines(AwsInstances(session), recorded)

@@ -215,7 +215,8 @@ class _Checkup:
             raise translate(err, "the quota can't be read") from err
         if limit is None:
             return Verdict.WARNING, f"unknown: {quota.code} ({quota.name}) can't be read", f"see {page}"
-        return Verdict.OK, f"{limit:.0f} vCPUs in {offer.region} ({quota.code}, {quota.name}); {offer.cpus} needed", ""
+        needed = offer.cpus * self._resources.num_nodes
+        return Verdict.OK, f"{limit:.0f} vCPUs in {offer.region} ({quota.code}, {quota.name}); {needed} needed", ""
 
     @cached_property
     def _caller(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,10 @@ from orchestrator.adapters.providers.aws.instances.run_instances import render_r
 from orchestrator.adapters.providers.aws.refusals import read_failed_launch
 from orchestrator.adapters.providers.aws.run_resources.guard import Schedules
 from orchestrator.adapters.providers.aws.run_resources.leftovers import group_leftovers, role_leftovers
+from orchestrator.adapters.providers.aws.run_resources.placement import placement_leftovers
 from orchestrator.adapters.providers.aws.run_resources.resources import AwsRunResources, note_volumes
+from orchestrator.adapters.providers.aws.run_resources.secrets import secret_leftovers
+from orchestrator.adapters.providers.aws.tags import DEADLINE, tag_list
 from orchestrator.adapters.providers.aws.volumes.volume_api import AwsVolumes
 
 if TYPE_CHECKING:
@@ -82,14 +85,29 @@ class AwsCloudApi(AwsInstances, CloudApi[Choice, RunParts]):
             return None
         return explain_end(found[0], record.deadline_at if record else found[0].deadline_at, now)
 
+    def mark_lifetime(self, instance: Instance, lifetime: timedelta) -> bool:
+        """Write the deadline's tag: it counts from the time of the request, which is a tag as well."""
+        asked_at = datetime.fromisoformat(instance.attempt)
+        tags = tag_list({DEADLINE: (asked_at + lifetime).isoformat()})
+        try:
+            self._session.client("ec2", instance.region).create_tags(Resources=[instance.id], Tags=tags)
+        except (ClientError, BotoCoreError) as err:
+            raise translate(err, f"instance {instance.id} can't be tagged") from err
+        return True
+
     def looks(self, places: Sequence[str]) -> Sequence[Look]:
-        """Return the looks for runs' roles, and for their security groups in each region; neither costs money."""
+        """Return the looks for roles, secrets, and in each region security and placement groups: none of them bills."""
         roles = Look(see=partial(role_leftovers, self._session.client("iam")), may_bill=False)
+        secrets = Look(see=partial(secret_leftovers, self._aws), may_bill=False)
         groups = (
             Look(see=partial(group_leftovers, self._session.client("ec2", place)), place=place, may_bill=False)
             for place in places
         )
-        return [roles, *groups]
+        placements = (
+            Look(see=partial(placement_leftovers, self._session.client("ec2", place)), place=place, may_bill=False)
+            for place in places
+        )
+        return [roles, secrets, *groups, *placements]
 
     def self_end(self, volumes: Sequence[DataVolume]) -> SelfEnd:  # noqa: ARG002
         """Power off, which ends an instance for good."""

@@ -16,6 +16,11 @@ def role_name(run_id: str) -> str:
     return fit(f"kedge-run-{run_id}")
 
 
+def placement_name(run_id: str, zone: str) -> str:
+    """Return the name of a run's placement group: one for each zone, because a group that empties keeps its zone."""
+    return fit(f"kedge-{run_id}-{zone}")
+
+
 def group_name(run_id: str) -> str:
     """Return the name of a run's security group."""
     return fit(f"kedge-{run_id}")

@@ -34,12 +34,16 @@ class OwnNetwork:
         cidr: the network's own range of addresses.
         group_id: empty if kedge creates a group.
         subnets: for each zone, by name and by id, the subnet with the most free addresses.
+        usable: all subnets that machines may be in.
+        serves_efa: the group, if it is the user's own, allows all traffic from itself and to itself.
     """
 
     vpc_id: str
     cidr: str
     group_id: str = ""
     subnets: Mapping[str, str] = field(default_factory=dict)
+    usable: frozenset[str] = frozenset()
+    serves_efa: bool = True
 
 
 def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
@@ -70,7 +74,15 @@ def find_own_network(ec2: EC2Client, site: Site) -> OwnNetwork | None:
     by_zone = {
         zone: each["SubnetId"] for each in by_room for zone in (each["AvailabilityZone"], each["AvailabilityZoneId"])
     }
-    return OwnNetwork(vpc_id=vpc_id, cidr=cidr, group_id=site.security_group, subnets=by_zone)
+    usable = frozenset(each["SubnetId"] for each in subnets)
+    return OwnNetwork(
+        vpc_id=vpc_id,
+        cidr=cidr,
+        group_id=site.security_group,
+        subnets=by_zone,
+        usable=usable,
+        serves_efa=group is None or _serves_efa(group),
+    )
 
 
 def require_default_network(ec2: EC2Client) -> VpcTypeDef:
@@ -195,6 +207,17 @@ def _refuse_strangers(
             why=f"it is one of {group.get('VpcId')}",
             fix="name a group of that network, or leave it out: kedge makes one for each run",
         )
+
+
+def _serves_efa(group: SecurityGroupTypeDef) -> bool:
+    """Tell whether a group has the two rules that an EFA needs. fact: aws-efa-group-rules."""
+    rules = (group.get("IpPermissions", []), group.get("IpPermissionsEgress", []))
+    return all(any(_is_all_of(group, rule) for rule in each) for each in rules)
+
+
+def _is_all_of(group: SecurityGroupTypeDef, rule: IpPermissionOutputTypeDef) -> bool:
+    named = {pair.get("GroupId") for pair in rule.get("UserIdGroupPairs", [])}
+    return rule.get("IpProtocol") == "-1" and group.get("GroupId") in named
 
 
 def _ssh_ranges(ec2: EC2Client, group: SecurityGroupTypeDef) -> list[str]:

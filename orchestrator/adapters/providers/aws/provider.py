@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.adapters.cloud.context import CloudContext
 from orchestrator.adapters.cloud.provider import CloudProvider
 from orchestrator.adapters.providers import Backing, Context
@@ -13,6 +15,7 @@ from orchestrator.adapters.providers.aws.context import AwsContext
 from orchestrator.adapters.providers.aws.naming import NAME
 from orchestrator.adapters.providers.aws.offer_source import AwsMarket
 from orchestrator.adapters.providers.aws.record import Records
+from orchestrator.adapters.providers.aws.run_resources.secrets import AwsSecrets
 from orchestrator.adapters.sync.storage import open_storage
 
 _REGIONS = "KEDGE_AWS_REGIONS"
@@ -50,4 +53,4 @@ def make_backing(context: Context, session: AwsSession) -> Backing:
         stage=lambda: storage.stage,
     )
     provider = CloudProvider(ctx, AwsMarket(aws), ends_by_itself=True)
-    return Backing.with_storage(provider, storage)
+    return replace(Backing.with_storage(provider, storage), secrets=AwsSecrets(aws))

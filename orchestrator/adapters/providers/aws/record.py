@@ -6,20 +6,38 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.adapters.cloud.records import RecordFolder
+from orchestrator.adapters.cloud.records import NEWER, RecordFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A run's security group in one region, and the only network that it admits to port 22."""
+    """A run's security group in one region, and the only network that it admits to port 22.
+
+    Attributes:
+        peers: it admits the run's machines to each other.
+    """
 
     id: str
     ssh_from: str
+    peers: bool = field(default=False, metadata=NEWER)
 
     @property
     def is_single(self) -> bool:
         """Whether that network is a single address."""
         return self.ssh_from.endswith(("/32", "/128"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSecrets:
+    """A run's secrets.
+
+    Attributes:
+        parameters: their names in the parameter store, each recorded before it is stored.
+        readable: the run's role may read them.
+    """
+
+    parameters: tuple[str, ...] = ()
+    readable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +50,9 @@ class AwsRun:
         shared_role: they are the ones that all runs share.
         groups: region -> security group.
         volumes: regions in which it has used data volumes.
+        placements: region -> names of its placement groups.
+        secrets: what it has stored of them.
+        subnets: zone -> the one of the user's own subnets that all of its several machines are in.
     """
 
     id: str
@@ -40,11 +61,14 @@ class AwsRun:
     shared_role: bool = False
     groups: dict[str, Group] = field(default_factory=dict)
     volumes: tuple[str, ...] = ()
+    placements: dict[str, tuple[str, ...]] = field(default_factory=dict, metadata=NEWER)
+    secrets: RunSecrets = field(default_factory=RunSecrets, metadata=NEWER)
+    subnets: dict[str, str] = field(default_factory=dict, metadata=NEWER)
 
     @property
     def places(self) -> Collection[str]:
         """The regions in which it has resources."""
-        return {*self.groups, *self.volumes}
+        return {*self.groups, *self.volumes, *self.placements}
 
     @property
     def volume_places(self) -> Collection[str]:

@@ -113,6 +113,12 @@ REFUSALS = (
         remedy="try again in a minute",
     ),
     Refusal(
+        codes=("InvalidPlacementGroup.Unknown",),
+        meaning="the placement group of the run's machines is so new that it isn't known everywhere yet, or it is gone",
+        reaction=Reaction.NOT_YET,
+        remedy="try again in a minute",
+    ),
+    Refusal(
         codes=("InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"),
         meaning="the security group is so new that it isn't known everywhere yet, or it is gone",
         reaction=Reaction.NOT_YET,

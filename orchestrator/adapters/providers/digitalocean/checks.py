@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.adapters.probing import look_at_bucket, look_at_clock, look_at_offers
 from orchestrator.adapters.providers.digitalocean.api import Api
+from orchestrator.adapters.providers.digitalocean.market.room import ASK_FOR_MORE, read_room
 from orchestrator.adapters.providers.digitalocean.provider import make
 from orchestrator.adapters.providers.digitalocean.scopes import find_missing_scopes
 from orchestrator.adapters.providers.digitalocean.self_deletion import SCOPES, SelfDelete, read_self_delete
@@ -157,14 +158,16 @@ class _Checkup:
 
     def quota(self) -> ProbeResult:
         """Compare the number of droplets with the account's limit; the API doesn't report the separate GPU limits."""
-        limit = int(self._account.get("droplet_limit") or 0)
-        there = sum(1 for _ in self._api.pages("droplets can't be listed", self._api.client.droplets.list, "droplets"))
-        found = f"{there} droplets of {limit}"
-        ask = "ask for more in the control panel, under Settings, Resource Limits"
-        if there >= limit:
-            return Verdict.FAILED, f"{found}: no other fits", ask
+        room = read_room(self._api)
+        if room is None:
+            return Verdict.WARNING, "the API doesn't tell this token the account's limit of droplets", ""
+        found, needed = f"{room.there} droplets of {room.limit}", self._resources.num_nodes
+        if room.there + needed > room.limit:
+            fit = "no other fits" if needed == 1 else f"{needed} others don't fit"
+            return Verdict.FAILED, f"{found}: {fit}", ASK_FOR_MORE
         if self._resources.accelerators is not None:
-            return Verdict.WARNING, f"{found}; the limit of GPU droplets is unknown: the API doesn't tell it", ask
+            unknown = f"{found}; the limit of GPU droplets is unknown: the API doesn't tell it"
+            return Verdict.WARNING, unknown, ASK_FOR_MORE
         return Verdict.OK, found, ""
 
     @cached_property

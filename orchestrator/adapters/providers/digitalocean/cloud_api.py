@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from orchestrator.adapters.providers.digitalocean.instances.addresses import rel
 from orchestrator.adapters.providers.digitalocean.instances.droplets import (
     delete_droplet,
     list_droplets,
+    mark_lifetime,
     parse_instance,
     read_droplet,
 )
@@ -32,6 +33,7 @@ from orchestrator.adapters.providers.digitalocean.instances.end_reasons import w
 from orchestrator.adapters.providers.digitalocean.instances.refusals import read_refusal
 from orchestrator.adapters.providers.digitalocean.instances.requests import render_request
 from orchestrator.adapters.providers.digitalocean.market.images import Image, find_image
+from orchestrator.adapters.providers.digitalocean.market.room import require_room
 from orchestrator.adapters.providers.digitalocean.market.sizes import find_size
 from orchestrator.adapters.providers.digitalocean.run_resources.looks import looks_of
 from orchestrator.adapters.providers.digitalocean.run_resources.run_resources import DoResources
@@ -84,7 +86,8 @@ class DoCloudApi(CloudApi[Image, str]):
         return [seen for each in instance_ids if (seen := read_droplet(self._api, each)) is not None]
 
     def choose(self, order: MachineOrder) -> Chosen[Image]:
-        """Look up the size and the image."""
+        """Look up the size and the image, and before a run's first machine the room for all of them."""
+        require_room(self._api, order)
         size = find_size(self._api, order.instance_type)
         return Chosen(gpus=size.gpus, native=find_image(self._api, order.image_id, size, order.region))
 
@@ -123,6 +126,11 @@ class DoCloudApi(CloudApi[Image, str]):
     def why_ended(self, record: MachineRecord | None, found: Sequence[Instance], _now: datetime) -> MachineEnd | None:
         """Say that a droplet is off, or couldn't be created; the API forgets deleted droplets."""
         return why_ended(self._api, record, found)
+
+    def mark_lifetime(self, instance: Instance, lifetime: timedelta) -> bool:
+        """Replace its tag."""
+        mark_lifetime(self._api, instance.id, lifetime)
+        return True
 
     def looks(self, _places: Sequence[str]) -> Sequence[Look]:
         """Return the looks at firewalls, projects and tags."""

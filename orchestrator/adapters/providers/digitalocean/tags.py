@@ -64,6 +64,15 @@ def droplet_tags(marks: Marks) -> list[str]:
     return [KEDGE, run_tag(marks.run_id), machine_tag(marks.machine_id), about]
 
 
+def moved_tags(tags: Iterable[str], lifetime: timedelta) -> dict[str, str]:
+    """Return a droplet's order tags with another lifetime, by the tags that they replace."""
+    found = {tag: match for tag in tags if (match := _ORDER_FORM.fullmatch(tag))}
+    seconds = lifetime // timedelta(seconds=1)
+    return {
+        tag: f"{_ORDER}{each['attempt']}:{seconds}:{each['price']}:{each['machine']}" for tag, each in found.items()
+    }
+
+
 def is_kedges(tags: Iterable[str]) -> bool:
     """Tell whether one of a droplet's tags is kedge's: people may have removed the others."""
     return any(tag.lower() == KEDGE or tag.lower().startswith((_RUN, _MACHINE, _ORDER)) for tag in tags)
@@ -102,8 +111,12 @@ def at_end_of(tags: Iterable[str]) -> AtEnd:
 
 
 def order_of(tags: Iterable[str]) -> OrderTag:
-    """Return the values of a droplet's order; defaults without a tag."""
-    found = next((match for tag in tags if (match := _ORDER_FORM.fullmatch(tag))), None)
+    """Return the values of a droplet's order; defaults without a tag.
+
+    While its deadline is moved a droplet has two such tags: the later deadline counts.
+    """
+    matches = (match for tag in tags if (match := _ORDER_FORM.fullmatch(tag)))
+    found = max(matches, key=lambda match: int(match["lifetime"]), default=None)
     if found is None:
         return OrderTag()
     return OrderTag(

@@ -17,6 +17,7 @@ from orchestrator.adapters.cloud.refusals import Unclear
 from orchestrator.adapters.cloud.volumes.model import ListedVolume, VolumeTraits
 from orchestrator.adapters.host.ids import fit
 from orchestrator.adapters.providers.digitalocean.market.offers import USD_PER_GIB_HOUR
+from orchestrator.adapters.providers.digitalocean.tagging import put_tag, take_tag
 from orchestrator.adapters.providers.digitalocean.tags import (
     CREATED,
     KEDGE,
@@ -132,16 +133,14 @@ class DoVolumes:
     def mark_used(self, volume: ListedVolume, run_id: str, at_end: AtEnd) -> None:
         """Remove the tags of the previous use, then write these."""
         what = f"the data volume {volume.name} ({volume.id}) can't be tagged"
-        resource = {"resources": [{"resource_id": volume.id, "resource_type": "volume"}]}
+        resource = {"resource_id": volume.id, "resource_type": "volume"}
         wanted = use_tags(run_id, at_end)
-        tags = self._api.client.tags
         for tag in use_tags_of(volume.tags):
             if tag not in wanted:
-                self._api.read(what, tags.unassign_resources, tag, resource)
+                take_tag(self._api, tag, what, resource)
         for tag in wanted:
             if tag not in volume.tags:
-                self._api.read(what, tags.create, {"name": tag})
-                self._api.read(what, tags.assign_resources, tag, resource)
+                put_tag(self._api, tag, what, resource)
 
     def delete(self, volume: ListedVolume) -> bool:
         """Delete it by its id."""

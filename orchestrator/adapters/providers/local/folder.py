@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Facts:
         sockets: a short private folder.
         python: the interpreter that runs the agent.
         package: the folder that `orchestrator` is imported from.
+        rank: its number among the machines of its run.
     """
 
     run_id: str
@@ -37,11 +38,16 @@ class Facts:
     sockets: str
     python: str
     package: str
+    rank: int = 0
 
     @property
     def deadline_at(self) -> float:
         """Unix seconds."""
         return self.created + self.lifetime
+
+    def moved_to(self, deadline_at: float) -> Facts:
+        """Return the same facts with another deadline, in Unix seconds."""
+        return replace(self, lifetime=deadline_at - self.created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,15 @@ class MachineFolder:
     def write_facts(self, facts: Facts) -> None:
         """Write the facts."""
         self.write("provider", asdict(facts))
+
+    def write_armed(self, facts: Facts) -> None:
+        """Record the deadline that init has armed."""
+        self.write("armed", {"deadline": facts.deadline_at})
+
+    def armed(self) -> float | None:
+        """Return the deadline that init has armed, in Unix seconds; None before."""
+        deadline = (self.read("armed") or {}).get("deadline")
+        return float(deadline) if isinstance(deadline, int | float) else None
 
     def known(self) -> set[Ident]:
         """Return the processes that init has recorded as the machine's, including itself; some may be gone."""

@@ -91,6 +91,7 @@ class Init:
         """
         look = 0.0
         while self._folder.root.is_dir():
+            self._read_again()
             if time.time() >= self._facts.deadline_at:
                 raise _End
             now = time.monotonic()
@@ -99,6 +100,16 @@ class Init:
                 self._write_down()
                 look = now + _POLL_S
             self._pause(_POLL_S if self._all_well() else _RESTART_POLL_S)
+
+    def _read_again(self) -> None:
+        """Arm another deadline if the provider has moved it; it sends SIGHUP, which ends a pause."""
+        facts = self._folder.facts()
+        if facts is not None and facts.deadline_at != self._facts.deadline_at:
+            self._facts = facts
+            _set_timer(facts)
+        if self._folder.armed() != self._facts.deadline_at:
+            with contextlib.suppress(OSError):
+                self._folder.write_armed(self._facts)
 
     def _all_well(self) -> bool:
         return all(service.is_alive for service in self._services)
@@ -142,6 +153,10 @@ def _arm(facts: Facts) -> None:
         signal.signal(number, _raise_end)
     signal.signal(signal.SIGCHLD, _wake_up)
     signal.signal(signal.SIGHUP, _wake_up)  # a handler, for children would inherit SIG_IGN
+    _set_timer(facts)
+
+
+def _set_timer(facts: Facts) -> None:
     left = min(facts.deadline_at - time.time(), facts.lifetime)
     signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
 

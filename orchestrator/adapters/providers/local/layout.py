@@ -110,6 +110,7 @@ def _machine_config(folder: MachineFolder, facts: Facts, store_url: str) -> Mach
         end_command=tuple(module_argv(facts, folder, "ending")),
         sockets=facts.sockets,
         ship_every=_SHIP_SECONDS,
+        rank=facts.rank,
     )
 
 

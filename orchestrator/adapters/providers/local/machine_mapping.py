@@ -42,6 +42,8 @@ def map_folder(folder: MachineFolder, key_file: Path, now: datetime) -> Machine 
         address=_address(folder, key_file),
         gpus=facts.gpus,
         zstd=facts.zstd,
+        rank=facts.rank,
+        private_address=HOST,
     )
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from orchestrator.adapters.providers.local.folder import ENDED_FOLDER, Facts, Ma
 from orchestrator.adapters.providers.local.hardware import read_computer
 from orchestrator.adapters.providers.local.layout import lay_out, package_folder, sockets_folder
 from orchestrator.adapters.providers.local.machine_mapping import map_folder
+from orchestrator.adapters.providers.local.moving import move_deadline
 from orchestrator.adapters.providers.local.offers import NAME, gpu_count, plan_offers, refuse_unknown
 from orchestrator.adapters.providers.local.processes import find_markers, lineage
 from orchestrator.adapters.store.folder import FolderBucket
@@ -167,7 +168,7 @@ class LocalProvider:
         """Return None: nothing of a local machine outlives it."""
         return None
 
-    def supplies(self, machine_id: str) -> Supplies | None:  # noqa: ARG002 - the port's name
+    def supplies(self, machine_id: str, secrets: Mapping[str, str]) -> Supplies | None:  # noqa: ARG002 - the port's names
         """Return None: a local machine has its agent from the start."""
         return None
 
@@ -176,6 +177,15 @@ class LocalProvider:
 
     def guard(self, machine_id: str) -> None:
         """Do nothing: a local machine's init ends it, and `create` starts that first."""
+
+    def move_deadline(self, machine_id: str, deadline_at: datetime) -> Sequence[str]:
+        """Move the deadline of the machine's init, and wait until it has armed that.
+
+        Raises:
+            KedgeError: there is no such machine, or its init is dead.
+        """
+        move_deadline(self._folder(machine_id), deadline_at, self._clock)
+        return ()
 
     def reopen(self, machine_id: str, ssh_from: str) -> bool:  # noqa: ARG002 - the same for each
         """Do nothing: a local machine listens on the loopback address only."""
@@ -231,6 +241,7 @@ class LocalProvider:
             sockets=str(self._sockets(folder)),
             python=self._python,
             package=package_folder(),
+            rank=order.rank,
         )
 
     def _start_init(self, folder: MachineFolder, facts: Facts) -> None:

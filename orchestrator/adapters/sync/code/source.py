@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class GitCodeSource:
         self._caches = state / "digests"
         self._sent = SentCode(state / "sent")
         self._clock = clock
+        self._reading = threading.Lock()
 
     def summary(self) -> CodeSummary:
         """Read the tree, and summarize it."""
@@ -99,4 +101,6 @@ class GitCodeSource:
         return delivery.manifest.hash
 
     def _read(self) -> CodeTree:
-        return read_tree(self._workdir, self._extras, self._caches, self._clock)
+        # For several machines at once, the first one computes the digests for all.
+        with self._reading:
+            return read_tree(self._workdir, self._extras, self._caches, self._clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ class BucketMover:
         self._stage = stage
         self._connector = connector
         self._direct = direct
+        self._staging = threading.Lock()
 
     def send(self, mount: DataMount, machine: Machine, progress: Progress, *, delete: bool = False) -> None:
         """Bring the bucket and then the machine's `<root>/data/<target>` to the state of the mount's source.
@@ -36,7 +38,9 @@ class BucketMover:
             UnreachableError: the connection broke; a repeated call resumes.
             KedgeError: the bucket can't be used, or the machine can't mirror the data from it.
         """
-        staged = self._stage.put_data(mount, progress, delete=delete)
+        # For several machines at once, the first one uploads for all.
+        with self._staging:
+            staged = self._stage.put_data(mount, progress, delete=delete)
         if machine.address is None:
             raise UnreachableError(
                 f"{machine.id} has no address yet", why=f"it is {machine.state}", fix="try again when it is ready"
@@ -54,7 +58,8 @@ class BucketMover:
         progress: Progress,
         *,
         files: Sequence[ResultFile] = (),
+        only: bool = False,
         within: timedelta = DEFAULT_TIMEOUT,
     ) -> Arrival:
         """Copy a folder from the machine to the laptop."""
-        return self._direct.fetch(machine, folder, destination, progress, files=files, within=within)
+        return self._direct.fetch(machine, folder, destination, progress, files=files, only=only, within=within)

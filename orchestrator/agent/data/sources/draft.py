@@ -1,6 +1,7 @@
 """The download folder of a source, on the data's own disk: complete files under `whole/`, partial ones under `parts/`.
 
-A partial file records what it is a part of, so that the next attempt, in another process, resumes the download.
+A partial file records what it is a part of, so that the next attempt, in another process, resumes the download. After
+the end of a machine, or a power cut, only what was synced counts: a disk may have zeros in the place of the rest.
 """
 
 from __future__ import annotations
@@ -12,12 +13,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import AgentError
 from ...base.files import read_json, write_json
+from ...base.processes import boot_id
 
 _SPARE_BYTES = 64 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SYNCED_BYTES = 256 << 20
+"""How much of a file may be lost with its machine."""
+
+
+class FullDiskError(AgentError):
+    """The disk has no room for the data."""
 
 
 class PartialFile:
@@ -26,10 +34,14 @@ class PartialFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._note = path.with_name(f"{path.name}.json")
-        known = read_json(self._note)
+        known = _checked(read_json(self._note))
         self.tag = str(known.get("tag", ""))
         self.total: int | None = known.get("total")
         self.size = path.stat().st_size if path.exists() and self.tag else 0
+        self._synced: int = known.get("synced", 0)
+        if self.size > self._synced and known.get("boot", boot_id()) != boot_id():
+            self.size = self._synced
+            os.truncate(path, self.size)
 
     @property
     def is_whole(self) -> bool:
@@ -38,16 +50,21 @@ class PartialFile:
 
     def begin(self, tag: str, total: int | None) -> None:
         """Discard the content, and start with another one."""
+        self.tag, self.total, self.size, self._synced = tag, total, 0, 0
         with writing():
             self._path.write_bytes(b"")
-            write_json(self._note, {"tag": tag, "total": total})
-        self.tag, self.total, self.size = tag, total, 0
+            self._describe()
 
     def append(self, chunk: bytes) -> None:
         """Append the next bytes."""
-        with writing(), self._path.open("ab") as stream:
-            stream.write(chunk)
-        self.size += len(chunk)
+        with writing():
+            with self._path.open("ab") as stream:
+                stream.write(chunk)
+            self.size += len(chunk)
+            if self.size - self._synced >= _SYNCED_BYTES:
+                _sync(self._path)
+                self._synced = self.size
+                self._describe()
 
     def chunks(self, size: int = 1 << 20) -> Iterator[bytes]:
         """Read the content so far."""
@@ -64,16 +81,22 @@ class PartialFile:
     def finish(self, target: Path, modified: float | None) -> None:
         """Make it durable, and move it to its target."""
         with writing():
-            descriptor = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(self._path)
             if modified is not None:
                 os.utime(self._path, (modified, modified))
             target.parent.mkdir(parents=True, exist_ok=True)
             self._path.replace(target)
         self._note.unlink(missing_ok=True)
+
+    def _describe(self) -> None:
+        known = {"tag": self.tag, "total": self.total, "synced": self._synced, "boot": boot_id()}
+        write_json(self._note, known)
+
+
+def _checked(known: dict[str, Any]) -> dict[str, Any]:
+    """Return a record; nothing if it makes no sense, because others may write to a volume."""
+    sizes = (known.get("synced", 0), 0 if known.get("total") is None else known["total"])
+    return known if all(type(size) is int and size >= 0 for size in sizes) else {}
 
 
 class SourceDraft:
@@ -142,6 +165,11 @@ def require_inside(path: str) -> None:
         )
 
 
+def is_full(err: OSError) -> bool:
+    """Whether the disk, or a quota, is full."""
+    return err.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def writing() -> Iterator[None]:
     """Turn write errors into AgentError, to distinguish a full disk from a failing network.
@@ -152,11 +180,19 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        if err.errno in _FULL:
+        if is_full(err):
             raise full_disk(str(err)) from err
         raise AgentError("data can't be written", why=str(err)) from err
 
 
-def full_disk(why: str) -> AgentError:
+def full_disk(why: str) -> FullDiskError:
     """Make the error for a disk that is too small."""
-    return AgentError("the data doesn't fit on the disk", why=why, fix="ask for a larger disk with `disk_size`")
+    return FullDiskError("the data doesn't fit on the disk", why=why, fix="ask for a larger disk with `disk_size`")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

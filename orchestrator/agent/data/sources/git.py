@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from ...base.errors import AgentError
 from ...s3.retry import RetryBudget, retry
 from .address import parse_git
-from .draft import writing
+from .draft import full_disk, writing
 from .task import FetchedSource, Task
 from .transfer_progress import TransferProgress
 from .web import require_safe
@@ -122,7 +122,7 @@ class _Repository:
             fix = "correct the address in `data`; if it is private, name GIT_TOKEN under `secrets`"
             return AgentError(f"{self._url} does not exist", why=why, fix=fix)
         if "No space left" in said:
-            return AgentError("the data doesn't fit on the disk", why=why, fix="ask for a larger disk with `disk_size`")
+            return full_disk(why)
         return ConnectionError(f"git says: {why}")
 
     def _count(self) -> None:

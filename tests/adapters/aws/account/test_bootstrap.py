@@ -43,6 +43,7 @@ def test_a_bootstrap_makes_the_account_level_once(session: AwsSession) -> None:
         boundary_arn=f"arn:aws:iam::{ACCOUNT_ID}:policy/kedge-run-boundary",
         scheduler_role_arn=f"arn:aws:iam::{ACCOUNT_ID}:role/kedge/kedge-scheduler",
         region=REGION,
+        stores_secrets=True,
     )
     assert read_account(session.client("cloudformation")) == account
     again = plan(session)

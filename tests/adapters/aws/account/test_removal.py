@@ -13,9 +13,11 @@ from orchestrator.adapters.providers.aws.access.session import AwsSession
 from orchestrator.adapters.providers.aws.account.level import find_account, read_account
 from orchestrator.adapters.providers.aws.account.stack import STACK, find_stack
 from orchestrator.adapters.providers.aws.account_removal import plan_removal, remove_account
+from orchestrator.adapters.providers.aws.run_resources.secrets import PATH, list_parameters
 from orchestrator.core.errors import BadRequestError, ConflictError
 from tests.adapters.aws.account.bootstraps import BUCKET, CLOCK, plan, set_up
 from tests.adapters.aws.account_moto import ACCOUNT_ID
+from tests.support.waiting import wait_until
 
 # moto emits this warning for the bucket's policy.
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS:UserWarning")
@@ -106,6 +108,17 @@ def test_an_interrupted_removal_can_be_continued(session: AwsSession) -> None:
     assert removal.bucket == ""
     remove_account(session, removal, CLOCK, delete_data=False)
     assert find_account(session) is None
+
+
+def test_a_removal_is_refused_while_runs_have_secrets(session: AwsSession) -> None:
+    """Without the account level, `reap` would look for none."""
+    set_up(session)
+    name = "/kedge/runs/digits-1/m1/HF_TOKEN"
+    session.client("ssm").put_parameter(Name=name, Value='"hf_1"', Type="SecureString")
+    wait_until(lambda: list_parameters(session.client("ssm"), PATH))
+    with pytest.raises(ConflictError, match="runs still need") as caught:
+        plan_removal(session)
+    assert caught.value.why == "their secrets are there (`kedge reap` deletes them): digits-1"
 
 
 def test_a_removal_is_refused_while_runs_need_the_account_level(session: AwsSession) -> None:

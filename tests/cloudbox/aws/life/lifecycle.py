@@ -17,7 +17,7 @@ from tests.cloudbox.aws.life.disks import Disks
 from tests.cloudbox.aws.life.identity import InstanceCredentials
 from tests.cloudbox.aws.life.meter import Meter
 from tests.cloudbox.aws.life.states import WITH_MACHINES, Durations, States
-from tests.cloudbox.aws.rules import images
+from tests.cloudbox.aws.rules import firewall, images
 from tests.cloudbox.aws.wire import moto_state
 from tests.cloudbox.machines.addresses import AddressPool
 from tests.cloudbox.machines.fleet import Fleet, Link
@@ -27,15 +27,27 @@ if TYPE_CHECKING:
     from tests.cloudbox.aws.life.metadata import MetadataService
 
 _log = logging.getLogger(__name__)
+_INTERFACE = "ens5"
+"""What Linux calls the first interface of an instance on Nitro."""
 
 
 class Lifecycle:
     """Makes machines follow their instances, and instances their machines.
 
     `lock` is the box's: it is held by whatever changes instances.
+    Instances of a placement group (`is_placed`) have a private network.
     """
 
-    def __init__(self, folder: Path, meter: Meter, lock: threading.RLock, *, with_machines: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        meter: Meter,
+        lock: threading.RLock,
+        is_placed: Callable[[str], bool],
+        *,
+        with_machines: bool,
+    ) -> None:
+        self._is_placed = is_placed
         self._lock = lock
         self._meter = meter
         self._disks = Disks(folder / "disks")
@@ -44,6 +56,8 @@ class Lifecycle:
         self._fleet: Fleet[MetadataService] | None = Fleet(folder / "machines", lock) if with_machines else None
         self._timers: list[threading.Timer] = []
         self.images = Images()
+        self.endpoint = ""
+        """The URL of the box's APIs."""
         self.states = States(self._later, WITH_MACHINES if with_machines else Durations())
 
     def settle(self) -> None:
@@ -54,6 +68,7 @@ class Lifecycle:
             for region, instance in instances:
                 self.states.observe(instance)
                 self._settle_instance(region, instance)
+            self._admit(instances)
             self._disks.settle()
             self._addresses.keep_only({str(one.public_ip) for _, one in instances if one.public_ip})
 
@@ -110,6 +125,7 @@ class Lifecycle:
                     "address": _address(moto_state.find_instance(link.name)[1]),
                     "metadata_url": link.metadata.url,
                     "booted": link.booted.is_set(),
+                    "has_network": self._fleet is not None and self._fleet.network.has(link.name),
                 }
                 for link in (self._fleet.links() if self._fleet else [])
             ]
@@ -143,6 +159,13 @@ class Lifecycle:
         elif running and _address(instance):
             self._boot(self._fleet, region, instance)
 
+    def _admit(self, instances: list[tuple[str, Instance]]) -> None:
+        there = [(region, instance) for region, instance in instances if instance.state in moto_state.RUNNING]
+        for region, instance in there:
+            if self._fleet and self._fleet.network.has(instance.id):
+                peers = [other for place, other in there if place == region]
+                self._fleet.network.admit(instance.id, firewall.admissions(instance, peers))
+
     def _boot(self, fleet: Fleet[MetadataService], region: str, instance: Instance) -> None:
         from tests.cloudbox.aws.life.metadata import MetadataService
         from tests.cloudbox.machines.machines import MachineSpec
@@ -174,6 +197,9 @@ class Lifecycle:
             files=image.files,
             services=image.services,
             hidden=image.hidden,
+            private_address=str(instance.private_ip or ""),
+            interface=_INTERFACE if self._is_placed(instance.id) else "",
+            reaches=(self.endpoint, metadata.url),
         )
         fleet.boot(spec, metadata, set(disks), self._powered_off)
 

@@ -138,6 +138,16 @@ _BUDGETS = (
     no_rules("budgets.Budget.BudgetLimit", "PlannedBudgetLimits", "planned limits are never sent"),
     no_rules("budgets.Budget.TimeUnit", "", DESCRIBES),
 )
+_PARAMETERS = "rules/parameters.py checks it"
+_A_NAME = Matching("/?(?!(?i:aws|ssm))[a-zA-Z0-9_.-]+(/[a-zA-Z0-9_.-]+)*", "not a parameter's name")
+_SSM = (
+    Decision(members="ssm.PutParameterRequest.Name", says="", rules=(_A_NAME,)),
+    no_rules("ssm.DeleteParametersRequest.Names", "", "an ARN names no parameter: it isn't deleted"),
+    never("ssm.DescribeParametersRequest.Shared"),
+    no_rules("ssm.PutParameterRequest.Value", "", _PARAMETERS),
+    no_rules("ssm.PutParameterRequest.Type", "", STATE),
+    no_rules("ssm.PutParameterRequest.Tier", "", _PARAMETERS),
+)
 _OTHERS = (no_rules("pricing.Filter.Field", "", FILTERS),)
 
 DECISIONS = (
@@ -151,6 +161,7 @@ DECISIONS = (
     *_SCHEDULER,
     *_STS,
     *_BUDGETS,
+    *_SSM,
     *_OTHERS,
 )
 

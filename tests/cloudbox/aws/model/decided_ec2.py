@@ -33,6 +33,11 @@ EC2_GROUPS = (
     never("ec2.*SecurityGroupIngressRequest.CidrIp"),
     never("ec2.*SecurityGroupIngressRequest.SourceSecurityGroupName"),
     no_rules("ec2.*SecurityGroupIngressRequest.IpPermissions", "", _RULES_OF_GROUPS),
+    never("ec2.CreatePlacementGroupRequest.PartitionCount"),
+    never("ec2.CreatePlacementGroupRequest.ParentGroupId"),
+    Decision(members="ec2.CreatePlacementGroupRequest.GroupName", says="255", rules=(Length(255),)),
+    no_rules("ec2.CreatePlacementGroupRequest.GroupName", "unique", STATE),
+    no_rules("ec2.DescribePlacementGroupsRequest.GroupNames", "", "about groups that are shared with the account"),
 )
 EC2_VOLUMES = (
     Decision(members="ec2.AttributeBooleanValue.Value", says="", rules=(OneOf(("true", "false")),)),

@@ -17,6 +17,7 @@ _MADE: Mapping[str, tuple[str, ...]] = {
     "CreateVolume": ("volume",),
     "CreateSnapshot": ("snapshot",),
     "CreateSecurityGroup": ("security-group",),
+    "CreatePlacementGroup": ("placement-group",),
 }
 """What a call makes. fact: ec2-request-tags."""
 
@@ -32,6 +33,7 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
     "DeleteSecurityGroup": ("GroupId",),
     "AuthorizeSecurityGroupIngress": ("GroupId",),
     "RevokeSecurityGroupIngress": ("GroupId",),
+    "AuthorizeSecurityGroupEgress": ("GroupId",),
     "CreateTags": ("ResourceId",),
     "DeleteTags": ("ResourceId",),
 }
@@ -63,10 +65,18 @@ def ec2_needs(call: Call) -> Iterator[Need]:
     for kind in made:
         yield Need(action=action, resource=_arn(call, kind, "*"), context=_keys("Request", tags.get(kind, {})))
     for each in named:
-        yield Need(action=action, resource=_arn(call, _kind(each), each), context=_keys("Resource", _tags(call, each)))
+        context = {**_keys("Resource", _tags(call, each)), **_tag_keys(call)}
+        yield Need(action=action, resource=_arn(call, _kind(each), each), context=context)
+    group = call.params.get("GroupName") if call.action == "DeletePlacementGroup" else None
+    if group := group or call.params.get("Placement.GroupName"):
+        yield Need(
+            action=action,
+            resource=_arn(call, "placement-group", str(group)),
+            context=_keys("Resource", _tags(call, str(group))),
+        )
     if call.action == "RunInstances":
         yield from _launch_needs(call)
-    elif not made and not named:
+    elif not made and not named and not group:
         yield Need(action=action)
     for kind, given in tags.items():
         # fact: ec2-tag-on-create.
@@ -130,6 +140,15 @@ def _request_tags(call: Call) -> dict[str, dict[str, str]]:
                 if each.startswith(tags) and each.endswith(".Key")
             }
     return found
+
+
+def _tag_keys(call: Call) -> dict[str, str]:
+    """Return the keys of the tags that a CreateTags writes; several are one text, which equals no single key.
+
+    fact: ec2-tag-keys.
+    """
+    keys = sorted(value for name, value in call.params.items() if name.startswith("Tag.") and name.endswith(".Key"))
+    return {"aws:TagKeys": " ".join(keys)} if call.action == "CreateTags" and keys else {}
 
 
 def _keys(of: str, tags: Mapping[str, str]) -> dict[str, str]:

@@ -81,11 +81,31 @@ def _cloudformation_needs(call: Call) -> Iterator[Need]:
 
 
 def _ssm_needs(call: Call) -> Iterator[Need]:
-    """Name each parameter; AWS's own ones are of no account. fact: ssm-public-parameters."""
+    """Name each parameter; AWS's own ones are of no account. Tags are those of a name with two slashes.
+
+    fact: ssm-public-parameters, fact: ssm-permissions
+    """
+    if call.action == "DescribeParameters":
+        yield from _without_resource(call)
+        return
     named = call.params.get("Names") or [call.params.get("Name", "")]
     for name in (str(each).removeprefix("/") for each in named):
-        owner = "" if name.startswith("aws/service/") else ACCOUNT
-        yield Need(action=f"ssm:{call.action}", resource=f"arn:aws:ssm:{call.region}:{owner}:parameter/{name}")
+        is_public = name.startswith("aws/service/")
+        arn = f"arn:aws:ssm:{call.region}:{'' if is_public else ACCOUNT}:parameter/{name}"
+        yield Need(action=f"ssm:{call.action}", resource=arn)
+        if call.params.get("Tags"):
+            yield Need(action="ssm:AddTagsToResource", resource=arn.replace("parameter/", "parameter//"))
+        if call.params.get("WithDecryption") and not is_public:
+            yield _decryption(call.region, arn)
+
+
+def _decryption(region: str, parameter: str) -> Need:
+    """Need the caller's own policies to allow it, although the default key's policy does.
+
+    fact: ssm-key-under-boundary, fact: ssm-encryption-context
+    """
+    context = {"kms:ViaService": f"ssm.{region}.amazonaws.com", "kms:EncryptionContext:PARAMETER_ARN": parameter}
+    return Need(action="kms:Decrypt", resource=f"arn:aws:kms:{region}:{ACCOUNT}:key/default-of-ssm", context=context)
 
 
 def _budget_needs(call: Call) -> Iterator[Need]:

@@ -93,6 +93,7 @@ def _check_offered(instance_type: str, region: str, zone: str | None) -> None:
 
 
 def _check_interfaces(call: Call) -> None:
+    """Refuse a public address for one of several interfaces. fact: aws-one-public-interface."""
     several = any(key.startswith("NetworkInterface.2.") for key in call.params)
     if several and any(key.endswith(".AssociatePublicIpAddress") for key in call.params):
         raise AwsError(

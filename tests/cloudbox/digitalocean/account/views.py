@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 from tests.cloudbox.digitalocean.account.account import Account
@@ -99,7 +100,17 @@ def _networks(account: Account, droplet: Droplet) -> dict[str, Any]:
     if account.clock.now() < droplet.active_at + account.settings.address_seconds:
         return {"v4": [], "v6": []}
     public = {"ip_address": droplet.address, "netmask": "255.0.0.0", "gateway": "127.0.0.1", "type": "public"}
-    return {"v4": [public], "v6": []}
+    network = ip_network(account.vpcs[droplet.vpc_uuid].ip_range)
+    host = private_address(account, droplet)
+    private = {"ip_address": host, "netmask": str(network.netmask), "gateway": str(network[1]), "type": "private"}
+    return {"v4": [private, public], "v6": []}
+
+
+def private_address(account: Account, droplet: Droplet) -> str:
+    """Return a droplet's address in its VPC."""
+    # fact: do-private-network
+    network = ip_network(account.vpcs[droplet.vpc_uuid].ip_range)
+    return str(network[2 + droplet.id % (network.num_addresses - 3)])
 
 
 def show_volume(account: Account, volume: Volume) -> dict[str, Any]:

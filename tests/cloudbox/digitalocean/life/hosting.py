@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tests.agent.standin import H100, MI300X
 from tests.cloudbox.digitalocean.account.account import Account
 from tests.cloudbox.digitalocean.account.state import Droplet
+from tests.cloudbox.digitalocean.account.views import private_address
+from tests.cloudbox.digitalocean.life import packets
 from tests.cloudbox.machines.disk_files import DiskFiles
 from tests.cloudbox.machines.fleet import Fleet
 from tests.cloudbox.machines.gpus import Images
@@ -16,6 +18,8 @@ from tests.cloudbox.machines.gpus import Images
 if TYPE_CHECKING:
     from tests.cloudbox.digitalocean.life.metadata import MetadataService
 
+_INTERFACE = "eth1"
+"""What Linux calls a droplet's interface in its VPC; eth0 is the public one."""
 # fact: do-early-ssh
 _EARLY_SSHD = """\
 ForceCommand echo "Please wait while we get your droplet ready..."
@@ -41,6 +45,8 @@ class Hosting:
         self._fleet: Fleet[MetadataService] = Fleet(folder / "machines", lock)
         self._boots: dict[str, int] = {}
         self.images = Images()
+        self.endpoint = ""
+        """The URL of the box's API."""
 
     def settle(self) -> None:
         """Boot, end and attach what the droplets' state asks for."""
@@ -54,6 +60,8 @@ class Hosting:
                 self._fleet.attach(name, self._disks(droplet))
             else:
                 self._boot(name, droplet)
+            if self._fleet.network.has(name):
+                self._fleet.network.admit(name, packets.admissions(self._account, droplet))
         for snapshot in self._account.volume_snapshots.values():
             self._files.keep(snapshot.id, snapshot.volume_id)
         scratch = {_scratch_of(name) for name in wanted}
@@ -68,7 +76,7 @@ class Hosting:
         self._fleet.close()
 
     def _boot(self, name: str, droplet: Droplet) -> None:
-        from tests.cloudbox.digitalocean.life.metadata import NAME, MetadataService
+        from tests.cloudbox.digitalocean.life.metadata import NAME, PORT, MetadataService
         from tests.cloudbox.machines.machines import MachineSpec
 
         self._boots[name] = droplet.boots
@@ -95,6 +103,9 @@ class Hosting:
             files=files,
             services=(*image.services, *(("droplet-ready.service",) if early else ())),
             hidden=image.hidden,
+            private_address=private_address(self._account, droplet),
+            interface=_INTERFACE if packets.has_peers(self._account, droplet) else "",
+            reaches=(self.endpoint, f"http://{droplet.address}:{PORT}"),
         )
         self._fleet.boot(spec, MetadataService(droplet), set(disks), self._powered_off)
 

@@ -1,4 +1,4 @@
-"""Firewalls, which reach droplets by id or by tag. The box keeps the rules; it doesn't filter packets by them."""
+"""Firewalls, which reach droplets by id or by tag. `life/packets.py` filters packets by them."""
 
 from __future__ import annotations
 

@@ -40,8 +40,11 @@ def list_tags(cloud: Cloud, call: Call) -> Answer:
 
 @routes.on("POST", "/tags", "tag:create")
 def create_tag(cloud: Cloud, call: Call) -> Answer:
-    """Create a tag; one that is there already is returned."""
-    (tag,) = take_tags(cloud.account, [str(call.body.get("name", ""))])
+    """Create a tag. One that is there already is refused: nobody says what the API does. fact: do-tag-again."""
+    name = str(call.body.get("name", ""))
+    if name in cloud.account.tags:
+        raise unprocessable("Tag name has already been taken")
+    (tag,) = take_tags(cloud.account, [name])
     return Answer(status=201, body={"tag": _show(cloud.account, tag)})
 
 

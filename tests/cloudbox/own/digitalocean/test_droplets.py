@@ -32,7 +32,9 @@ def test_a_droplet_is_new_without_an_address_and_then_active(do_api: DigitalOcea
     assert (seen["status"], seen["networks"]["v4"]) == ("new", [])
     do_api.advance(31)
     seen = do_api.client().droplets.get(number)["droplet"]
-    assert (seen["status"], seen["networks"]["v4"][0]["ip_address"]) == ("active", do_api.droplets()[0].address)
+    private, public = seen["networks"]["v4"]
+    assert (seen["status"], public["ip_address"]) == ("active", do_api.droplets()[0].address)
+    assert private["ip_address"].startswith("10.")
 
 
 def test_what_is_not_there_is_answered_with_a_value(do_api: DigitalOceanBox) -> None:

@@ -31,6 +31,7 @@ class Account:
         region: of the stack and the bucket.
         read_buckets: other buckets that a run may read if its job names them.
         shared_role: all runs share the role `kedge-runs`; no run has its own.
+        stores_secrets: the roles of runs may read parameters; False if an earlier kedge has set the account up.
     """
 
     bucket: str
@@ -39,6 +40,7 @@ class Account:
     region: str = ""
     read_buckets: Sequence[str] = ()
     shared_role: bool = False
+    stores_secrets: bool = False
 
     @property
     def id(self) -> str:
@@ -102,4 +104,5 @@ def account_of(stack: Stack) -> Account | None:
         region=stack.id.split(":")[3],
         read_buckets=tuple(name for name in stack.parameters.get("ReadBuckets", "").split(",") if name),
         shared_role=bool(stack.outputs.get("RunProfile")),
+        stores_secrets=bool(stack.outputs.get("SecretsPath")),
     )

@@ -25,7 +25,7 @@ _FIX_SHARED = (
     "infra/aws/operator-policy.json (docs/aws-permissions.md)"
 )
 _EXAMPLE = "kedge-doctor"
-_OPTIONAL = frozenset({"FirstSpotMachine", "Doctor"})
+_OPTIONAL = frozenset({"FirstSpotMachine", "MoveDeadlines", "Doctor", "FindRunSecrets", "RunSecrets"})
 """Statements of the policy that a launch doesn't always need."""
 _ROLES_OF_RUNS = frozenset({"MakeRunRoles", "KeepRunRoles"})
 """Statements that nobody needs if all runs share one role."""

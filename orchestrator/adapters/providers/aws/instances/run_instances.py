@@ -24,7 +24,7 @@ _BURSTABLE = re.compile(r"t[2-9]")
 
 def render_request(draft: Draft[Choice, RunParts]) -> RunInstancesRequestTypeDef:
     """Render the request; powering the machine off terminates it."""
-    order, choice = draft.order, draft.chosen.native
+    order, choice, parts = draft.order, draft.chosen.native, draft.ready.native
     kinds = ("instance", "volume", "network-interface", *(("spot-instances-request",) if order.spot else ()))
     request: RunInstancesRequestTypeDef = {
         "MinCount": 1,
@@ -38,19 +38,24 @@ def render_request(draft: Draft[Choice, RunParts]) -> RunInstancesRequestTypeDef
             {
                 "DeviceIndex": 0,
                 "AssociatePublicIpAddress": not order.site.is_private,
-                "Groups": [draft.ready.native.group_id],
+                "Groups": [parts.group_id],
                 "DeleteOnTermination": True,
                 **({"SubnetId": choice.subnet_id} if choice.subnet_id else {}),
+                # One card only: with several interfaces, none gets a public address. fact: aws-one-public-interface
+                **({"InterfaceType": "efa"} if parts.efa else {}),
             }
         ],
-        "IamInstanceProfile": {"Name": draft.ready.native.profile},
+        "IamInstanceProfile": {"Name": parts.profile},
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required", "HttpPutResponseHopLimit": 1},
         "BlockDeviceMappings": [_root_disk(choice)],
         "TagSpecifications": tag_specifications(machine_tags(draft.marks), *kinds),
     }
+    place = {"GroupName": parts.placement} if parts.placement else {}
     if order.zone and not choice.subnet_id:
-        request["Placement"] = as_request(order.zone)  # type: ignore[typeddict-item]  # one of its members
+        place |= as_request(order.zone)  # type: ignore[arg-type]  # one of its members
+    if place:
+        request["Placement"] = place  # type: ignore[typeddict-item]
     if _BURSTABLE.match(order.instance_type):
         # "unlimited", the default from t3 on, bills more than the price beyond the baseline: no worst case would hold.
         request["CreditSpecification"] = {"CpuCredits": "standard"}

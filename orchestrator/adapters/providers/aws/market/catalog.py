@@ -12,7 +12,7 @@ from orchestrator.core.errors import BadRequestError
 from orchestrator.core.offer import Accelerators
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2.type_defs import GpuDeviceInfoTypeDef, InstanceTypeInfoTypeDef
+    from mypy_boto3_ec2.type_defs import GpuDeviceInfoTypeDef, InstanceTypeInfoTypeDef, NetworkInfoTypeDef
 
     from orchestrator.core.job import Resources
 
@@ -49,6 +49,9 @@ class InstanceType:
         gpu_memory_gib: of one GPU.
         cpus: vCPUs, which quotas count.
         local_disk_gib: the sum of its local disks.
+        clusters: its machines may be in a cluster placement group.
+        has_efa: its first network interface can be an Elastic Fabric Adapter, over which machines of a placement group
+            talk past the kernel.
     """
 
     name: str
@@ -58,6 +61,8 @@ class InstanceType:
     cpus: int
     memory_gib: float
     local_disk_gib: int = 0
+    clusters: bool = False
+    has_efa: bool = False
 
     @property
     def accelerators(self) -> Accelerators | None:
@@ -98,6 +103,9 @@ def parse_type(info: InstanceTypeInfoTypeDef) -> InstanceType:
         memory_gib=info["MemoryInfo"]["SizeInMiB"] / 1024,
         # In units of 10^9 bytes.
         local_disk_gib=info.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0) * 10**9 >> 30,
+        # fact: aws-type-network
+        clusters="cluster" in info.get("PlacementGroupInfo", {}).get("SupportedStrategies", []),
+        has_efa=_has_efa(info.get("NetworkInfo", {})),
     )
     return plain if gpu is None else _with_gpu(plain, gpu)
 
@@ -110,6 +118,12 @@ def no_such_count(wanted: Accelerators, types: Iterable[InstanceType]) -> BadReq
         why=f"there are: {has}",
         fix="choose another count with --gpu NAME:COUNT, allow more regions, or leave --instance-type out",
     )
+
+
+def _has_efa(network: NetworkInfoTypeDef) -> bool:
+    """Tell whether the first card takes an EFA: the one interface that kedge asks for is there. fact: aws-efa-cards."""
+    first = next((card for card in network.get("NetworkCards", []) if card.get("NetworkCardIndex") == 0), None)
+    return network.get("EfaSupported", False) and (first is None or "efa" in first.get("InterfaceTypes", ["efa"]))
 
 
 def _with_gpu(plain: InstanceType, gpu: GpuDeviceInfoTypeDef) -> InstanceType:

@@ -34,11 +34,7 @@ def plan_offers(markets: Sequence[RegionMarket], resources: Resources, *, zone: 
     known = [(sale, market) for market in markets for sale in market.sales if _in_zone(sale.zone, zone)]
     most = resources.max_usd_per_hour
     affordable = [(sale, market) for sale, market in known if most is None or sale.usd_per_hour <= most]
-    offers = [
-        _offer(sale, market, resources)
-        for sale, market in affordable
-        if _has_room(sale, market, spot=resources.use_spot)
-    ]
+    offers = [_offer(sale, market, resources) for sale, market in affordable if _has_room(sale, market, resources)]
     if not offers:
         raise _nothing(markets, resources, known, affordable)
     order = {market.region: number for number, market in enumerate(markets)}
@@ -50,9 +46,9 @@ def _in_zone(zone: str, wanted: str | None) -> bool:
     return zone == wanted if wanted is not None else _OWN_ZONE.fullmatch(zone) is not None
 
 
-def _has_room(sale: ForSale, market: RegionMarket, *, spot: bool) -> bool:
-    headroom = _headroom(sale, market, spot=spot)
-    return headroom is None or sale.type.cpus <= headroom.free_vcpus
+def _has_room(sale: ForSale, market: RegionMarket, resources: Resources) -> bool:
+    headroom = _headroom(sale, market, spot=resources.use_spot)
+    return headroom is None or sale.type.cpus * resources.num_nodes <= headroom.free_vcpus
 
 
 def _headroom(sale: ForSale, market: RegionMarket, *, spot: bool) -> quotas.Headroom | None:
@@ -100,7 +96,7 @@ def _nothing(
     """Say why the nearest offers don't fit: the quota, else the price, else the zone."""
     where = ", ".join(market.region for market in markets)
     if affordable:
-        return _quota_error(affordable, spot=resources.use_spot)
+        return _quota_error(affordable, resources)
     if known:
         cheapest = min((sale for sale, _ in known), key=lambda sale: sale.usd_per_hour)
         return NoCapacityError(
@@ -119,12 +115,13 @@ def _nothing(
     )
 
 
-def _quota_error(affordable: Sequence[tuple[ForSale, RegionMarket]], *, spot: bool) -> NoCapacityError:
+def _quota_error(affordable: Sequence[tuple[ForSale, RegionMarket]], resources: Resources) -> NoCapacityError:
     """Make the error for the quota that lacks the least."""
+    count = resources.num_nodes
     short = [
-        (sale.type.cpus - headroom.free_vcpus, market.region, sale.type.cpus, headroom)
+        (sale.type.cpus * count - headroom.free_vcpus, market.region, sale.type.cpus * count, headroom)
         for sale, market in affordable
-        if (headroom := _headroom(sale, market, spot=spot)) is not None
+        if (headroom := _headroom(sale, market, spot=resources.use_spot)) is not None
     ]
     _, region, cpus, headroom = min(short, key=lambda each: each[:3])
     return quotas.no_headroom(headroom, region=region, needed_vcpus=cpus)

@@ -113,12 +113,12 @@ def covered_by(quota: Quota | None, offer: Offer) -> Callable[[Offer], bool]:
 
 
 def no_headroom(headroom: Headroom, *, region: str, needed_vcpus: int) -> QuotaTooSmallError:
-    """Make the error for a quota that is too small; `needed_vcpus` is what the smallest fitting machine needs."""
+    """Make the error for a quota that is too small; `needed_vcpus` is what the run's smallest machines need."""
     quota = headroom.quota
     return QuotaTooSmallError(
         f"the quota of AWS in {region} is too small",
         why=f"{quota.code} ({quota.name}) is {headroom.limit_vcpus} vCPUs, of which {headroom.used_vcpus} run now;"
-        f" this machine needs {needed_vcpus}",
+        f" this run needs {needed_vcpus}",
         fix=f"ask for {headroom.used_vcpus + needed_vcpus} or more at {console_url(region, quota)}, or try another"
         " --region",
     )

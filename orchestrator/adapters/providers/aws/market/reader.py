@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -108,7 +108,9 @@ class RegionReader:
             )
             return [asdict(catalog.parse_type(info)) for page in pages for info in page["InstanceTypes"]]
 
-        kept = self._cache.remember("types", f"{self.region} {' '.join(patterns)}", ask)
+        # The fields, too: an earlier kedge may have cached fewer.
+        asked = " ".join((self.region, *patterns, *(each.name for each in fields(InstanceType))))
+        kept = self._cache.remember("types", asked, ask)
         return tuple(InstanceType(**each) for each in kept)
 
     def zones(self, types: Sequence[InstanceType]) -> dict[str, list[str]]:

@@ -30,6 +30,11 @@ class Schedules:
         client = self._session.client("scheduler", region)
         schedule.arm(client, machine_id, instance_id, deadline_at, self._account().scheduler_role_arn)
 
+    def move(self, machine_id: str, instance_id: str, region: str, deadline_at: datetime) -> None:
+        """Change an instance's schedule to another deadline."""
+        client = self._session.client("scheduler", region)
+        schedule.move(client, machine_id, instance_id, deadline_at, self._account().scheduler_role_arn)
+
     def disarm(self, machine_id: str, region: str) -> bool:
         """Delete a machine's schedule; False if there was none."""
         return schedule.disarm(self._session.client("scheduler", region), machine_id)

@@ -1,7 +1,8 @@
-"""A run's security groups: they admit the caller's own address to port 22, and nobody else."""
+"""A run's security groups: they admit the caller to port 22, the run's own machines to each other, and nobody else."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING
@@ -60,7 +61,28 @@ def open_to(ec2: EC2Client, group: Group, ssh_from: str) -> Group:
             raise
     if group.ssh_from:
         _close(ec2, group)
-    return Group(id=group.id, ssh_from=ssh_from)
+    return replace(group, ssh_from=ssh_from)
+
+
+def admit_peers(ec2: EC2Client, group: Group, clock: Clock) -> Group:
+    """Let the machines of a group reach each other: all traffic in and out, which EFA needs as rules of the group.
+
+    Raises:
+        KedgeError: AWS doesn't allow it.
+    """
+    # fact: aws-efa-group-rules
+    own: IpPermissionTypeDef = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group.id}]}
+    requests = (
+        partial(ec2.authorize_security_group_ingress, GroupId=group.id, IpPermissions=[own]),
+        partial(ec2.authorize_security_group_egress, GroupId=group.id, IpPermissions=[own]),
+    )
+    for request in requests:
+        try:
+            retry(request, on=_is_unknown, within=APPEARS_IN, clock=clock)
+        except (ClientError, BotoCoreError) as err:
+            if not isinstance(err, ClientError) or code_of(err) != "InvalidPermission.Duplicate":
+                raise translate(err, f"the machines in {group.id} can't be opened to each other") from err
+    return replace(group, peers=True)
 
 
 def remove_groups(

@@ -1,4 +1,4 @@
-"""The policy of a run's machines: use their own run's objects, read the job's data sets, and nothing else."""
+"""The policy of a run's machines: use their own run's objects, read the job's data sets and their own secrets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from orchestrator.adapters.providers.aws.run_resources.secrets import PATH
 from orchestrator.adapters.sync.data.push import data_name
 
 if TYPE_CHECKING:
+    from orchestrator.adapters.providers.aws.account.level import Account
     from orchestrator.core.job import DataMount
 
 Document = Mapping[str, Any]
@@ -39,7 +41,13 @@ def named_buckets(mounts: Sequence[DataMount], allowed: Sequence[str]) -> Sequen
 
 
 def write_policy(
-    bucket: str, run_id: str, data: Sequence[str] = (), *, others: Sequence[str] = (), partition: str = "aws"
+    bucket: str,
+    run_id: str,
+    data: Sequence[str] = (),
+    *,
+    others: Sequence[str] = (),
+    partition: str = "aws",
+    secrets: Sequence[Document] = (),
 ) -> Document:
     """Render the policy of a run's role.
 
@@ -49,6 +57,7 @@ def write_policy(
         data: the names of the data sets that it may read.
         others: other buckets that it may read as a whole.
         partition: the AWS partition.
+        secrets: the statements that allow to read its secrets (`allow_secrets`).
     """
     arn = f"arn:{partition}:s3:::{bucket}"
     whole = [f"arn:{partition}:s3:::{name}" for name in others]
@@ -66,8 +75,27 @@ def write_policy(
                 "Condition": {"StringLike": {"s3:prefix": [own, *readable]}},
             },
             *([_reading(whole)] if whole else ()),
+            *secrets,
         ],
     }
+
+
+def allow_secrets(account: Account, run_id: str) -> Sequence[Document]:
+    """Allow to read the run's parameters, and to decrypt these alone, through the parameter store.
+
+    The default key's own policy allows every decryption within the account. Whether that counts under a permissions
+    boundary isn't documented (inferred: ssm-key-under-boundary): role and boundary allow it, too.
+    """
+    parameters = f"arn:{account.partition}:ssm:{account.region}:{account.id}:parameter{PATH}/{run_id}/*"
+    key = f"arn:{account.partition}:kms:{account.region}:{account.id}:key/*"
+    within = {
+        "StringEquals": {"kms:ViaService": f"ssm.{account.region}.amazonaws.com"},
+        "StringLike": {"kms:EncryptionContext:PARAMETER_ARN": parameters},
+    }
+    return (
+        {"Effect": "Allow", "Action": "ssm:GetParameters", "Resource": parameters},
+        {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": key, "Condition": within},
+    )
 
 
 def _reading(buckets: Sequence[str]) -> Document:

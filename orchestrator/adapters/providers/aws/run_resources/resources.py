@@ -15,11 +15,23 @@ from orchestrator.adapters.cloud.api import RunResources
 from orchestrator.adapters.cloud.model import Ready
 from orchestrator.adapters.host.own_address import ask_own_network
 from orchestrator.adapters.providers.aws.instances.choice import Choice, RunParts
-from orchestrator.adapters.providers.aws.naming import SHARED_ROLE, role_name
+from orchestrator.adapters.providers.aws.naming import SHARED_ROLE, placement_name, role_name
 from orchestrator.adapters.providers.aws.record import Group
 from orchestrator.adapters.providers.aws.run_resources.identity import has_identity, make_identity, remove_identity
-from orchestrator.adapters.providers.aws.run_resources.network import make_group, open_to, remove_groups
-from orchestrator.adapters.providers.aws.run_resources.policy import data_sets, named_buckets, write_policy
+from orchestrator.adapters.providers.aws.run_resources.network import (
+    admit_peers,
+    make_group,
+    open_to,
+    remove_groups,
+)
+from orchestrator.adapters.providers.aws.run_resources.placement import make_placement, remove_placements
+from orchestrator.adapters.providers.aws.run_resources.policy import (
+    allow_secrets,
+    data_sets,
+    named_buckets,
+    write_policy,
+)
+from orchestrator.adapters.providers.aws.run_resources.secrets import refuse_shared, remove_secrets
 from orchestrator.core.errors import KedgeError
 from orchestrator.core.values.network import parse_address_range
 
@@ -58,12 +70,17 @@ class AwsRunResources(RunResources[Choice, RunParts]):
             KedgeError: AWS doesn't allow it.
         """
         group, is_new = _ensure(self._aws, order, chosen.native)
+        _note_subnet(self._aws, order, chosen.native)
+        placement, is_made = _place(self._aws, order, chosen.native)
         subnet_id = chosen.native.subnet_id
+        own = chosen.native.own
+        efa = order.num_nodes > 1 and chosen.native.type.has_efa and (own is None or own.serves_efa)
         shared = self._aws.records.run(order.run_id).shared_role
+        profile = SHARED_ROLE if shared else role_name(order.run_id)
         return Ready(
-            native=RunParts(group_id=group.id, profile=SHARED_ROLE if shared else role_name(order.run_id)),
-            is_new=is_new,
-            token_parts=(group.id, *([subnet_id] if subnet_id else ())),
+            native=RunParts(group_id=group.id, profile=profile, placement=placement, efa=efa),
+            is_new=is_new or is_made,
+            token_parts=(group.id, *filter(None, (subnet_id, placement, "efa" if efa else ""))),
         )
 
     def renew(self, order: MachineOrder) -> None:
@@ -71,6 +88,7 @@ class AwsRunResources(RunResources[Choice, RunParts]):
 
         def drop(record: AwsRun) -> AwsRun:
             groups = {region: group for region, group in record.groups.items() if region != order.region}
+            record = _note_reading(record, readable=False)
             return replace(record, role=False, shared_role=False, groups=groups)
 
         self._aws.records.change_run(order.run_id, drop, self._aws.clock)
@@ -98,17 +116,20 @@ class AwsRunResources(RunResources[Choice, RunParts]):
         return True
 
     def remove(self, run_id: str, places: Sequence[str], *, is_full: bool) -> Sequence[str]:
-        """Remove a run's security groups and its role.
+        """Remove a run's secrets, its security groups, its placement groups and its role.
 
         Raises:
             KedgeError: AWS doesn't allow it; the rest is tried again by the next call.
         """
         aws = self._aws
         record = aws.records.run(run_id) if is_full else None
-        lines: list[str] = []
+        lines = [*remove_secrets(aws, run_id, aws.records.run(run_id), is_full=is_full)]
         for region in places:
             known = record.groups.get(region) if record else None
-            lines += remove_groups(aws.session.client("ec2", region), run_id, aws.clock, _LET_GO_IN, known=known)
+            ec2 = aws.session.client("ec2", region)
+            lines += remove_groups(ec2, run_id, aws.clock, _LET_GO_IN, known=known)
+            placed = record.placements.get(region, ()) if record else None
+            lines += remove_placements(ec2, run_id, aws.clock, _LET_GO_IN, known=placed)
         if _has_own_role(aws, run_id, record) and remove_identity(aws.session.client("iam"), run_id):
             lines.append(f"removed role {role_name(run_id)}")
         return lines
@@ -143,11 +164,16 @@ def _ensure(aws: AwsContext, order: MachineOrder, choice: Choice) -> tuple[Group
     is_new = not record.role or (region not in record.groups and not order.site.security_group)
     # Before the role is created: a refused range, or an unknown own address, must leave nothing behind.
     ssh_from = "" if order.site.security_group else _ssh_from(order, own)
-    if not record.role:
+    reads = bool(order.boot.secrets_url)
+    if not record.role or (reads and not record.secrets.readable):
         shared = _take_or_make_role(aws, order, choice.account)
         account = aws.account_id()
         record = aws.records.change_run(
-            run_id, lambda latest: replace(latest, role=True, shared_role=shared, account=account), aws.clock
+            run_id,
+            lambda latest: replace(
+                _note_reading(latest, readable=reads), role=True, shared_role=shared, account=account
+            ),
+            aws.clock,
         )
     if order.site.security_group:
         # Not recorded: kedge changes and deletes recorded groups.
@@ -159,9 +185,44 @@ def _ensure(aws: AwsContext, order: MachineOrder, choice: Choice) -> tuple[Group
         group = make_group(ec2, run_id, ssh_from, aws.clock, site=order.site, vpc_id=vpc_id)
     else:
         group = _opened(aws, run_id, region, known, ssh_from)
+    if order.num_nodes > 1 and not group.peers:
+        group = admit_peers(aws.session.client("ec2", region), group, aws.clock)
     if known != group:
         _note_group(aws, run_id, region, group)
     return group, is_new
+
+
+def _place(aws: AwsContext, order: MachineOrder, choice: Choice) -> tuple[str, bool]:
+    """Return the placement group of a run's machines (empty for none), and whether it was created just now."""
+    if order.num_nodes == 1 or not choice.type.clusters:
+        return "", False
+    run_id, region = order.run_id, order.region
+    name = placement_name(run_id, order.zone or region)
+    if name not in aws.records.run(run_id).placements.get(region, ()):
+        # Recorded before it is created: a command that dies in between leaves nothing that the teardown doesn't know.
+        def add(record: AwsRun) -> AwsRun:
+            named = (*record.placements.get(region, ()), name)
+            return replace(record, placements={**record.placements, region: tuple(dict.fromkeys(named))})
+
+        aws.records.change_run(run_id, add, aws.clock)
+    return name, make_placement(aws.session.client("ec2", region), name, run_id, order.site)
+
+
+def _note_subnet(aws: AwsContext, order: MachineOrder, choice: Choice) -> None:
+    """Note which of the user's own subnets a run's first machine is in, for those that follow."""
+    if order.num_nodes == 1 or choice.own is None:
+        return
+    aws.records.change_run(
+        order.run_id,
+        lambda record: replace(record, subnets={**record.subnets, order.zone: choice.subnet_id}),
+        aws.clock,
+    )
+
+
+def _note_reading(record: AwsRun, *, readable: bool) -> AwsRun:
+    """Note whether the role may read secrets; nothing in the record of a run that has none."""
+    known = record.secrets
+    return replace(record, secrets=replace(known, readable=readable)) if known.readable != readable else record
 
 
 def _note_group(aws: AwsContext, run_id: str, region: str, group: Group) -> None:
@@ -182,13 +243,14 @@ def _has_own_role(aws: AwsContext, run_id: str, record: AwsRun | None) -> bool:
 def _take_or_make_role(aws: AwsContext, order: MachineOrder, account: Account) -> bool:
     """Create the run's role, unless all runs share one; return whether they do."""
     if account.shared_role:
-        return True
+        return _share_role(order)
     policy = write_policy(
         account.bucket,
         order.run_id,
         data_sets(order.data, account.bucket),
         others=named_buckets(order.data, account.read_buckets),
         partition=account.partition,
+        secrets=allow_secrets(account, order.run_id) if order.boot.secrets_url else (),
     )
     try:
         make_identity(aws.session.client("iam"), order.run_id, policy, account, aws.clock, order.site)
@@ -197,9 +259,16 @@ def _take_or_make_role(aws: AwsContext, order: MachineOrder, account: Account) -
         if not aws.fresh_account().shared_role:
             raise KedgeError(err.what, why=err.why, fix=f"{err.fix}{_OR_SHARE}") from err
         _log.warning("%s", _SHARED)
-        return True
+        return _share_role(order)
     _log.info("made role %s", role_name(order.run_id))
     return False
+
+
+def _share_role(order: MachineOrder) -> bool:
+    """Take the role of all runs, unless the machine is to read secrets with it."""
+    if order.boot.secrets_url:
+        raise refuse_shared()
+    return True
 
 
 def _ssh_from(order: MachineOrder, own: OwnNetwork | None) -> str:

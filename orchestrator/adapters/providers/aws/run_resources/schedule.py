@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -50,6 +51,28 @@ def arm(
         _put(client, request)
     except (ClientError, BotoCoreError) as err:
         raise translate(err, f"machine {machine_id} can't be given its deadline at AWS") from err
+
+
+def move(
+    client: EventBridgeSchedulerClient, machine_id: str, instance_id: str, deadline_at: datetime, role_arn: str
+) -> None:
+    """Change a machine's schedule to another deadline; create it if there is none.
+
+    A creation comes second: with the token of an earlier creation AWS may answer as it did then, and change nothing
+    (inferred: aws-schedule-token).
+
+    Raises:
+        KedgeError: AWS refuses.
+    """
+    request = _request(machine_id, instance_id, deadline_at + LATER, role_arn)
+    change: CreateScheduleInputTypeDef = {**request, "ClientToken": secrets.token_hex(16)}
+    try:
+        with _gone_is_fine():
+            client.update_schedule(**change)
+            return
+        client.create_schedule(**request)
+    except (ClientError, BotoCoreError) as err:
+        raise translate(err, f"the deadline of machine {machine_id} can't be moved at AWS") from err
 
 
 def disarm(client: EventBridgeSchedulerClient, machine_id: str) -> bool:

@@ -1,26 +1,26 @@
-"""Lists, reads and deletes droplets.
-
-The API has two listings. The plain one can filter by tag, but leaves GPU droplets out; the one of GPU droplets can't
-filter by tag (inferred: do-gpus-not-listed-by-tag). Every search uses both.
-"""
+"""Lists, reads and deletes droplets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.adapters.cloud.model import Instance, Phase, Wanted
 from orchestrator.adapters.providers.digitalocean.api import Json
+from orchestrator.adapters.providers.digitalocean.listing import read_droplets
 from orchestrator.adapters.providers.digitalocean.market.sizes import parse_price
+from orchestrator.adapters.providers.digitalocean.tagging import put_tag, take_tag
 from orchestrator.adapters.providers.digitalocean.tags import (
     is_kedges,
     machine_of,
     machine_tag,
+    moved_tags,
     order_of,
     run_of,
     run_tag,
 )
+from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
     from orchestrator.adapters.providers.digitalocean.api import Api
@@ -45,10 +45,16 @@ def parse_instance(fields: Json) -> Instance:
         attempt=order.attempt,
         # Ids grow with time.
         seniority=f"{fields['id']:020}",
-        host=next((each["ip_address"] for each in addresses if each.get("type") == "public"), ""),
+        host=_address(addresses, "public"),
+        # fact: do-private-network
+        private_host=_address(addresses, "private"),
         usd_per_hour=order.usd_per_hour,
         list_usd_per_hour=parse_price((fields.get("size") or {}).get("price_hourly") or 0),
     )
+
+
+def _address(addresses: Sequence[Json], kind: str) -> str:
+    return next((each["ip_address"] for each in addresses if each.get("type") == kind), "")
 
 
 def list_droplets(api: Api, wanted: Wanted) -> Sequence[Instance]:
@@ -67,6 +73,21 @@ def read_droplet(api: Api, droplet_id: str) -> Instance | None:
     return parse_instance(body["droplet"]) if body else None
 
 
+def mark_lifetime(api: Api, droplet_id: str, lifetime: timedelta) -> None:
+    """Replace a droplet's order tag by one with another lifetime, the new one first."""
+    what = f"droplet {droplet_id} can't be tagged"
+    body = api.read(what, api.client.droplets.get, int(droplet_id)) or {}
+    tags = (body.get("droplet") or {}).get("tags") or ()
+    resource = {"resource_id": droplet_id, "resource_type": "droplet"}
+    moved = moved_tags(tags, lifetime)
+    if not moved:
+        raise KedgeError(what, why="it has lost its tag with the lifetime")
+    for tag in set(moved.values()) - set(tags):
+        put_tag(api, tag, what, resource)
+    for tag in moved.keys() - set(moved.values()):
+        take_tag(api, tag, what, resource)
+
+
 def delete_droplet(api: Api, droplet_id: str) -> bool:
     """Request a droplet's deletion; False if the API doesn't know it."""
     return api.delete(f"droplet {droplet_id} can't be deleted", api.client.droplets.destroy, int(droplet_id))
@@ -78,18 +99,5 @@ def _find_tagged(api: Api, tag: str) -> Sequence[Instance]:
 
 
 def _find(api: Api, is_wanted: Callable[[Sequence[str]], bool], **plainly: str) -> Sequence[Instance]:
-    """Search both listings.
-
-    Args:
-        api: the account's API.
-        is_wanted: a predicate on a droplet's tags.
-        plainly: filters of the plain listing, which the listing of GPU droplets lacks.
-
-    Raises:
-        ApiError: a listing fails. What may be billing is never silently left out.
-    """
-    what = "the droplets can't be listed"
-    plain = api.pages(what, api.client.droplets.list, "droplets", **plainly)
-    found = {fields["id"]: fields for fields in plain}
-    found |= {fields["id"]: fields for fields in api.pages(what, api.client.droplets.list, "droplets", type="gpus")}
-    return [parse_instance(found[each]) for each in sorted(found) if is_wanted(found[each].get("tags") or ())]
+    """Search both listings for droplets with such tags."""
+    return [parse_instance(each) for each in read_droplets(api, **plainly) if is_wanted(each.get("tags") or ())]

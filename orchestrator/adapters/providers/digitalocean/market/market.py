@@ -9,6 +9,7 @@ from orchestrator.adapters.cloud.market import OfferList
 from orchestrator.adapters.cloud.volumes.find import locate_volumes
 from orchestrator.adapters.providers.digitalocean.market.catalog import read_catalog, read_snapshot, refresh_snapshot
 from orchestrator.adapters.providers.digitalocean.market.offers import plan_offers
+from orchestrator.adapters.providers.digitalocean.market.room import plan_room
 from orchestrator.core.errors import KedgeError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class DoMarket:
         catalog = read_catalog(self._api)
         placed = self._place(resources) if catalog.is_live else resources
         offers = plan_offers(catalog, placed, self._api.site.name, _sold_elsewhere(placed, self._sister))
-        return OfferList(offers=offers, basis=catalog.basis)
+        remark = plan_room(self._api, resources.num_nodes) if catalog.is_live else ""
+        return OfferList(offers=offers, basis=catalog.basis, caveats=(remark,) if remark else ())
 
     def refresh(self) -> str:
         """Rewrite the site's part of the snapshot; it stays as it was if the API can't be reached."""

@@ -1,4 +1,4 @@
-"""A run's firewall: it admits the caller's own address to port 22, nothing else in, everything out.
+"""A run's firewall: it admits the caller to port 22, the run's own droplets to each other, and lets everything out.
 
 It applies to everything with the run's tag, so that a droplet is closed from its first second.
 """
@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 _APPLIED_IN = timedelta(seconds=30)
 _ANYWHERE = ["0.0.0.0/0", "::/0"]
+_ALL_TRAFFIC = (("icmp", "0"), ("tcp", "all"), ("udp", "all"))
 
 
 def firewall_name(run_id: str) -> str:
@@ -29,21 +30,24 @@ def firewall_name(run_id: str) -> str:
     return fit(f"kedge-{run_id.replace('_', '-')}")
 
 
-def render_firewall(run_id: str, ssh_from: str) -> Json:
-    """Render a run's firewall."""
+def render_firewall(run_id: str, ssh_from: str, *, peers: bool) -> Json:
+    """Render a run's firewall; with `peers` it admits the run's droplets to each other, also in their private network.
+
+    fact: do-firewall-peers. fact: do-private-network.
+    """
+    own = {"tags": [run_tag(run_id)]}
+    among = [{"protocol": name, "ports": ports, "sources": own} for name, ports in _ALL_TRAFFIC] if peers else []
     return {
         "name": firewall_name(run_id),
-        "inbound_rules": [{"protocol": "tcp", "ports": "22", "sources": {"addresses": [ssh_from]}}],
+        "inbound_rules": [{"protocol": "tcp", "ports": "22", "sources": {"addresses": [ssh_from]}}, *among],
         "outbound_rules": [
-            {"protocol": "icmp", "ports": "0", "destinations": {"addresses": _ANYWHERE}},
-            {"protocol": "tcp", "ports": "all", "destinations": {"addresses": _ANYWHERE}},
-            {"protocol": "udp", "ports": "all", "destinations": {"addresses": _ANYWHERE}},
+            {"protocol": name, "ports": ports, "destinations": {"addresses": _ANYWHERE}} for name, ports in _ALL_TRAFFIC
         ],
         "tags": [run_tag(run_id)],
     }
 
 
-def make_firewall(api: Api, run_id: str, ssh_from: str) -> str:
+def make_firewall(api: Api, run_id: str, ssh_from: str, *, peers: bool) -> str:
     """Create a run's firewall, or let an existing one admit only this network; return its id.
 
     Raises:
@@ -51,28 +55,30 @@ def make_firewall(api: Api, run_id: str, ssh_from: str) -> str:
     """
     there = find_firewalls(api, run_id)
     if there:
-        return set_firewall(api, there[0], run_id, ssh_from)
+        return set_firewall(api, there[0], run_id, ssh_from, peers=peers)
+    body = render_firewall(run_id, ssh_from, peers=peers)
     what = f"the firewall of run {run_id} can't be made"
     try:
-        return str(api.create(what, api.client.firewalls.create, render_firewall(run_id, ssh_from))["firewall"]["id"])
+        return str(api.create(what, api.client.firewalls.create, body)["firewall"]["id"])
     except RefusedError:
         # Names of firewalls are unique: another command has just created it.
         there = find_firewalls(api, run_id)
         if not there:
             raise
-        return set_firewall(api, there[0], run_id, ssh_from)
+        return set_firewall(api, there[0], run_id, ssh_from, peers=peers)
 
 
-def set_firewall(api: Api, firewall_id: str, run_id: str, ssh_from: str) -> str:
+def set_firewall(api: Api, firewall_id: str, run_id: str, ssh_from: str, *, peers: bool) -> str:
     """Admit this network in place of the one before; create the firewall again if it is gone. Return its id.
 
     Raises:
         ApiError: the API doesn't allow it.
     """
     what = f"machines of run {run_id} can't be opened to {ssh_from}"
-    if api.read(what, api.client.firewalls.update, firewall_id, render_firewall(run_id, ssh_from)) is not None:
+    body = render_firewall(run_id, ssh_from, peers=peers)
+    if api.read(what, api.client.firewalls.update, firewall_id, body) is not None:
         return firewall_id
-    return make_firewall(api, run_id, ssh_from)
+    return make_firewall(api, run_id, ssh_from, peers=peers)
 
 
 def await_applied(api: Api, clock: Clock, firewall_id: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.adapters.cloud.context import RunResourcesRecord
-from orchestrator.adapters.cloud.records import RecordFolder
+from orchestrator.adapters.cloud.records import NEWER, RecordFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class DoRun(RunResourcesRecord):
         firewall: its id.
         ssh_from: the network that may reach port 22.
         project: its id; also empty if the token lacks the scope.
+        peers: the firewall admits the run's droplets to each other.
     """
 
     id: str
@@ -27,6 +28,7 @@ class DoRun(RunResourcesRecord):
     firewall: str = ""
     ssh_from: str = ""
     project: str = ""
+    peers: bool = field(default=False, metadata=NEWER)
 
 
 class Records(RecordFolder[DoRun]):

@@ -22,8 +22,8 @@ from orchestrator.adapters.providers.digitalocean.run_resources.projects import 
     join_project,
     remove_projects,
 )
+from orchestrator.adapters.providers.digitalocean.tagging import ensure_tag
 from orchestrator.adapters.providers.digitalocean.tags import is_of_run, run_tag
-from orchestrator.adapters.rest.failures import RefusedError
 from orchestrator.core.values.network import parse_address_range
 
 if TYPE_CHECKING:
@@ -56,16 +56,17 @@ class DoResources(RunResources[Any, str]):
         ssh_from = _network_of(order.ssh_from)
         record = self._records.run(order.run_id)
         is_new = not record.key
+        peers = record.peers or order.num_nodes > 1
         if is_new:
             self._note(order.run_id, account=self._account_id())
             record = self._note(order.run_id, key=ensure_key(self._api, order.authorized_key))
         if not record.firewall:
             self._ensure_tag(order.run_id)
             self._note(order.run_id, project=ensure_project(self._api, order.run_id))
-            firewall = make_firewall(self._api, order.run_id, ssh_from)
-            record = self._note(order.run_id, firewall=firewall, ssh_from=ssh_from)
-        elif record.ssh_from != ssh_from:
-            record = self._open(record, ssh_from)
+            firewall = make_firewall(self._api, order.run_id, ssh_from, peers=peers)
+            record = self._note(order.run_id, firewall=firewall, ssh_from=ssh_from, peers=peers)
+        elif (record.ssh_from, record.peers) != (ssh_from, peers):
+            record = self._open(replace(record, peers=peers), ssh_from)
         return Ready(native=record.key, is_new=is_new)
 
     def renew(self, order: MachineOrder) -> None:
@@ -94,22 +95,17 @@ class DoResources(RunResources[Any, str]):
             *self._remove_tags(run_id),
         ]
 
-    def _note(self, run_id: str, **fields: str) -> DoRun:
+    def _note(self, run_id: str, **fields: Any) -> DoRun:
         return self._records.change_run(run_id, lambda record: replace(record, **fields), self._clock)
 
     def _open(self, record: DoRun, ssh_from: str) -> DoRun:
-        firewall = set_firewall(self._api, record.firewall, record.id, ssh_from)
-        return self._note(record.id, firewall=firewall, ssh_from=ssh_from)
+        firewall = set_firewall(self._api, record.firewall, record.id, ssh_from, peers=record.peers)
+        return self._note(record.id, firewall=firewall, ssh_from=ssh_from, peers=record.peers)
 
     def _ensure_tag(self, run_id: str) -> None:
         """Create the run's tag: a firewall can only name an existing tag."""
         tag = run_tag(run_id)
-        what = f"the tag {tag} can't be made"
-        try:
-            self._api.create(what, self._api.client.tags.create, {"name": tag})
-        except RefusedError:
-            if self._api.read(what, self._api.client.tags.get, tag) is None:
-                raise
+        ensure_tag(self._api, tag, f"the tag {tag} can't be made")
 
     def _remove_tags(self, run_id: str) -> list[str]:
         listed = self._api.pages("the tags can't be listed", self._api.client.tags.list, "tags")
