@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from tests.agent.box import RUN, Box
 from tests.agent.several import task
+from tests.support.ports import free_port
 
 TOKEN = "known to the machines of this run"
 MakeBox = Callable[..., Box]
@@ -16,11 +16,6 @@ MakeBox = Callable[..., Box]
 
 def addresses(count: int) -> list[str]:
     return [f"127.0.0.{rank + 2}" for rank in range(count)]
-
-
-def free_port() -> int:
-    with socket.create_server((addresses(1)[0], 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Machines:

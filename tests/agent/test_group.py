@@ -15,8 +15,9 @@ import pytest
 from orchestrator.agent.base import state
 from orchestrator.agent.base.layout import Layout
 from tests.agent.box import RUN, Box, wait_for
-from tests.agent.groups import TOKEN, Machines, MakeBox, free_port
+from tests.agent.groups import TOKEN, Machines, MakeBox
 from tests.agent.several import UNTIL_TOLD, task
+from tests.support.ports import free_port
 
 HELD = 'echo "up $NODE_RANK of $NNODES"; ' + UNTIL_TOLD
 

@@ -23,7 +23,8 @@ from orchestrator.agent.nodes.head import Head
 from orchestrator.agent.nodes.messages import Hooks
 from orchestrator.agent.nodes.proof import StrangerError, admit, join
 from tests.agent.box import wait_for
-from tests.agent.groups import TOKEN, addresses, free_port
+from tests.agent.groups import TOKEN, addresses
+from tests.support.ports import free_port
 
 TEXT = st.one_of(st.text(max_size=20), st.sampled_from(["\ud800", "a\0b", "..", "", "x" * 300, "step1.pt"]))
 NUMBER = st.one_of(st.integers(), st.floats(), st.sampled_from([10**400, -1, 1 << 70, True]))

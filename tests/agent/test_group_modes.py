@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,6 +15,7 @@ import pytest
 from tests.agent.box import RUN, Box, wait_for
 from tests.agent.groups import Machines, MakeBox
 from tests.agent.several import UNTIL_TOLD, task
+from tests.support.ports import free_port
 
 TOKEN = "5ecret-of-the-run"
 FIRST = 'echo "validate $NODE_RANK"; '
@@ -32,7 +32,7 @@ def start(
     **own: Any,
 ) -> None:
     """Start a mode on each machine, which another one follows; the first mode's machines don't wait for each other."""
-    modes_port = _free_port() if port is None else port
+    modes_port = free_port() if port is None else port
     shared = {"run": RUN, "job": "digits", "setup": "", "addresses": group.addresses, "modes_port": modes_port}
     shared |= {"token": TOKEN}
     one = {**shared, "mode": "validate", "tasks": [task("", first, grace=2.0, **own)]}
@@ -40,11 +40,6 @@ def start(
     for rank, box in enumerate(group.boxes):
         ranked = {**one, "envs": {"NODE_RANK": str(rank)}, **(others if rank else {})}
         box.ask("start", stdin=json.dumps({**ranked, "then": [two]}).encode())
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.2", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def shown(box: Box) -> tuple[int, str, str]:
@@ -104,7 +99,7 @@ def test_a_machine_that_was_stopped_and_started_again_is_waited_for(make_box: Ma
     group = Machines(make_box, 2)
     for box in group.boxes:
         box.begin("watch")
-    port = _free_port()
+    port = free_port()
     start(group, FIRST + f'[ "$NODE_RANK" = 0 ] || {{ {UNTIL_TOLD}; }}', port=port)
     head, other = group.boxes
     await_shown(head, 0, "waiting")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from orchestrator.core.machine import Machine, MachineState
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -99,9 +100,13 @@ def test_the_replacement_of_an_extended_machine_ends_at_the_new_deadline(laptop:
     laptop.json("extend", run, "1h", "--yes")
     (machine,) = provider.machines()
     provider.destroy(machine.id)
-    wait_until(lambda: provider.describe(f"{run}-m2") is not None)
-    other = provider.describe(f"{run}-m2")
-    assert other is not None
+
+    def replacement() -> list[Machine]:
+        # Before it is created as a whole, what is known of it is a guess.
+        return [each for each in provider.machines() if each.id == f"{run}-m2" and each.state is MachineState.READY]
+
+    wait_until(lambda: bool(replacement()))
+    (other,) = replacement()
     # It is created some seconds after its lifetime was planned.
     assert abs(other.deadline_at - machine.deadline_at) < timedelta(minutes=5)
     laptop.kedge("teardown", run, "--yes", "--no-fetch", code=None)

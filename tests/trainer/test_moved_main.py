@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.agent.groups import free_port
+from tests.support.ports import free_port
 from tests.trainer import harness, tiny_run
 from tests.trainer.tiny_run import STEPS_PER_EPOCH
 

@@ -14,7 +14,8 @@ from orchestrator.adapters.ssh.ssh_files import SshFiles
 from orchestrator.app.selftest import probes
 from orchestrator.app.selftest.probes import try_wrong_pin
 from orchestrator.core.errors import KedgeError, UnreachableError
-from tests.adapters.remote.sshd import free_port, running_sshd
+from tests.adapters.remote.sshd import running_sshd
+from tests.support.ports import free_port
 
 
 def test_another_host_key_is_refused_and_silence_is_no_proof(tmp_path: Path) -> None:

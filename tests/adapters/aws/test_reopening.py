@@ -16,7 +16,8 @@ from orchestrator.core.errors import BadRequestError, KedgeError, UnreachableErr
 from orchestrator.core.job import Job, LaunchSpec
 from orchestrator.core.machine import Machine
 from tests.adapters.aws.world import HOME, RUN, AwsWorld
-from tests.adapters.remote.sshd import free_port, short_folder
+from tests.adapters.remote.sshd import short_folder
+from tests.support.ports import free_port
 
 M1 = f"{RUN}-m1"
 AWAY = "198.51.100.9/32"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from orchestrator.adapters.rest.failures import ApiError, BusyError, RefusedErro
 from orchestrator.core.errors import BadRequestError
 from tests.adapters.digitalocean.world import DoWorld
 from tests.support.box_time import BoxTime
+from tests.support.ports import free_port
 
 DROPLETS = "/v2/droplets"
 BODY = {"name": "x", "region": "tor1", "size": "s-1vcpu-1gb", "image": "ubuntu-24-04-x64"}
@@ -29,12 +29,6 @@ def site(do: DoWorld, **changes: str) -> Site:
 @pytest.fixture
 def api(do: DoWorld) -> Api:
     return Api(site(do), BoxTime(do.api))
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.mark.parametrize("status", [408, 500, 503, 504])

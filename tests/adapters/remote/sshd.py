@@ -21,6 +21,7 @@ from orchestrator.adapters.ssh.openssh import OpenSshRemote
 from orchestrator.adapters.ssh.ssh_files import SshFiles
 from orchestrator.core.machine import SshAddress
 from orchestrator.core.ports import Remote
+from tests.support.ports import free_port
 
 _CONFIG = """\
 Port {port}
@@ -170,13 +171,6 @@ def short_folder() -> Iterator[Path]:
     """A folder with a path that is short enough for sockets; pytest's own folders are too long."""
     with tempfile.TemporaryDirectory(prefix="kedge-t") as name:
         yield Path(name)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:

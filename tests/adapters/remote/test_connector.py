@@ -24,8 +24,9 @@ from orchestrator.adapters.ssh.openssh import OpenSshRemote
 from orchestrator.adapters.ssh.ssh_files import SshFiles, answers
 from orchestrator.core.errors import BadRequestError, UnreachableError
 from orchestrator.core.machine import SshAddress
-from tests.adapters.remote.sshd import Sshd, free_port, wait_until
+from tests.adapters.remote.sshd import Sshd, wait_until
 from tests.support.clocks import FakeClock
+from tests.support.ports import free_port
 
 SLOW_IMPORTS = ("fabric", "paramiko", "cryptography", "tenacity", "jinja2", "pydantic")
 

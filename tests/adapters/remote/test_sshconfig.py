@@ -15,7 +15,8 @@ from orchestrator.adapters.ssh.keys import ensure_key
 from orchestrator.adapters.ssh.options import openssh_argv, openssh_options
 from orchestrator.adapters.ssh.ssh_config import install_include, is_included, write_ssh_config
 from orchestrator.adapters.ssh.ssh_files import SshFiles
-from tests.adapters.remote.sshd import Sshd, free_port, wait_until
+from tests.adapters.remote.sshd import Sshd, wait_until
+from tests.support.ports import free_port
 
 
 def settings_of(config: Path, alias: str) -> dict[str, str]:
