@@ -89,16 +89,6 @@ def extension_plan(
     return spec, _with_local_time(plan), found
 
 
-def with_moved_deadline(app: App, spec: LaunchSpec) -> LaunchSpec:
-    """Return the specification of a command that has been at work, with the limits that the run has by now."""
-    record = app.ledger.run(spec.run_id)
-    if spec.until is None or record is None or record.spec.until is None:
-        return spec
-    job = record.spec.job
-    limits = msgspec.structs.replace(spec.job, time_limit=job.time_limit, budget_usd=job.budget_usd)
-    return replace(spec, until=record.spec.until, job=limits)
-
-
 def _interrupted_moves(app: App, record: RunRecord) -> dict[int, ExtendDeadline]:
     return {
         intent.id: msgspec.json.decode(intent.payload, type=ExtendDeadline)

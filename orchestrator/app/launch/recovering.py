@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from orchestrator.app.extending import with_moved_deadline
 from orchestrator.app.launch.launching import observe_and_plan
 from orchestrator.app.root import App
 from orchestrator.core.errors import (
@@ -24,7 +23,6 @@ from orchestrator.core.errors import (
 from orchestrator.core.job import LaunchSpec
 from orchestrator.core.ledger import RunRecord, RunStage
 from orchestrator.core.machine import EndedBy, Machine, MachineEnd, MachineState, newest_gang
-from orchestrator.core.modes import with_recorded_modes
 from orchestrator.core.offer import Offer
 from orchestrator.core.plan import Plan, usable_machines
 from orchestrator.core.policy.recovery import describe_end, is_loss
@@ -113,8 +111,8 @@ def apply_replacing_unfit(
             few = {0: "nothing was rented", 1: "it was ended"}
             ended = few.get(err.machines, f"{err.machines} machines were ended")
             say(f"{err.what} ({err.why}): {ended}; another offer is taken, if there is one")
-        _refuse_ended(app, spec)
-        plan = observe_and_plan(app, with_moved_deadline(app, spec), follow=follow, avoided=avoided)
+        current = _current_spec(app, spec)
+        plan = observe_and_plan(app, current, follow=follow, avoided=avoided)
 
 
 def _ruled_out(err: UnfitMachineError) -> list[Offer]:
@@ -154,18 +152,19 @@ def _plan_again(app: App, spec: LaunchSpec, backoff: _Backoff, avoided: list[Off
     """
     while True:
         app.reconcile(app.named_run(spec.run_id))
-        _refuse_ended(app, spec)
-        spec = with_recorded_modes(spec, app.named_run(spec.run_id).spec)
         try:
-            # Another command may have extended the run meanwhile.
-            return observe_and_plan(app, with_moved_deadline(app, spec), follow=True, avoided=avoided)
+            return observe_and_plan(app, _current_spec(app, spec), follow=True, avoided=avoided)
         except NoCapacityError as err:
             backoff.wait(err)
             avoided.clear()
 
 
-def _refuse_ended(app: App, spec: LaunchSpec) -> None:
-    """Refuse to rent for a run that another command has ended meanwhile, or for which it has turned recovery off."""
+def _current_spec(app: App, spec: LaunchSpec) -> LaunchSpec:
+    """Return the run as other commands have left it: extended, with other variables, or in another mode.
+
+    Raises:
+        ConflictError: another command has ended the run, or turned its recovery off.
+    """
     record = app.named_run(spec.run_id)
     if record.stage is not RunStage.LIVE or (spec.recover and not record.spec.recover):
         raise ConflictError(
@@ -173,6 +172,7 @@ def _refuse_ended(app: App, spec: LaunchSpec) -> None:
             why="another command has turned its recovery off" if record.stage is RunStage.LIVE else "it is over",
             fix=f"go on with `kedge resume {spec.run_id}`",
         )
+    return record.spec
 
 
 def recoverable_runs(app: App) -> tuple[RunRecord, ...]:

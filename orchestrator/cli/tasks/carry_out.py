@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from orchestrator.app.acting import ended_spec, teardown_plan
-from orchestrator.app.extending import with_moved_deadline
 from orchestrator.app.root import App
 from orchestrator.cli.drawing import plans, render
 from orchestrator.cli.drawing.progress import Watcher
@@ -117,7 +116,7 @@ def _apply(app: App, spec: LaunchSpec, first: Plan, console: Console, *, yes: bo
     def apply_one(plan: Plan) -> RunProgress:
         current = spec
         if plan is not first:
-            current = with_moved_deadline(app, spec)
+            current = app.named_run(spec.run_id).spec
             plans.print_plan(console, current, plan)
             if not agreed:
                 confirm("Rent another machine?", yes=yes)
