@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.core.machine import Machine, MachineState
 from tests.support.laptop import Laptop
 from tests.support.waiting import wait_until
 
@@ -86,28 +85,3 @@ def test_a_machine_ends_at_its_new_deadline_and_not_at_the_old_one(laptop: Lapto
     assert datetime.now(UTC) >= soon
     assert laptop.processes() == []
     laptop.kedge("teardown", run, "--yes", "--no-fetch")
-
-
-def test_the_replacement_of_an_extended_machine_ends_at_the_new_deadline(laptop: Laptop) -> None:
-    """Also if the launch that replaces it was following it all the time, and has read the old deadline."""
-    laptop.write_job(JOB)
-    laptop.start("launch", "--provider", "local", "--price", "2", "--yes", "--recover")
-    provider = laptop.provider()
-    told = "machines/*/results/output/deadline"
-    wait_until(lambda: list(laptop.state.glob(told)))
-    (status,) = laptop.json("status")
-    run = status["run"]
-    laptop.json("extend", run, "1h", "--yes")
-    (machine,) = provider.machines()
-    provider.destroy(machine.id)
-
-    def replacement() -> list[Machine]:
-        # Before it is created as a whole, what is known of it is a guess.
-        return [each for each in provider.machines() if each.id == f"{run}-m2" and each.state is MachineState.READY]
-
-    wait_until(lambda: bool(replacement()))
-    (other,) = replacement()
-    # It is created some seconds after its lifetime was planned.
-    assert abs(other.deadline_at - machine.deadline_at) < timedelta(minutes=5)
-    laptop.kedge("teardown", run, "--yes", "--no-fetch", code=None)
-    wait_until(lambda: not provider.machines())

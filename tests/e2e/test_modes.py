@@ -219,23 +219,6 @@ def test_a_run_whose_machine_is_gone_goes_on_in_another_mode(laptop: Laptop, set
     assert [text(home / key / "output/model.txt") for key in ("", "2-full")] == ["validate", "full"]
 
 
-def test_a_recovering_launch_goes_on_with_the_variables_that_another_command_has_given(
-    laptop: Laptop, setups: Path
-) -> None:
-    """It follows the run all the time; the machine that replaces a lost one doesn't get its own, former ones."""
-    del setups
-    following = laptop.start("launch", "--mode", "full", "--recover", "--yes")
-    machines = laptop.state / "machines"
-    wait_until(lambda: any("epochs 99" in read(log) for log in machines.glob("*-m1/results/run.log")))
-    (status,) = laptop.json("status")
-    run = str(status["run"])
-    laptop.kedge("resume", run, "--env", "EPOCHS=7", "--detach", "--yes")
-    assert following.poll() is None
-    kill_machine(laptop, run)
-    wait_until(lambda: "mode full, epochs 7," in read(machines / f"{run}-m2/results/run.log"))
-    laptop.kedge("teardown", run, "--yes")
-
-
 def test_a_mode_that_fails_is_the_last(laptop: Laptop, setups: Path) -> None:
     """The launch follows all of them to the end, and ends the machine."""
     del setups

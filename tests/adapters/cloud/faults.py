@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from tests.support.fake_cloud.account import MARK_CLOUD, TOKEN_CLOUD
-from tests.support.fake_volumes import AFTER_START, AT_BIRTH
+from tests.support.fake_cloud.volumes import AFTER_START, AT_BIRTH
 
 Faults = tuple[tuple[str, str], ...]
 """Pairs of the call that fails and how it fails; see `FakeCloudApi`."""

@@ -19,7 +19,7 @@ from tests.support.fake_cloud.account import FakeCloud
 from tests.support.fake_cloud.command import fake_context
 from tests.support.fake_cloud.market import FakeMarket
 from tests.support.fake_cloud.process import FakeRecords
-from tests.support.fake_volumes import FakeVolumes
+from tests.support.fake_cloud.volumes import FakeVolumes
 
 EVERY_CLOUD = pytest.mark.parametrize("cloud", CLOUDS)
 

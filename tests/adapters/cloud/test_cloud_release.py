@@ -14,7 +14,7 @@ from tests.adapters.cloud.faults import KINDS_OF_VOLUMES
 from tests.adapters.cloud.laptops import EVERY_CLOUD, Laptop, laptop
 from tests.adapters.cloud.life import M1, RUN
 from tests.support.fake_cloud.command import fake_context
-from tests.support.fake_volumes import FakeVolumes
+from tests.support.fake_cloud.volumes import FakeVolumes
 
 
 @EVERY_CLOUD

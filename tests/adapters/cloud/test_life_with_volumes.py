@@ -23,7 +23,7 @@ from tests.adapters.cloud.life import RUN, World, tear_down
 from tests.support.clocks import FakeClock
 from tests.support.fake_cloud.account import FakeCloud
 from tests.support.fake_cloud.process import KilledError, Process, killed_at
-from tests.support.fake_volumes import PLACE, FakeVolumes
+from tests.support.fake_cloud.volumes import PLACE, FakeVolumes
 from tests.support.orders import changed
 
 SCANS = VolumeSpec(name="scans", target="scans", size_gib=20, at_end=AtEnd.DELETE)

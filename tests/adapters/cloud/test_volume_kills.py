@@ -12,7 +12,7 @@ from orchestrator.adapters.cloud.boot.cloud_config import Origin
 from orchestrator.adapters.cloud.volumes.model import VolumeTraits
 from orchestrator.core.job import AtEnd
 from tests.adapters.cloud.volume_life import OTHER, RUN, SCANS, launch, order, tear_down
-from tests.support.fake_volumes import AFTER_START, AT_BIRTH, FakeVolumes, Killed
+from tests.support.fake_cloud.volumes import AFTER_START, AT_BIRTH, FakeVolumes, Killed
 
 MODELS = replace(SCANS, name="models")
 LATE = timedelta(seconds=5)

@@ -16,7 +16,7 @@ from orchestrator.adapters.cloud.volumes.ready import delete_new_volumes, ensure
 from orchestrator.core.errors import BadRequestError, ConflictError, KedgeError, StillBillingError
 from orchestrator.core.job import AtEnd, Resources, VolumeSpec
 from tests.adapters.cloud.volume_life import OTHER, RUN, SCANS, launch, order
-from tests.support.fake_volumes import AFTER_START, AT_BIRTH, FakeVolumes
+from tests.support.fake_cloud.volumes import AFTER_START, AT_BIRTH, FakeVolumes
 
 MINUTE = timedelta(minutes=1)
 

@@ -12,7 +12,7 @@ from orchestrator.adapters.cloud.volumes.holders import give_volumes
 from orchestrator.adapters.cloud.volumes.ready import ensure_volumes
 from orchestrator.core.job import Resources, VolumeSpec
 from orchestrator.core.machine import MachineOrder
-from tests.support.fake_volumes import PLACE, FakeVolumes
+from tests.support.fake_cloud.volumes import PLACE, FakeVolumes
 from tests.support.orders import changed, make_offer
 
 RUN, OTHER = "digits-1121-ab2c", "other-1121-cd3e"

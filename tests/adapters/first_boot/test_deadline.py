@@ -23,7 +23,8 @@ def test_the_first_boot_fixes_an_absolute_deadline(scratch: Scratch, shell: str)
     before = int(time.time())
     deadline, left = arm(scratch, shell)
     assert before + LIFETIME <= deadline <= time.time() + LIFETIME
-    assert left == LIFETIME
+    # A second may begin between the two looks at the clock.
+    assert LIFETIME - 60 < left <= LIFETIME
     assert scratch.systemctl_calls == [
         "daemon-reload",
         "--no-block restart kedge-deadline.timer",

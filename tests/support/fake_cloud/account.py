@@ -14,7 +14,7 @@ from orchestrator.adapters.cloud.idempotency import ClientToken, MarkAndLookUp
 from orchestrator.adapters.cloud.model import Draft, Phase
 from orchestrator.core.ports import Clock
 from tests.support.clocks import FakeClock
-from tests.support.fake_volumes import FakeVolumes
+from tests.support.fake_cloud.volumes import FakeVolumes
 
 HERE = "here"
 """The one region."""
