@@ -17,7 +17,9 @@ def cloud() -> Cloud:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, cloud: Cloud) -> Iterator[Desk]:
+def desk(tmp_path: Path, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    # Results of a run without a folder for them go where the command is run.
+    monkeypatch.chdir(tmp_path)
     made = Desk(tmp_path, cloud)
     yield made
     made.ledger.close()
