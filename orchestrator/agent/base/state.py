@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from . import processes
@@ -96,7 +97,32 @@ def load(task: TaskLayout) -> State:
 
 
 def _read(task: TaskLayout) -> State:
-    content = read_json(task.state_file)
+    """Read the file, each version of it once: the watch looks at every task several times a second."""
+    path = task.state_file
+    version = _version_of(path)
+    if path in _read_before and _read_before[path][0] == version:
+        return _read_before[path][1]
+    found = _parse(path)
+    # The next version of a file that was written just now may have the same time, size and inode.
+    if time.time_ns() - version[0] > _DISTINCT_NS:
+        _read_before[path] = version, found
+    return found
+
+
+_read_before: dict[Path, tuple[tuple[int, int, int], State]] = {}
+_DISTINCT_NS = 10**9
+
+
+def _version_of(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _parse(path: Path) -> State:
+    content = read_json(path)
     try:
         command = build(Command, content.pop("command", {}))
         if command.state not in _ORDER:
