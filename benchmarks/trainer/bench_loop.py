@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.rounds import CHECKOUT, Benchmark, Contender, main
 from benchmarks.trainer.loops import BATCH, Points
-from trainer.base.data import Batch, KeyedSampler, SampleSource, load_batches
+from trainer.base.sources import Batch, SampleSource
+from trainer.data.loader import BatchLoader
 from trainer.recipes.digits import ShiftedDigits, load_split
 
 ROUNDS = 7
@@ -138,10 +139,8 @@ def accumulations(loops: Loops) -> list[Contender]:
 
 
 def _batches(source: SampleSource, first_step: int) -> Iterator[object]:
-    sampler = KeyedSampler(
-        samples=len(source), batch_size=BATCH, rank=0, world_size=1, seed=0, epoch=0, first_step=first_step
-    )
-    return load_batches(source, sampler, seed=0, device=torch.device("cpu"))
+    loader = BatchLoader(source, seed=0, device=torch.device("cpu"))
+    return loader.batches(epoch=0, batch_size=BATCH, first_step=first_step)
 
 
 def _exhaust(batches: Iterator[object]) -> float:

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from trainer.base.config import CheckpointSettings, Settings
 from trainer.base.contract import read_contract
-from trainer.base.data import Batch
 from trainer.base.hard_exit import hard_exit
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.signals import StopFlag
+from trainer.base.sources import Batch
 from trainer.run.engine import run_recipe
 
 # Shape legend: B batch, C features.

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from tests.trainer.harness import train_here
 from trainer.base.config import Settings
-from trainer.base.data import Batch
 from trainer.base.hard_exit import hard_exit
 from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Recipe, Workload
+from trainer.base.sources import Batch
 
 # Shape legend: B batch.
 WIDTH = 256

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from tests.trainer import harness
 from trainer.base.config import Settings
-from trainer.base.data import Batch
 from trainer.base.overrides import apply_overrides
-from trainer.base.recipe import Workload
+from trainer.base.recipe import Moment, Workload
+from trainer.base.sources import Batch
 from trainer.group.distributed import ProcessGroup
 from trainer.recipes.digits import Digits
 from trainer.step.assembly import make_learner
@@ -91,7 +91,7 @@ def train_steps(learner: Learner, steps: int = 5) -> dict[str, torch.Tensor]:
     batches = random_batches()
     learner.model.train()
     for number in range(steps):
-        learner.step(next(batches), rate=FAST, number=number)
+        learner.step(next(batches), rate=FAST, moment=Moment(step=number))
     return harness.copy_state(dict(learner.model.state_dict()))
 
 

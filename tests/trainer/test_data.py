@@ -7,7 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.base.data import Batch, KeyedSampler, SliceSampler, load_batches, sample_rng
+from trainer.base.sources import Batch
+from trainer.data.loader import BatchLoader
+from trainer.data.order import KeyedSampler, SliceSampler
+from trainer.data.seeded import sample_rng
 
 
 class NoisySource:
@@ -29,8 +32,9 @@ def make_sampler(*, rank: int = 0, world_size: int = 1, epoch: int = 0, first_st
 def test_epoch_resumed_in_the_middle_has_the_same_batches_and_randomness() -> None:
     """From step 2 on, indices and augmentation draws equal those of the whole epoch."""
     cpu = torch.device("cpu")
-    whole = list(load_batches(NoisySource(), make_sampler(), seed=5, device=cpu))
-    rest = list(load_batches(NoisySource(), make_sampler(first_step=2), seed=5, device=cpu))
+    loader = BatchLoader(NoisySource(), seed=5, device=cpu)
+    whole = list(loader.batches(epoch=0, batch_size=4))
+    rest = list(loader.batches(epoch=0, batch_size=4, first_step=2))
     assert len(whole) == 5
     for ours, theirs in zip(rest, whole[2:], strict=True):
         assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
@@ -39,7 +43,7 @@ def test_epoch_resumed_in_the_middle_has_the_same_batches_and_randomness() -> No
 def test_starting_an_epoch_leaves_the_models_randomness_alone() -> None:
     """Reading batches draws nothing from torch's global generator, which dropout uses."""
     before = torch.get_rng_state()
-    list(load_batches(NoisySource(), make_sampler(), seed=5, device=torch.device("cpu")))
+    list(BatchLoader(NoisySource(), seed=5, device=torch.device("cpu")).batches(epoch=0, batch_size=4))
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -13,6 +13,7 @@ import torch
 from tests.trainer import harness
 from tests.trainer.learners import make_learner_of, random_batches
 from trainer.base.errors import BadRequestError
+from trainer.base.recipe import Moment
 from trainer.base.signals import StopFlag
 from trainer.cli import main
 from trainer.find.finders import search_largest
@@ -63,7 +64,7 @@ def test_sweep_leaves_weights_optimizer_and_randomness_as_they_were() -> None:
     """A learner in mid-training: every tensor and the random state are the same after the sweep."""
     learner = make_learner_of(("ema_decay=0.9",))
     batches = random_batches(batch_size=8)
-    learner.step(next(batches), rate=1e-3, number=0)
+    learner.step(next(batches), rate=1e-3, moment=Moment(step=0))
     before = harness.copy_state(learner.state())
     rng = torch.get_rng_state()
     sweep = sweep_learner(learner, batches, highest=10.0, steps=40)

@@ -14,6 +14,7 @@ from tests.trainer.learners import (
     seeded,
     train_steps,
 )
+from trainer.base.recipe import Moment
 from trainer.run.progress import Progress
 from trainer.step.learner import StepResult
 
@@ -52,8 +53,8 @@ def test_the_average_follows_the_weights_and_is_evaluated() -> None:
     expected = {name: averaged.model.state_dict()[name].clone() for name in names}
     batches, same = random_batches(), random_batches()
     for number in range(6):
-        averaged.step(next(batches), rate=FAST, number=number)
-        plain.step(next(same), rate=FAST, number=number)
+        averaged.step(next(batches), rate=FAST, moment=Moment(step=number))
+        plain.step(next(same), rate=FAST, moment=Moment(step=number))
         decay = min(0.5, (1 + number) / (10 + number))
         for name, value in averaged.model.named_parameters():
             expected[name] += (1 - decay) * (value.detach() - expected[name])
@@ -72,7 +73,7 @@ def test_clipping_bounds_the_update_by_the_whole_batchs_norm() -> None:
     settings = ["optimizer.name=sgd", "optimizer.momentum=0", "optimizer.weight_decay=0", "optimizer.clip_norm=0.01"]
     learner = make_learner_of([*settings, "micro_batch=2"], model=seeded(PlainNet))
     before = torch.cat([value.detach().flatten().clone() for value in learner.parameters])
-    result = learner.step(next(random_batches()), rate=1.0, number=0)
+    result = learner.step(next(random_batches()), rate=1.0, moment=Moment(step=0))
     after = torch.cat([value.detach().flatten() for value in learner.parameters])
     assert result.grad_norm.item() > 0.01
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)

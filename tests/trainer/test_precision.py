@@ -7,6 +7,7 @@ from tests.trainer import harness
 from tests.trainer.learners import FAST, PlainNet, SmallNet, make_learner_of, random_batches, seeded, train_steps
 from trainer.base.config import OptimizerSettings, Settings
 from trainer.base.errors import BadRequestError, NonFiniteError
+from trainer.base.recipe import Moment
 from trainer.group.distributed import ALONE
 from trainer.run.progress import Progress, dump_progress, restore_progress
 from trainer.step.assembly import check_settings
@@ -21,7 +22,7 @@ def test_mixed_precision_computes_low_and_keeps_weights_high(amp: str) -> None:
     learner = make_learner_of([f"compute.amp={amp}"], model=net)
     batch = next(random_batches())
     learner.model.train()
-    losses = [learner.step(batch, rate=FAST, number=number).loss.item() for number in range(30)]
+    losses = [learner.step(batch, rate=FAST, moment=Moment(step=number)).loss.item() for number in range(30)]
     assert set(types) == {torch.bfloat16 if amp == "bf16" else torch.float16}
     assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
     assert losses[-1] < 0.8 * losses[0]
@@ -33,9 +34,9 @@ def test_fp16_scale_is_halved_when_gradients_overflow_and_kept_in_the_state() ->
     before = learner.precision.state()["scale"]
     values_BF, labels_B = next(random_batches())
     learner.model.train()
-    result = learner.step((values_BF * 1e4, labels_B), rate=FAST, number=0)
+    result = learner.step((values_BF * 1e4, labels_B), rate=FAST, moment=Moment(step=0))
     for number in range(1, 4):
-        learner.step((values_BF * 1e30, labels_B), rate=FAST, number=number)
+        learner.step((values_BF * 1e30, labels_B), rate=FAST, moment=Moment(step=number))
     assert result.skipped.item() in (0.0, 1.0)
     assert learner.precision.state()["scale"] < before
     other = make_learner_of(["compute.amp=fp16"])
@@ -51,10 +52,10 @@ def test_step_without_a_finite_gradient_is_skipped_and_counted(optimizer: str, c
     train_steps(learner, steps=2)
     before = harness.copy_state(learner.state())
     values_BF, labels_B = next(random_batches())
-    result = learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=2)
+    result = learner.step((values_BF * float("nan"), labels_B), rate=FAST, moment=Moment(step=2))
     assert result.skipped.item() == 1
     harness.assert_equal(learner.state(), before, "learner")
-    assert learner.step((values_BF, labels_B), rate=FAST, number=3).skipped.item() == 0
+    assert learner.step((values_BF, labels_B), rate=FAST, moment=Moment(step=3)).skipped.item() == 0
 
 
 @pytest.mark.parametrize(
@@ -66,9 +67,12 @@ def test_weights_of_another_precision_learn_and_skip(dtype: torch.dtype, optimiz
     learner = make_learner_of([f"optimizer.name={optimizer}"], model=SmallNet(dropout=0.0).to(dtype))
     values_BF, labels_B = next(random_batches())
     before = harness.copy_state(learner.state())
-    assert learner.step((values_BF.to(dtype) * float("nan"), labels_B), rate=FAST, number=0).skipped.item() == 1
+    assert (
+        learner.step((values_BF.to(dtype) * float("nan"), labels_B), rate=FAST, moment=Moment(step=0)).skipped.item()
+        == 1
+    )
     harness.assert_equal(learner.state()["model"], before["model"], "weights")
-    assert learner.step((values_BF.to(dtype), labels_B), rate=1.0, number=1).skipped.item() == 0
+    assert learner.step((values_BF.to(dtype), labels_B), rate=1.0, moment=Moment(step=1)).skipped.item() == 0
     assert not torch.equal(learner.parameters[0], before["model"]["block.0.weight"])
 
 
@@ -82,9 +86,9 @@ def test_skipped_first_step_leaves_nothing_in_the_momentum(momentum: float) -> N
     values_BF, labels_B = next(random_batches())
     dirt = [torch.full((size,), 1e6) for size in (8, 24, 48) for _ in range(50)]
     del dirt  # the next allocation finds this value in its memory
-    skipping.step((values_BF * float("nan"), labels_B), rate=FAST, number=0)
+    skipping.step((values_BF * float("nan"), labels_B), rate=FAST, moment=Moment(step=0))
     for learner in (skipping, steady):
-        learner.step((values_BF, labels_B), rate=FAST, number=1)
+        learner.step((values_BF, labels_B), rate=FAST, moment=Moment(step=1))
     harness.assert_equal(skipping.state()["model"], steady.state()["model"], "weights")
 
 
@@ -101,13 +105,13 @@ def test_many_skipped_steps_in_a_row_end_the_run() -> None:
     learner, progress = make_learner_of(), Progress()
     values_BF, labels_B = next(random_batches())
     for scale in (float("nan"), float("nan"), 1.0, float("inf"), float("nan")):
-        progress.add(learner.step((values_BF * scale, labels_B), rate=FAST, number=0))
+        progress.add(learner.step((values_BF * scale, labels_B), rate=FAST, moment=Moment(step=0)))
     progress.collect_pending()
     progress.check_skips(3)
     assert (progress.window.skipped, progress.skipped_in_a_row) == (4, 2)
     restored = restore_progress(dump_progress(progress, ALONE))
     assert restored == progress
-    restored.add(learner.step((values_BF * float("nan"), labels_B), rate=FAST, number=0))
+    restored.add(learner.step((values_BF * float("nan"), labels_B), rate=FAST, moment=Moment(step=0)))
     restored.collect_pending()
     with pytest.raises(NonFiniteError, match="3 steps in a row, up to step 6"):
         restored.check_skips(3)

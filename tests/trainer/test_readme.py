@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.preloaded.process import run
 from tests.trainer import harness
-from trainer.base.config import Settings, flatten_settings
+from trainer.base.config import Settings
+from trainer.base.setting import flatten_settings
 
 PAGE = harness.ROOT / "trainer" / "README.md"
 

@@ -13,7 +13,8 @@ import pytest
 from tests.support.box_cache import ALL
 from tests.trainer import harness, tiny_run
 from tests.trainer.harness import SMALL, STEPS_PER_EPOCH
-from trainer.base.config import Settings, list_defaults
+from trainer.base.config import Settings
+from trainer.base.setting import list_defaults
 from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.store import CheckpointStore, load_checkpoint

@@ -18,6 +18,7 @@ from tests.trainer.learners import (
     train_steps,
 )
 from trainer.base.errors import DeviceMemoryError
+from trainer.base.recipe import Moment
 
 
 class Scarce(nn.Module):
@@ -84,7 +85,7 @@ def test_out_of_memory_with_one_sample_says_what_to_do() -> None:
     """The micro-batch can't be halved: one clear error."""
     learner = make_learner_of(model=Scarce(PlainNet(), room=0))
     with pytest.raises(DeviceMemoryError, match="micro-batch of 1") as caught:
-        learner.step(next(random_batches(batch_size=1)), rate=FAST, number=0)
+        learner.step(next(random_batches(batch_size=1)), rate=FAST, moment=Moment(step=0))
     assert "gradient_checkpointing" in caught.value.fix
 
 
@@ -92,7 +93,9 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
     """A bug in a recipe is raised unchanged, at once."""
     learner = make_learner_of()
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        learner.step((torch.zeros(8, FEATURES + 1), torch.zeros(8, dtype=torch.int64)), rate=FAST, number=0)
+        learner.step(
+            (torch.zeros(8, FEATURES + 1), torch.zeros(8, dtype=torch.int64)), rate=FAST, moment=Moment(step=0)
+        )
 
 
 def test_micro_batch_for_the_next_start_is_used_only_with_the_same_setting(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from torch import nn
 
 from tests.support.box_cache import ALL
 from tests.trainer import harness
-from trainer.base.data import Batch
 from trainer.base.hard_exit import hard_exit
 from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Workload
 from trainer.base.signals import StopFlag
+from trainer.base.sources import Batch
 from trainer.recipes import digits
 
 # Shape legend: B batch, C channels, H height, W width, K classes.

@@ -8,8 +8,9 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from trainer.base.config import Settings, flatten_settings
+from trainer.base.config import Settings
 from trainer.base.errors import BadRequestError
+from trainer.base.setting import flatten_settings
 
 S = TypeVar("S", bound=Settings)
 _BOOLEANS = {

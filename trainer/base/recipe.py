@@ -1,48 +1,130 @@
 """What a recipe is: frozen settings, and a function from them to a workload.
 
-# trainer/recipes/NAME.py
 def recipe() -> Recipe[MySettings]:
     return Recipe(settings=MySettings(epochs=12), build=build_workload)
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import nn
 
 from trainer.base.config import Settings
-from trainer.base.data import Batch, SampleSource
+from trainer.base.sources import Batch, Sample, SampleSource, StreamSource
 
 # Shape legend: B batch.
+_WITH_MOMENT = 3
 S = TypeVar("S", bound=Settings)
+Loss = Callable[[nn.Module, Batch], torch.Tensor] | Callable[[nn.Module, Batch, "Moment"], torch.Tensor]
+Metrics = Callable[[nn.Module, Batch], Mapping[str, torch.Tensor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Where a training is: `step` and `epoch` count from 0, `fraction` is the share of all steps that are done."""
+
+    step: int
+    epoch: int = 0
+    fraction: float = 0.0
+
+
+class SetMetric(Protocol):
+    """A metric of the whole validation set that is no mean over samples: IoU, AUC, Chamfer.
+
+    Every process updates its own; the states of all processes are merged by rank, so that the result doesn't depend
+    on how the samples were shared.
+    """
+
+    def update(self, model: nn.Module, batch: Batch) -> None:
+        """Add one batch, whose padding is already cut off."""
+        ...
+
+    def state(self) -> Any:
+        """Return what was added so far, as plain data or tensors on the CPU."""
+        ...
+
+    def merge(self, states: Sequence[Any]) -> float | Mapping[str, float]:
+        """Compute the metric, or several by name, from the states of all processes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Functions of a recipe that the loop calls, on every process. They may change the model, never the weights' names.
+
+    `on_step` is called after each optimizer step with (model, moment), `on_epoch` after each epoch, `on_end` once when
+    the last step is done and validated.
+    """
+
+    on_step: Callable[[nn.Module, Moment], None] | None = None
+    on_epoch: Callable[[nn.Module, Moment], None] | None = None
+    on_end: Callable[[nn.Module, Moment], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model, its data, its loss and its metrics.
+    """A model, its data, its loss and its metrics. Only the first four are needed.
 
-    `loss` returns the batch's mean, a scalar. `metrics` returns per-sample values by name, each (B,); one of them is
-    "loss". `best` is the metric that selects the best weights, `best_is` its direction. `export_inputs` are example
-    inputs for the ONNX export, batch first, at least two samples; None turns the export off. `flops_per_sample` is the
-    number of operations in one sample's forward and backward pass, for MFU; None where unknown
-    (`trainer.report.flops` counts them). `blocks` are the model's parts, in order: gradient checkpointing recomputes
-    each of them in the backward pass, and FSDP shards each of them separately. `data` is a line for the model card:
-    what the data are, and who made them.
+    Training:
+        loss: returns the batch's mean, a scalar; it may take the `Moment` as a third argument. Anything of the model
+            may be called, not only its forward.
+        weight: how much a batch's mean counts, for example its number of tokens that aren't padding; None: its number
+            of samples. Gradients of micro-batches and of processes are averaged with these weights.
+        collate: makes a batch of a list of samples; None stacks their tensors (`trainer.data.batch.stack_samples`).
+        parameter_groups: the optimizer's groups, as torch's optimizers take them; a group's `lr_scale` multiplies the
+            rate. None: two groups, with and without weight decay, as the settings say.
+        make_optimizer: makes the optimizer of these groups, instead of the one in the settings.
+        make_schedule: returns the rate of a step as a share of the peak, instead of the shape in the settings.
+        blocks: the model's parts, in order: gradient checkpointing recomputes each of them in the backward pass, FSDP
+            shards and torch.compile compiles each of them separately where they have to.
+        hooks: functions that the loop calls.
+
+    Validation:
+        metrics: per-sample values by name, each (B,).
+        set_metrics: metrics of the whole set, by name; the functions make a new, empty one for each validation.
+        evaluate: computes anything from the model and all validation batches of this process; its results are averaged
+            over the processes, weighted with their number of samples.
+        best, best_is: the metric that selects the best weights, and its better direction.
+        samples: makes what is worth looking at, by file name: see `trainer.report.samples`.
+
+    Export and report:
+        export_inputs: example inputs for the ONNX export, batch first, at least two samples; None: no export.
+        flops_per_sample: operations of one sample's forward and backward pass, for MFU; None: counted.
+        trainable_only: save and export only weights that are trained (LoRA).
+        data: a line for the model card: what the data are, and who made them.
     """
 
     model: nn.Module
-    train_data: SampleSource
+    train_data: SampleSource | StreamSource
     validation_data: SampleSource
-    loss: Callable[[nn.Module, Batch], torch.Tensor]
-    metrics: Callable[[nn.Module, Batch], Mapping[str, torch.Tensor]]
+    loss: Loss
+    weight: Callable[[Batch], float | torch.Tensor] | None = None
+    collate: Callable[[list[Sample]], Batch] | None = None
+    parameter_groups: Callable[[nn.Module], Sequence[Mapping[str, Any]]] | None = None
+    make_optimizer: Callable[[Sequence[Mapping[str, Any]]], torch.optim.Optimizer] | None = None
+    make_schedule: Callable[[int], Callable[[int], float]] | None = None
+    blocks: Sequence[nn.Module] = ()
+    hooks: Hooks = field(default_factory=Hooks)
+    metrics: Metrics | None = None
+    set_metrics: Mapping[str, Callable[[], SetMetric]] = field(default_factory=dict)
+    evaluate: Callable[[nn.Module, Iterator[Batch]], Mapping[str, float]] | None = None
     best: str = "loss"
     best_is: Literal["min", "max"] = "min"
-    export_inputs: Batch | None = None
+    samples: Callable[[nn.Module, Moment], Mapping[str, Any]] | None = None
+    export_inputs: tuple[torch.Tensor, ...] | None = None
     flops_per_sample: float | None = None
-    blocks: Sequence[nn.Module] = ()
+    trainable_only: bool = False
     data: str = ""
+
+
+def bind_loss(loss: Loss) -> Callable[[nn.Module, Batch, Moment], torch.Tensor]:
+    """Return the loss as a function of three arguments, whether it takes the moment or not."""
+    if len(signature(loss).parameters) >= _WITH_MOMENT:
+        return loss  # type: ignore[return-value]  # seen above
+    return lambda model, batch, _moment: loss(model, batch)  # type: ignore[call-arg]  # seen above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,14 @@ import torch
 
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
-from trainer.base.data import Batch, SampleSource, sample_rng, stack_samples
 from trainer.base.errors import BadRequestError, DeviceMemoryError
 from trainer.base.memory import RESTART_FILE, is_out_of_memory
-from trainer.base.recipe import Recipe, Workload
+from trainer.base.recipe import Moment, Recipe, Workload
 from trainer.base.rng import seed_all
+from trainer.base.sources import Batch, SampleSource
+from trainer.data.batch import move_batch, stack_samples
+from trainer.data.loader import BatchLoader
+from trainer.data.seeded import sample_rng
 from trainer.find.lr_finder import Suggestion, draw_sweep, repeat_batches, suggest_rate, sweep_learner
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.step.assembly import check_settings, make_learner
@@ -35,7 +38,16 @@ def find_learning_rate(
     """
     with process_group(contract) as group:
         workload, plan, learner = _prepare(recipe, contract, group, say)
-        batches = repeat_batches(learner, workload.train_data, batch_size=plan.batch_size, seed=recipe.settings.seed)
+        loader = BatchLoader(
+            workload.train_data,
+            collate=workload.collate,
+            seed=recipe.settings.seed,
+            device=group.device,
+            rank=group.rank,
+            world_size=group.size,
+            workers=recipe.settings.workers,
+        )
+        batches = repeat_batches(loader, batch_size=plan.batch_size)
         sweep = sweep_learner(learner, batches, lowest=lowest, highest=highest, steps=steps)
     suggestion = suggest_rate(sweep)
     if group.is_main:
@@ -67,7 +79,7 @@ def find_micro_batch(recipe: Recipe[Any], contract: RunContract, say: Say, *, mo
     with process_group(contract) as group:
         workload, _, learner = _prepare(recipe, contract, group, say)
         fitting, failing = search_largest(
-            lambda size: _fits(learner, workload.train_data, size), most=most, refine=group.device.type == "cuda"
+            lambda size: _fits(learner, workload, size), most=most, refine=group.device.type == "cuda"
         )
     if not fitting:
         raise DeviceMemoryError(
@@ -121,13 +133,13 @@ def _prepare(
     return workload, plan, learner
 
 
-def _fits(learner: Learner, source: SampleSource, size: int) -> bool:
+def _fits(learner: Learner, workload: Workload, size: int) -> bool:
     learner.micro_batch, learner.may_halve = size, False
     learner.model.train()
     try:
-        batch = _make_batch(source, size, learner.group.device)
+        batch = _make_batch(workload, size, learner.group.device)
         for number in range(_STEPS_TO_FIT):
-            learner.step(batch, rate=1e-9, number=number)
+            learner.step(batch, rate=1e-9, moment=Moment(step=number))
     except Exception as err:
         if isinstance(err, DeviceMemoryError) or is_out_of_memory(err):
             return False
@@ -135,9 +147,11 @@ def _fits(learner: Learner, source: SampleSource, size: int) -> bool:
     return True
 
 
-def _make_batch(source: SampleSource, size: int, device: torch.device) -> Batch:
+def _make_batch(workload: Workload, size: int, device: torch.device) -> Batch:
+    source = workload.train_data
+    assert isinstance(source, SampleSource)
     samples = [
         source.sample(index % len(source), sample_rng(seed=0, epoch=0, index=index % len(source)))
         for index in range(size)
     ]
-    return tuple(part.to(device) for part in stack_samples(samples))
+    return move_batch((workload.collate or stack_samples)(samples), device)

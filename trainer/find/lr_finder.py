@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer.base.data import Batch, KeyedSampler, SampleSource, load_batches
 from trainer.base.errors import BadRequestError
+from trainer.base.recipe import Moment
 from trainer.base.rng import capture_rng, restore_rng
+from trainer.base.sources import Batch
+from trainer.data.loader import BatchLoader
 from trainer.step.learner import Learner
 
 SMOOTHING = 0.05
@@ -98,7 +100,7 @@ def sweep_learner(
     learner.model.train()
 
     def step(rate: float) -> float:
-        loss = learner.step(next(batches), rate=rate, number=0).loss
+        loss = learner.step(next(batches), rate=rate, moment=Moment(step=0)).loss
         return float(learner.group.all_reduce_sum(loss)) / learner.group.size
 
     try:
@@ -108,19 +110,10 @@ def sweep_learner(
         restore_rng(rng, device)
 
 
-def repeat_batches(learner: Learner, source: SampleSource, *, batch_size: int, seed: int) -> Iterator[Batch]:
+def repeat_batches(loader: BatchLoader, *, batch_size: int) -> Iterator[Batch]:
     """Yield this process's shares of training batches, epoch after epoch, endlessly."""
-    group = learner.group
     for epoch in count():
-        sampler = KeyedSampler(
-            samples=len(source),
-            batch_size=batch_size,
-            rank=group.rank,
-            world_size=group.size,
-            seed=seed,
-            epoch=epoch,
-        )
-        yield from load_batches(source, sampler, seed=seed, device=group.device)
+        yield from loader.batches(epoch=epoch, batch_size=batch_size)
 
 
 def draw_sweep(sweep: LearningRateSweep, suggestion: Suggestion, path: Path) -> None:

@@ -15,9 +15,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from trainer.base.config import OptimizerSettings, ScheduleSettings, Settings, setting
-from trainer.base.data import Batch
+from trainer.base.config import OptimizerSettings, ScheduleSettings, Settings
 from trainer.base.recipe import Recipe, Workload
+from trainer.base.setting import setting
+from trainer.base.sources import Batch
 
 # Shape legend: B batch, C channels, H height, W width, K classes.
 CLASSES = 10

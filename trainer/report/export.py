@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.onnx.errors import OnnxExporterError
 
-from trainer.base.data import Batch
 from trainer.base.errors import ExportError, first_line
 from trainer.base.files import TEMPORARY_SUFFIX
 
@@ -27,7 +26,7 @@ import onnxruntime
 RELATIVE_TOLERANCE = 1e-3
 
 
-def export_onnx(model: nn.Module, inputs: Batch, path: Path) -> float:
+def export_onnx(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> float:
     """Export a model in inference mode with a dynamic batch size, and check the file.
 
     Args:
@@ -54,7 +53,7 @@ def export_onnx(model: nn.Module, inputs: Batch, path: Path) -> float:
     return max(differences)
 
 
-def _export(model: nn.Module, inputs: Batch, path: Path) -> None:
+def _export(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> None:
     batch = torch.export.Dim("batch", min=1)
     names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
     try:
@@ -94,7 +93,7 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 @torch.no_grad()
-def _check(model: nn.Module, inputs: Batch, path: Path) -> float:
+def _check(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> float:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     feeds = {node.name: tensor.numpy() for node, tensor in zip(session.get_inputs(), inputs, strict=True)}
     theirs = np.asarray(session.run(None, feeds)[0])
@@ -110,5 +109,5 @@ def _check(model: nn.Module, inputs: Batch, path: Path) -> float:
     return difference
 
 
-def _first(inputs: Batch) -> Batch:
+def _first(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor[:1] for tensor in inputs)

@@ -6,15 +6,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer.base.data import Batch
-
 # Shape legend: B batch.
 # The backward pass takes twice as many as the forward pass: one product each for the gradients of inputs and of
 # weights (Chowdhery et al., PaLM, 2022, appendix B).
 PASSES = 3
 
 
-def training_flops_per_sample(model: nn.Module, inputs: Batch) -> float:
+def training_flops_per_sample(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> float:
     """Count the operations of one sample's forward and backward pass: matrix products and convolutions only.
 
     The model is copied to the meta device: its weights, statistics and random generators don't change.

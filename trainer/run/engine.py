@@ -5,15 +5,18 @@ from typing import Any, Literal
 
 import torch
 
-from trainer.base.config import Settings, flatten_settings
+from trainer.base.config import Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import DeviceMemoryError, TrainerError, first_line
 from trainer.base.memory import RESTART_FILE, is_out_of_memory
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.rng import restore_rng, seed_all
+from trainer.base.setting import flatten_settings
 from trainer.base.signals import StopFlag
+from trainer.base.sources import SampleSource, StreamSource
 from trainer.checkpoints.saver import Saver
 from trainer.checkpoints.tree import State
+from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
 from trainer.report.rows import make_meter
@@ -96,6 +99,8 @@ def _assemble(
         plan=plan,
         fingerprint=opened.fingerprint,
         learner=learner,
+        train_loader=_make_loader(workload.train_data, workload, settings, group),
+        validation_loader=_make_loader(workload.validation_data, workload, settings, group),
         progress=Progress(),
         store=opened.store,
         saver=saver,
@@ -109,6 +114,20 @@ def _assemble(
     )
     _start_from(run, opened.state)
     return run
+
+
+def _make_loader(
+    source: SampleSource | StreamSource, workload: Workload, settings: Settings, group: ProcessGroup
+) -> BatchLoader:
+    return BatchLoader(
+        source,
+        collate=workload.collate,
+        seed=settings.seed,
+        device=group.device,
+        rank=group.rank,
+        world_size=group.size,
+        workers=settings.workers,
+    )
 
 
 def _announce(

@@ -3,8 +3,9 @@
 import math
 import time
 
-from trainer.base.data import Batch, KeyedSampler, load_batches
 from trainer.base.errors import GroupMemoryError
+from trainer.base.recipe import Moment
+from trainer.base.sources import Batch
 from trainer.report.console import render_epoch, render_figures
 from trainer.report.stopwatch import Stopwatch
 from trainer.run.run import Run, handle_requests, reserve, save, save_without_peers
@@ -50,12 +51,8 @@ def train(run: Run) -> bool:
 def _train_epoch(run: Run) -> float | None:
     """Train the rest of the epoch; return samples per second, or None if asked to stop."""
     progress = run.progress
-    batches = load_batches(
-        run.workload.train_data,
-        _train_sampler(run),
-        seed=run.settings.seed,
-        device=run.group.device,
-        workers=run.settings.workers,
+    batches = run.train_loader.batches(
+        epoch=progress.epoch, batch_size=run.plan.batch_size, first_step=progress.step_in_epoch
     )
     run.model.train()
     run.stopwatch.restart()
@@ -74,24 +71,18 @@ def _train_epoch(run: Run) -> float | None:
     return whole.samples_per_second(run.plan.batch_size)
 
 
-def _train_sampler(run: Run) -> KeyedSampler:
-    return KeyedSampler(
-        samples=len(run.workload.train_data),
-        batch_size=run.plan.batch_size,
-        rank=run.group.rank,
-        world_size=run.group.size,
-        seed=run.settings.seed,
-        epoch=run.progress.epoch,
-        first_step=run.progress.step_in_epoch,
-    )
-
-
 def _step(run: Run, batch: Batch, rate: float) -> StepResult:
     try:
-        return run.learner.step(batch, rate=rate, number=run.progress.step)
+        return run.learner.step(batch, rate=rate, moment=current_moment(run))
     except GroupMemoryError:
         save_without_peers(run)
         raise
+
+
+def current_moment(run: Run) -> Moment:
+    """Return where the run is before its next step."""
+    step = run.progress.step
+    return Moment(step=step, epoch=run.progress.epoch, fraction=step / run.plan.total_steps)
 
 
 def current_learning_rate(run: Run) -> float:

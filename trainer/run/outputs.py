@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from trainer.base.config import Settings, flatten_settings
+from trainer.base.config import Settings
 from trainer.base.contract import RunContract
-from trainer.base.data import Batch
 from trainer.base.files import write_atomically
 from trainer.base.hub import check_hub, push
+from trainer.base.setting import flatten_settings
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.loading import all_rows, load_best, load_newest
 from trainer.checkpoints.tree import WEIGHTS, State, flatten
@@ -119,7 +119,9 @@ def _write_weights(run: Run, selected: SelectedWeights, contract: RunContract, p
     run.console.say(f"weights: {contract.path_for_user(path)}")
 
 
-def _export(run: Run, selected: SelectedWeights, inputs: Batch, contract: RunContract, path: Path) -> None:
+def _export(
+    run: Run, selected: SelectedWeights, inputs: tuple[torch.Tensor, ...], contract: RunContract, path: Path
+) -> None:
     from trainer.report.export import export_onnx  # noqa: PLC0415
 
     model = run.rebuild() if run.learner.sharding else run.model

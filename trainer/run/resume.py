@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from trainer.base.config import Settings, flatten_settings, list_defaults
+from trainer.base.config import Settings
 from trainer.base.contract import RunContract
 from trainer.base.errors import BadRequestError, CheckpointMismatchError, first_line
+from trainer.base.setting import flatten_settings, list_defaults
 from trainer.checkpoints.loading import RowSelector, all_rows, load_newest
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.shards import chunk_rows
@@ -70,7 +71,7 @@ def _fingerprint(name: str, settings: Settings, model: nn.Module) -> dict[str, A
     """List what a checkpoint and a run must have in common to resume."""
     shapes = "\n".join(f"{key} {tuple(value.shape)} {value.dtype}" for key, value in model.state_dict().items())
     digest = hashlib.sha256(shapes.encode()).hexdigest()[:16]
-    return {"recipe": name, **flatten_settings(settings, only_fixed=True), "model's tensors": digest}
+    return {"recipe": name, **flatten_settings(settings, changes=("never", "announced")), "model's tensors": digest}
 
 
 def _find_peers(settings: Settings, group: ProcessGroup, contract: RunContract) -> Peers | None:

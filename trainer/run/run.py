@@ -13,6 +13,7 @@ from trainer.base.rng import capture_rng
 from trainer.checkpoints.saver import Saver, TrainingSnapshot
 from trainer.checkpoints.store import CheckpointStore, Rating
 from trainer.checkpoints.tree import State
+from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.report.console import Console, render_metric
 from trainer.report.rows import Meter
@@ -37,6 +38,8 @@ class Run:
     plan: BatchPlan
     fingerprint: dict[str, object]
     learner: Learner
+    train_loader: BatchLoader
+    validation_loader: BatchLoader
     progress: Progress
     store: CheckpointStore
     saver: Saver

@@ -5,7 +5,6 @@ from itertools import chain
 
 import torch
 
-from trainer.base.data import SliceSampler, load_batches
 from trainer.run.run import Run, handle_requests
 
 
@@ -14,24 +13,17 @@ def validate(run: Run) -> dict[str, float] | None:
     """Measure the model, or its EMA, over all validation samples; None if asked to stop meanwhile."""
     run.learner.prepare_evaluation()
     samples = len(run.workload.validation_data)
-    sampler = SliceSampler(
-        samples=samples, per_device=run.learner.smallest_micro_batch(), rank=run.group.rank, world_size=run.group.size
-    )
+    metrics = run.workload.metrics
+    assert metrics is not None
     sums: dict[str, torch.Tensor] = {}
-    batches = load_batches(
-        run.workload.validation_data,
-        sampler,
-        seed=run.settings.seed,
-        device=run.group.device,
-        workers=run.settings.workers,
-    )
-    for number, batch in enumerate(run.stall_watchdog.follow(batches)):
+    shares = run.validation_loader.shares(per_device=run.learner.smallest_micro_batch())
+    for batch, count in run.stall_watchdog.follow(shares):
         if handle_requests(run):
             return None
         with run.learner.precision.autocast():
-            measured = run.workload.metrics(run.learner.evaluated, batch)
+            measured = metrics(run.learner.evaluated, batch)
         for name, values_B in measured.items():
-            total = values_B[: sampler.count(number)].float().sum()
+            total = values_B[:count].float().sum()
             sums[name] = sums.get(name, torch.zeros((), device=run.group.device)) + total
     return _average(run, sums, samples)
 

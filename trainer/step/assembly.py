@@ -11,7 +11,7 @@ from torch import nn
 from trainer.base.config import ComputeSettings, OptimizerSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import MicroBatchFile
-from trainer.base.recipe import Workload
+from trainer.base.recipe import Workload, bind_loss
 from trainer.group.distributed import ProcessGroup
 from trainer.step.batch import BatchPlan
 from trainer.step.ema import AveragedModel, identity
@@ -96,7 +96,7 @@ def make_learner(
         model=model,
         eager=eager,
         wrapped=torch.compile(eager) if compute.compile and not sharding else eager,
-        loss=workload.loss,
+        loss=bind_loss(workload.loss),
         optimizer=make_optimizer(settings.optimizer, model),
         precision=Precision(compute, group.device),
         average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,

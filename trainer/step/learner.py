@@ -14,10 +14,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
-from trainer.base.data import Batch
 from trainer.base.errors import DeviceMemoryError, GroupMemoryError, first_line
 from trainer.base.memory import MicroBatchFile, is_out_of_memory
+from trainer.base.recipe import Moment
+from trainer.base.sources import Batch
 from trainer.checkpoints.weights import load_weights, unchanged
+from trainer.data.batch import count_samples, split_batch
 from trainer.group.distributed import ProcessGroup
 from trainer.step.batch import halve_micro_batch
 from trainer.step.ema import AveragedModel
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from trainer.step.sharding import Sharding  # its imports take most of a second, which only some runs need
 
 logger = logging.getLogger(__name__)
-Loss = Callable[[nn.Module, Batch], torch.Tensor]
+Loss = Callable[[nn.Module, Batch, Moment], torch.Tensor]
 State = dict[str, Any]
 
 
@@ -125,7 +127,7 @@ class Learner:
         (smallest,) = self.group.all_reduce_max([-self.micro_batch])
         return -smallest
 
-    def step(self, batch: Batch, *, rate: float, number: int) -> StepResult:
+    def step(self, batch: Batch, *, rate: float, moment: Moment) -> StepResult:
         """Make one optimizer step on this process's share of a batch; collective.
 
         If memory runs out or the compiler fails, the step is retried from its start with half the micro-batch or
@@ -134,7 +136,7 @@ class Learner:
         Args:
             batch: this process's share.
             rate: the learning rate.
-            number: the number of steps before this one.
+            moment: where the run is before this step.
 
         Raises:
             DeviceMemoryError: memory ran out and the micro-batch can't be halved any more.
@@ -144,18 +146,18 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.rollback.record()
-        while (loss := self._try_gradient(batch)) is None:
+        while (loss := self._try_gradient(batch, moment)) is None:
             self.rollback.restore()
         grad_norm, skipped = self._update()
         self.rollback.restore_buffers_if_skipped(skipped)
         if self.average:
-            self.average.update(number)
+            self.average.update(moment.step)
         return StepResult(loss, grad_norm, skipped)
 
-    def _try_gradient(self, batch: Batch) -> torch.Tensor | None:
+    def _try_gradient(self, batch: Batch, moment: Moment) -> torch.Tensor | None:
         """Compute the gradient; None if it failed and the caller has to retry with what was changed."""
         try:
-            return self._gradient(batch)
+            return self._gradient(batch, moment)
         except Exception as err:
             answer = self._recover_from(err)
             if answer is None:
@@ -166,20 +168,20 @@ class Learner:
         logger.info("retrying a step: %s", failure)
         return None
 
-    def _gradient(self, batch: Batch) -> torch.Tensor:
+    def _gradient(self, batch: Batch, moment: Moment) -> torch.Tensor:
         """Accumulate the gradient of all micro-batches; the last backward pass all-reduces it."""
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # what zero_grad does, without its profiler's hook
         self.is_reducing = self.has_collectives
-        if len(batch[0]) <= self.micro_batch:
-            return self._backward(batch, 1)
-        parts = list(zip(*(torch.split(tensor_B, self.micro_batch) for tensor_B in batch), strict=True))
+        if count_samples(batch) <= self.micro_batch:
+            return self._backward(batch, 1, moment)
+        parts = split_batch(batch, self.micro_batch)
         total = torch.zeros((), device=self.group.device)
         for part in parts[:-1]:
             with self._without_reduction():
-                total += self._backward(part, len(parts))
-        return total + self._backward(parts[-1], len(parts))
+                total += self._backward(part, len(parts), moment)
+        return total + self._backward(parts[-1], len(parts), moment)
 
     def _without_reduction(self) -> AbstractContextManager[None]:
         if isinstance(self.eager, DistributedDataParallel):
@@ -197,9 +199,9 @@ class Learner:
 
         self.wrapped.register_forward_hook(note)
 
-    def _backward(self, part: Batch, parts: int) -> torch.Tensor:
+    def _backward(self, part: Batch, parts: int, moment: Moment) -> torch.Tensor:
         with self.precision.autocast():
-            loss = self.loss(self.wrapped, part)
+            loss = self.loss(self.wrapped, part, moment)
         if parts > 1:
             loss = loss / parts
         self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -1,0 +1,1 @@
+"""Samples on their way to the device: sources, order, random generators, batches, loading."""
