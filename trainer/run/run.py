@@ -121,7 +121,8 @@ def save_without_peers(run: Run) -> None:
 def reserve(run: Run) -> None:
     """Allocate the staging memory in the background, once the optimizer has its state."""
     if run.writes_checkpoints and not run.saver.is_reserved:
-        run.saver.reserve({**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size})
+        state = {**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size}
+        run.saver.reserve(state, best={"model": run.learner.evaluated_weights()})
 
 
 def handle_requests(run: Run) -> bool:
