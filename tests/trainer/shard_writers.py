@@ -56,10 +56,14 @@ class Writers:
         with ThreadPoolExecutor(len(self.stores)) as pool:
             return [future.exception() for future in [pool.submit(act, *item) for item in enumerate(self.stores)]]
 
-    def save(self, step: int, state: State | None = None) -> list[BaseException | None]:
+    def save(self, step: int, state: State | None = None, *, is_milestone: bool = False) -> list[BaseException | None]:
         """Save one step on all."""
         whole, size = state or join_shards.make_state(step), len(self.stores)
-        return self.each(lambda rank, store: store.save(flatten(cut(whole, rank, size)), step=step))
+
+        def act(rank: int, store: CheckpointStore) -> None:
+            store.save(flatten(cut(whole, rank, size)), step=step, is_milestone=is_milestone)
+
+        return self.each(act)
 
     def save_best(self, step: int, value: float) -> list[BaseException | None]:
         """Save weights on all."""

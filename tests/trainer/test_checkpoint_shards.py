@@ -39,7 +39,10 @@ def test_shard_is_a_plain_safetensors_file_with_its_part_only(tmp_path: Path) ->
 
 
 def test_last_checkpoints_are_kept_and_unfinished_ones_removed(tmp_path: Path) -> None:
-    """Folders are pruned like files; shards without an index are no checkpoint, and are removed once they are old."""
+    """Folders are pruned like files; shards without an index are no checkpoint, and are removed once they are old.
+
+    A milestone stays, also when another process prunes.
+    """
     writers = Writers([tmp_path] * 2)
     writers.save(1)
     writers.save(2)
@@ -47,10 +50,15 @@ def test_last_checkpoints_are_kept_and_unfinished_ones_removed(tmp_path: Path) -
     (tmp_path / "step-00000009").mkdir()
     (tmp_path / "step-00000009" / "0-of-2.01234567.safetensors").write_text("somebody is still writing")
     assert writers.stores[0].newest_name() == "step-00000001"
-    writers.save(3)
+    writers.save(3, is_milestone=True)
     writers.save(4)
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["step-00000003", "step-00000004", "step-00000009"]
+    later = Writers([tmp_path] * 2, keep=1)
+    later.save(10)
+    later.save(11)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["step-00000003", "step-00000011"]
 
 
 def test_best_weights_are_chosen_by_the_main_process_for_all(tmp_path: Path) -> None:

@@ -23,18 +23,26 @@ from trainer.checkpoints.header import Header, TensorEntry, parse_untrusted, rea
 from trainer.checkpoints.tree import Flat, unflatten
 
 
-def write_document(stream: BinaryIO, flat: Flat) -> None:
+def write_document(stream: BinaryIO, flat: Flat, *, is_milestone: bool = False) -> None:
     """Write a state whose tensors are contiguous and in main memory.
 
     Raises:
         OSError: the disk refuses.
         TypeError: safetensors doesn't have a tensor's dtype; the message names it.
     """
+    for piece in render_document(flat, is_milestone=is_milestone):
+        stream.write(piece)
+
+
+def render_document(flat: Flat, *, is_milestone: bool = False) -> list[memoryview]:
+    """Render the file of such a state in pieces: the header, and views of the tensors' memory.
+
+    Raises:
+        TypeError: safetensors doesn't have a tensor's dtype; the message names it.
+    """
     tensors = sorted(flat.tensors.items(), key=lambda item: -item[1].element_size())
     pieces = merge_adjacent([tensor for _, tensor in tensors])
-    stream.write(render_header(flat, tensors, pieces))
-    for piece in pieces:
-        stream.write(piece)
+    return [memoryview(render_header(flat, tensors, pieces, is_milestone=is_milestone)), *pieces]
 
 
 def read_document(path: Path) -> Any:

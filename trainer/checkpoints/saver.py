@@ -25,11 +25,12 @@ class TrainingSnapshot:
 
     `state` is the whole run after `step` steps. `best` are its weights if a validation has just rated them; they are
     written first, because the state refers to them. `before_write` runs first on the writer's thread, and makes other
-    files durable that the state relies on.
+    files durable that the state relies on. A milestone is never pruned.
     """
 
     step: int
     state: State
+    is_milestone: bool = False
     best: State | None = None
     rating: Rating | None = None
     before_write: Callable[[], object] = lambda: None
@@ -143,7 +144,7 @@ class Saver:
         state, *best = staged
         if best and snapshot.rating is not None:
             self._store.save_best(best[0], step=snapshot.step, rating=snapshot.rating)
-        self._store.save(state, step=snapshot.step)
+        self._store.save(state, step=snapshot.step, is_milestone=snapshot.is_milestone)
 
 
 def _flatten_all(state: State, best: State | None) -> list[Flat]:

@@ -27,6 +27,8 @@ from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.tree import Flat
 
 INDEX = "index.json"
+MILESTONE = "milestone"
+"""The key in an index's metadata that says that the checkpoint is never pruned."""
 INDEX_FORMAT = "kedge shards 1"
 # An index of a thousand shards takes a tenth of this.
 _MOST_INDEX_BYTES = 1 << 20
@@ -109,15 +111,26 @@ def read_index(folder: Path) -> Index:
         raise ValueError(f"the index is invalid: {type(err).__name__} {err}") from err
 
 
-def has_index(folder: Path) -> bool:
-    """Whether a folder is a checkpoint."""
-    return (folder / INDEX).exists()
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint (file or folder) is complete, not a folder whose shards are still being written."""
+    return (path / INDEX).exists() if path.is_dir() else True
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a checkpoint; other processes may do so at the same time."""
-    (folder / INDEX).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+def is_milestone(path: Path) -> bool:
+    """Whether a checkpoint (file or folder) is never pruned; a damaged one is no milestone."""
+    try:
+        return bool(read_index(path).about.get(MILESTONE)) if path.is_dir() else read_header(path).is_milestone
+    except (OSError, ValueError):
+        return False
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Remove a checkpoint (file or folder); other processes may do so at the same time."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    (path / INDEX).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_shard(folder: Path, flat: Flat, peers: Peers, save: str) -> Shard:
