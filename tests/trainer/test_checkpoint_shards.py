@@ -126,9 +126,17 @@ def test_remap_merges_shards_and_refuses_a_single_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_reads_its_rows_from_whatever_disks_they_are_on(processes: int, tmp_path: Path) -> None:
-    """Written by 2, 3 and 4; on one disk, and spread over the readers' disks in another order."""
+    """Written by 2, 3 and 4; on one disk, and spread over the readers' disks in another order; and whole files.
+
+    On one disk only the first process verifies what others need too.
+    """
     for size in (2, 3, 4):
         Writers([tmp_path / "shared" / str(size)] * size).save(size)
+    alone = CheckpointStore(tmp_path / "shared", keep=2, fingerprint=FINGERPRINT)
+    for step in (8, 9):
+        alone.save(flatten(join_shards.make_state(step)), step=step)
+    damaged = tmp_path / "shared" / "step-00000009.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\1")
     disks = [tmp_path / f"disk {number}" for number in range(processes)]
     for disk in disks:
         shutil.copytree(tmp_path / "shared" / "4", disk / "step-4-shards")
