@@ -91,7 +91,8 @@ class CheckpointSettings:
 
     `expected_life_hours` is the machine's mean time to failure: where it is set, checkpoints are also written at
     Daly's interval, computed from the measured time of a save. The best epoch so far is always saved, whatever
-    `every_epochs` says.
+    `every_epochs` says. `replicas` is how many other nodes keep a copy of each shard of a sharded checkpoint; `none`
+    means 1 on spot machines, else 0.
     """
 
     every_steps: int = setting(0, minimum=0, may_change=True)
@@ -100,6 +101,7 @@ class CheckpointSettings:
     expected_life_hours: float = setting(0.0, minimum=0, may_change=True)
     keep: int = setting(3, minimum=1, may_change=True)
     keep_best: int = setting(1, minimum=1, may_change=True)
+    replicas: int | None = setting(None, minimum=0, may_change=True)
     deadline_margin_seconds: float = setting(20.0, minimum=0, may_change=True)
 
 
