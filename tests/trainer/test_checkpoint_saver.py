@@ -69,7 +69,7 @@ def test_training_continues_while_its_weights_are_written(store: CheckpointStore
 
 
 def test_write_hurries_once_somebody_waits_for_it(store: CheckpointStore) -> None:
-    """It pauses between its parts, here for an hour, while the loop trains: not when a wait, a save or the end comes."""
+    """It pauses between its parts, here for an hour; a wait, the next save and the end skip the pauses."""
     weight = torch.zeros(3 * PART_BYTES // 4)
     with closing(Saver(store, pause_seconds=3600)) as saver:
         for step in (1, 2):
