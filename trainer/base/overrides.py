@@ -91,6 +91,8 @@ def _replace_at(node: Any, path: list[str], text: str, key: str) -> Any:
 
 
 def _check_bounds(value: Any, bounds: Any) -> None:
+    if value is None:
+        return
     minimum, above, below = (bounds.get(name) for name in ("minimum", "above", "below"))
     if minimum is not None and value < minimum:
         raise ValueError(f"at least {minimum}")
