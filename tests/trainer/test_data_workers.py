@@ -14,7 +14,7 @@ import torch
 from tests.support.waiting import wait_until
 from trainer.base.errors import BadRequestError
 from trainer.base.sources import Batch
-from trainer.data.ahead import ReadAhead
+from trainer.data.ahead import ReadAhead, take_one_ahead
 from trainer.data.loader import BatchLoader
 
 CPU = torch.device("cpu")
@@ -149,3 +149,28 @@ def test_reading_ahead_keeps_order_raises_errors_and_ends() -> None:
     count = len(taken)
     assert count <= 6  # used, two waiting, one prepared; closing makes room for two more
     assert len(taken) == count
+
+
+def test_taking_one_ahead_takes_exactly_one() -> None:
+    """When an item is used, the next one has been taken, and no more; the last ones aren't lost."""
+    taken: list[int] = []
+
+    def count() -> Iterator[int]:
+        for number in range(4):
+            taken.append(number)
+            yield number
+
+    assert [(number, len(taken)) for number in take_one_ahead(count())] == [(0, 2), (1, 3), (2, 4), (3, 4)]
+    assert list(take_one_ahead(iter([7]))) == [7]
+    assert list(take_one_ahead(iter(()))) == []
+
+
+def test_an_abandoned_reader_stops_when_its_workers_are_closed() -> None:
+    """Closing a loader in the middle of an epoch ends its workers at once, and a new epoch has new ones."""
+    loader = BatchLoader(Whose(), seed=5, device=CPU, workers=2)
+    batches = loader.batches(epoch=0, batch_size=4)
+    workers = {int(process) for process in next(batches)[2]} | {int(process) for process in next(batches)[2]}
+    loader.close()
+    wait_until_ended(workers)
+    assert not workers & read_epoch(loader, 0)[1]
+    loader.close()

@@ -152,7 +152,9 @@ class PackedText:
         return row
 
     def _read(self, number: int) -> torch.Tensor:
-        tokens = torch.as_tensor(self._sequences[number])
+        found = self._sequences[number]
+        # Copied: a memory map may not be writable, which torch warns of.
+        tokens = found if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, dtype=np.int64))
         if tokens.shape != (self._lengths[number],):
             raise BadRequestError(
                 f"sequence {number} can't be packed",
