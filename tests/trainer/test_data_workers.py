@@ -129,6 +129,38 @@ def test_samples_that_dont_stack_are_reported_from_any_process(workers: int) -> 
     loader.close()
 
 
+class Unreadable(Whose):
+    """Samples that raise an error of the given type."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self._kind = kind
+
+    def sample(self, index: int, rng: np.random.Generator) -> Batch:  # noqa: ARG002
+        raise self._kind(f"file {index} is missing")
+
+
+class UnpicklableError(Exception):
+    """Can't go from one process to another."""
+
+    def __reduce__(self) -> str:
+        raise TypeError
+
+
+def test_errors_of_samples_keep_their_type_and_text_from_any_process() -> None:
+    """A worker's error is raised as it is, with the worker's traceback; one that can't be pickled as torch does it."""
+    for workers in (0, 1):
+        loader = BatchLoader(Unreadable(FileNotFoundError), seed=5, device=CPU, workers=workers)
+        with pytest.raises(FileNotFoundError, match=r"^file \d+ is missing") as raised:
+            next(loader.batches(epoch=0, batch_size=4))
+        assert str(raised.value).endswith("is missing")
+        assert ("in sample" in "".join(getattr(raised.value, "__notes__", []))) == bool(workers)
+        loader.close()
+    loader = BatchLoader(Unreadable(UnpicklableError), seed=5, device=CPU, workers=1)
+    with pytest.raises(UnpicklableError, match="is missing"):
+        next(loader.batches(epoch=0, batch_size=4))
+    loader.close()
+
+
 def test_reading_ahead_keeps_order_raises_errors_and_ends() -> None:
     """Items come in order, an error comes after the items before it, and a closed reader stops taking items."""
     assert list(ReadAhead(iter(range(20)), lambda number: 2 * number)) == list(range(0, 40, 2))
