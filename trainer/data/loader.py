@@ -15,7 +15,7 @@ from trainer.base.sources import Batch, Sample, SampleSource, StreamSource
 from trainer.data.ahead import Copied, DeviceCopier, ReadAhead, take_one_ahead
 from trainer.data.batch import move_batch, stack_samples
 from trainer.data.order import Key, KeyedSampler, SliceSampler
-from trainer.data.seeded import SampleRng
+from trainer.data.seeded import SampleRng, restored_together
 from trainer.data.streams import StreamBatch, StreamPlace, StreamReader, StreamRequest
 from trainer.data.workers import Workers
 
@@ -184,4 +184,6 @@ class _KeyedReader:
     def read(self, keys: list[Key]) -> Batch:
         """Make a batch of the samples with these keys."""
         sample, at = self._source.sample, self._rng.at
-        return self._collate([sample(index, at(epoch, index)) for epoch, index in keys])
+        with restored_together():
+            samples = [sample(index, at(epoch, index)) for epoch, index in keys]
+        return self._collate(samples)
