@@ -51,8 +51,12 @@ def explain(err: Exception, run: Run) -> Exception:
 
 
 def describe_best(run: Run) -> str:
-    """Describe the best epoch so far and its metric."""
-    if run.progress.best is None:
+    """Describe the best result so far, whether its weights were saved, and an early end."""
+    record, ended = run.progress.record, run.spec.triggers.early_end(run.progress)
+    if record.value is None:
         return "not validated"
-    best = render_metric(f"val_{run.workload.best}", run.progress.best)
-    return f"best {best} (epoch {run.progress.best_epoch})"
+    best = f"best {render_metric(record.metric or run.spec.best.name, record.value)} (epoch {record.epoch})"
+    if record.saved_value is not None and not record.is_saved:
+        saved = render_metric(record.metric, record.saved_value)
+        best += f", not saved because of validate.best_gap_epochs: {saved} of epoch {record.saved_epoch} was"
+    return f"{best}, ended early: {ended}" if ended else best

@@ -19,8 +19,12 @@ from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
 from trainer.report.rows import make_meter
+from trainer.report.samples import FOLDER as SAMPLES
+from trainer.report.samples import SampleFolder
 from trainer.report.status import MetricsLog
+from trainer.report.stopwatch import Lap
 from trainer.report.trackers import open_trackers
+from trainer.run.best import choose_best_metric
 from trainer.run.control import Control
 from trainer.run.ending import describe_best, explain, finish, record_failure, record_stop
 from trainer.run.history import collect_history, drop_former_files
@@ -30,6 +34,7 @@ from trainer.run.progress import Progress, restore_progress
 from trainer.run.resume import open_run_folders
 from trainer.run.run import Checkpoints, Report, Run, RunSpec
 from trainer.run.stall import Stall, StallWatchdog
+from trainer.run.triggers import make_triggers
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
 from trainer.step.schedule import find_schedule_concern, scale_learning_rate
@@ -83,6 +88,7 @@ def _assemble(
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
     )
+    best = choose_best_metric(settings.validate, workload)
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
@@ -99,20 +105,25 @@ def _assemble(
         group=group,
         plan=plan,
         fingerprint=opened.fingerprint,
+        triggers=make_triggers(settings, plan),
+        best=best,
         rebuild=lambda: recipe.build(settings).model,
     )
+    progress = Progress()
     run = Run(
         spec=spec,
         learner=learner,
-        progress=Progress(),
+        progress=progress,
         randomness=RandomStreams(seed=settings.seed, rank=group.rank, device=group.device),
         train_loader=_make_loader(workload.train_data, workload, settings, group),
         validation_loader=_make_loader(workload.validation_data, workload, settings, group),
-        checkpoints=Checkpoints(store=opened.store, saver=saver),
+        checkpoints=Checkpoints(store=opened.store, saver=saver, saved_position=progress.position),
         report=Report(
             console=console,
             status_file=opened.status_file,
             metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
+            samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples),
+            lap=Lap(lambda: _settle(group.device)),
             meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
         ),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
@@ -120,6 +131,12 @@ def _assemble(
     )
     _start_from(run, opened.state)
     return run
+
+
+def _settle(device: torch.device) -> None:
+    """Wait until a GPU has finished all queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _make_loader(
@@ -165,7 +182,7 @@ def _start_from(run: Run, state: State | None) -> None:
     if state is not None:
         _restore(run, state)
         at = f"epoch {run.progress.epoch + 1}, {run.progress.step_in_epoch} steps in"
-        if run.progress.epoch < run.settings.epochs:
+        if not run.spec.triggers.is_over(run.progress):
             run.console.say(f"resumed from step {run.progress.step} ({at})")
 
 
@@ -185,12 +202,12 @@ def _restore(run: Run, state: State) -> None:
 
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:
     """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
-    at = {"step": run.progress.step, "epochs_validated": run.progress.epoch}
+    at = {"step": run.progress.step, "validated_at": run.progress.validated_at}
     rows = collect_history(run.report.metrics_log, run.group, is_local_main=is_local_main, **at)
 
     def on_main() -> bool:
         left = run.report.status_file.read()
-        is_trained = run.progress.epoch >= run.settings.epochs
+        is_trained = run.spec.triggers.is_over(run.progress)
         if is_trained and left.get("state") == "succeeded" and left.get("step") == run.progress.step:
             return True
         run.report.metrics_log.replace(rows)

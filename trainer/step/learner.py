@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Loss = Callable[[nn.Module, Batch, Moment], torch.Tensor]
 State = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ class Learner:
         if self.average:
             self.average.copy_buffers()
         self.evaluated.eval()
+
+    def call_evaluated(self, function: Callable[[nn.Module, Any], T], batch: Any) -> T:
+        """Call a function with `evaluated` and a batch, in the precision of training."""
+        with self.precision.autocast():
+            return function(self.evaluated, batch)
 
     def smallest_micro_batch(self) -> int:
         """Return the smallest micro-batch over all processes; collective."""
