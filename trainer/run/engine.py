@@ -92,7 +92,7 @@ def _assemble(
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
-    saver = Saver(opened.store)
+    saver = Saver(opened.store, device=group.device)
     _announce(name, workload, plan, group, contract, console)
     _announce_rates(settings, plan, console)
     learner = make_learner(

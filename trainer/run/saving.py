@@ -76,7 +76,8 @@ def reserve(run: Run) -> None:
     """Allocate the staging memory in the background, once the optimizer has its state."""
     saver = run.checkpoints.saver
     if not saver.is_reserved and _writes_checkpoints(run):
-        saver.reserve({**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size})
+        state = {**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size}
+        saver.reserve(state, best={"model": run.learner.evaluated_weights()})
 
 
 def handle_requests(run: Run) -> bool:
