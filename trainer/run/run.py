@@ -26,7 +26,6 @@ from trainer.run.triggers import Triggers
 from trainer.step.batch import BatchPlan
 from trainer.step.learner import Learner
 
-
 T = TypeVar("T")
 
 
