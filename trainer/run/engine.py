@@ -1,12 +1,14 @@
 """Runs a recipe: assembles the run, resumes it, trains, and records how it ended."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import torch
 
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
+from trainer.base.errors import TrainerError
 from trainer.base.memory import RESTART_FILE
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.rng import RandomStreams, restore_rng, seed_all
@@ -26,7 +28,7 @@ from trainer.report.stopwatch import Lap
 from trainer.report.trackers import open_trackers
 from trainer.run.best import choose_best_metric
 from trainer.run.control import Control
-from trainer.run.ending import describe_best, explain, finish, record_failure, record_stop
+from trainer.run.ending import describe_best, explain, finish_together, record_failure, record_stop
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import check_outputs, select_weights
@@ -57,7 +59,7 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
-            with closing(run.checkpoints.saver), closing(run.report.metrics_log), closing(run.stall_watchdog):
+            with _closing_parts(run):
                 _attach_watchers(run, contract)
                 is_done = train(run)
                 run.checkpoints.saver.wait()
@@ -66,9 +68,8 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
             failure = explain(err, run)
             record_failure(run, failure)
             raise failure from err
-    # The other processes exit here: they need not wait for the outputs.
-    if selected:
-        finish(run, selected, contract)
+        if is_done:
+            finish_together(run, selected, contract, stop)
     if not is_done:
         record_stop(run)
     return "succeeded" if is_done else "stopped"
@@ -137,6 +138,22 @@ def _settle(device: torch.device) -> None:
     """Wait until a GPU has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _closing_parts(run: Run) -> Iterator[None]:
+    """Close what a run has opened, in order, at the end of the block."""
+    with ExitStack() as stack:
+        for close in (
+            run.checkpoints.saver.close,
+            run.report.metrics_log.close,
+            run.train_loader.close,
+            run.validation_loader.close,
+            run.stall_watchdog.close,
+            *(observer.close for observer in run.observers),
+        ):
+            stack.callback(close)
+        yield
 
 
 def _make_loader(
@@ -225,7 +242,8 @@ def _attach_watchers(run: Run, contract: RunContract) -> None:
         return
 
     def report(stall: Stall | None) -> None:
-        run.report.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
+        with suppress(TrainerError):  # of a full disk, which the loop reports
+            run.report.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
         run.console.say(f"stalled at step {run.progress.step}: {stall}" if stall else "no longer stalled")
 
     run.stall_watchdog.start(report)
