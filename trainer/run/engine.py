@@ -207,6 +207,7 @@ def _restore(run: Run, state: State) -> None:
     run.learner.load(state)
     run.progress = restore_progress(state["progress"])
     run.checkpoints.saved_position = run.progress.position
+    _restore_stream(run, state.get("streams", []))
     if len(state["rng"]) == run.group.size:
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed the setting
@@ -215,6 +216,14 @@ def _restore(run: Run, state: State) -> None:
     writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
     run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
     seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
+
+
+def _restore_stream(run: Run, streams: list[State]) -> None:
+    """Go to this process's position in a stream, or to any process's if their number has changed."""
+    if streams:
+        note = run.train_loader.load_state(streams[run.group.rank if len(streams) == run.group.size else 0])
+        if note:
+            run.console.say(note)
 
 
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:

@@ -46,9 +46,10 @@ def _train_epoch(run: Run) -> bool:
         batches = observer.follow(batches, done=progress.step)
     run.model.train()
     run.console.start_bar(f"epoch {progress.epoch + 1}", done=progress.step_in_epoch, total=run.plan.steps_per_epoch)
+    # Requests are handled before a batch is taken: a stream's position counts it from then on.
+    if handle_requests(run):
+        return False
     for batch in run.stall_watchdog.follow(batches):
-        if handle_requests(run):
-            return False
         rate = current_learning_rate(run)
         progress.add(_step(run, batch, rate))
         _after_step(run, rate)
@@ -60,6 +61,8 @@ def _train_epoch(run: Run) -> bool:
             if not attend(run):
                 return False
             run.model.train()
+        if handle_requests(run):
+            return False
     return True
 
 

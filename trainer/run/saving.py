@@ -103,7 +103,11 @@ def _writes_checkpoints(run: Run) -> bool:
 
 def _rank_state(run: Run) -> State:
     """Return the state that differs by process."""
-    return {"rng": run.randomness.training_state(), "micro_batch": run.learner.micro_batch}
+    return {
+        "rng": run.randomness.training_state(),
+        "micro_batch": run.learner.micro_batch,
+        "stream": run.train_loader.state(),
+    }
 
 
 def _snapshot(run: Run, progress: State, ranks: list[State], rated: Rated | None) -> TrainingSnapshot:
@@ -113,6 +117,7 @@ def _snapshot(run: Run, progress: State, ranks: list[State], rated: Rated | None
         "micro_batch": run.settings.micro_batch,
         "rng": [rank["rng"] for rank in ranks],
         "micro_batches": [rank["micro_batch"] for rank in ranks],
+        "streams": [rank["stream"] for rank in ranks],
         **run.learner.state(),
     }
     snapshot = TrainingSnapshot(
