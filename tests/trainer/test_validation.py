@@ -31,7 +31,7 @@ def test_validation_that_draws_random_numbers_resumes_to_the_same_bits(tmp_path:
     """Stopped within the first validation: its metrics and all later steps are those of the uninterrupted run."""
     make = lambda: line.recipe(metrics=noisy)  # noqa: E731 - made anew for each start
     assert line.train(make(), tmp_path / "whole") == 0
-    assert line.train(make(), tmp_path / "cut", harness.StopAtLook(STEPS + 1)) == 0
+    assert line.train(make(), tmp_path / "cut", harness.StopAtLook(STEPS + 2)) == 0
     assert harness.read_status(tmp_path / "cut")["state"] == "stopped"
     assert line.train(make(), tmp_path / "cut") == 0
     harness.assert_same_run(tmp_path / "cut", tmp_path / "whole")

@@ -93,7 +93,7 @@ def _record_validation(run: Run, metrics: dict[str, float]) -> Rated | None:
     is_best = progress.record.is_to_save(best, value, step=progress.step, gap_steps=gap_steps)
     if is_best:
         progress.record.note_saved(value, epoch=epoch, step=progress.step)
-    elif gap_steps:
+    elif run.settings.validate.best_gap_epochs:
         return None
     rating = Rating(metric=best.name, value=value, best_is=best.best_is)
     return Rated(epoch=epoch, metrics=metrics, rating=rating, is_best=is_best)
