@@ -42,6 +42,16 @@ def test_run_without_a_gain_ends_early(tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "o" / "model.safetensors").exists()
 
 
+def test_run_ends_early_within_an_epoch(tmp_path: Path) -> None:
+    """Validated every three steps: the second validation in a row without a gain is the last."""
+    settings = ("validate.every_steps=3", "validate.every_epochs=0", "validate.patience=2")
+    recipe = line.recipe(*settings, *BY_SCORE, evaluate=scripted(0.5, 0.5, 0.5))
+    assert line.train(recipe, tmp_path / "o") == 0
+    status = harness.read_status(tmp_path / "o")
+    assert (status["state"], status["step"]) == ("succeeded", 9)
+    assert Path(status["checkpoint"]).stem == "step-00000009"
+
+
 def test_run_that_ended_early_is_complete_until_it_gets_more_patience(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

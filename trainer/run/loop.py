@@ -50,20 +50,31 @@ def _train_epoch(run: Run) -> bool:
     if handle_requests(run):
         return False
     for batch in run.stall_watchdog.follow(batches):
-        rate = current_learning_rate(run)
-        progress.add(_step(run, batch, rate))
-        _after_step(run, rate)
+        _make_step(run, batch)
         if triggers.ends_epoch(progress):
-            continue  # to the end of the batches
+            continue  # to the end of the batches: what is due comes after them
+        if not _attend_within_epoch(run):
+            return False
         if triggers.is_over(progress):
             break
-        if triggers.is_validation_due(progress):
-            if not attend(run):
-                return False
-            run.model.train()
         if handle_requests(run):
             return False
     return True
+
+
+def _make_step(run: Run, batch: Batch) -> None:
+    rate = current_learning_rate(run)
+    run.progress.add(_step(run, batch, rate))
+    _after_step(run, rate)
+
+
+def _attend_within_epoch(run: Run) -> bool:
+    """Validate if that is due within an epoch; False if asked to stop meanwhile."""
+    if not run.spec.triggers.is_validation_due(run.progress):
+        return True
+    goes_on = attend(run)
+    run.model.train()
+    return goes_on
 
 
 def _step(run: Run, batch: Batch, rate: float) -> StepResult:
