@@ -32,7 +32,7 @@ from trainer.run.run import Run, describe_best
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
-from trainer.step.schedule import find_schedule_concern, scale_learning_rate
+from trainer.step.schedule import find_schedule_concern, plan_rates, scale_learning_rate
 
 Outcome = Literal["succeeded", "stopped"]
 
@@ -82,8 +82,9 @@ def _assemble(
         samples=len(workload.train_data),
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
+        max_steps=settings.max_steps,
     )
-    scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
+    plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
     saver = Saver(opened.store)

@@ -11,7 +11,7 @@ from trainer.report.stopwatch import Stopwatch
 from trainer.run.run import Run, handle_requests, reserve, save, save_without_peers
 from trainer.run.validate import validate
 from trainer.step.learner import StepResult
-from trainer.step.schedule import learning_rate, scale_learning_rate
+from trainer.step.schedule import plan_rates
 
 
 def train(run: Run) -> bool:
@@ -54,6 +54,7 @@ def _train_epoch(run: Run) -> float | None:
     batches = run.train_loader.batches(
         epoch=progress.epoch, batch_size=run.plan.batch_size, first_step=progress.step_in_epoch
     )
+    rate_of = plan_rates(run.settings, run.plan, run.workload.make_schedule)
     run.model.train()
     run.stopwatch.restart()
     whole = Stopwatch()
@@ -62,7 +63,7 @@ def _train_epoch(run: Run) -> float | None:
         for batch in run.stall_watchdog.follow(run.stopwatch.waiting(batches)):
             if handle_requests(run):
                 return None
-            rate = current_learning_rate(run)
+            rate = rate_of(progress.step)
             run.progress.add(_step(run, batch, rate))
             whole.count()
             _after_step(run, rate)
@@ -83,16 +84,6 @@ def current_moment(run: Run) -> Moment:
     """Return where the run is before its next step."""
     step = run.progress.step
     return Moment(step=step, epoch=run.progress.epoch, fraction=step / run.plan.total_steps)
-
-
-def current_learning_rate(run: Run) -> float:
-    """Compute the next step's learning rate."""
-    return learning_rate(
-        run.settings.schedule,
-        peak=scale_learning_rate(run.settings.optimizer, batch_size=run.plan.batch_size),
-        step=run.progress.step,
-        plan=run.plan,
-    )
 
 
 def _after_step(run: Run, rate: float) -> None:
