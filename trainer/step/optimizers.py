@@ -227,7 +227,7 @@ def _make_muon(groups: Sequence[Mapping[str, Any]], settings: OptimizerSettings)
 
 def _split_for_muon(groups: Sequence[Mapping[str, Any]], model: nn.Module) -> list[Group]:
     """Split each group that doesn't say by `muon` whose it is; Muon gets hidden weights of two dimensions."""
-    outer = _embeddings_and_head(model)
+    outer = _outer_weights(model)
     split: list[Group] = []
     for group in groups:
         parameters = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
@@ -241,10 +241,11 @@ def _split_for_muon(groups: Sequence[Mapping[str, Any]], model: nn.Module) -> li
     return split
 
 
-def _embeddings_and_head(model: nn.Module) -> set[nn.Parameter]:
+def _outer_weights(model: nn.Module) -> set[nn.Parameter]:
+    """Return the weights of embeddings, of the last linear layer, and of normalisation layers."""
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    embeddings = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag))]
-    return {parameter for module in (*embeddings, *linear[-1:]) for parameter in module.parameters()}
+    outer = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag, *_NORMS))]
+    return {parameter for module in (*outer, *linear[-1:]) for parameter in module.parameters()}
 
 
 def _check_matrices(parameters: Sequence[torch.Tensor]) -> None:
