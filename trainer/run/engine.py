@@ -39,7 +39,7 @@ from trainer.run.stall import Stall, StallWatchdog
 from trainer.run.triggers import make_triggers
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
-from trainer.step.schedule import find_schedule_concern, scale_learning_rate
+from trainer.step.schedule import find_schedule_concern, plan_rates, scale_learning_rate
 
 Outcome = Literal["succeeded", "stopped"]
 
@@ -88,9 +88,10 @@ def _assemble(
         samples=len(workload.train_data),
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
+        max_steps=settings.max_steps,
     )
     best = choose_best_metric(settings.validate, workload)
-    scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
+    rate_of = plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
     saver = Saver(opened.store, device=group.device)
@@ -108,6 +109,7 @@ def _assemble(
         fingerprint=opened.fingerprint,
         triggers=make_triggers(settings, plan),
         best=best,
+        rate_of=rate_of,
         rebuild=lambda: recipe.build(settings).model,
     )
     progress = Progress()

@@ -7,7 +7,6 @@ from trainer.run.between_steps import attend, end
 from trainer.run.run import Run, current_moment
 from trainer.run.saving import handle_requests, reserve, save, save_without_peers
 from trainer.step.learner import StepResult
-from trainer.step.schedule import learning_rate, scale_learning_rate
 
 
 def train(run: Run) -> bool:
@@ -63,7 +62,7 @@ def _train_epoch(run: Run) -> bool:
 
 
 def _make_step(run: Run, batch: Batch) -> None:
-    rate = current_learning_rate(run)
+    rate = run.spec.rate_of(run.progress.step)
     run.progress.add(_step(run, batch, rate))
     _after_step(run, rate)
 
@@ -83,16 +82,6 @@ def _step(run: Run, batch: Batch, rate: float) -> StepResult:
     except GroupMemoryError:
         save_without_peers(run)
         raise
-
-
-def current_learning_rate(run: Run) -> float:
-    """Compute the next step's learning rate."""
-    return learning_rate(
-        run.settings.schedule,
-        peak=scale_learning_rate(run.settings.optimizer, batch_size=run.plan.batch_size),
-        step=run.progress.step,
-        plan=run.plan,
-    )
 
 
 def _after_step(run: Run, rate: float) -> None:

@@ -48,7 +48,10 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What is fixed from the start of a run on. `rebuild` builds a new model of the recipe."""
+    """What is fixed from the start of a run on.
+
+    `rate_of` returns a step's learning rate, `rebuild` builds a new model of the recipe.
+    """
 
     name: str
     settings: Settings
@@ -58,6 +61,7 @@ class RunSpec:
     fingerprint: dict[str, Any]
     triggers: Triggers
     best: BestMetric
+    rate_of: Callable[[int], float]
     rebuild: Callable[[], nn.Module]
 
 

@@ -63,8 +63,7 @@ class Triggers:
 
 def make_triggers(settings: Settings, plan: BatchPlan) -> Triggers:
     """Make a run's triggers."""
-    total = min(plan.total_steps, settings.max_steps or plan.total_steps)
-    return Triggers(settings=settings, steps_per_epoch=plan.steps_per_epoch, total_steps=total)
+    return Triggers(settings=settings, steps_per_epoch=plan.steps_per_epoch, total_steps=plan.total_steps)
 
 
 def _divides(every: int, number: int) -> bool:

@@ -23,6 +23,7 @@ from trainer.data.batch import count_samples, split_batch
 from trainer.group.distributed import ProcessGroup
 from trainer.step.batch import halve_micro_batch
 from trainer.step.ema import AveragedModel
+from trainer.step.optimizers import can_skip_on_device, match_optimizer_state
 from trainer.step.precision import Precision
 from trainer.step.rollback import StepRollback
 
@@ -107,7 +108,7 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights don't fit this model.
         """
-        sharding, moments = self.sharding, state["optimizer"]
+        sharding, moments = self.sharding, match_optimizer_state(state["optimizer"], self.optimizer)
         fit = sharding.shard_like if sharding else unchanged
         load_weights(self.model, state["model"], fit=fit)
         self.optimizer.load_state_dict(sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments)
@@ -150,7 +151,7 @@ class Learner:
                 smaller micro-batch then.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         self.rollback.record()
         while (loss := self._try_gradient(batch, moment)) is None:
             self.rollback.restore()
@@ -229,7 +230,8 @@ class Learner:
         skipped = (grad_norm * 0).ne_(0).float()
         # The attribute by which torch's own GradScaler makes a fused optimizer skip a step.
         self.optimizer.found_inf = skipped  # type: ignore[attr-defined]
-        self.optimizer.step()
+        if can_skip_on_device(self.optimizer) or not bool(skipped):
+            self.optimizer.step()
         return grad_norm, skipped
 
     def _recover_from(self, err: Exception) -> Callable[[], None] | None:
