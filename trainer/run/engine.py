@@ -10,12 +10,12 @@ from trainer.base.contract import RunContract
 from trainer.base.errors import DeviceMemoryError, TrainerError, first_line
 from trainer.base.memory import RESTART_FILE, is_out_of_memory
 from trainer.base.recipe import Recipe, Workload
-from trainer.base.rng import restore_rng, seed_all
+from trainer.base.rng import seed_all
 from trainer.base.setting import flatten_settings
 from trainer.base.signals import StopFlag
 from trainer.base.sources import SampleSource, StreamSource
+from trainer.base.start_from import StartFrom
 from trainer.checkpoints.saver import Saver
-from trainer.checkpoints.tree import State
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
@@ -26,10 +26,11 @@ from trainer.run.control import Control
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import SelectedWeights, check_outputs, select_weights, write_outputs
-from trainer.run.progress import Progress, restore_progress
+from trainer.run.progress import Progress
 from trainer.run.resume import open_run_folders
 from trainer.run.run import Run, describe_best
 from trainer.run.stall import Stall, StallWatchdog
+from trainer.run.start import start_run
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
 from trainer.step.schedule import find_schedule_concern, scale_learning_rate
@@ -37,8 +38,14 @@ from trainer.step.schedule import find_schedule_concern, scale_learning_rate
 Outcome = Literal["succeeded", "stopped"]
 
 
-def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: StopFlag) -> Outcome:
-    """Train a recipe from its newest intact checkpoint, or from the beginning, to its end or to a stop.
+def run_recipe(
+    name: str,
+    recipe: Recipe[Any],
+    contract: RunContract,
+    stop: StopFlag,
+    start: StartFrom = StartFrom(),  # noqa: B008 - frozen
+) -> Outcome:
+    """Train a recipe from its newest intact checkpoint, else from `start`, to its end or to a stop.
 
     Raises:
         BadRequestError: the batch, the devices or the folders can't be used; nothing was changed.
@@ -47,7 +54,7 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
     """
     console = Console(enabled=contract.rank == 0)
     with process_group(contract) as group:
-        run = _assemble(name, recipe, contract, group, stop, console)
+        run = _assemble(name, recipe, contract, group, stop, console, start)
         if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
@@ -70,7 +77,13 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
 
 
 def _assemble(
-    name: str, recipe: Recipe[Any], contract: RunContract, group: ProcessGroup, stop: StopFlag, console: Console
+    name: str,
+    recipe: Recipe[Any],
+    contract: RunContract,
+    group: ProcessGroup,
+    stop: StopFlag,
+    console: Console,
+    start: StartFrom,
 ) -> Run:
     settings = recipe.settings
     check_outputs(settings, contract)
@@ -85,7 +98,7 @@ def _assemble(
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
-    opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
+    opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
     saver = Saver(opened.store)
     _announce(name, workload, plan, group, contract, console)
     _announce_rates(settings, plan, console)
@@ -98,6 +111,7 @@ def _assemble(
         group=group,
         plan=plan,
         fingerprint=opened.fingerprint,
+        started_from=opened.origin,
         learner=learner,
         train_loader=_make_loader(workload.train_data, workload, settings, group),
         validation_loader=_make_loader(workload.validation_data, workload, settings, group),
@@ -112,7 +126,7 @@ def _assemble(
         stall_watchdog=StallWatchdog(settings.stall),
         rebuild=lambda: recipe.build(settings).model,
     )
-    _start_from(run, opened.state)
+    start_run(run, opened)
     return run
 
 
@@ -152,29 +166,6 @@ def _announce_rates(settings: Settings, plan: BatchPlan, console: Console) -> No
     for concern in (find_batch_concern(plan), find_schedule_concern(settings.schedule, plan)):
         if concern:
             console.say(f"note: {concern}")
-
-
-def _start_from(run: Run, state: State | None) -> None:
-    seed_all(seed=run.settings.seed, rank=run.group.rank, step=0)
-    if state is not None:
-        _restore(run, state)
-        at = f"epoch {run.progress.epoch + 1}, {run.progress.step_in_epoch} steps in"
-        if run.progress.epoch < run.settings.epochs:
-            run.console.say(f"resumed from step {run.progress.step} ({at})")
-
-
-def _restore(run: Run, state: State) -> None:
-    run.learner.load(state)
-    run.progress = restore_progress(state["progress"])
-    run.saved_position = run.progress.position
-    if len(state["rng"]) == run.group.size:
-        restore_rng(state["rng"][run.group.rank], run.group.device)
-        if state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed the setting
-            run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
-        return
-    writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
-    run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
-    seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
 
 
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:

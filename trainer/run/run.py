@@ -37,6 +37,8 @@ class Run:
     group: ProcessGroup
     plan: BatchPlan
     fingerprint: dict[str, object]
+    started_from: str
+    """The weights or the checkpoint that the run was started from; empty: from the beginning."""
     learner: Learner
     train_loader: BatchLoader
     validation_loader: BatchLoader
@@ -160,6 +162,7 @@ def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[st
     state = {
         "fingerprint": run.fingerprint,
         "progress": progress,
+        "started_from": run.started_from,
         "micro_batch": run.settings.micro_batch,
         "rng": [rank["rng"] for rank in ranks],
         "micro_batches": [rank["micro_batch"] for rank in ranks],
