@@ -156,9 +156,15 @@ class StopAtLook(StopFlag):
         raise AssertionError("no other code sets it")
 
 
-def call(folder: Path, *settings: str, environ: Mapping[str, str] | None = None, stop: StopFlag | None = None) -> int:
+def call(
+    folder: Path,
+    *settings: str,
+    flags: Sequence[str | Path] = (),
+    environ: Mapping[str, str] | None = None,
+    stop: StopFlag | None = None,
+) -> int:
     """Run the command in this process: without another import of torch, without signal handlers."""
-    argv = ["digits", *settings_args(settings), "--output-dir", str(folder)]
+    argv = ["digits", *settings_args(settings), *map(str, flags), "--output-dir", str(folder)]
     return main(argv, environ=environ or {}, stop=stop or StopFlag())
 
 

@@ -21,7 +21,7 @@ from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
 from trainer.report.rows import make_meter
 from trainer.report.status import MetricsLog
-from trainer.report.trackers import open_trackers
+from trainer.report.trackers import TRACKER_FILE, open_trackers, read_tracker_id
 from trainer.run.control import Control
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
@@ -189,6 +189,9 @@ def _is_complete(run: Run, *, is_local_main: bool) -> bool:
 
 
 def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
+    id_file = contract.checkpoint_dir / TRACKER_FILE
+    # Another machine may have had the main process before.
+    kept_ids = [kept for kept in run.group.all_gather(read_tracker_id(id_file)) if kept]
     if not run.group.is_main:
         return
 
@@ -200,10 +203,11 @@ def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
     trackers = open_trackers(
         run.settings.track,
         contract.output_dir,
-        name=name,
-        run_id=contract.task_id,
+        name=contract.task_id or name,
+        run_id=kept_ids[0] if kept_ids else contract.task_id,
         step=run.progress.step,
-        config=flatten_settings(run.settings),
+        config={**flatten_settings(run.settings), "started_from": run.started_from},
+        id_file=id_file,
     )
     run.metrics_log.attach_trackers(trackers)
 
