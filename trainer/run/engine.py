@@ -27,10 +27,9 @@ from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import SelectedWeights, check_outputs, select_weights, write_outputs
 from trainer.run.progress import Progress
-from trainer.run.resume import open_run_folders
+from trainer.run.resume import open_run_folders, start_run
 from trainer.run.run import Run, describe_best
 from trainer.run.stall import Stall, StallWatchdog
-from trainer.run.start import start_run
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
 from trainer.step.schedule import find_schedule_concern, scale_learning_rate

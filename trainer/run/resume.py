@@ -1,37 +1,36 @@
-"""Opens a run's folders and finds what it starts from: its newest checkpoint, another run's, weights, or nothing.
+"""Opens a run's folders and puts the run where it starts: its newest checkpoint, another run's, weights, or nothing.
 
-A checkpoint of the run itself comes first, so that the command that started a run resumes it. It is refused if a
-setting differs that would make the result silently wrong; other settings are changed from there on, and that is said.
+A checkpoint of the run itself comes first, so that the command that started a run resumes it.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
-from trainer.base.errors import BadRequestError, CheckpointMismatchError, first_line
+from trainer.base.errors import BadRequestError, first_line
 from trainer.base.recipe import Workload
-from trainer.base.setting import flatten_settings, list_defaults
+from trainer.base.rng import restore_rng, seed_all
 from trainer.base.start_from import StartFrom
 from trainer.checkpoints.loading import RowSelector, all_rows, load_newest
 from trainer.checkpoints.peers import Peers
 from trainer.checkpoints.shards import chunk_rows
-from trainer.checkpoints.store import CheckpointStore, find_differences
+from trainer.checkpoints.store import CheckpointStore
 from trainer.checkpoints.tree import State
 from trainer.group.distributed import ProcessGroup
 from trainer.report.status import StatusFile
+from trainer.run.progress import restore_progress
+from trainer.run.run import Run
 from trainer.start.carried import Target
+from trainer.start.fingerprint import make_fingerprint
+from trainer.start.moments import UnusableMomentsError, arrange_moments, load_state
 from trainer.start.open import Beginning, find_beginning
 from trainer.start.weights import InitialWeights
 from trainer.step.assembly import is_sharded
 from trainer.step.batch import BatchPlan
 
 Say = Callable[[str], None]
-_BEST = ("validate.best", "validate.best_is")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +71,17 @@ def open_run_folders(
         IncompleteCheckpointError: some shards are on other machines.
     """
     peers = _find_peers(settings, group, contract)
-    fingerprint = _fingerprint(name, settings, workload)
-    defaults = _list_defaults(settings, workload)
+    fingerprint = make_fingerprint(name, settings, workload)
     store = CheckpointStore(
         contract.checkpoint_dir,
         keep=settings.checkpoint.keep,
         keep_best=settings.checkpoint.keep_best,
-        fingerprint=_select_for_best(fingerprint, settings),
-        defaults=defaults,
+        fingerprint=fingerprint.of_best(),
+        defaults=fingerprint.defaults,
         peers=peers,
     )
     target = Target(
-        fingerprint=fingerprint,
+        fingerprint=fingerprint.values,
         model=workload.model,
         plan=plan,
         samples=len(workload.train_data),
@@ -101,10 +99,12 @@ def open_run_folders(
     # A process that writes no checkpoints needs no folder.
     (group.call_on_every_rank if peers else group.broadcast_from_main)(lambda: _prepare(store.prepare))
     state = load_newest(store, group, say, select=_local_rows(settings, group))
-    opened = OpenedRun(store=store, status_file=status_file, fingerprint=fingerprint, state=state)
+    opened = OpenedRun(store=store, status_file=status_file, fingerprint=fingerprint.values, state=None)
     if state is None:
         return _begin(opened, beginning or begin())
-    return _resume(opened, state, defaults, settings, start)
+    state, changes = fingerprint.take_up(state)
+    report = (*_list_ignored(start), *changes)
+    return replace(opened, state=state, report=report, origin=str(state.get("started_from", "")))
 
 
 def _begin(opened: OpenedRun, beginning: Beginning) -> OpenedRun:
@@ -116,66 +116,9 @@ def _begin(opened: OpenedRun, beginning: Beginning) -> OpenedRun:
     return opened
 
 
-def _resume(
-    opened: OpenedRun, state: State, defaults: dict[str, Any], settings: Settings, start: StartFrom
-) -> OpenedRun:
-    """Take up the run's own checkpoint: refuse or report what differs from it."""
-    theirs = {**defaults, **state["fingerprint"]}
-    different = find_differences(theirs, opened.fingerprint)
-    announced = {*flatten_settings(settings, changes=("announced",)), *_BEST}
-    _refuse([key for key in different if key not in announced], theirs, opened.fingerprint)
-    report = [_render_change(key, theirs, opened.fingerprint, state["progress"]["step"]) for key in different]
+def _list_ignored(start: StartFrom) -> list[str]:
     given = "--init" if start.init else "--from" if start.checkpoint else ""
-    if given:
-        report.insert(0, f"{given} is ignored: this run has a checkpoint, from which it goes on")
-    return replace(
-        opened, state=_adapt(state, different), report=tuple(report), origin=str(state.get("started_from", ""))
-    )
-
-
-def _adapt(state: State, different: list[str]) -> State:
-    """Drop from a state what changed settings make useless."""
-    if "optimizer.name" in different:
-        state = {**state, "optimizer": None}
-    if not set(_BEST).isdisjoint(different):
-        state = {**state, "progress": {**state["progress"], "best": None, "best_epoch": 0}}
-    return state
-
-
-def _render_change(key: str, theirs: dict[str, Any], ours: dict[str, Any], step: int) -> str:
-    line = f"changed since the checkpoint: {key} {theirs.get(key)} -> {ours[key]} (from step {step} on)"
-    return f"{line}, with new moments" if key == "optimizer.name" else line
-
-
-def _fingerprint(name: str, settings: Settings, workload: Workload) -> dict[str, Any]:
-    """List what a checkpoint and a run must have in common to resume, and what is said if it differs."""
-    flat = flatten_settings(settings, changes=("never", "announced"))
-    best = {"validate.best": settings.validate.best or workload.best}
-    best_is = {"validate.best_is": settings.validate.best_is or workload.best_is}
-    digest = {"model's tensors": _digest(workload.model)}
-    return {"recipe": name, **{key: _plain(value) for key, value in flat.items()}, **best, **best_is, **digest}
-
-
-def _list_defaults(settings: Settings, workload: Workload) -> dict[str, Any]:
-    """List the values of settings that are newer than a checkpoint."""
-    best = {"validate.best": workload.best, "validate.best_is": workload.best_is}
-    return {**{key: _plain(value) for key, value in list_defaults(type(settings)).items()}, **best}
-
-
-def _select_for_best(fingerprint: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Select what best weights must have in common to be compared: announced changes don't matter, the metric does."""
-    announced = flatten_settings(settings, changes=("announced",))
-    return {key: value for key, value in fingerprint.items() if key in _BEST or key not in announced}
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting's value as a checkpoint holds it: paths and others as text."""
-    return value if isinstance(value, (bool, int, float, str, tuple, list, dict, type(None))) else str(value)
-
-
-def _digest(model: nn.Module) -> str:
-    shapes = "\n".join(f"{key} {tuple(value.shape)} {value.dtype}" for key, value in model.state_dict().items())
-    return hashlib.sha256(shapes.encode()).hexdigest()[:16]
+    return [f"{given} is ignored: this run has a checkpoint, from which it goes on"] if given else []
 
 
 def _find_peers(settings: Settings, group: ProcessGroup, contract: RunContract) -> Peers | None:
@@ -203,12 +146,66 @@ def _prepare(prepare: Callable[[], None]) -> None:
         ) from err
 
 
-def _refuse(different: list[str], theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    if not different:
+def start_run(run: Run, opened: OpenedRun) -> None:
+    """Load what the run starts from, and say what was loaded; collective.
+
+    Raises:
+        CheckpointMismatchError: the weights don't fit this model.
+    """
+    seed_all(seed=run.settings.seed, rank=run.group.rank, step=0)
+    for line in opened.report:
+        run.console.say(line)
+    if opened.weights:
+        opened.weights.load_into(run.learner, run.group)
+    if opened.state is None:
         return
-    details = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in different)
-    raise CheckpointMismatchError(
-        "the checkpoints here belong to another configuration",
-        why=details,
-        fix="use the same settings to resume, or go on in a new folder: --from CHECKPOINT --output-dir NEW",
-    )
+    _restore(run, opened.state, is_carried=opened.is_carried)
+    at = f"epoch {run.progress.epoch + 1}, {run.progress.step_in_epoch} steps in"
+    if run.progress.epoch < run.settings.epochs and not opened.is_carried:
+        run.console.say(f"resumed from step {run.progress.step} ({at})")
+
+
+def _restore(run: Run, state: State, *, is_carried: bool) -> None:
+    load_state(run.learner, {**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
+    run.progress = restore_progress(state["progress"])
+    run.saved_position = run.progress.position
+    if len(state["rng"]) == run.group.size:
+        restore_rng(state["rng"][run.group.rank], run.group.device)
+        if not is_carried and state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed it
+            run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
+        return
+    if not is_carried:
+        writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
+        run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
+    seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
+
+
+def _choose_moments(run: Run, state: State, *, is_carried: bool) -> Any:
+    """Return the optimizer's state as this run's optimizer numbers it; None, and a line, if it can't be used."""
+    saved, optimizer = state["optimizer"], run.learner.optimizer
+    if saved is None:
+        if is_carried:
+            run.console.say("new: the optimizer's moments (the checkpoint has none)")
+        return None
+    if not is_carried and _has_same_groups(saved, optimizer.param_groups):
+        return saved
+    try:
+        moments = arrange_moments(
+            saved,
+            optimizer,
+            run.model,
+            order=state.get("order", list(state["model"])),
+            is_ours="order" not in state,
+        )
+    except UnusableMomentsError as err:
+        run.console.say(f"new: the optimizer's moments ({err})")
+        return None
+    if is_carried:
+        run.console.say(f"kept: the optimizer's moments of {len(moments['state'])} parameters")
+    return moments
+
+
+def _has_same_groups(saved: State, groups: list[dict[str, Any]]) -> bool:
+    """Whether the groups have the same sizes, and use momentum as the saved ones did."""
+    theirs = [(len(group["params"]), bool(group.get("momentum"))) for group in saved["param_groups"]]
+    return theirs == [(len(group["params"]), bool(group.get("momentum"))) for group in groups]

@@ -1,5 +1,7 @@
 """What a new run starts from: weights (`--init`), or a checkpoint whose training goes on (`--from`).
 
+open      finds what a run starts from, before anything is changed
+fingerprint  which settings may differ from a checkpoint's, and what is said then
 fit       which weights fit a model, and what doesn't
 hub       downloads weights from the Hugging Face Hub
 weights   `--init`: reads weights on one process, loads them on all

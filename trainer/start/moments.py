@@ -19,6 +19,10 @@ _KINDS = {"betas": "adam", "ns_steps": "muon", "dampening": "sgd"}
 _MOMENTS = {"adam": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",), "sgd": ("momentum_buffer",)}
 
 
+# Of the settings; other entries of a group may be the optimizer's own state.
+_OPTIONS = ("weight_decay", "momentum", "nesterov", "betas")
+
+
 class UnusableMomentsError(ValueError):
     """The saved state can't be used with this optimizer; the message says why."""
 
@@ -30,7 +34,7 @@ def load_state(learner: Learner, state: State) -> None:
         CheckpointMismatchError: the weights don't fit this model.
     """
     groups = learner.optimizer.param_groups
-    options = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    options = [{name: group[name] for name in _OPTIONS if name in group} for group in groups]
     learner.load(state)
     for group, ours in zip(learner.optimizer.param_groups, options, strict=True):
         group.update(ours)
@@ -101,10 +105,10 @@ def _name_parameters(
     """Name the saved parameters, in the order of their groups."""
     count = sum(len(group["params"]) for group in groups)
     sizes = [len(group["params"]) for group in groups]
-    if is_ours and sizes == [len(group["params"]) for group in optimizer.param_groups]:
-        return our_names
     if all(len(group.get("param_names", ())) == len(group["params"]) for group in groups):
         return [str(name) for group in groups for name in group["param_names"]]
+    if is_ours and sizes == [len(group["params"]) for group in optimizer.param_groups]:
+        return our_names
     if len(groups) > 1:
         raise UnusableMomentsError(f"their parameters are in {len(groups)} groups, without names")
     parameters = dict(model.named_parameters())
