@@ -22,6 +22,7 @@ from trainer.base.contract import read_contract
 from trainer.base.errors import TrainerError
 from trainer.base.recipe import Recipe
 from trainer.base.signals import StopFlag
+from trainer.base.start_from import StartFrom
 from trainer.checkpoints.loading import load
 from trainer.cli import main
 from trainer.group.distributed import ALONE
@@ -115,12 +116,14 @@ def run(
     return finish(start(folder, *settings, recipe=recipe, processes=processes, anew=anew, **environ))
 
 
-def train_here(recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None) -> int:
+def train_here(
+    recipe: Recipe[Any], folder: Path, stop: StopFlag | None = None, start_from: StartFrom | None = None
+) -> int:
     """Train a recipe in this process, as one of torchrun's ranks."""
     stop = stop or StopFlag()
     stop.install()
     try:
-        run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop)
+        run_recipe("digits", recipe, read_contract(os.environ, output_dir=folder), stop, start_from or StartFrom())
     except TrainerError as err:
         sys.stderr.write(f"error: {err}\n")
         return err.exit_code
