@@ -21,7 +21,7 @@ from trainer.report.status import MetricsLog, read_metrics
 @pytest.mark.parametrize(
     ("assignment", "why", "fix"),
     [
-        ("epoch=3", "the settings are: epochs, batch_size", "did you mean --set epochs=3?"),
+        ("epoch=3", "the settings are: epochs, max_steps, batch_size", "did you mean --set epochs=3?"),
         ("lr=3", "the settings are:", "did you mean --set "),
         ("optimizer.learningrate=1", "the settings are:", "did you mean --set optimizer.learning_rate=1?"),
         ("learning_rate=0.1", "the settings are:", "did you mean --set optimizer.learning_rate=0.1?"),
@@ -30,7 +30,7 @@ from trainer.report.status import MetricsLog, read_metrics
         ("epochs=0", "epochs must be at least 1", "--set epochs=12"),
         ("optimizer.learning_rate=0", "must be greater than 0", "--set optimizer.learning_rate="),
         ("optimizer.learning_rate=nan", "must be a finite number", "--set optimizer.learning_rate="),
-        ("optimizer.name=adm", "must be one of adamw, sgd", "--set optimizer.name=adamw"),
+        ("optimizer.name=adm", "must be one of adamw, adam, sgd", "--set optimizer.name=adamw"),
         ("model.dropout=1", "must be less than 1", "--set model.dropout=0.1"),
         ("onnx=maybe", "must be true or false", "--set onnx=True"),
         ("optimizer=sgd", "the settings are:", "did you mean --set optimizer."),

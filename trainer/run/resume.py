@@ -14,7 +14,9 @@ from trainer.base.recipe import Workload
 from trainer.base.rng import restore_rng, seed_all
 from trainer.base.start_from import StartFrom
 from trainer.checkpoints.loading import RowSelector, all_rows, load_newest
+from trainer.checkpoints.nodes import number_nodes
 from trainer.checkpoints.peers import Peers
+from trainer.checkpoints.replicas import ReplicatingPeers
 from trainer.checkpoints.shards import chunk_rows
 from trainer.checkpoints.store import CheckpointStore
 from trainer.checkpoints.tree import State
@@ -125,7 +127,18 @@ def _find_peers(settings: Settings, group: ProcessGroup, contract: RunContract) 
     """Return the peers that write sharded checkpoints; None if the main process has the whole state."""
     if not is_sharded(settings.compute, group) or group.store is None:
         return None
+    nodes = number_nodes(group.all_gather(contract.local_rank))
+    if replicas := _count_replicas(settings, contract, nodes=len(set(nodes))):
+        return ReplicatingPeers(group.store, rank=group.rank, nodes=nodes, replicas=replicas)
     return Peers(group.store, rank=group.rank, size=group.size, is_local_main=contract.local_rank == 0)
+
+
+def _count_replicas(settings: Settings, contract: RunContract, *, nodes: int) -> int:
+    """Return how many other nodes keep a copy of each shard: by default one on spot machines, which may be lost."""
+    asked = settings.checkpoint.replicas
+    if asked is None:
+        asked = int(contract.expected_life_hours is not None)
+    return min(asked, nodes - 1)
 
 
 def _local_rows(settings: Settings, group: ProcessGroup) -> RowSelector:
@@ -168,7 +181,7 @@ def start_run(run: Run, opened: OpenedRun) -> None:
 def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     load_state(run.learner, {**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
     run.progress = restore_progress(state["progress"])
-    run.saved_position = run.progress.position
+    run.checkpoints.saved_position = run.progress.position
     if len(state["rng"]) == run.group.size:
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if not is_carried and state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed it
