@@ -163,6 +163,8 @@ def dump_progress(progress: Progress, group: ProcessGroup) -> dict[str, Any]:
         "validated_at": progress.validated_at,
         "epochs_hooked": progress.epochs_hooked,
         "is_ended": progress.is_ended,
+        "best": progress.record.value,
+        "best_epoch": progress.record.epoch,
         "record": asdict(progress.record),
         "metrics": dict(progress.metrics),
         "window": _dump_meter(progress.window, group),

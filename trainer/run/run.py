@@ -50,7 +50,8 @@ class StepObserver(Protocol):
 class RunSpec:
     """What is fixed from the start of a run on.
 
-    `rate_of` returns a step's learning rate, `rebuild` builds a new model of the recipe.
+    `rate_of` returns a step's learning rate. `started_from` are the weights or the checkpoint that the run was started
+    from, empty if from nothing. `rebuild` builds a new model of the recipe.
     """
 
     name: str
@@ -62,6 +63,7 @@ class RunSpec:
     triggers: Triggers
     best: BestMetric
     rate_of: Callable[[int], float]
+    started_from: str
     rebuild: Callable[[], nn.Module]
 
 
