@@ -10,6 +10,7 @@ from typing import NoReturn
 from trainer.base.contract import read_contract
 from trainer.base.errors import BadRequestError, TrainerError, visible
 from trainer.base.signals import StopFlag
+from trainer.base.start_from import StartFrom
 
 EXAMPLES = """\
 examples:
@@ -68,12 +69,28 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("recipe", nargs="?", help="what to train; see --list")
     parser.add_argument("--list", action="store_true", help="list the recipes")
     _add_settings(parser)
+    _add_start(parser)
     parser.add_argument(
         "--checkpoint-dir",
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
     return parser
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what a new run starts from; a run that has a checkpoint goes on from that")
+    group.add_argument("--init", metavar="WEIGHTS", help="weights: a file, or hf:OWNER/NAME[/FILE][@REVISION]")
+    group.add_argument("--loosely", action="store_true", help="--init: load only the weights that fit")
+    group.add_argument(
+        "--from",
+        dest="from_checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="go on from another run's checkpoint, with other settings; also from another trainer's",
+    )
+    group.add_argument("--epochs-done", type=int, metavar="N", help="--from another trainer's: how far that one was")
+    group.add_argument("--key", help="where the weights are in that file, as KEY/KEY (default: the usual places)")
 
 
 def build_find_parser(command: str) -> argparse.ArgumentParser:
@@ -164,8 +181,18 @@ def _run(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFl
 
     recipe = load_recipe(arguments.recipe)
     recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
-    run_recipe(arguments.recipe, recipe, contract, stop)
+    run_recipe(arguments.recipe, recipe, contract, stop, _read_start(arguments))
     return 0
+
+
+def _read_start(arguments: argparse.Namespace) -> StartFrom:
+    return StartFrom(
+        init=arguments.init,
+        key=arguments.key,
+        strict=not arguments.loosely,
+        checkpoint=arguments.from_checkpoint,
+        epochs_done=arguments.epochs_done,
+    )
 
 
 def _print_recipes(recipes: Mapping[str, str]) -> None:

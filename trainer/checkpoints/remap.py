@@ -48,7 +48,7 @@ def remap(old: Path, new: Path, *, key: str | None = None) -> str:
         BadRequestError: reading OLD would run code, it holds no weights, or NEW cannot be written.
     """
     _check_new(new)
-    found = find_weights(_read(old), key)
+    found = find_weights(read_content(old), key)
     weights = _bare(found.weights, old)
     flat = flatten({WEIGHTS: {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}})
     try:
@@ -90,7 +90,12 @@ def _search(content: Any, path: tuple[str, ...]) -> ForeignWeights:
     )
 
 
-def _read(path: Path) -> Any:
+def read_content(path: Path) -> Any:
+    """Read a file of torch.save or safetensors, or a folder of shards; no code in it is run.
+
+    Raises:
+        BadRequestError: it does not load, or reading it would run code.
+    """
     try:
         if path.is_dir():
             return load(path, ALONE)
