@@ -12,7 +12,7 @@ from trainer.base.start_from import StartFrom
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.loading import RowSelector, load
 from trainer.checkpoints.remap import read_content
-from trainer.checkpoints.shards import has_index
+from trainer.checkpoints.shards import is_whole
 from trainer.checkpoints.store import SUFFIX
 from trainer.group.distributed import ProcessGroup
 from trainer.start.carried import Carried, Target, carry_over, is_ours
@@ -96,7 +96,7 @@ def _find_checkpoint(path: Path, group: ProcessGroup) -> Path:
 
 
 def _list_steps(path: Path) -> list[str]:
-    if not path.is_dir() or has_index(path):
+    if not path.is_dir() or is_whole(path):
         return []
     found = [item for folder in (path, path / "checkpoints") if folder.is_dir() for item in folder.iterdir()]
     return [str(item.relative_to(path)) for item in found if _STEP.fullmatch(item.name)]
@@ -110,7 +110,7 @@ def _step_of(name: str) -> tuple[int, str]:
 def _looks_like_ours(path: Path) -> bool:
     """Whether a file's header, or a folder, is that of a whole checkpoint of ours; its data are not read."""
     if path.is_dir():
-        return has_index(path)
+        return is_whole(path)
     if path.suffix != SUFFIX:
         return False
     try:
