@@ -125,6 +125,7 @@ def _prepare(
         samples=len(workload.train_data),
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
+        max_steps=settings.max_steps,
     )
     check_settings(settings, workload.model, group)
     nowhere = contract.checkpoint_dir / RESTART_FILE
