@@ -54,6 +54,13 @@ def describe_settings(settings: Any, prefix: str = "") -> Iterator[DescribedSett
             yield DescribedSetting(key=key, hint=hints[item.name], default=value, meaning=meaning)
 
 
+def show_value(value: Any) -> str:
+    """Return a setting's value as `--set` takes it."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(show_value, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def flatten_settings(
     settings: Any, *, changes: tuple[Change, ...] = ("never", "announced", "freely")
 ) -> dict[str, Any]:
