@@ -35,21 +35,21 @@ def render_settings(title: str, settings: Sequence[DescribedSetting], *, width: 
         width: of the terminal, in characters.
     """
     width = max(width, _NARROWEST)
-    lines = [*wrap(title, width), ""]
+    lines = wrap(title, width)
     for _, group in groupby(settings, key=lambda each: each.key.rpartition(".")[0]):
         members = list(group)
-        lines += [*wrap(members[0].group, width), *(line for each in members for line in _lines(each, width)), ""]
-    return visible("\n".join(lines))
+        lines += ["", *wrap(members[0].group, width), *(line for each in members for line in _lines(each, width))]
+    return visible("\n".join(lines)) + "\n"
 
 
 def _lines(setting: DescribedSetting, width: int) -> Iterator[str]:
-    yield f"  {setting.key}={show_value(setting.default)}"
     kind = ", ".join(filter(None, (describe_type(setting.hint), setting.bounds)))
-    yield from wrap(
-        f"{kind}: {setting.meaning}" if setting.meaning else kind,
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-    )
-
+    for text, indent in ((f"{setting.key}={show_value(setting.default)} ({kind})", "  "), (setting.meaning, _INDENT)):
+        yield from wrap(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=_INDENT,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )

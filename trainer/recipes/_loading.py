@@ -45,8 +45,8 @@ def load_recipe(source: RecipeSource) -> Recipe[Settings]:
         is_recipe = isinstance(recipe, Recipe)
         got = recipe.settings if is_recipe else recipe
         raise BadRequestError(
-            f"the recipe {source.origin} is none",
-            why=f"{source.function}() returned {'settings of the type' if is_recipe else 'a'} {type(got).__name__}",
+            f"the recipe {source.origin} returns no Recipe",
+            why=f"{source.function}() returned {'settings of type' if is_recipe else 'an object of type'} {type(got).__name__}",
             fix="return trainer.api.Recipe(settings=..., build=...), whose settings subclass trainer.api.Settings",
         )
     return replace(recipe, description=recipe.description or describe_recipe(source), defaults=recipe.settings)
