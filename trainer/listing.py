@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from textwrap import wrap
+from textwrap import TextWrapper, wrap
 
 from trainer.base.errors import visible
 from trainer.base.setting import DescribedSetting, describe_type, show_value
@@ -43,13 +43,8 @@ def render_settings(title: str, settings: Sequence[DescribedSetting], *, width: 
 
 
 def _lines(setting: DescribedSetting, width: int) -> Iterator[str]:
+    head = f"{setting.key}={show_value(setting.default)}"
     kind = ", ".join(filter(None, (describe_type(setting.hint), setting.bounds)))
-    for text, indent in ((f"{setting.key}={show_value(setting.default)} ({kind})", "  "), (setting.meaning, _INDENT)):
-        yield from wrap(
-            text,
-            width,
-            initial_indent=indent,
-            subsequent_indent=_INDENT,
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
+    for text, indent in ((f"{head} ({kind})", "  "), (setting.meaning, _INDENT)):
+        wrapper = TextWrapper(width, initial_indent=indent, subsequent_indent=_INDENT, break_on_hyphens=False)
+        yield from wrapper.wrap(text)

@@ -42,11 +42,10 @@ def load_recipe(source: RecipeSource) -> Recipe[Settings]:
     with _told(source, f"failed in {source.function}()"):
         recipe = make()
     if not isinstance(recipe, Recipe) or not isinstance(recipe.settings, Settings):
-        is_recipe = isinstance(recipe, Recipe)
-        got = recipe.settings if is_recipe else recipe
+        got = f"settings of type {type(recipe.settings).__name__}" if isinstance(recipe, Recipe) else repr(type(recipe))
         raise BadRequestError(
             f"the recipe {source.origin} returns no Recipe",
-            why=f"{source.function}() returned {'settings of type' if is_recipe else 'an object of type'} {type(got).__name__}",
+            why=f"{source.function}() returned {got}",
             fix="return trainer.api.Recipe(settings=..., build=...), whose settings subclass trainer.api.Settings",
         )
     return replace(recipe, description=recipe.description or describe_recipe(source), defaults=recipe.settings)

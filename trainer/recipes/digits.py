@@ -30,15 +30,15 @@ SPLIT_SEED = 20_260_101  # the split is part of the task: it doesn't change with
 class DigitsModelSettings:
     """The network's size. `width` is the channels of the first stage."""
 
-    width: int = setting(24, minimum=1)
-    dropout: float = setting(0.1, minimum=0, below=1)
+    width: int = setting(24, "channels of the first stage", minimum=1)
+    dropout: float = setting(0.1, "share of features that are dropped before the classifier", minimum=0, below=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigitsDataSettings:
     """Augmentation. `shift_pixels` is the largest random shift in each direction."""
 
-    shift_pixels: int = setting(1, minimum=0)
+    shift_pixels: int = setting(1, "the largest random shift in each direction", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

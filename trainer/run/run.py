@@ -45,6 +45,7 @@ class RunSpec:
     """What is fixed from the start of a run on. `rebuild` builds a new model of the recipe."""
 
     name: str
+    description: str
     settings: Settings
     workload: Workload
     group: ProcessGroup
