@@ -21,7 +21,7 @@ from trainer.report.status import MetricsLog, read_metrics
 @pytest.mark.parametrize(
     ("assignment", "why", "fix"),
     [
-        ("epoch=3", "the settings are: epochs, max_steps", "did you mean --set epochs=3?"),
+        ("epoch=3", "the settings are: epochs, max_steps, batch_size", "did you mean --set epochs=3?"),
         ("lr=3", "the settings are:", "did you mean --set "),
         ("optimizer.learningrate=1", "the settings are:", "did you mean --set optimizer.learning_rate=1?"),
         ("learning_rate=0.1", "the settings are:", "did you mean --set optimizer.learning_rate=0.1?"),
