@@ -16,6 +16,7 @@ from trainer.flags import (
     build_parser,
     build_recipes_parser,
     build_remap_parser,
+    read_start,
 )
 from trainer.recipes import find_recipe, list_recipes
 
@@ -107,7 +108,7 @@ def _train(call: _Call) -> None:
     contract, name, recipe = _prepare(call, trains=True)
     from trainer.run.engine import run_recipe  # noqa: PLC0415
 
-    run_recipe(name, recipe, contract, call.stop)
+    run_recipe(name, recipe, contract, call.stop, read_start(arguments))
 
 
 def _show_help(arguments: argparse.Namespace) -> None:

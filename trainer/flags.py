@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.base.errors import BadRequestError
+from trainer.base.start_from import StartFrom
 
 EXAMPLES = """\
 examples:
@@ -13,6 +14,7 @@ examples:
   python -m trainer path/to/recipe.py --config my.toml --set epochs=3 --output-dir runs/a
   python -m trainer digits --help
   torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
+  python -m trainer digits --init weights.safetensors
   python -m trainer find-lr digits
   python -m trainer find-batch digits
   python -m trainer remap OLD.pth NEW.safetensors
@@ -50,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
+    _add_start(parser)
     return parser
 
 
@@ -97,6 +100,17 @@ def build_remap_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def read_start(arguments: argparse.Namespace) -> StartFrom:
+    """Return what a new run starts from."""
+    return StartFrom(
+        init=arguments.init,
+        key=arguments.key,
+        strict=not arguments.loosely,
+        checkpoint=arguments.from_checkpoint,
+        epochs_done=arguments.epochs_done,
+    )
+
+
 def _build_find_parser(command: str, what: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=f"python -m trainer {command}", description=f"{what} No weights are saved.")
     parser.add_argument("recipe", help=RECIPE)
@@ -115,3 +129,18 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         help="take settings from a TOML file (repeatable); --set wins",
     )
     parser.add_argument("--output-dir", type=Path, help="results (default: $KEDGE_OUTPUT_DIR, else ./output)")
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what a new run starts from; a run that has a checkpoint goes on from that")
+    group.add_argument("--init", metavar="WEIGHTS", help="weights: a file, or hf:OWNER/NAME[/FILE][@REVISION]")
+    group.add_argument("--loosely", action="store_true", help="--init: load only the weights that fit")
+    group.add_argument(
+        "--from",
+        dest="from_checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="go on from another run's checkpoint, with other settings; also from another trainer's",
+    )
+    group.add_argument("--epochs-done", type=int, metavar="N", help="--from another trainer's: how far that one was")
+    group.add_argument("--key", help="where the weights are in that file, as KEY/KEY (default: the usual places)")

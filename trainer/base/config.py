@@ -18,7 +18,9 @@ ScheduleName = Literal[
 class OptimizerSettings:
     """How weights are updated."""
 
-    name: OptimizerName = setting("adamw", "muon: for hidden weights of two dimensions, adamw for the others")
+    name: OptimizerName = setting(
+        "adamw", "muon: for hidden weights of two dimensions, adamw for the others", change="announced"
+    )
     learning_rate: float = setting(1e-3, "the peak rate, for a batch of base_batch", above=0, change="announced")
     rate_factor: float = setting(
         1.0, "multiplies the rate: 0.1 lowers it in a run that goes on", above=0, change="announced"

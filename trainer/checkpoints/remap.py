@@ -58,7 +58,7 @@ def remap(old: Path, new: Path, *, key: str | None = None) -> str:
         BadRequestError: reading OLD would run code, it holds no weights, or NEW cannot be written.
     """
     _check_new(new)
-    found = find_weights(_read(old), key)
+    found = find_weights(read_content(old), key)
     weights = _bare(found.weights, old)
     flat = flatten({WEIGHTS: {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}})
     try:
@@ -108,7 +108,12 @@ def _holds_weights(content: Any, depth: int) -> bool:
     return is_tensor or any(_holds_weights(content.get(name), depth - 1) for name in NESTS)
 
 
-def _read(path: Path) -> Any:
+def read_content(path: Path) -> Any:
+    """Read a file of torch.save or safetensors, or a folder of shards; no code in it is run.
+
+    Raises:
+        BadRequestError: it does not load, or reading it would run code.
+    """
     try:
         if path.is_dir():
             return load(path, ALONE)

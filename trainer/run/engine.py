@@ -10,25 +10,25 @@ from trainer.base.config_file import CONFIG_FILE, render_changes, save_config
 from trainer.base.contract import RunContract
 from trainer.base.memory import RESTART_FILE
 from trainer.base.recipe import Recipe, Workload
-from trainer.base.rng import RandomStreams, restore_rng, seed_all
+from trainer.base.rng import RandomStreams, seed_all
 from trainer.base.setting import flatten_settings
 from trainer.base.signals import StopFlag
 from trainer.base.sources import SampleSource, StreamSource
+from trainer.base.start_from import StartFrom
 from trainer.checkpoints.saver import Saver
-from trainer.checkpoints.tree import State
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
 from trainer.report.rows import make_meter
 from trainer.report.status import MetricsLog
-from trainer.report.trackers import open_trackers
+from trainer.report.trackers import TRACKER_FILE, open_trackers, read_tracker_id
 from trainer.run.control import Control
 from trainer.run.ending import describe_best, explain, finish, record_failure, record_stop
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import check_outputs, select_weights
-from trainer.run.progress import Progress, restore_progress
-from trainer.run.resume import open_run_folders
+from trainer.run.progress import Progress
+from trainer.run.resume import open_run_folders, start_run
 from trainer.run.run import Checkpoints, Report, Run, RunSpec
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.step.assembly import check_settings, make_learner
@@ -38,8 +38,14 @@ from trainer.step.schedule import find_schedule_concern, scale_learning_rate
 Outcome = Literal["succeeded", "stopped"]
 
 
-def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: StopFlag) -> Outcome:
-    """Train a recipe from its newest intact checkpoint, or from the beginning, to its end or to a stop.
+def run_recipe(
+    name: str,
+    recipe: Recipe[Any],
+    contract: RunContract,
+    stop: StopFlag,
+    start: StartFrom = StartFrom(),  # noqa: B008 - frozen
+) -> Outcome:
+    """Train a recipe from its newest intact checkpoint, else from `start`, to its end or to a stop.
 
     Raises:
         BadRequestError: the batch, the devices or the folders can't be used; nothing was changed.
@@ -48,7 +54,7 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
     """
     console = Console(enabled=contract.rank == 0)
     with process_group(contract) as group:
-        run = _assemble(name, recipe, contract, group, stop, console)
+        run = _assemble(name, recipe, contract, group, stop, console, start)
         if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
@@ -71,7 +77,13 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
 
 
 def _assemble(
-    name: str, recipe: Recipe[Any], contract: RunContract, group: ProcessGroup, stop: StopFlag, console: Console
+    name: str,
+    recipe: Recipe[Any],
+    contract: RunContract,
+    group: ProcessGroup,
+    stop: StopFlag,
+    console: Console,
+    start: StartFrom,
 ) -> Run:
     settings = recipe.settings
     check_outputs(settings, contract)
@@ -86,7 +98,7 @@ def _assemble(
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
-    opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
+    opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
     group.broadcast_from_main(lambda: save_config(contract.output_dir / CONFIG_FILE, settings))
     saver = Saver(opened.store, device=group.device)
     _announce(name, workload, plan, group, contract, console)
@@ -104,6 +116,7 @@ def _assemble(
         group=group,
         plan=plan,
         fingerprint=opened.fingerprint,
+        started_from=opened.origin,
         rebuild=lambda: recipe.build(settings).model,
     )
     run = Run(
@@ -123,7 +136,7 @@ def _assemble(
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
         stall_watchdog=StallWatchdog(settings.stall),
     )
-    _start_from(run, opened.state)
+    start_run(run, opened)
     return run
 
 
@@ -165,29 +178,6 @@ def _announce_rates(settings: Settings, plan: BatchPlan, console: Console) -> No
             console.say(f"note: {concern}")
 
 
-def _start_from(run: Run, state: State | None) -> None:
-    seed_all(seed=run.settings.seed, rank=run.group.rank, step=0)
-    if state is not None:
-        _restore(run, state)
-        at = f"epoch {run.progress.epoch + 1}, {run.progress.step_in_epoch} steps in"
-        if run.progress.epoch < run.settings.epochs:
-            run.console.say(f"resumed from step {run.progress.step} ({at})")
-
-
-def _restore(run: Run, state: State) -> None:
-    run.learner.load(state)
-    run.progress = restore_progress(state["progress"])
-    run.checkpoints.saved_position = run.progress.position
-    if len(state["rng"]) == run.group.size:
-        restore_rng(state["rng"][run.group.rank], run.group.device)
-        if state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed the setting
-            run.learner.micro_batch = min(run.learner.micro_batch, state["micro_batches"][run.group.rank])
-        return
-    writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
-    run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
-    seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
-
-
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:
     """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
     at = {"step": run.progress.step, "epochs_validated": run.progress.epoch}
@@ -209,6 +199,9 @@ def _is_complete(run: Run, *, is_local_main: bool) -> bool:
 
 
 def _attach_watchers(run: Run, contract: RunContract) -> None:
+    id_file = contract.checkpoint_dir / TRACKER_FILE
+    # Another machine may have had the main process before.
+    kept_ids = [kept for kept in run.group.all_gather(read_tracker_id(id_file)) if kept]
     if not run.group.is_main:
         return
 
@@ -220,9 +213,10 @@ def _attach_watchers(run: Run, contract: RunContract) -> None:
     trackers = open_trackers(
         run.settings.track,
         contract.output_dir,
-        name=run.spec.name,
-        run_id=contract.task_id,
+        name=contract.task_id or run.spec.name,
+        run_id=kept_ids[0] if kept_ids else contract.task_id,
         step=run.progress.step,
-        config=flatten_settings(run.settings),
+        config={**flatten_settings(run.settings), "started_from": run.spec.started_from},
+        id_file=id_file,
     )
     run.report.metrics_log.attach_trackers(trackers)

@@ -151,6 +151,7 @@ def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardF
         software=f"torch {torch.__version__}, Python {platform.python_version()}",
         device=f"{run.group.size} x {device_name(run.group.device)}",
         files={path.name: _FILES[path.name] for path in files},
+        started_from=run.spec.started_from,
     )
 
 

@@ -42,7 +42,11 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What is fixed from the start of a run on. `rebuild` builds a new model of the recipe."""
+    """What is fixed from the start of a run on.
+
+    `started_from` are the weights or the checkpoint that it was started from, empty if from nothing; `rebuild` builds a
+    new model of the recipe.
+    """
 
     name: str
     description: str
@@ -51,6 +55,7 @@ class RunSpec:
     group: ProcessGroup
     plan: BatchPlan
     fingerprint: dict[str, Any]
+    started_from: str
     rebuild: Callable[[], nn.Module]
 
 

@@ -100,6 +100,7 @@ def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[st
     state = {
         "fingerprint": run.spec.fingerprint,
         "progress": progress,
+        "started_from": run.spec.started_from,
         "micro_batch": run.settings.micro_batch,
         "rng": [rank["rng"] for rank in ranks],
         "micro_batches": [rank["micro_batch"] for rank in ranks],

@@ -106,11 +106,13 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights don't fit this model.
         """
-        sharding, moments = self.sharding, state["optimizer"]
+        sharding, moments = self.sharding, state["optimizer"]  # None: new ones
         fit = sharding.shard_like if sharding else unchanged
         load_weights(self.model, state["model"], fit=fit)
-        self.optimizer.load_state_dict(sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments)
-        _match_parameter_strides(self.optimizer)
+        if moments is not None:
+            moments = sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments
+            self.optimizer.load_state_dict(moments)
+            _match_parameter_strides(self.optimizer)
         if self.average and state.get("average"):
             load_weights(self.average.model, state["average"], fit=fit)
         self.precision.load(state.get("scaler") or {})

@@ -17,8 +17,9 @@ def scale_learning_rate(settings: OptimizerSettings, *, batch_size: int) -> floa
     Raises:
         BadRequestError: scaling is set without a base batch.
     """
+    rate = settings.learning_rate * settings.rate_factor
     if settings.scaling == "none":
-        return settings.learning_rate
+        return rate
     if not settings.base_batch:
         raise BadRequestError(
             f"optimizer.scaling={settings.scaling} has nothing to scale from",
@@ -26,7 +27,7 @@ def scale_learning_rate(settings: OptimizerSettings, *, batch_size: int) -> floa
             fix=f"--set optimizer.base_batch={batch_size} if the rate is meant for this batch",
         )
     ratio = batch_size / settings.base_batch
-    return settings.learning_rate * (ratio if settings.scaling == "linear" else math.sqrt(ratio))
+    return rate * (ratio if settings.scaling == "linear" else math.sqrt(ratio))
 
 
 def learning_rate(schedule: ScheduleSettings, *, peak: float, step: int, plan: BatchPlan) -> float:
