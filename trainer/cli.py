@@ -73,6 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
+    parser.add_argument(
+        "--profile", metavar="steps=FIRST..LAST", help="trace these steps for Perfetto, and say where their time went"
+    )
     return parser
 
 
@@ -160,11 +163,13 @@ def _run(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFl
     check_recipe_name(arguments.recipe)
     # These imports load torch, which takes seconds: only a run pays for them.
     from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    from trainer.report.profile import parse_profile  # noqa: PLC0415
     from trainer.run.engine import run_recipe  # noqa: PLC0415
 
     recipe = load_recipe(arguments.recipe)
     recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
-    run_recipe(arguments.recipe, recipe, contract, stop)
+    profile = parse_profile(arguments.profile) if arguments.profile else None
+    run_recipe(arguments.recipe, recipe, contract, stop, profile=profile)
     return 0
 
 

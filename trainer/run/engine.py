@@ -19,6 +19,7 @@ from trainer.checkpoints.tree import State
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
+from trainer.report.profile import ProfileRequest, StepProfiler
 from trainer.report.rows import make_meter
 from trainer.report.status import MetricsLog
 from trainer.report.trackers import open_trackers
@@ -37,7 +38,9 @@ from trainer.step.schedule import find_schedule_concern, scale_learning_rate
 Outcome = Literal["succeeded", "stopped"]
 
 
-def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: StopFlag) -> Outcome:
+def run_recipe(
+    name: str, recipe: Recipe[Any], contract: RunContract, stop: StopFlag, *, profile: ProfileRequest | None = None
+) -> Outcome:
     """Train a recipe from its newest intact checkpoint, or from the beginning, to its end or to a stop.
 
     Raises:
@@ -47,12 +50,12 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
     """
     console = Console(enabled=contract.rank == 0)
     with process_group(contract) as group:
-        run = _assemble(name, recipe, contract, group, stop, console)
+        run = _assemble(name, recipe, contract, group, stop, console, profile)
         if _is_complete(run, is_local_main=contract.local_rank == 0):
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
-            with closing(run.saver), closing(run.metrics_log), closing(run.stall_watchdog):
+            with closing(run.saver), closing(run.metrics_log), closing(run.stall_watchdog), closing(run.profiler):
                 _attach_watchers(name, run, contract)
                 is_done = train(run)
                 run.saver.wait()
@@ -70,7 +73,13 @@ def run_recipe(name: str, recipe: Recipe[Any], contract: RunContract, stop: Stop
 
 
 def _assemble(
-    name: str, recipe: Recipe[Any], contract: RunContract, group: ProcessGroup, stop: StopFlag, console: Console
+    name: str,
+    recipe: Recipe[Any],
+    contract: RunContract,
+    group: ProcessGroup,
+    stop: StopFlag,
+    console: Console,
+    profile: ProfileRequest | None,
 ) -> Run:
     settings = recipe.settings
     check_outputs(settings, contract)
@@ -85,6 +94,8 @@ def _assemble(
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
+    if profile is not None:
+        profile.check(plan.total_steps)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
     saver = Saver(opened.store)
     _announce(name, workload, plan, group, contract, console)
@@ -110,6 +121,7 @@ def _assemble(
         console=console,
         meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
         stall_watchdog=StallWatchdog(settings.stall),
+        profiler=StepProfiler(profile, contract.output_dir, device=group.device, rank=group.rank, say=console.say),
         rebuild=lambda: recipe.build(settings).model,
     )
     _start_from(run, opened.state)

@@ -59,7 +59,8 @@ def _train_epoch(run: Run) -> float | None:
     whole = Stopwatch()
     run.console.start_bar(f"epoch {progress.epoch + 1}", done=progress.step_in_epoch, total=run.plan.steps_per_epoch)
     try:
-        for batch in run.stall_watchdog.follow(run.stopwatch.waiting(batches)):
+        traced = run.profiler.follow(run.stopwatch.waiting(batches), done=progress.step)
+        for batch in run.stall_watchdog.follow(traced):
             if handle_requests(run):
                 return None
             rate = current_learning_rate(run)

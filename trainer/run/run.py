@@ -16,6 +16,7 @@ from trainer.checkpoints.tree import State
 from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ALONE, ProcessGroup
 from trainer.report.console import Console, render_metric
+from trainer.report.profile import StepProfiler
 from trainer.report.rows import Meter
 from trainer.report.status import MetricsLog, Status, StatusFile
 from trainer.report.stopwatch import Stopwatch
@@ -49,6 +50,7 @@ class Run:
     console: Console
     meter: Meter
     stall_watchdog: StallWatchdog
+    profiler: StepProfiler
     rebuild: Callable[[], nn.Module]
     """Builds a new model of the recipe."""
     saved_position: tuple[int, int] = (0, 0)
