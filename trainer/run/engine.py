@@ -121,7 +121,14 @@ def _assemble(
         console=console,
         meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
         stall_watchdog=StallWatchdog(settings.stall),
-        profiler=StepProfiler(profile, contract.output_dir, device=group.device, rank=group.rank, say=console.say),
+        profiler=StepProfiler(
+            profile,
+            contract.output_dir,
+            device=group.device,
+            rank=group.rank,
+            say=console.say,
+            path_for_user=contract.path_for_user,
+        ),
         rebuild=lambda: recipe.build(settings).model,
     )
     _start_from(run, opened.state)
