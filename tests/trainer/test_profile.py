@@ -83,6 +83,13 @@ def train(folder: Path, request: ProfileRequest, *, seconds: float = 0.0, produc
     run_recipe("digits", Recipe(settings=settings, build=build), contract, StopFlag(), profile=request)
 
 
+def observe(profiler: StepProfiler, *, done: int = 0, steps: int) -> None:
+    """Go through steps as the loop does."""
+    for step, _ in enumerate(profiler.follow(iter(range(steps)), done=done), start=done):
+        profiler.begin_step(step)
+        profiler.end_step(step)
+
+
 def read_trace(folder: Path, name: str = "steps-2-4.json.gz") -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = json.loads(gzip.decompress((folder / "profile" / name).read_bytes()))["traceEvents"]
     return events
@@ -146,9 +153,7 @@ def test_loop_that_ends_early_leaves_what_it_traced(tmp_path: Path) -> None:
     """Its name has the steps that are in it."""
     said: list[str] = []
     profiler = StepProfiler(STEPS, tmp_path, device=harness.CPU, say=said.append)
-    for number, _ in enumerate(profiler.follow(range(10), done=0), start=1):
-        if number == 4:
-            break
+    observe(profiler, steps=3)
     profiler.close()
     profiler.close()
     assert len(said) == 1
@@ -160,7 +165,7 @@ def test_resumed_run_past_the_steps_traces_nothing(tmp_path: Path) -> None:
     """The same command resumes, so this is no error."""
     said: list[str] = []
     profiler = StepProfiler(STEPS, tmp_path, device=harness.CPU, say=said.append)
-    assert list(profiler.follow(range(3), done=4)) == [0, 1, 2]
+    observe(profiler, done=4, steps=3)
     profiler.close()
     assert said == []
     assert not (tmp_path / "profile").exists()
@@ -170,7 +175,7 @@ def test_each_process_writes_its_own_trace_if_asked(tmp_path: Path) -> None:
     """By default only the first process does."""
     for request in (STEPS, replace(STEPS, all_ranks=True)):
         profiler = StepProfiler(request, tmp_path, device=harness.CPU, rank=1, say=lambda _: None)
-        list(profiler.follow(range(5), done=0))
+        observe(profiler, steps=5)
         assert (tmp_path / "profile" / "steps-2-4.rank-1.json.gz").exists() is request.all_ranks
 
 

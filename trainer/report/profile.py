@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ _REQUEST = re.compile(r"steps=(\d+)\.\.(\d+)(,ranks=all)?")
 _FIX = "write --profile steps=FIRST..LAST, for example steps=10..20; ,ranks=all traces every process"
 # The last allocations and frees that a snapshot remembers; each takes a few KB.
 _MEMORY_EVENTS = 100_000
+_END: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +68,14 @@ def parse_profile(text: str) -> ProfileRequest:
 
 
 class StepProfiler:
-    """Traces the steps of a request; without one it does nothing, at no cost.
+    """Traces the steps of a request, as an observer of the loop.
 
-    The loop calls `follow`, and `close` when it ends, also with an error: what was traced until then is written.
+    `close` writes what was traced until then, also after an error. Processes that the request leaves out trace nothing.
     """
 
     def __init__(
         self,
-        request: ProfileRequest | None,
+        request: ProfileRequest,
         folder: Path,
         *,
         device: torch.device,
@@ -82,7 +83,7 @@ class StepProfiler:
         say: Callable[[str], None],
         path_for_user: Callable[[Path], Path] = Path,
     ) -> None:
-        self._request = request if request is not None and (rank == 0 or request.all_ranks) else None
+        self._request = request if rank == 0 or request.all_ranks else None
         self._folder = folder / FOLDER
         self._device = device
         self._rank = rank
@@ -92,51 +93,34 @@ class StepProfiler:
         self._mark: record_function | None = None
         self._first = self._last = 0
 
-    def follow(self, batches: Iterable[T], *, done: int) -> Iterator[T]:
-        """Yield the batches of an epoch; the caller makes one step with each.
+    def follow(self, batches: Iterator[T], *, done: int) -> Iterator[T]:
+        """Yield the batches of an epoch, and mark how long the loop waits for each.
 
         Args:
-            batches: the rest of an epoch.
+            batches: the rest of an epoch; each makes one step.
             done: the steps that the run has made before.
         """
-        if self._request is None:
-            yield from batches
-            return
-        iterator, step = iter(batches), done
-        try:
-            while True:
-                self.begin_wait(step + 1)
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    return
-                step += 1
-                self.begin_step(step)
-                yield batch
-                self.end_step(step)
-        finally:
+        step = done
+        while True:
+            step += 1
+            self._begin_wait(step)
+            batch = next(batches, _END)
             self._end_mark()
-
-    def begin_wait(self, step: int) -> None:
-        """Note that the loop waits for the data of a step from now on; starts the trace if it is the first one's."""
-        request = self._request
-        if request is None:
-            return
-        if self._profile is None and request.first <= step <= request.last:
-            self._start(step)
-        self._begin_mark(DATA)
+            if batch is _END:
+                return
+            yield batch
 
     def begin_step(self, step: int) -> None:
-        """Note that a step begins."""
-        self._begin_mark(f"{STEP} {step}")
+        """Note that a step begins; `step` counts from 0."""
+        self._begin_mark(f"{STEP} {step + 1}")
 
     def end_step(self, step: int) -> None:
-        """Note that a step is over; writes the trace if it was the last one."""
+        """Note that a step's work is queued; writes the trace after the last one."""
         self._end_mark()
-        if self._profile is None:
+        if self._profile is None or self._request is None:
             return
-        self._last = step
-        if self._request is not None and step >= self._request.last:
+        self._last = step + 1
+        if self._last >= self._request.last:
             self._finish(self._profile)
 
     def close(self) -> None:
@@ -148,6 +132,12 @@ class StepProfiler:
             self._finish(self._profile)
         except (OSError, RuntimeError) as err:
             logger.warning("the profile could not be written: %s", first_line(err))
+
+    def _begin_wait(self, step: int) -> None:
+        request = self._request
+        if self._profile is None and request is not None and request.first <= step <= request.last:
+            self._start(step)
+        self._begin_mark(DATA)
 
     def _start(self, step: int) -> None:
         activities = [ProfilerActivity.CPU]

@@ -1,16 +1,15 @@
 """Runs a recipe: assembles the run, resumes it, trains, and records how it ended."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, Literal
 
 import torch
 
 from trainer.base.config import Settings
 from trainer.base.contract import RunContract
-from trainer.base.errors import DeviceMemoryError, TrainerError, first_line
-from trainer.base.memory import RESTART_FILE, is_out_of_memory
+from trainer.base.memory import RESTART_FILE
 from trainer.base.recipe import Recipe, Workload
-from trainer.base.rng import restore_rng, seed_all
+from trainer.base.rng import RandomStreams, restore_rng, seed_all
 from trainer.base.setting import flatten_settings
 from trainer.base.signals import StopFlag
 from trainer.base.sources import SampleSource, StreamSource
@@ -24,12 +23,13 @@ from trainer.report.rows import make_meter
 from trainer.report.status import MetricsLog
 from trainer.report.trackers import open_trackers
 from trainer.run.control import Control
+from trainer.run.ending import describe_best, explain, finish, record_failure, record_stop
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
-from trainer.run.outputs import SelectedWeights, check_outputs, select_weights, write_outputs
+from trainer.run.outputs import check_outputs, select_weights
 from trainer.run.progress import Progress, restore_progress
 from trainer.run.resume import open_run_folders
-from trainer.run.run import Run, describe_best
+from trainer.run.run import Checkpoints, Report, Run, RunSpec, StepObserver
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
@@ -55,20 +55,25 @@ def run_recipe(
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
-            with closing(run.saver), closing(run.metrics_log), closing(run.stall_watchdog), closing(run.profiler):
-                _attach_watchers(name, run, contract)
+            with ExitStack() as parts:
+                parts.enter_context(closing(run.checkpoints.saver))
+                parts.enter_context(closing(run.report.metrics_log))
+                parts.enter_context(closing(run.stall_watchdog))
+                for observer in run.observers:
+                    parts.enter_context(closing(observer))
+                _attach_watchers(run, contract)
                 is_done = train(run)
-                run.saver.wait()
+                run.checkpoints.saver.wait()
                 selected = select_weights(run) if is_done else None
         except Exception as err:
-            failure = _explain(err, run)
-            _record_failure(run, failure)
+            failure = explain(err, run)
+            record_failure(run, failure)
             raise failure from err
     # The other processes exit here: they need not wait for the outputs.
     if selected:
-        _finish(name, run, selected, contract)
+        finish(run, selected, contract)
     if not is_done:
-        _record_stop(run)
+        record_stop(run)
     return "succeeded" if is_done else "stopped"
 
 
@@ -94,8 +99,7 @@ def _assemble(
     )
     scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
-    if profile is not None:
-        profile.check(plan.total_steps)
+    observers = _make_observers(profile, plan, group, contract, console)
     opened = open_run_folders(name, settings, workload.model, group, contract, console.say)
     saver = Saver(opened.store)
     _announce(name, workload, plan, group, contract, console)
@@ -103,36 +107,52 @@ def _assemble(
     learner = make_learner(
         settings, workload, group, plan, restart_file=contract.checkpoint_dir / RESTART_FILE, say=console.say
     )
-    run = Run(
+    spec = RunSpec(
+        name=name,
         settings=settings,
         workload=workload,
         group=group,
         plan=plan,
         fingerprint=opened.fingerprint,
+        rebuild=lambda: recipe.build(settings).model,
+    )
+    run = Run(
+        spec=spec,
         learner=learner,
+        progress=Progress(),
+        randomness=RandomStreams(seed=settings.seed, rank=group.rank, device=group.device),
         train_loader=_make_loader(workload.train_data, workload, settings, group),
         validation_loader=_make_loader(workload.validation_data, workload, settings, group),
-        progress=Progress(),
-        store=opened.store,
-        saver=saver,
-        status_file=opened.status_file,
-        metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
-        control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
-        console=console,
-        meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
-        stall_watchdog=StallWatchdog(settings.stall),
-        profiler=StepProfiler(
-            profile,
-            contract.output_dir,
-            device=group.device,
-            rank=group.rank,
-            say=console.say,
-            path_for_user=contract.path_for_user,
+        checkpoints=Checkpoints(store=opened.store, saver=saver),
+        report=Report(
+            console=console,
+            status_file=opened.status_file,
+            metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
+            meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
         ),
-        rebuild=lambda: recipe.build(settings).model,
+        control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
+        stall_watchdog=StallWatchdog(settings.stall),
+        observers=observers,
     )
     _start_from(run, opened.state)
     return run
+
+
+def _make_observers(
+    profile: ProfileRequest | None, plan: BatchPlan, group: ProcessGroup, contract: RunContract, console: Console
+) -> list[StepObserver]:
+    if profile is None:
+        return []
+    profile.check(plan.total_steps)
+    profiler = StepProfiler(
+        profile,
+        contract.output_dir,
+        device=group.device,
+        rank=group.rank,
+        say=console.say,
+        path_for_user=contract.path_for_user,
+    )
+    return [profiler]
 
 
 def _make_loader(
@@ -185,7 +205,7 @@ def _start_from(run: Run, state: State | None) -> None:
 def _restore(run: Run, state: State) -> None:
     run.learner.load(state)
     run.progress = restore_progress(state["progress"])
-    run.saved_position = run.progress.position
+    run.checkpoints.saved_position = run.progress.position
     if len(state["rng"]) == run.group.size:
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed the setting
@@ -199,73 +219,38 @@ def _restore(run: Run, state: State) -> None:
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:
     """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
     at = {"step": run.progress.step, "epochs_validated": run.progress.epoch}
-    rows = collect_history(run.metrics_log, run.group, is_local_main=is_local_main, **at)
+    rows = collect_history(run.report.metrics_log, run.group, is_local_main=is_local_main, **at)
 
     def on_main() -> bool:
-        left = run.status_file.read()
+        left = run.report.status_file.read()
         is_trained = run.progress.epoch >= run.settings.epochs
         if is_trained and left.get("state") == "succeeded" and left.get("step") == run.progress.step:
             return True
-        run.metrics_log.replace(rows)
-        run.status_file.write("running", run.status())
+        run.report.metrics_log.replace(rows)
+        run.report.status_file.write("running", run.status())
         return False
 
     is_complete = run.group.broadcast_from_main(on_main)
     if not is_complete:
-        drop_former_files(run.metrics_log, run.status_file, run.group, is_local_main=is_local_main)
+        drop_former_files(run.report.metrics_log, run.report.status_file, run.group, is_local_main=is_local_main)
     return is_complete
 
 
-def _attach_watchers(name: str, run: Run, contract: RunContract) -> None:
+def _attach_watchers(run: Run, contract: RunContract) -> None:
     if not run.group.is_main:
         return
 
     def report(stall: Stall | None) -> None:
-        run.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
+        run.report.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
         run.console.say(f"stalled at step {run.progress.step}: {stall}" if stall else "no longer stalled")
 
     run.stall_watchdog.start(report)
     trackers = open_trackers(
         run.settings.track,
         contract.output_dir,
-        name=name,
+        name=run.spec.name,
         run_id=contract.task_id,
         step=run.progress.step,
         config=flatten_settings(run.settings),
     )
-    run.metrics_log.attach_trackers(trackers)
-
-
-def _finish(name: str, run: Run, selected: SelectedWeights, contract: RunContract) -> None:
-    try:
-        write_outputs(name, run, selected, contract)
-    except Exception as err:
-        _record_failure(run, _explain(err, run))
-        raise
-    run.status_file.write("succeeded", run.status())
-    folder = contract.path_for_user(contract.output_dir)
-    run.console.say(f"succeeded: {run.progress.step:,} steps, {describe_best(run)}, results in {folder}")
-
-
-def _record_stop(run: Run) -> None:
-    if not run.group.is_main:
-        return
-    run.status_file.write("stopped", run.status())
-    kept = run.store.newest_name() or "nothing trained yet, nothing to keep"
-    run.console.say(f"stopped by {run.stop_reason} at step {run.progress.step}: {kept}; the same command resumes")
-
-
-def _record_failure(run: Run, failure: BaseException) -> None:
-    if run.group.is_main:
-        run.status_file.write("failed", run.status(), error=first_line(failure))
-
-
-def _explain(err: Exception, run: Run) -> Exception:
-    """Turn an error with a known cause into a TrainerError; return any other one unchanged."""
-    if isinstance(err, TrainerError) or not is_out_of_memory(err):
-        return err
-    return DeviceMemoryError(
-        f"out of memory on {run.group.device} at step {run.progress.step}",
-        why=first_line(err),
-        fix=f"use a smaller global batch than --set batch_size={run.plan.batch_size}, or more processes",
-    )
+    run.report.metrics_log.attach_trackers(trackers)

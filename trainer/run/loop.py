@@ -8,7 +8,8 @@ from trainer.base.recipe import Moment
 from trainer.base.sources import Batch
 from trainer.report.console import render_epoch, render_figures
 from trainer.report.stopwatch import Stopwatch
-from trainer.run.run import Run, handle_requests, reserve, save, save_without_peers
+from trainer.run.run import Run
+from trainer.run.saving import handle_requests, reserve, save, save_without_peers
 from trainer.run.validate import validate
 from trainer.step.learner import StepResult
 from trainer.step.schedule import learning_rate, scale_learning_rate
@@ -55,21 +56,33 @@ def _train_epoch(run: Run) -> float | None:
         epoch=progress.epoch, batch_size=run.plan.batch_size, first_step=progress.step_in_epoch
     )
     run.model.train()
-    run.stopwatch.restart()
+    run.report.stopwatch.restart()
     whole = Stopwatch()
     run.console.start_bar(f"epoch {progress.epoch + 1}", done=progress.step_in_epoch, total=run.plan.steps_per_epoch)
+    batches = run.report.stopwatch.waiting(batches)
+    for observer in run.observers:
+        batches = observer.follow(batches, done=progress.step)
     try:
-        traced = run.profiler.follow(run.stopwatch.waiting(batches), done=progress.step)
-        for batch in run.stall_watchdog.follow(traced):
+        for batch in run.stall_watchdog.follow(batches):
             if handle_requests(run):
                 return None
             rate = current_learning_rate(run)
-            run.progress.add(_step(run, batch, rate))
+            run.progress.add(_observed_step(run, batch, rate))
             whole.count()
             _after_step(run, rate)
     finally:
         run.console.stop_bar()
     return whole.samples_per_second(run.plan.batch_size)
+
+
+def _observed_step(run: Run, batch: Batch, rate: float) -> StepResult:
+    step = run.progress.step
+    for observer in run.observers:
+        observer.begin_step(step)
+    result = _step(run, batch, rate)
+    for observer in run.observers:
+        observer.end_step(step)
+    return result
 
 
 def _step(run: Run, batch: Batch, rate: float) -> StepResult:
@@ -97,12 +110,12 @@ def current_learning_rate(run: Run) -> float:
 
 
 def _after_step(run: Run, rate: float) -> None:
-    run.stopwatch.count()
+    run.report.stopwatch.count()
     run.console.advance_bar()
     if run.progress.step % run.settings.log_every_steps == 0:
         _log_train(run, rate)
     if run.group.is_main:
-        run.status_file.touch(run.status)
+        run.report.status_file.touch(run.status)
     reserve(run)
     every = run.settings.checkpoint.every_steps
     is_last = run.progress.step_in_epoch == run.plan.steps_per_epoch
@@ -124,12 +137,12 @@ def _log_train(run: Run, rate: float) -> None:
             "loss": loss,
             "lr": rate,
             **skipped,
-            **run.meter.read(run.stopwatch),
+            **run.report.meter.read(run.report.stopwatch),
         }
-        run.metrics_log.append(row)
+        run.report.metrics_log.append(row)
         at = f"epoch {run.progress.epoch + 1}/{run.settings.epochs}  step {run.progress.step}/{run.plan.total_steps}"
         run.console.show_figures(at, render_figures(row))
-    run.stopwatch.restart()
+    run.report.stopwatch.restart()
 
 
 def _report_skips(run: Run) -> dict[str, float]:
@@ -149,12 +162,12 @@ def _finish_epoch(run: Run, metrics: dict[str, float]) -> None:
     if is_best:
         progress.best, progress.best_epoch = metrics[f"val_{run.workload.best}"], progress.epoch + 1
     if run.group.is_main:
-        run.metrics_log.append({"step": progress.step, "epoch": progress.epoch + 1, **metrics})
+        run.report.metrics_log.append({"step": progress.step, "epoch": progress.epoch + 1, **metrics})
     progress.finish_epoch()
     if is_best or _is_epoch_to_save(run):
         save(run, metrics=metrics)
     if run.group.is_main:
-        run.status_file.write("running", run.status())
+        run.report.status_file.write("running", run.status())
 
 
 def _is_epoch_to_save(run: Run) -> bool:

@@ -5,7 +5,8 @@ from itertools import chain
 
 import torch
 
-from trainer.run.run import Run, handle_requests
+from trainer.run.run import Run
+from trainer.run.saving import handle_requests
 
 
 @torch.no_grad()
