@@ -12,7 +12,7 @@ import pytest
 from tests.trainer import harness
 from trainer.base.config import Settings
 from trainer.base.contract import read_contract
-from trainer.base.overrides import apply_overrides, parse_value
+from trainer.base.overrides import apply_overrides
 from trainer.base.signals import StopFlag
 from trainer.cli import main
 from trainer.report.status import MetricsLog, read_metrics
@@ -32,7 +32,7 @@ from trainer.report.status import MetricsLog, read_metrics
         ("optimizer.learning_rate=nan", "must be a finite number", "--set optimizer.learning_rate="),
         ("optimizer.name=adm", "must be one of adamw, adam, sgd", "--set optimizer.name=adamw"),
         ("model.dropout=1", "must be less than 1", "--set model.dropout=0.1"),
-        ("onnx=maybe", "must be true or false", "--set onnx=True"),
+        ("onnx=maybe", "must be true or false", "--set onnx=true"),
         ("optimizer=sgd", "the settings are:", "did you mean --set optimizer."),
         ("epochs", "--set takes key=value", "--set epochs=VALUE"),
     ],
@@ -57,14 +57,6 @@ def test_settings_are_typed_nested_and_frozen() -> None:
     changed = apply_overrides(settings, ["epochs=7", "optimizer.name=sgd", "checkpoint.every_seconds=2", "epochs=8"])
     assert (changed.epochs, changed.optimizer.name, changed.checkpoint.every_seconds) == (8, "sgd", 2.0)
     assert (settings.epochs, settings.optimizer.name) == (10, "adamw")
-
-
-def test_values_are_read_by_their_declared_type() -> None:
-    """Tuples, optional values and booleans as a recipe may declare them."""
-    assert parse_value("1,2, 3", tuple[int, ...]) == (1, 2, 3)
-    assert parse_value("none", int | None) is None
-    assert parse_value("4", int | None) == 4
-    assert parse_value("off", bool) is False
 
 
 def test_batch_of_zero_steps_is_refused_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

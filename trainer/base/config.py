@@ -32,7 +32,7 @@ class OptimizerSettings:
     weight_decay: float = setting(0.01, "decoupled in adamw and muon", minimum=0, change="announced")
     decay_norms: bool = setting(True, "false: no weight decay on biases and normalisation layers", change="announced")
     momentum: float = setting(0.9, "of sgd (Nesterov's) and muon", minimum=0, below=1, change="announced")
-    betas: tuple[float, ...] = setting((0.9, 0.999), "of adam and adamw", minimum=0, below=1, change="announced")
+    betas: tuple[float, float] = setting((0.9, 0.999), "of adam and adamw", minimum=0, below=1, change="announced")
     clip_norm: float = setting(1.0, "the largest norm of the gradient; 0: no clipping", minimum=0, change="announced")
     most_skips: int = setting(
         20, "this many steps in a row with a gradient that isn't finite end the run", minimum=1, change="freely"

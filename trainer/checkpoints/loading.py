@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from trainer.base.errors import DamagedCheckpointError, IncompleteCheckpointError, first_line
+from trainer.base.errors import BadRequestError, DamagedCheckpointError, IncompleteCheckpointError, first_line
 from trainer.checkpoints.document import map_document, map_flat, read_document, read_flat, read_verified_document
 from trainer.checkpoints.header import read_header
 from trainer.checkpoints.nodes import Place, find_place, is_first
@@ -45,12 +45,14 @@ def load_newest(
     Raises:
         IncompleteCheckpointError: no checkpoint has all of its shards on these machines, but one has shards
             elsewhere; nothing was renamed.
+        BadRequestError: the newest is a file of weights alone.
     """
     failures: dict[str, DamagedCheckpointError] = {}
     state = None
     for name in _list_names(store, group):
         try:
             state = load(store.folder / name, group, select=select)
+            _require_training_state(store.folder / name, state)
             break
         except DamagedCheckpointError as err:
             failures[name] = err
@@ -63,6 +65,16 @@ def load_newest(
     if state is None and failures:
         say("no earlier checkpoint is left: starting from the beginning")
     return state
+
+
+def _require_training_state(path: Path, state: State) -> None:
+    """Refuse weights that somebody put among the checkpoints: they lack the optimizer and the position."""
+    if "fingerprint" not in state:
+        raise BadRequestError(
+            f"{path.name} is no checkpoint of a run",
+            why=f"it holds only: {', '.join(map(str, state)) or 'nothing'}",
+            fix=f"move it out of {path.parent}; to start with its weights, add --init FILE",
+        )
 
 
 def load_best(store: CheckpointStore, group: ProcessGroup, say: Say, *, select: RowSelector = all_rows) -> State | None:

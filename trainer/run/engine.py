@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 
 from trainer.base.config import Settings
+from trainer.base.config_file import CONFIG_FILE, render_changes, save_config
 from trainer.base.contract import RunContract
 from trainer.base.errors import TrainerError
 from trainer.base.memory import RESTART_FILE
@@ -106,14 +107,18 @@ def _assemble(
     rate_of = plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
+    group.broadcast_from_main(lambda: save_config(contract.output_dir / CONFIG_FILE, settings))
     saver = Saver(opened.store, device=group.device)
     _announce(name, workload, plan, group, contract, console)
+    if changes := render_changes(settings, recipe.defaults or settings):
+        console.say(f"settings: {changes}")
     _announce_rates(settings, plan, console)
     learner = make_learner(
         settings, workload, group, plan, restart_file=contract.checkpoint_dir / RESTART_FILE, say=console.say
     )
     spec = RunSpec(
         name=name,
+        description=recipe.description,
         settings=settings,
         workload=workload,
         group=group,

@@ -18,7 +18,6 @@ from trainer.checkpoints.loading import all_rows, load_best, load_newest
 from trainer.checkpoints.tree import WEIGHTS, State, flatten
 from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.group.distributed import ALONE
-from trainer.recipes import list_recipes
 from trainer.report.hardware import device_name
 from trainer.report.kaggle import check_dataset, write_dataset
 from trainer.report.model_card import CardFacts, render_card
@@ -139,7 +138,7 @@ def _export(
 def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardFacts:
     return CardFacts(
         name=run.spec.name,
-        description=list_recipes()[run.spec.name],
+        description=run.spec.description,
         license=run.settings.publish.license,
         data=run.workload.data,
         date=time.strftime("%Y-%m-%d", time.gmtime()),

@@ -55,6 +55,7 @@ class RunSpec:
     """
 
     name: str
+    description: str
     settings: Settings
     workload: Workload
     group: ProcessGroup
