@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.checkpoints.weights import strip_wrappers
+from trainer.checkpoints.weights import match_loosely
 
 Weights = Mapping[str, torch.Tensor]
-# Prefixes of a module that holds the model: those of Lightning and of common training scripts.
-_HOLDERS = ("module.", "model.", "net.", "network.")
 _SHOWN = 5
 
 
@@ -39,29 +37,18 @@ class Fit:
 
 def fit_weights(weights: Weights, wanted: Weights) -> Fit:
     """Fit weights to a model's tensors, whatever wrappers they were saved under."""
-    named = _rename(weights, wanted)
-    both = [name for name in wanted if name in named]
-    misshapen = [name for name in both if named[name].shape != wanted[name].shape]
+    match = match_loosely(weights, {name: tuple(tensor.shape) for name, tensor in wanted.items()})
+    by_name = match_loosely(weights, dict.fromkeys(wanted)).weights if match.misshaped else {}
     return Fit(
-        fitting={name: named[name] for name in both if name not in misshapen},
-        missing=tuple(name for name in wanted if name not in named),
-        left_over=tuple(name for name in named if name not in wanted),
-        misshapen=tuple(f"{name} {_shape(named[name])} instead of {_shape(wanted[name])}" for name in misshapen),
+        fitting=match.weights,
+        missing=match.missing,
+        left_over=match.left_over,
+        misshapen=tuple(_describe_shape(name, by_name.get(name), wanted[name]) for name in match.misshaped),
     )
 
 
-def _rename(weights: Weights, wanted: Weights) -> Weights:
-    """Rename weights so that as many as possible have a name of the model."""
-    try:
-        bare: Weights = strip_wrappers(weights)
-    except ValueError:
-        bare = weights
-    candidates = [weights, bare]
-    for holder in _HOLDERS:
-        inner = {name.removeprefix(holder): tensor for name, tensor in bare.items()}
-        candidates += [inner] if len(inner) == len(bare) else []
-        candidates += [{f"{holder}{name}": tensor for name, tensor in bare.items()}]
-    return max(candidates, key=lambda named: sum(name in wanted for name in named))
+def _describe_shape(name: str, theirs: torch.Tensor | None, ours: torch.Tensor) -> str:
+    return name if theirs is None else f"{name} {_shape(theirs)} instead of {_shape(ours)}"
 
 
 def _shape(tensor: torch.Tensor) -> str:
