@@ -1,5 +1,6 @@
 """The memory that a state is copied to: how much, where, and what is pinned."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,12 +10,14 @@ from trainer.checkpoints.staging import PAGE_BYTES, Staging, StagingSize, plan_l
 class RecordedPages:
     """Pins nothing, and remembers what it was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allowed: bool = True) -> None:
+        self.allowed = allowed
         self.pinned: dict[int, int] = {}
 
     def pin(self, address: int, size: int) -> bool:
-        self.pinned[address] = size
-        return True
+        if self.allowed:
+            self.pinned[address] = size
+        return self.allowed
 
     def unpin(self, address: int) -> None:
         del self.pinned[address]
@@ -34,6 +37,15 @@ def test_pinned_memory_is_whole_pages_and_little_more_than_the_state() -> None:
     assert len(pages.pinned) == 2
     staging.close()
     assert not pages.pinned
+
+
+def test_memory_that_cannot_be_pinned_is_used_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """A container's limit on locked memory: saves are slower, and a warning says so."""
+    staging = Staging(RecordedPages(allowed=False))
+    staging.reserve(StagingSize(sizes=(5_000_000,), is_pinned=True))
+    assert staging.has_room(StagingSize(sizes=(5_000_000,), is_pinned=True))
+    assert "5 MB can't be pinned: each save waits for its copy" in caplog.text
+    staging.close()
 
 
 @given(sizes=st.lists(st.integers(0, 300_000), max_size=20), blocks=st.lists(st.integers(0, 400_000), max_size=4))

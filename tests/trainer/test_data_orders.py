@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,6 +145,14 @@ def test_arrays_are_a_source_with_a_transform_of_the_samples_own_randomness() ->
     x, y, drawn = source.sample(4, sample_rng(seed=1, epoch=0, index=4))
     assert (float(x), int(y), drawn) == (4.0, 4, sample_rng(seed=1, epoch=0, index=4).random())
     assert len(source) == 6
+
+
+def test_a_memory_map_is_a_source_without_being_read_whole(tmp_path: Path) -> None:
+    """An array that can't be written gives tensors all the same, without torch's warning."""
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(4, 3))
+    source = ArraySource(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    sample = source.sample(2, sample_rng(seed=1, epoch=0, index=2))
+    assert torch.equal(sample, torch.tensor([6.0, 7.0, 8.0], dtype=torch.float64))
 
 
 def test_arrays_of_different_lengths_are_refused() -> None:

@@ -78,3 +78,17 @@ def test_seeded_draws_follow_the_samples_generator() -> None:
 
     assert draw(1) == draw(1)
     assert all(one != other for one, other in zip(draw(1), draw(2), strict=True))
+
+
+def test_generators_are_restored_when_a_sample_fails() -> None:
+    """An error in the middle of a batch leaves the global generators where they were."""
+
+    def fail(value: torch.Tensor) -> Batch:
+        random.random()
+        raise KeyError(int(value))
+
+    before = random.getstate(), torch.get_rng_state()
+    with pytest.raises(KeyError):
+        read(fail)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])

@@ -14,7 +14,7 @@ import torch
 from tests.support.waiting import wait_until
 from trainer.base.errors import BadRequestError
 from trainer.base.sources import Batch
-from trainer.data.ahead import ReadAhead
+from trainer.data.ahead import ReadAhead, take_one_ahead
 from trainer.data.loader import BatchLoader
 
 CPU = torch.device("cpu")
@@ -129,6 +129,38 @@ def test_samples_that_dont_stack_are_reported_from_any_process(workers: int) -> 
     loader.close()
 
 
+class Unreadable(Whose):
+    """Samples that raise an error of the given type."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self._kind = kind
+
+    def sample(self, index: int, rng: np.random.Generator) -> Batch:  # noqa: ARG002
+        raise self._kind(f"file {index} is missing")
+
+
+class UnpicklableError(Exception):
+    """Can't go from one process to another."""
+
+    def __reduce__(self) -> str:
+        raise TypeError
+
+
+def test_errors_of_samples_keep_their_type_and_text_from_any_process() -> None:
+    """A worker's error is raised as it is, with the worker's traceback; one that can't be pickled as torch does it."""
+    for workers in (0, 1):
+        loader = BatchLoader(Unreadable(FileNotFoundError), seed=5, device=CPU, workers=workers)
+        with pytest.raises(FileNotFoundError, match=r"^file \d+ is missing") as raised:
+            next(loader.batches(epoch=0, batch_size=4))
+        assert str(raised.value).endswith("is missing")
+        assert ("in sample" in "".join(getattr(raised.value, "__notes__", []))) == bool(workers)
+        loader.close()
+    loader = BatchLoader(Unreadable(UnpicklableError), seed=5, device=CPU, workers=1)
+    with pytest.raises(UnpicklableError, match="is missing"):
+        next(loader.batches(epoch=0, batch_size=4))
+    loader.close()
+
+
 def test_reading_ahead_keeps_order_raises_errors_and_ends() -> None:
     """Items come in order, an error comes after the items before it, and a closed reader stops taking items."""
     assert list(ReadAhead(iter(range(20)), lambda number: 2 * number)) == list(range(0, 40, 2))
@@ -149,3 +181,28 @@ def test_reading_ahead_keeps_order_raises_errors_and_ends() -> None:
     count = len(taken)
     assert count <= 6  # used, two waiting, one prepared; closing makes room for two more
     assert len(taken) == count
+
+
+def test_taking_one_ahead_takes_exactly_one() -> None:
+    """When an item is used, the next one has been taken, and no more; the last ones aren't lost."""
+    taken: list[int] = []
+
+    def count() -> Iterator[int]:
+        for number in range(4):
+            taken.append(number)
+            yield number
+
+    assert [(number, len(taken)) for number in take_one_ahead(count())] == [(0, 2), (1, 3), (2, 4), (3, 4)]
+    assert list(take_one_ahead(iter([7]))) == [7]
+    assert list(take_one_ahead(iter(()))) == []
+
+
+def test_an_abandoned_reader_stops_when_its_workers_are_closed() -> None:
+    """Closing a loader in the middle of an epoch ends its workers at once, and a new epoch has new ones."""
+    loader = BatchLoader(Whose(), seed=5, device=CPU, workers=2)
+    batches = loader.batches(epoch=0, batch_size=4)
+    workers = {int(process) for process in next(batches)[2]} | {int(process) for process in next(batches)[2]}
+    loader.close()
+    wait_until_ended(workers)
+    assert not workers & read_epoch(loader, 0)[1]
+    loader.close()

@@ -200,5 +200,5 @@ def test_rewound_metrics_drop_what_will_be_written_again(tmp_path: Path) -> None
     later = [{"step": 12, "epoch": 2, "val_loss": 0.5}, {"step": 13, "epoch": 3, "loss": 0.4}]
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *later)) + '{"step": 14, "ep')
     log = MetricsLog(path)
-    log.replace(log.rows_before(step=12, epochs_validated=1))
+    log.replace(log.rows_before(step=12, validated_at=10))
     assert read_metrics(path) == kept

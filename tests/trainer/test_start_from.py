@@ -8,9 +8,12 @@ import torch
 
 from tests.trainer import harness
 from tests.trainer.learners import make_learner_of
+from trainer.base.config import Settings
+from trainer.base.overrides import apply_overrides
 from trainer.checkpoints.document import write_document
 from trainer.checkpoints.store import load_checkpoint
 from trainer.checkpoints.tree import flatten
+from trainer.start.fingerprint import Fingerprint
 from trainer.start.position import convert_position
 from trainer.step.batch import plan_batch
 
@@ -225,12 +228,17 @@ def test_checkpoint_of_the_release_before_is_resumed(stopped: Path, whole: Path,
 def test_best_by_another_metric_is_not_compared(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An accuracy of 0.9 is no loss of 0.9: the best starts anew, and the old best weights are not exported."""
+    """An accuracy of 0.5 is no loss of 0.5: the change is said, and the best so far starts anew."""
     folder = Path(shutil.copytree(stopped, tmp_path / "output"))
-    old_best = harness.best_checkpoint(folder).name
     by_loss = ("validate.best=loss", "validate.best_is=min")
     assert harness.call(folder, *SMALL, "epochs=2", *by_loss) == 0
-    out = capsys.readouterr().out
-    assert "changed since the checkpoint: validate.best accuracy -> loss" in out
-    assert newest(folder)["progress"]["best_epoch"] == 2  # type: ignore[index]
-    assert (folder / "checkpoints" / old_best).exists()
+    assert "changed since the checkpoint: validate.best accuracy -> loss (from step 31 on)" in capsys.readouterr().out
+    settings = apply_overrides(Settings(), by_loss)
+    ours = Fingerprint(
+        values={"validate.best": settings.validate.best}, announced=frozenset({"validate.best"}), defaults={}
+    )
+    progress = {"step": 31, "best": 0.5, "best_epoch": 1, "record": {"value": 0.5}, "epoch": 1}
+    state, _ = ours.take_up({"fingerprint": {"validate.best": "accuracy"}, "progress": progress})
+    assert state["progress"] == {"step": 31, "best": None, "best_epoch": 0, "epoch": 1}
+    same, lines = ours.take_up({"fingerprint": {"validate.best": "loss"}, "progress": progress})
+    assert (same["progress"], lines) == (progress, ())

@@ -36,7 +36,7 @@ class SampleStream(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last sample, as plain data."""
+        """Return the position after the last sample, as plain data that JSON can hold."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -125,3 +125,12 @@ class ReadAhead(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class _Raised:
     error: BaseException
+
+
+def take_one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items, each after the next one has been taken."""
+    for before in items:
+        for item in items:
+            yield before
+            before = item  # noqa: PLW2901 - the next one's turn
+        yield before

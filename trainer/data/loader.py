@@ -12,10 +12,10 @@ import torch
 
 from trainer.base.errors import BadRequestError
 from trainer.base.sources import Batch, Sample, SampleSource, StreamSource
-from trainer.data.ahead import Copied, DeviceCopier, ReadAhead
+from trainer.data.ahead import Copied, DeviceCopier, ReadAhead, take_one_ahead
 from trainer.data.batch import move_batch, stack_samples
 from trainer.data.order import Key, KeyedSampler, SliceSampler
-from trainer.data.seeded import SampleRng
+from trainer.data.seeded import SampleRng, restored_together
 from trainer.data.streams import StreamBatch, StreamPlace, StreamReader, StreamRequest
 from trainer.data.workers import Workers
 
@@ -50,6 +50,7 @@ class BatchLoader:
         count = min(workers, 1) if isinstance(source, StreamSource) else workers
         self._workers: Workers[Any] | None = Workers(self._read, count=count) if count else None
         self._copier = DeviceCopier(device) if device.type == "cuda" else None
+        self._ahead: ReadAhead[Any] | None = None
 
     def batches(self, *, epoch: int, batch_size: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield this process's shares of an epoch's global batches, on the device.
@@ -114,9 +115,11 @@ class BatchLoader:
         return self._place.load(state)
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the worker processes, and what reads ahead; both start again when they are needed."""
         if self._workers:
             self._workers.close()
+        if self._ahead:
+            self._ahead.close()
 
     def _make_reader(self, collate: Collate) -> Callable[[Any], Any]:
         if isinstance(self._source, StreamSource):
@@ -157,9 +160,9 @@ class BatchLoader:
             return (batch, started[1]) if isinstance(started[1], StreamBatch) else batch
 
         if not self._workers:
-            yield from map(finish, _one_ahead(map(start, results)))
+            yield from map(finish, take_one_ahead(map(start, results)))
             return
-        ahead = ReadAhead(results, start)
+        ahead = self._ahead = ReadAhead(results, start)
         try:
             yield from map(finish, ahead)
         finally:
@@ -181,13 +184,6 @@ class _KeyedReader:
     def read(self, keys: list[Key]) -> Batch:
         """Make a batch of the samples with these keys."""
         sample, at = self._source.sample, self._rng.at
-        return self._collate([sample(index, at(epoch, index)) for epoch, index in keys])
-
-
-def _one_ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """Take an item before the one before it is used."""
-    for before in items:
-        for item in items:
-            yield before
-            before = item  # noqa: PLW2901 - the next one's turn
-        yield before
+        with restored_together():
+            samples = [sample(index, at(epoch, index)) for epoch, index in keys]
+        return self._collate(samples)

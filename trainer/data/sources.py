@@ -32,18 +32,27 @@ class ArraySource:
                 why=f"they have {' and '.join(map(str, sorted(lengths))) or 'no'} entries",
                 fix="give at least one array, all with an entry per sample",
             )
-        self._tensors = [torch.as_tensor(array) for array in arrays]
+        self._arrays = [_as_tensor(array) for array in arrays]
         self._transform = transform
 
     def __len__(self) -> int:
         """Count the samples."""
-        return len(self._tensors[0])
+        return len(self._arrays[0])
 
     def sample(self, index: int, rng: np.random.Generator) -> Sample:
         """Return the entries of one sample, transformed."""
-        entries = tuple([tensor[index] for tensor in self._tensors])
+        entries = tuple([_entry(array, index) for array in self._arrays])
         sample = entries if len(entries) > 1 else entries[0]
         return self._transform(sample, rng) if self._transform else sample
+
+
+def _as_tensor(array: NDArray[Any] | torch.Tensor) -> NDArray[Any] | torch.Tensor:
+    """Return a tensor of the same memory; torch has none of memory that can't be written (a memory map)."""
+    return array if isinstance(array, np.ndarray) and not array.flags.writeable else torch.as_tensor(array)
+
+
+def _entry(array: NDArray[Any] | torch.Tensor, index: int) -> torch.Tensor:
+    return array[index] if isinstance(array, torch.Tensor) else torch.from_numpy(np.array(array[index]))
 
 
 class Transformed:

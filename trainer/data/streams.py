@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer.base.errors import BadRequestError, TrainerError
 from trainer.base.sources import Batch, Sample, SampleStream, StreamSource
+from trainer.data.seeded import restored_together
 
 _KEYS = {"epoch", "samples", "number", "position", "rank", "world_size"}
 
@@ -64,7 +65,8 @@ class StreamReader:
         """
         if request.start:
             self._start(request.start)
-        samples = [self._next() for _ in range(request.samples)]
+        with restored_together():
+            samples = [self._next() for _ in range(request.samples)]
         position = self._stream.state_dict() if self._stream else {}
         return StreamBatch(self._collate(samples), self._number, position)
 

@@ -1,15 +1,16 @@
 """A loader's worker processes: started once, kept for the whole run, and never left behind."""
 
 import os
+import pickle
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
-
-from trainer.base.errors import TrainerError
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 T = TypeVar("T")
@@ -41,8 +42,7 @@ class Workers(Generic[T]):
     def read_all(self, requests: Iterable[Any]) -> Iterator[T]:
         """Start reading ahead, and return the results.
 
-        Raises:
-            TrainerError: `read` raised it.
+        Errors of `read` are raised here, with the worker's traceback as a note.
         """
         self._requests.aim(requests)
         self._iterator = iter(self._loader)
@@ -61,8 +61,8 @@ class Workers(Generic[T]):
 
 def _results(iterator: Iterator[Any]) -> Iterator[Any]:
     for result in iterator:
-        if isinstance(result, TrainerError):
-            raise result
+        if isinstance(result, _Failure):
+            raise result.error
         yield result
 
 
@@ -84,11 +84,26 @@ class _Reads(Dataset[T]):
         self._read = read
 
     def __getitem__(self, request: Any) -> Any:
-        """Read; return our own errors instead of raising them: the loader would turn them into a RuntimeError."""
+        """Read; return an error instead of raising it: torch's loader would make one of another type of it."""
         try:
             return self._read(request)
-        except TrainerError as err:
-            return err
+        except Exception as err:
+            if not _is_picklable(err):
+                raise
+            err.add_note(f"in a loader's worker process:\n{traceback.format_exc()}")
+            return _Failure(err)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: Exception
+
+
+def _is_picklable(err: Exception) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(err))) is type(err)  # noqa: S301 - pickled right here
+    except Exception:  # noqa: BLE001 - whatever its own methods raise
+        return False
 
 
 def _keep(result: T) -> T:

@@ -1,6 +1,7 @@
 """Runs a recipe: assembles the run, resumes it, trains, and records how it ended."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from trainer.base.config import Settings
 from trainer.base.config_file import CONFIG_FILE, render_changes, save_config
 from trainer.base.contract import RunContract
+from trainer.base.errors import TrainerError
 from trainer.base.memory import RESTART_FILE
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.rng import RandomStreams, seed_all
@@ -20,10 +22,14 @@ from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup, process_group
 from trainer.report.console import Console, render_banner
 from trainer.report.rows import make_meter
+from trainer.report.samples import FOLDER as SAMPLES
+from trainer.report.samples import SampleFolder
 from trainer.report.status import MetricsLog
+from trainer.report.stopwatch import Lap
 from trainer.report.trackers import TRACKER_FILE, open_trackers, read_tracker_id
+from trainer.run.best import choose_best_metric
 from trainer.run.control import Control
-from trainer.run.ending import describe_best, explain, finish, record_failure, record_stop
+from trainer.run.ending import describe_best, explain, finish_together, record_failure, record_stop
 from trainer.run.history import collect_history, drop_former_files
 from trainer.run.loop import train
 from trainer.run.outputs import check_outputs, select_weights
@@ -31,9 +37,10 @@ from trainer.run.progress import Progress
 from trainer.run.resume import open_run_folders, start_run
 from trainer.run.run import Checkpoints, Report, Run, RunSpec
 from trainer.run.stall import Stall, StallWatchdog
+from trainer.run.triggers import make_triggers
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
-from trainer.step.schedule import find_schedule_concern, scale_learning_rate
+from trainer.step.schedule import find_schedule_concern, plan_rates, scale_learning_rate
 
 Outcome = Literal["succeeded", "stopped"]
 
@@ -59,7 +66,7 @@ def run_recipe(
             console.say(f"{name} is complete: {run.progress.step:,} steps, {describe_best(run)}; nothing to do")
             return "succeeded"
         try:
-            with closing(run.checkpoints.saver), closing(run.report.metrics_log), closing(run.stall_watchdog):
+            with _closing_parts(run):
                 _attach_watchers(run, contract)
                 is_done = train(run)
                 run.checkpoints.saver.wait()
@@ -68,9 +75,8 @@ def run_recipe(
             failure = explain(err, run)
             record_failure(run, failure)
             raise failure from err
-    # The other processes exit here: they need not wait for the outputs.
-    if selected:
-        finish(run, selected, contract)
+        if is_done:
+            finish_together(run, selected, contract, stop)
     if not is_done:
         record_stop(run)
     return "succeeded" if is_done else "stopped"
@@ -95,8 +101,10 @@ def _assemble(
         samples=len(workload.train_data),
         epochs=settings.epochs,
         micro_batch=settings.micro_batch,
+        max_steps=settings.max_steps,
     )
-    scale_learning_rate(settings.optimizer, batch_size=plan.batch_size)  # may refuse: before any folder is made
+    best = choose_best_metric(settings.validate, workload)
+    rate_of = plan_rates(settings, plan, workload.make_schedule)  # may refuse: before any folder is made
     check_settings(settings, workload.model, group)
     opened = open_run_folders(name, settings, workload, group, contract, console.say, plan=plan, start=start)
     group.broadcast_from_main(lambda: save_config(contract.output_dir / CONFIG_FILE, settings))
@@ -116,21 +124,27 @@ def _assemble(
         group=group,
         plan=plan,
         fingerprint=opened.fingerprint,
+        triggers=make_triggers(settings, plan),
+        best=best,
+        rate_of=rate_of,
         started_from=opened.origin,
         rebuild=lambda: recipe.build(settings).model,
     )
+    progress = Progress()
     run = Run(
         spec=spec,
         learner=learner,
-        progress=Progress(),
+        progress=progress,
         randomness=RandomStreams(seed=settings.seed, rank=group.rank, device=group.device),
         train_loader=_make_loader(workload.train_data, workload, settings, group),
         validation_loader=_make_loader(workload.validation_data, workload, settings, group),
-        checkpoints=Checkpoints(store=opened.store, saver=saver),
+        checkpoints=Checkpoints(store=opened.store, saver=saver, saved_position=progress.position),
         report=Report(
             console=console,
             status_file=opened.status_file,
             metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
+            samples=SampleFolder(contract.output_dir / SAMPLES, settings.samples),
+            lap=Lap(lambda: _settle(group.device)),
             meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
         ),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
@@ -138,6 +152,28 @@ def _assemble(
     )
     start_run(run, opened)
     return run
+
+
+def _settle(device: torch.device) -> None:
+    """Wait until a GPU has finished all queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _closing_parts(run: Run) -> Iterator[None]:
+    """Close what a run has opened at the end of the block: what writes last, so that it has everything."""
+    with ExitStack() as stack:
+        for close in (
+            run.checkpoints.saver.close,
+            run.report.metrics_log.close,
+            run.train_loader.close,
+            run.validation_loader.close,
+            run.stall_watchdog.close,
+            *(observer.close for observer in run.observers),
+        ):
+            stack.callback(close)
+        yield
 
 
 def _make_loader(
@@ -180,12 +216,12 @@ def _announce_rates(settings: Settings, plan: BatchPlan, console: Console) -> No
 
 def _is_complete(run: Run, *, is_local_main: bool) -> bool:
     """Return whether nothing is left to do; if something is, open the metrics log and set the status to "running"."""
-    at = {"step": run.progress.step, "epochs_validated": run.progress.epoch}
+    at = {"step": run.progress.step, "validated_at": run.progress.validated_at}
     rows = collect_history(run.report.metrics_log, run.group, is_local_main=is_local_main, **at)
 
     def on_main() -> bool:
         left = run.report.status_file.read()
-        is_trained = run.progress.epoch >= run.settings.epochs
+        is_trained = run.spec.triggers.is_over(run.progress)
         if is_trained and left.get("state") == "succeeded" and left.get("step") == run.progress.step:
             return True
         run.report.metrics_log.replace(rows)
@@ -206,7 +242,8 @@ def _attach_watchers(run: Run, contract: RunContract) -> None:
         return
 
     def report(stall: Stall | None) -> None:
-        run.report.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
+        with suppress(TrainerError):  # of a full disk, which the loop reports
+            run.report.status_file.warn(f"stalled: {stall}" if stall else None, run.status())
         run.console.say(f"stalled at step {run.progress.step}: {stall}" if stall else "no longer stalled")
 
     run.stall_watchdog.start(report)

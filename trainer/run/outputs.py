@@ -112,7 +112,7 @@ def _draw_curves(run: Run, contract: RunContract, path: Path, summary: str) -> N
     from trainer.report.curves import draw_curves  # noqa: PLC0415
 
     rows = read_metrics(path.with_name("metrics.jsonl"))
-    draw_curves(rows, path, title=f"{run.spec.name}: {summary}", best_epoch=run.progress.best_epoch)
+    draw_curves(rows, path, title=f"{run.spec.name}: {summary}", best_epoch=run.progress.record.saved_epoch)
     run.console.say(f"curves: {contract.path_for_user(path)}")
 
 

@@ -174,7 +174,7 @@ def start_run(run: Run, opened: OpenedRun) -> None:
         return
     _restore(run, opened.state, is_carried=opened.is_carried)
     at = f"epoch {run.progress.epoch + 1}, {run.progress.step_in_epoch} steps in"
-    if run.progress.epoch < run.settings.epochs and not opened.is_carried:
+    if not run.spec.triggers.is_over(run.progress) and not opened.is_carried:
         run.console.say(f"resumed from step {run.progress.step} ({at})")
 
 
@@ -182,6 +182,8 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
     load_state(run.learner, {**state, "optimizer": _choose_moments(run, state, is_carried=is_carried)})
     run.progress = restore_progress(state["progress"])
     run.checkpoints.saved_position = run.progress.position
+    if not is_carried:
+        _restore_stream(run, state.get("streams", []))
     if len(state["rng"]) == run.group.size:
         restore_rng(state["rng"][run.group.rank], run.group.device)
         if not is_carried and state.get("micro_batch") == run.settings.micro_batch:  # not if the user has changed it
@@ -191,6 +193,14 @@ def _restore(run: Run, state: State, *, is_carried: bool) -> None:
         writers = f"{len(state['rng'])} processes" if state["rng"] else "one that ran out of memory"
         run.console.say(f"written by {writers}, now {run.group.size}: the same global batches follow")
     seed_all(seed=run.settings.seed, rank=run.group.rank, step=run.progress.step)
+
+
+def _restore_stream(run: Run, streams: list[State]) -> None:
+    """Go to this process's position in a stream, or to any process's if their number has changed."""
+    if streams:
+        note = run.train_loader.load_state(streams[run.group.rank if len(streams) == run.group.size else 0])
+        if note:
+            run.console.say(note)
 
 
 def _choose_moments(run: Run, state: State, *, is_carried: bool) -> Any:

@@ -1,13 +1,13 @@
 """One run with its parts: what is fixed, what moves, what writes checkpoints, and what reports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
 from trainer.base.config import Settings
-from trainer.base.recipe import Workload
+from trainer.base.recipe import Moment, Workload
 from trainer.base.rng import RandomStreams
 from trainer.checkpoints.saver import Saver
 from trainer.checkpoints.store import CheckpointStore
@@ -15,24 +15,30 @@ from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup
 from trainer.report.console import Console
 from trainer.report.rows import Meter
+from trainer.report.samples import SampleFolder
 from trainer.report.status import MetricsLog, Status, StatusFile
-from trainer.report.stopwatch import Stopwatch
+from trainer.report.stopwatch import Lap, Stopwatch
+from trainer.run.best import BestMetric
 from trainer.run.control import Control
 from trainer.run.progress import Progress
 from trainer.run.stall import StallWatchdog
+from trainer.run.triggers import Triggers
 from trainer.step.batch import BatchPlan
 from trainer.step.learner import Learner
 
+T = TypeVar("T")
+
 
 class StepObserver(Protocol):
-    """Something that the loop tells of each step, on every process: the profiler."""
+    """Something that watches each step, on every process: the profiler."""
 
-    def begin_step(self, step: int) -> None:
-        """Note that a step is about to begin; `step` counts from 0."""
-        ...
+    def follow(self, batches: Iterable[T], *, done: int) -> Iterator[T]:
+        """Yield an epoch's batches; the loop makes one step with each.
 
-    def end_step(self, step: int) -> None:
-        """Note that the step's work is queued on the device."""
+        Args:
+            batches: the rest of an epoch.
+            done: the steps that the run has made before.
+        """
         ...
 
     def close(self) -> None:
@@ -44,8 +50,8 @@ class StepObserver(Protocol):
 class RunSpec:
     """What is fixed from the start of a run on.
 
-    `started_from` are the weights or the checkpoint that it was started from, empty if from nothing; `rebuild` builds a
-    new model of the recipe.
+    `rate_of` returns a step's learning rate. `started_from` are the weights or the checkpoint that the run was started
+    from, empty if from nothing. `rebuild` builds a new model of the recipe.
     """
 
     name: str
@@ -55,6 +61,9 @@ class RunSpec:
     group: ProcessGroup
     plan: BatchPlan
     fingerprint: dict[str, Any]
+    triggers: Triggers
+    best: BestMetric
+    rate_of: Callable[[int], float]
     started_from: str
     rebuild: Callable[[], nn.Module]
 
@@ -65,7 +74,7 @@ class Checkpoints:
 
     store: CheckpointStore
     saver: Saver
-    saved_position: tuple[int, ...] = (0, 0)
+    saved_position: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,9 @@ class Report:
     console: Console
     status_file: StatusFile
     metrics_log: MetricsLog
+    samples: SampleFolder
     meter: Meter
+    lap: Lap
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
 
@@ -132,7 +143,14 @@ class Run:
             epoch=min(self.progress.epoch + 1, self.settings.epochs),
             epochs=self.settings.epochs,
             step=self.progress.step,
-            steps=self.plan.total_steps,
+            steps=self.spec.triggers.total_steps,
             metrics=self.progress.metrics,
             checkpoint=self.checkpoints.store.newest_name(),
+            ended_early=self.spec.triggers.early_end(self.progress),
         )
+
+
+def current_moment(run: Run) -> Moment:
+    """Return where the run is before its next step."""
+    step = run.progress.step
+    return Moment(step=step, epoch=run.progress.epoch, fraction=step / run.spec.triggers.total_steps)

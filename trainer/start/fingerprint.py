@@ -32,8 +32,8 @@ class Fingerprint:
     defaults: dict[str, Any]
 
     def of_best(self) -> dict[str, Any]:
-        """List what best weights must have in common to be compared: all that may not change, and the metric."""
-        return {key: value for key, value in self.values.items() if key in _BEST or key not in self.announced}
+        """List what best weights must have in common to be compared: all that may not change."""
+        return {key: value for key, value in self.values.items() if key not in self.announced}
 
     def take_up(self, state: State) -> tuple[State, tuple[str, ...]]:
         """Return a checkpoint's state without what changed settings make useless, and a line about each change.
