@@ -1,6 +1,7 @@
 """The loss and the metrics of a classifier whose batches are (inputs, labels), for recipes that need no others."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,3 +26,7 @@ def accuracy(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
         "loss": functional.cross_entropy(logits_BK, labels_B, reduction="none"),
         "accuracy": (logits_BK.argmax(dim=1) == labels_B).float(),
     }
+
+
+CLASSIFICATION: Mapping[str, Any] = {"loss": cross_entropy, "metrics": accuracy, "best": "accuracy", "best_is": "max"}
+"""What the workload of a classifier has in common with others': `Workload(..., **CLASSIFICATION)`."""

@@ -1,11 +1,62 @@
 """How a run ends: its outputs, its last status, and what it says."""
 
+import logging
+import time
+
+from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its __all__
+
 from trainer.base.contract import RunContract
 from trainer.base.errors import DeviceMemoryError, TrainerError, first_line
 from trainer.base.memory import is_out_of_memory
+from trainer.base.signals import StopFlag
 from trainer.report.console import render_metric
 from trainer.run.outputs import SelectedWeights, write_outputs
 from trainer.run.run import Run
+
+logger = logging.getLogger(__name__)
+_OUTPUTS_KEY = "outputs are written"
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def finish_together(run: Run, selected: SelectedWeights | None, contract: RunContract, stop: StopFlag) -> None:
+    """Write the outputs on the main process, while the others wait for it. Collective.
+
+    Else torchrun on the other machines would end: it waits five minutes for the main process at most, and a machine
+    whose processes are gone may be deleted.
+
+    Raises:
+        TrainerError: an output could not be made; raised on the main process.
+    """
+    store = run.group.store
+    if selected is None:
+        if store is not None:
+            wait_for_outputs(store, stop)
+        return
+    try:
+        finish(run, selected, contract)
+    finally:
+        if store is not None:
+            announce_outputs(store)
+
+
+def announce_outputs(store: Store) -> None:
+    """Tell the waiting processes that the main process is done, or has failed."""
+    store.set(_OUTPUTS_KEY, "1")
+
+
+def wait_for_outputs(store: Store, stop: StopFlag) -> None:
+    """Wait until the main process is done, however long that takes, or until this process is told to stop.
+
+    A main process that dies takes the store with it, or makes torchrun stop the others.
+    """
+    while not stop.reason:
+        try:
+            if store.check([_OUTPUTS_KEY]):
+                return
+        except RuntimeError as err:
+            logger.info("the main process is gone: %s", first_line(err))
+            return
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def finish(run: Run, selected: SelectedWeights, contract: RunContract) -> None:
@@ -34,9 +85,13 @@ def record_stop(run: Run) -> None:
 
 
 def record_failure(run: Run, failure: BaseException) -> None:
-    """Record that the run failed, and why."""
-    if run.group.is_main:
+    """Record that the run failed, and why; a full disk doesn't hide the failure itself."""
+    if not run.group.is_main:
+        return
+    try:
         run.report.status_file.write("failed", run.status(), error=first_line(failure))
+    except TrainerError as err:
+        run.console.say(f"{err.what}: {err.why}")
 
 
 def explain(err: Exception, run: Run) -> Exception:
@@ -51,8 +106,12 @@ def explain(err: Exception, run: Run) -> Exception:
 
 
 def describe_best(run: Run) -> str:
-    """Describe the best epoch so far and its metric."""
-    if run.progress.best is None:
+    """Describe the best result so far, whether its weights were saved, and an early end."""
+    record, ended = run.progress.record, run.spec.triggers.early_end(run.progress)
+    if record.value is None:
         return "not validated"
-    best = render_metric(f"val_{run.workload.best}", run.progress.best)
-    return f"best {best} (epoch {run.progress.best_epoch})"
+    best = f"best {render_metric(record.metric or run.spec.best.name, record.value)} (epoch {record.epoch})"
+    if record.saved_value is not None and not record.is_saved:
+        saved = render_metric(record.metric, record.saved_value)
+        best += f", not saved because of validate.best_gap_epochs: {saved} of epoch {record.saved_epoch} was"
+    return f"{best}, ended early: {ended}" if ended else best

@@ -19,7 +19,6 @@ from trainer.checkpoints.loading import all_rows, load_best, load_newest
 from trainer.checkpoints.tree import WEIGHTS, State, flatten
 from trainer.checkpoints.weights import load_weights, match_weights
 from trainer.group.distributed import ALONE
-from trainer.recipes import list_recipes
 from trainer.report.hardware import device_name
 from trainer.report.kaggle import check_dataset, write_dataset
 from trainer.report.model_card import CardFacts, render_card
@@ -114,7 +113,7 @@ def _draw_curves(run: Run, contract: RunContract, path: Path, summary: str) -> N
     from trainer.report.curves import draw_curves  # noqa: PLC0415
 
     rows = read_metrics(path.with_name("metrics.jsonl"))
-    draw_curves(rows, path, title=f"{run.spec.name}: {summary}", best_epoch=run.progress.best_epoch)
+    draw_curves(rows, path, title=f"{run.spec.name}: {summary}", best_epoch=run.progress.record.saved_epoch)
     run.console.say(f"curves: {contract.path_for_user(path)}")
 
 
@@ -148,7 +147,7 @@ def _load_selected(run: Run, selected: SelectedWeights) -> nn.Module:
 def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardFacts:
     return CardFacts(
         name=run.spec.name,
-        description=list_recipes()[run.spec.name],
+        description=run.spec.description,
         license=run.settings.publish.license,
         data=run.workload.data,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
@@ -161,6 +160,7 @@ def _card_facts(run: Run, selected: SelectedWeights, files: list[Path]) -> CardF
         software=f"torch {torch.__version__}, Python {platform.python_version()}",
         device=f"{run.group.size} x {device_name(run.group.device)}",
         files={path.name: _FILES[path.name] for path in files},
+        started_from=run.spec.started_from,
     )
 
 

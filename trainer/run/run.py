@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from trainer.base.config import Settings
-from trainer.base.recipe import Workload
+from trainer.base.recipe import Moment, Workload
 from trainer.base.rng import RandomStreams
 from trainer.base.sources import Batch
 from trainer.checkpoints.saver import Saver
@@ -16,17 +16,20 @@ from trainer.data.loader import BatchLoader
 from trainer.group.distributed import ProcessGroup
 from trainer.report.console import Console
 from trainer.report.rows import Meter
+from trainer.report.samples import SampleFolder
 from trainer.report.status import MetricsLog, Status, StatusFile
-from trainer.report.stopwatch import Stopwatch
+from trainer.report.stopwatch import Lap, Stopwatch
+from trainer.run.best import BestMetric
 from trainer.run.control import Control
 from trainer.run.progress import Progress
 from trainer.run.stall import StallWatchdog
+from trainer.run.triggers import Triggers
 from trainer.step.batch import BatchPlan
 from trainer.step.learner import Learner
 
 
 class StepObserver(Protocol):
-    """Something that the loop tells of each step, on every process: the profiler."""
+    """Something that watches each step, on every process: the profiler."""
 
     def follow(self, batches: Iterator[Batch], *, done: int) -> Iterator[Batch]:
         """Return an epoch's batches, as the loop waits for them; `done` steps were made before."""
@@ -47,14 +50,23 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What is fixed from the start of a run on. `rebuild` builds a new model of the recipe."""
+    """What is fixed from the start of a run on.
+
+    `rate_of` returns a step's learning rate. `started_from` are the weights or the checkpoint that the run was started
+    from, empty if from nothing. `rebuild` builds a new model of the recipe.
+    """
 
     name: str
+    description: str
     settings: Settings
     workload: Workload
     group: ProcessGroup
     plan: BatchPlan
     fingerprint: dict[str, Any]
+    triggers: Triggers
+    best: BestMetric
+    rate_of: Callable[[int], float]
+    started_from: str
     rebuild: Callable[[], nn.Module]
 
 
@@ -64,7 +76,7 @@ class Checkpoints:
 
     store: CheckpointStore
     saver: Saver
-    saved_position: tuple[int, ...] = (0, 0)
+    saved_position: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +86,9 @@ class Report:
     console: Console
     status_file: StatusFile
     metrics_log: MetricsLog
+    samples: SampleFolder
     meter: Meter
+    lap: Lap
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
 
@@ -131,7 +145,14 @@ class Run:
             epoch=min(self.progress.epoch + 1, self.settings.epochs),
             epochs=self.settings.epochs,
             step=self.progress.step,
-            steps=self.plan.total_steps,
+            steps=self.spec.triggers.total_steps,
             metrics=self.progress.metrics,
             checkpoint=self.checkpoints.store.newest_name(),
+            ended_early=self.spec.triggers.early_end(self.progress),
         )
+
+
+def current_moment(run: Run) -> Moment:
+    """Return where the run is before its next step."""
+    step = run.progress.step
+    return Moment(step=step, epoch=run.progress.epoch, fraction=step / run.spec.triggers.total_steps)

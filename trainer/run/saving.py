@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainer.base.errors import TrainerError, first_line
 from trainer.checkpoints.saver import TrainingSnapshot
@@ -16,12 +16,22 @@ from trainer.run.run import Run
 logger = logging.getLogger(__name__)
 
 
-def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool = False) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rated:
+    """What a validation says of the weights that it measured: `epoch` counts from 1, the best ones have to be saved."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+    rating: Rating
+    is_best: bool
+
+
+def save(run: Run, *, rated: Rated | None = None, durable: bool = False) -> bool:
     """Checkpoint the run at its current position; collective. Return False if this one has already been saved.
 
     Args:
         run: the run, between two steps.
-        metrics: the validation metrics of these weights, if there are any; the weights are kept if among the best.
+        rated: a validation of these weights; they are kept if among the best.
         durable: return only when the checkpoint is on disk; else a thread writes it in the background.
 
     Raises:
@@ -36,7 +46,7 @@ def save(run: Run, *, metrics: Mapping[str, float] | None = None, durable: bool 
         dumped = dump_progress(progress, run.group)
         ranks = run.group.all_gather(_rank_state(run))
         if _writes_checkpoints(run):
-            checkpoints.saver.save(_snapshot(run, dumped, ranks, metrics))
+            checkpoints.saver.save(_snapshot(run, dumped, ranks, rated))
         checkpoints.saved_position = progress.position
         run.control.note_save()
     if durable:
@@ -66,7 +76,8 @@ def reserve(run: Run) -> None:
     """Allocate the staging memory in the background, once the optimizer has its state."""
     saver = run.checkpoints.saver
     if not saver.is_reserved and _writes_checkpoints(run):
-        saver.reserve({**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size})
+        state = {**run.learner.state(), "ranks": [_rank_state(run)] * run.group.size}
+        saver.reserve(state, best={"model": run.learner.evaluated_weights()})
 
 
 def handle_requests(run: Run) -> bool:
@@ -92,33 +103,41 @@ def _writes_checkpoints(run: Run) -> bool:
 
 def _rank_state(run: Run) -> State:
     """Return the state that differs by process."""
-    return {"rng": run.randomness.training_state(), "micro_batch": run.learner.micro_batch}
+    return {
+        "rng": run.randomness.training_state(),
+        "micro_batch": run.learner.micro_batch,
+        "stream": run.train_loader.state(),
+    }
 
 
-def _snapshot(run: Run, progress: State, ranks: list[State], metrics: Mapping[str, float] | None) -> TrainingSnapshot:
+def _snapshot(run: Run, progress: State, ranks: list[State], rated: Rated | None) -> TrainingSnapshot:
     state = {
         "fingerprint": run.spec.fingerprint,
         "progress": progress,
+        "started_from": run.spec.started_from,
         "micro_batch": run.settings.micro_batch,
         "rng": [rank["rng"] for rank in ranks],
         "micro_batches": [rank["micro_batch"] for rank in ranks],
+        "streams": [rank["stream"] for rank in ranks],
         **run.learner.state(),
     }
-    before_write = run.report.metrics_log.sync if run.group.is_main else _nothing
-    snapshot = TrainingSnapshot(step=run.progress.step, state=state, before_write=before_write)
-    if metrics is None:
+    snapshot = TrainingSnapshot(
+        step=run.progress.step,
+        state=state,
+        is_milestone=run.spec.triggers.is_milestone(run.progress),
+        before_write=run.report.metrics_log.sync if run.group.is_main else _nothing,
+    )
+    if rated is None:
         return snapshot
-    name = f"val_{run.workload.best}"
-    rating = Rating(metric=name, value=metrics[name], best_is=run.workload.best_is)
     best = {
         "fingerprint": run.spec.fingerprint,
-        "epoch": run.progress.epoch,
+        "epoch": rated.epoch,
         "step": run.progress.step,
-        "metrics": dict(metrics),
-        "rating": rating.dump(),
+        "metrics": dict(rated.metrics),
+        "rating": rated.rating.dump(),
         "model": run.learner.evaluated_weights(),
     }
-    return replace(snapshot, best=best, rating=rating)
+    return replace(snapshot, best=best, rating=rated.rating)
 
 
 def _nothing() -> None:

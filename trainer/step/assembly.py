@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from trainer.base.config import ComputeSettings, OptimizerSettings, Settings
+from trainer.base.config import ComputeSettings, Settings
 from trainer.base.errors import BadRequestError
 from trainer.base.memory import MicroBatchFile
 from trainer.base.recipe import Workload, bind_loss
@@ -16,6 +16,7 @@ from trainer.group.distributed import ProcessGroup
 from trainer.step.batch import BatchPlan
 from trainer.step.ema import AveragedModel, identity
 from trainer.step.learner import Learner
+from trainer.step.optimizers import check_optimizer, make_optimizer
 from trainer.step.precision import Precision, allow_tf32
 from trainer.step.recompute import recompute_blocks
 
@@ -36,13 +37,7 @@ def check_settings(settings: Settings, model: nn.Module, group: ProcessGroup) ->
     Raises:
         BadRequestError: they are not.
     """
-    half_types = {torch.bfloat16, torch.float16} & {parameter.dtype for parameter in model.parameters()}
-    if half_types and settings.optimizer.name == "sgd" and group.device.type == "cpu":
-        raise BadRequestError(
-            "optimizer.name=sgd does not train this model on a CPU",
-            why=f"torch's fused SGD doesn't update most {half_types.pop()} weights there (torch 2.13)",
-            fix="use --set optimizer.name=adamw, or single precision weights with --set compute.amp=bf16",
-        )
+    check_optimizer(settings.optimizer, model, group.device)
     if is_sharded(settings.compute, group):
         _check_sharding(settings.compute, model)
 
@@ -97,7 +92,7 @@ def make_learner(
         eager=eager,
         wrapped=torch.compile(eager) if compute.compile and not sharding else eager,
         loss=bind_loss(workload.loss),
-        optimizer=make_optimizer(settings.optimizer, model),
+        optimizer=make_optimizer(settings.optimizer, model, workload),
         precision=Precision(compute, group.device),
         average=AveragedModel(copied, model, decay=settings.ema_decay, local=local) if copied else None,
         clip_norm=settings.optimizer.clip_norm,
@@ -107,27 +102,6 @@ def make_learner(
         sharding=sharding,
         has_collectives=has_collectives or sharding is not None,
         trainable_only=workload.trainable_only,
-    )
-
-
-def make_optimizer(settings: OptimizerSettings, model: nn.Module) -> torch.optim.Optimizer:
-    """Make the optimizer for all parameters; fused, so that the device can skip a step."""
-    if settings.name == "sgd":
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            nesterov=settings.momentum > 0,
-            fused=True,
-        )
-        if settings.momentum:
-            # A first step that is skipped would leave uninitialised memory in the momentum buffers (torch 2.13).
-            for parameter in model.parameters():
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        return optimizer
-    return torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
 
 

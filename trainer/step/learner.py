@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from trainer.data.batch import count_samples, split_batch
 from trainer.group.distributed import ProcessGroup
 from trainer.step.batch import halve_micro_batch
 from trainer.step.ema import AveragedModel
+from trainer.step.optimizers import can_skip_on_device, match_optimizer_state
 from trainer.step.precision import Precision
 from trainer.step.rollback import StepRollback
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Loss = Callable[[nn.Module, Batch, Moment], torch.Tensor]
 State = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,14 @@ class Learner:
         Raises:
             CheckpointMismatchError: the weights don't fit this model.
         """
-        sharding, moments = self.sharding, state["optimizer"]
+        sharding, moments = self.sharding, state["optimizer"]  # None: new ones
         fit = sharding.shard_like if sharding else unchanged
         load_weights(self.model, state["model"], fit=fit, names=self._names_to_load())
-        self.optimizer.load_state_dict(sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments)
-        _match_parameter_strides(self.optimizer)
+        if moments is not None:
+            moments = match_optimizer_state(moments, self.optimizer)
+            moments = sharding.shard_optimizer_state(moments, self.optimizer) if sharding else moments
+            self.optimizer.load_state_dict(moments)
+            _match_parameter_strides(self.optimizer)
         if self.average and state.get("average"):
             load_weights(self.average.model, state["average"], fit=fit, names=self._names_to_load())
         self.precision.load(state.get("scaler") or {})
@@ -132,6 +137,11 @@ class Learner:
         if self.average:
             self.average.copy_buffers()
         self.evaluated.eval()
+
+    def call_evaluated(self, function: Callable[[nn.Module, Any], T], batch: Any) -> T:
+        """Call a function with `evaluated` and a batch, in the precision of training."""
+        with self.precision.autocast():
+            return function(self.evaluated, batch)
 
     def smallest_micro_batch(self) -> int:
         """Return the smallest micro-batch over all processes; collective."""
@@ -155,7 +165,7 @@ class Learner:
                 smaller micro-batch then.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         self.rollback.record()
         while (loss := self._try_gradient(batch, moment)) is None:
             self.rollback.restore()
@@ -234,7 +244,8 @@ class Learner:
         skipped = (grad_norm * 0).ne_(0).float()
         # The attribute by which torch's own GradScaler makes a fused optimizer skip a step.
         self.optimizer.found_inf = skipped  # type: ignore[attr-defined]
-        self.optimizer.step()
+        if can_skip_on_device(self.optimizer) or not bool(skipped):
+            self.optimizer.step()
         return grad_norm, skipped
 
     def _recover_from(self, err: Exception) -> Callable[[], None] | None:
