@@ -13,10 +13,12 @@ from trainer.base.objectives import CLASSIFICATION, accuracy, cross_entropy
 from trainer.base.recipe import Hooks, Moment, Recipe, SetMetric, Workload
 from trainer.base.setting import setting
 from trainer.base.sources import Batch, Sample, SampleSource, StreamSource
-from trainer.data.order import order_by_length, order_by_shard
+from trainer.data.hub import HubDataset, HubStream
+from trainer.data.packing import PackedText, mask_documents
 from trainer.data.padding import pad_samples
 from trainer.data.seeded import seeded
 from trainer.data.sources import ArraySource, BucketedByLength, Subset, Transformed, split
+from trainer.data.tar import TarSource
 
 __all__ = [
     "CLASSIFICATION",
@@ -26,8 +28,11 @@ __all__ = [
     "CheckpointSettings",
     "ComputeSettings",
     "Hooks",
+    "HubDataset",
+    "HubStream",
     "Moment",
     "OptimizerSettings",
+    "PackedText",
     "Recipe",
     "Sample",
     "SampleSettings",
@@ -37,13 +42,13 @@ __all__ = [
     "Settings",
     "StreamSource",
     "Subset",
+    "TarSource",
     "Transformed",
     "ValidateSettings",
     "Workload",
     "accuracy",
     "cross_entropy",
-    "order_by_length",
-    "order_by_shard",
+    "mask_documents",
     "pad_samples",
     "seeded",
     "setting",
