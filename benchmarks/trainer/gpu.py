@@ -110,7 +110,7 @@ def make_tokens(sizes: Sizes) -> Task:
 
 def describe_rate(task: Task, peak: float | None) -> str:
     """Say how many samples a second the trainer computes, and the share of the device's peak."""
-    rate = len(task.inputs) / task.kedge()
+    rate = len(task.inputs) / task.latest
     text = f"{task.name}: {rate:,.0f} samples/s with kedge"
     if peak is None:
         return f"{text}; no peak is known of this device, so no MFU"
@@ -196,8 +196,8 @@ def describe_run_with_loader(sizes: Sizes) -> str:
         images_BCHW, labels_B = batch
         return functional.cross_entropy(model(images_BCHW.contiguous(memory_format=torch.channels_last)), labels_B)
 
-    crops = Crops(sizes.images * max(sizes.loaded_batches, 20), sizes.pixels)
-    rows = train(ResNet50, loss, crops, sizes.images, workers=sizes.workers)
+    crops = Crops(sizes.images * sizes.loaded_batches, sizes.pixels)
+    rows = train(ResNet50, loss, crops, sizes.images, workers=sizes.workers, log_every=sizes.loaded_batches // 2)
     last = [row for row in rows if "loss" in row][-1]
     return (
         f"ResNet-50 with this loader: {last['samples_per_second']:,.0f} images/s, {last['data_wait']:.0%} of the time "

@@ -55,7 +55,7 @@ class Sizes:
 
 
 SMALL = Sizes(
-    rounds=1, steps=6, chunk=2, images=2, pixels=32, rows=2, length=16, width=64, layers=2, vocabulary=100,
+    rounds=1, steps=4, chunk=1, images=2, pixels=32, rows=2, length=16, width=64, layers=2, vocabulary=100,
     state_tensors=4, state_elements=500_000, loaded_batches=4, workers=1,
 )  # fmt: skip
 
@@ -105,6 +105,8 @@ class Task:
     sizes: Sizes
     marks: list[float] = field(default_factory=list)
     calls: int = 0
+    latest: float = 0.0
+    """The seconds of a step of the latest run with the trainer."""
 
     def loss(self, model: nn.Module, _batch: Batch) -> torch.Tensor:
         """Note the time before each piece of the run, when the device has finished the former one."""
@@ -138,7 +140,8 @@ class Task:
         """Train with the trainer's defaults: metrics, status, checkpoints, a stop between any two steps."""
         batch = len(self.inputs)
         train(self.make, self.loss, Numbers(batch * self.sizes.steps), batch, workers=0)
-        return self.seconds()
+        self.latest = self.seconds()
+        return self.latest
 
 
 def train(
@@ -148,6 +151,7 @@ def train(
     batch_size: int,
     *,
     workers: int,
+    log_every: int = 10,
 ) -> list[dict[str, float]]:
     """Train an epoch, and return the rows of metrics.jsonl."""
 
@@ -162,7 +166,13 @@ def train(
 
     compute = ComputeSettings(amp="bf16" if HAS_BF16 else "off", channels_last=True)
     settings = Settings(
-        epochs=1, batch_size=batch_size, workers=workers, compute=compute, onnx=False, curves=False, log_every_steps=10
+        epochs=1,
+        batch_size=batch_size,
+        workers=workers,
+        compute=compute,
+        onnx=False,
+        curves=False,
+        log_every_steps=log_every,
     )
     recipe = Recipe(settings=settings, build=build)
     with lent_folder() as folder:
