@@ -1,4 +1,4 @@
 """Samples on their way to the device: ready-made sources, order, random generators, batches, worker processes, loading.
 
-What a source, a stream and a batch are to the trainer is in `trainer.base.sources`. Models, losses and steps are not here.
+`trainer.base.sources` says what a source, a stream and a batch are. Models, losses and steps are elsewhere.
 """
