@@ -19,6 +19,7 @@ examples:
   torchrun --nproc-per-node 2 -m trainer digits --set batch_size=128
   python -m trainer find-lr digits
   python -m trainer find-batch digits
+  python -m trainer advise digits --gpus 8
   python -m trainer remap OLD.pth NEW.safetensors
 
 The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
@@ -48,6 +49,8 @@ def main(argv: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag) -> 
             return _remap(build_remap_parser().parse_args(argv[1:]), stop)
         if argv[:1] in (["find-lr"], ["find-batch"]):
             return _find(argv[0], build_find_parser(argv[0]).parse_args(argv[1:]), environ, stop)
+        if argv[:1] == ["advise"]:
+            return _advise(build_advise_parser().parse_args(argv[1:]), environ, stop)
         return _run(build_parser().parse_args(argv), environ, stop)
     except TrainerError as err:
         # Every process meets the same bad request; only one prints it.
@@ -91,6 +94,20 @@ def build_find_parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("--steps", type=int, default=200, help="how many rates (default: 200)")
     else:
         parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
+    return parser
+
+
+def build_advise_parser() -> argparse.ArgumentParser:
+    """Describe `advise`."""
+    parser = _Parser(
+        prog="python -m trainer advise",
+        description="Recommend batch, learning rate, accumulation and workers for several GPUs. Nothing is trained.",
+    )
+    parser.add_argument("recipe", help="what to train")
+    _add_settings(parser)
+    parser.add_argument("--gpus", type=int, default=8, help="how many GPUs there will be (default: 8)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="memory of one GPU (default: this machine's)")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     return parser
 
 
@@ -141,6 +158,25 @@ def _find(command: str, arguments: argparse.Namespace, environ: Mapping[str, str
     else:
         rates = {"lowest": arguments.lowest, "highest": arguments.highest}
         find_learning_rate(recipe, contract, say, steps=arguments.steps, **rates)
+    return 0
+
+
+def _advise(arguments: argparse.Namespace, environ: Mapping[str, str], stop: StopFlag) -> int:
+    from trainer.recipes import check_recipe_name, load_recipe  # noqa: PLC0415
+
+    contract = read_contract(environ, output_dir=arguments.output_dir)
+    check_recipe_name(arguments.recipe)
+    stop.release()  # nothing is saved that an interrupt could cut in two
+    from trainer.base.overrides import apply_overrides  # noqa: PLC0415
+    from trainer.find.advise import advise  # noqa: PLC0415
+
+    recipe = load_recipe(arguments.recipe)
+    recipe = replace(recipe, settings=apply_overrides(recipe.settings, arguments.set))
+
+    def say(text: str) -> None:
+        sys.stdout.write(f"{visible(text)}\n")
+
+    advise(recipe, contract, say, gpus=arguments.gpus, memory_gib=arguments.memory_gib, json=arguments.json)
     return 0
 
 
