@@ -16,8 +16,8 @@ from trainer.base.overrides import apply_overrides
 from trainer.base.recipe import Moment, Workload
 from trainer.checkpoints.document import read_document, write_document
 from trainer.checkpoints.tree import flatten
+from trainer.data.sources import ArraySource
 from trainer.group.distributed import ALONE
-from trainer.recipes.digits import Digits
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import plan_batch
 from trainer.step.learner import Learner
@@ -44,7 +44,7 @@ class WordNet(nn.Module):
 
 
 def workload_of(model: nn.Module, **parts: Any) -> Workload:
-    source = Digits(torch.zeros(8, 8, 8).numpy(), torch.zeros(8).numpy())
+    source = ArraySource(torch.zeros(8, 1, 8, 8), torch.zeros(8))
     return Workload(model=model, train_data=source, validation_data=source, loss=mean_loss, **parts)
 
 
@@ -274,7 +274,7 @@ def test_muon_refuses_what_is_not_a_matrix() -> None:
 def test_settings_that_no_optimizer_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three betas; Muon under a torch that has none."""
     with pytest.raises(BadRequestError, match="3 values"):
-        check_settings(Settings(optimizer=OptimizerSettings(betas=(0.9, 0.9, 0.9))), WordNet(), ALONE)
+        check_settings(Settings(optimizer=OptimizerSettings(betas=(0.9, 0.9, 0.9))), WordNet(), ALONE)  # type: ignore[arg-type]
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(BadRequestError, match="newer torch"):
         check_settings(Settings(optimizer=OptimizerSettings(name="muon")), WordNet(), ALONE)
