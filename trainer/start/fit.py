@@ -35,13 +35,20 @@ class Fit:
         return "; ".join(_list(what, names) for what, names in groups if names)
 
 
-def fit_weights(weights: Weights, wanted: Weights) -> Fit:
-    """Fit weights to a model's tensors, whatever wrappers they were saved under."""
+def fit_weights(weights: Weights, wanted: Weights, *, needed: Iterable[str] | None = None) -> Fit:
+    """Fit weights to a model's tensors, whatever wrappers they were saved under.
+
+    Args:
+        weights: from a file.
+        wanted: the model's tensors.
+        needed: the names of those that may not be missing; None: all.
+    """
+    required = set(wanted if needed is None else needed)
     match = match_loosely(weights, {name: tuple(tensor.shape) for name, tensor in wanted.items()})
     by_name = match_loosely(weights, dict.fromkeys(wanted)).weights if match.misshaped else {}
     return Fit(
         fitting=match.weights,
-        missing=match.missing,
+        missing=tuple(name for name in match.missing if name in required),
         left_over=match.left_over,
         misshapen=tuple(_describe_shape(name, by_name.get(name), wanted[name]) for name in match.misshaped),
     )
