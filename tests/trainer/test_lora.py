@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,7 +14,8 @@ from trainer.base.errors import BadRequestError
 from trainer.base.signals import StopFlag
 from trainer.checkpoints.document import read_document
 from trainer.cli import main
-from trainer.recipes.lora import IGNORED, mean_token_loss, pack, read_documents
+from trainer.data.packing import IGNORED
+from trainer.recipes.lora import CountedText, mean_token_loss, read_documents
 from trainer.step.lora import add_adapters, list_adapters, merge_adapters, merged_weights, unmerge_adapters
 
 # Shape legend: B batch, I features in, L tokens, V vocabulary.
@@ -188,13 +190,18 @@ def test_unknown_target_is_refused_with_the_names_that_there_are() -> None:
 # The texts
 
 
-def test_texts_are_packed_without_gaps(tmp_path: Path) -> None:
-    """Labels are the next tokens; a prompt's don't count, nor does what fills the last row."""
+def test_texts_are_packed_and_prompts_do_not_count(tmp_path: Path) -> None:
+    """Nor does the first token of a text, which no other predicts, nor what fills a row; each text has an end."""
     (tmp_path / "a.jsonl").write_text('{"tokens": [1, 2, 3]}\n\n{"prompt": "ab", "completion": "c"}\n')
-    documents = read_documents(str(tmp_path / "a.jsonl"), lambda text: [ord(letter) for letter in text])
-    rows = pack(documents, length=4, separator=9)
-    assert rows.tokens_BL.tolist() == [[1, 2, 3, 9], [97, 98, 99, 0]]
-    assert rows.labels_BL.tolist() == [[2, 3, 9, IGNORED], [IGNORED, 99, 9, IGNORED]]
+    documents = list(read_documents(str(tmp_path / "a.jsonl"), lambda text: [ord(letter) for letter in text], 9))
+    rows = CountedText(documents, length=10)
+    tokens_L, labels_L = rows.sample(0, np.random.default_rng(0))
+    assert len(rows) == 1
+    places = [(int(token), int(label)) for token, label in zip(tokens_L, labels_L, strict=True)]
+    first = [(1, IGNORED), (2, 2), (3, 3), (9, 9)]
+    second = [(97, IGNORED), (98, IGNORED), (99, 99), (9, 9)]
+    assert places[8:] == [(0, IGNORED)] * 2
+    assert places[:8] in ([*first, *second], [*second, *first])
 
 
 def test_text_without_a_tokenizer_names_the_line(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _HIDDEN_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wra
 # Prefixes of DDP and DataParallel, alone or within a module that calls its model `model`.
 _WRAPPERS = ("module.", "model.module.")
 # Names in front of all others that a wrapper may have added: DDP's, and those of modules that hold the model.
-_OUTER_PARTS = ("module", "model")
+_OUTER_PARTS = ("module", "model", "net", "network")
 _SHOWN = 5
 Weights = Mapping[str, torch.Tensor]
 Fit = Callable[[Any, torch.Tensor], Any]
@@ -31,14 +31,14 @@ Cores = dict[str, str]
 class Match:
     """Weights under a model's names, and what doesn't fit.
 
-    `missing` and `misshaped` are names of the model, `left_over` names of the weights; `misshaped` weights have another
-    shape than the model's, and aren't among the `weights`.
+    `missing` has names of the model, `left_over` names of the weights. Of weights of another shape than the model's,
+    `misshaped` has the shape, by the model's name; they aren't among the `weights`.
     """
 
     weights: dict[str, torch.Tensor]
     missing: tuple[str, ...]
     left_over: tuple[str, ...]
-    misshaped: tuple[str, ...]
+    misshaped: dict[str, tuple[int, ...]]
 
 
 def unchanged(weight: Any, _own: torch.Tensor) -> Any:
@@ -110,7 +110,7 @@ def match_loosely(weights: Weights, wanted: Mapping[str, tuple[int, ...] | None]
         weights={name: weights[other] for name, other in shared.items() if fits(other, name)},
         missing=tuple(name for name in wanted if name not in shared),
         left_over=tuple(name for name in weights if name not in used),
-        misshaped=tuple(name for name, other in shared.items() if not fits(other, name)),
+        misshaped={name: tuple(weights[other].shape) for name, other in shared.items() if not fits(other, name)},
     )
 
 

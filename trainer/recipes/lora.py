@@ -9,10 +9,10 @@ Only the adapters are trained and saved. With "prompt" and "completion" only the
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,16 +23,22 @@ from trainer.base.config import OptimizerSettings, ScheduleSettings, Settings
 from trainer.base.errors import BadRequestError, first_line
 from trainer.base.recipe import Recipe, Workload
 from trainer.base.setting import setting
-from trainer.base.sources import Batch
+from trainer.base.sources import Batch, SampleSource
+from trainer.data.packing import IGNORED, PackedText
+from trainer.data.sources import split
 from trainer.step.lora import add_adapters, merged_weights
 
 # Shape legend: B batch, L tokens of a row, V vocabulary.
-IGNORED = -100
-"""The label of a token that doesn't count."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 Tokenize = Callable[[str], list[int]]
-Document = tuple[list[int], list[int]]
-"""Tokens and labels of the same length."""
+_FEWEST_ROWS = 2
+
+
+class Document(NamedTuple):
+    """A text's tokens, and for each 1 if it counts, else 0."""
+
+    tokens: list[int]
+    counted: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class LoraDataSettings:
     validation_path: str = setting("", "another one, for validation; empty: a share of the rows")
     validation_share: float = setting(0.05, "the share of the rows that is held out", above=0, below=1)
     length: int = setting(256, "tokens of a row, into which texts are packed", minimum=2)
-    separator: int = setting(-1, "the token between two texts; -1: the tokenizer's end of text, or none", minimum=-1)
+    end: int = setting(-1, "the token after each text; -1: the tokenizer's end of text, or none", minimum=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +96,11 @@ def recipe() -> Recipe[LoraRecipeSettings]:
 
 def build_workload(settings: LoraRecipeSettings) -> Workload:
     """Load the model and the texts, and add the adapters."""
-    model, tokenize, separator = load_model(settings.model.path)
+    model, tokenize, end = load_model(settings.model.path)
     model = model.to(torch.bfloat16 if settings.model.bf16 else torch.float32)
-    separator = settings.data.separator if settings.data.separator >= 0 else separator
     lora = settings.lora
     add_adapters(model, lora.targets, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout)
-    train, validation = load_rows(settings.data, tokenize, separator)
+    train, validation = load_rows(settings.data, tokenize, settings.data.end if settings.data.end >= 0 else end)
     return Workload(
         model=model,
         train_data=train,
@@ -110,20 +115,23 @@ def build_workload(settings: LoraRecipeSettings) -> Workload:
     )
 
 
-class Rows:
-    """Packed texts; a sample is (tokens_L, labels_L), where a label is the next token, or -100."""
+class CountedText:
+    """Packed texts; a sample is (tokens_L, labels_L), where the label of a token that doesn't count is -100."""
 
-    def __init__(self, tokens_BL: torch.Tensor, labels_BL: torch.Tensor) -> None:
-        self.tokens_BL = tokens_BL
-        self.labels_BL = labels_BL
+    def __init__(self, documents: Sequence[Document], *, length: int) -> None:
+        lengths = [len(document.tokens) for document in documents]
+        # Both are packed alike, because the plan depends on the lengths alone.
+        self._text = PackedText([document.tokens for document in documents], length=length, lengths=lengths)
+        self._counted = PackedText([document.counted for document in documents], length=length, lengths=lengths)
 
     def __len__(self) -> int:
         """Count the rows."""
-        return len(self.tokens_BL)
+        return len(self._text)
 
-    def sample(self, index: int, rng: np.random.Generator) -> Batch:  # noqa: ARG002
+    def sample(self, index: int, rng: np.random.Generator) -> Batch:
         """Return one row's tokens and labels, without randomness."""
-        return self.tokens_BL[index], self.labels_BL[index]
+        row, counted_L = self._text.sample(index, rng), self._counted.sample(index, rng)["input_ids"]
+        return row["input_ids"], row["labels"].masked_fill(counted_L == 0, IGNORED)
 
 
 def mean_token_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -134,24 +142,25 @@ def mean_token_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
 def count_tokens(batch: Batch) -> torch.Tensor:
     """Count the tokens of a batch that count, a scalar on the device."""
     labels_BL: torch.Tensor = batch[1]
-    return (labels_BL != IGNORED).sum()
+    return (labels_BL[:, 1:] != IGNORED).sum()
 
 
 def measure(model: nn.Module, batch: Batch) -> Mapping[str, torch.Tensor]:
     """Compute each row's mean cross-entropy, (B,)."""
-    counts_B = (batch[1] != IGNORED).sum(dim=1).clamp(min=1)
+    counts_B = (batch[1][:, 1:] != IGNORED).sum(dim=1).clamp(min=1)
     return {"loss": token_losses(model, batch).sum(dim=1) / counts_B}
 
 
 def token_losses(model: nn.Module, batch: Batch) -> torch.Tensor:
-    """Compute each token's cross-entropy, (B, L); 0 where a token doesn't count."""
+    """Compute the cross-entropy of each token but the first, (B, L - 1); 0 where a token doesn't count."""
     tokens_BL, labels_BL = batch
     outputs = model(tokens_BL)
-    logits_BLV = getattr(outputs, "logits", outputs)
+    logits_BLV = getattr(outputs, "logits", outputs)[:, :-1]
+    next_BL = labels_BL[:, 1:]
     losses = functional.cross_entropy(
-        logits_BLV.flatten(0, 1).float(), labels_BL.flatten(), ignore_index=IGNORED, reduction="none"
+        logits_BLV.flatten(0, 1).float(), next_BL.flatten(), ignore_index=IGNORED, reduction="none"
     )
-    losses_BL: torch.Tensor = losses.view_as(labels_BL)
+    losses_BL: torch.Tensor = losses.view_as(next_BL)
     return losses_BL
 
 
@@ -162,7 +171,7 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def load_model(path: str) -> tuple[nn.Module, Tokenize | None, int]:
-    """Load a model with its tokenizer, if it has one, and the token between two texts (-1: none).
+    """Load a model with its tokenizer, if it has one, and the token after a text (-1: none).
 
     Raises:
         BadRequestError: there is no such model, or it can't be loaded.
@@ -212,31 +221,27 @@ def _load_folder(path: str) -> tuple[nn.Module, Tokenize | None, int]:
     return model, lambda text: list(tokenizer.encode(text, add_special_tokens=False)), -1 if end is None else end
 
 
-def load_rows(settings: LoraDataSettings, tokenize: Tokenize | None, separator: int) -> tuple[Rows, Rows]:
+def load_rows(settings: LoraDataSettings, tokenize: Tokenize | None, end: int) -> tuple[SampleSource, SampleSource]:
     """Read the texts, and pack them into rows for training and for validation.
 
     Raises:
         BadRequestError: a file can't be read, or has too few tokens.
     """
-    rows = pack(read_documents(settings.path, tokenize), length=settings.length, separator=separator)
+    rows = CountedText(list(read_documents(settings.path, tokenize, end)), length=settings.length)
     if settings.validation_path:
-        held_out = read_documents(settings.validation_path, tokenize)
-        return rows, pack(held_out, length=settings.length, separator=separator)
-    count = max(1, round(settings.validation_share * len(rows)))
-    if count >= len(rows):
+        held_out = list(read_documents(settings.validation_path, tokenize, end))
+        return rows, CountedText(held_out, length=settings.length)
+    if len(rows) < _FEWEST_ROWS:
         raise BadRequestError(
-            "too few tokens to train",
+            "too few tokens to train and to validate",
             why=f"{settings.path} has {len(rows)} rows of {settings.length} tokens",
             fix="use a smaller data.length, or more text",
         )
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(rows)))
-    parts = (order[count:].sort().values, order[:count].sort().values)
-    train, validation = (Rows(rows.tokens_BL[part], rows.labels_BL[part]) for part in parts)
-    return train, validation
+    return split(rows, settings.validation_share)
 
 
-def read_documents(path: str, tokenize: Tokenize | None) -> Iterator[Document]:
-    """Read a file's texts as tokens and labels.
+def read_documents(path: str, tokenize: Tokenize | None, end: int = -1) -> Iterator[Document]:
+    """Read a file's texts; each ends with the token `end`, unless that is -1.
 
     Raises:
         BadRequestError: it can't be read; the message names the line.
@@ -252,7 +257,7 @@ def read_documents(path: str, tokenize: Tokenize | None) -> Iterator[Document]:
         if not line.strip():
             continue
         try:
-            yield _parse_document(json.loads(line), tokenize)
+            yield _parse_document(json.loads(line), tokenize, [end] if end >= 0 else [])
         except (ValueError, KeyError, TypeError) as err:
             raise BadRequestError(
                 f"line {number} of {path} is no text",
@@ -262,27 +267,12 @@ def read_documents(path: str, tokenize: Tokenize | None) -> Iterator[Document]:
             ) from err
 
 
-def _parse_document(line: Mapping[str, Any], tokenize: Tokenize | None) -> Document:
+def _parse_document(line: Mapping[str, Any], tokenize: Tokenize | None, end: list[int]) -> Document:
     if "tokens" in line:
-        tokens = [int(token) for token in line["tokens"]]
-        return tokens, list(tokens)
+        tokens = [*(int(token) for token in line["tokens"]), *end]
+        return Document(tokens, [1] * len(tokens))
     if tokenize is None:
         raise ValueError("the model has no tokenizer, and the line no tokens")
     prompt = tokenize(line["prompt"]) if "prompt" in line else []
-    completion = tokenize(line["completion" if "prompt" in line else "text"])
-    return [*prompt, *completion], [IGNORED] * len(prompt) + completion
-
-
-def pack(documents: Iterator[Document], *, length: int, separator: int) -> Rows:
-    """Pack texts into rows without a gap; the last row is filled with tokens that don't count."""
-    tokens: list[int] = []
-    labels: list[int] = []
-    end = [separator] if separator >= 0 else []
-    for text, counted in documents:
-        tokens += [*text, *end]
-        labels += [*counted, *end]
-    following = labels[1:]
-    count = max(1, -(-len(following) // length))
-    missing = count * length - len(following)
-    inputs_BL = torch.tensor([*tokens[: len(following)], *([0] * missing)]).view(count, length)
-    return Rows(inputs_BL, torch.tensor([*following, *([IGNORED] * missing)]).view(count, length))
+    completion = [*tokenize(line["completion" if "prompt" in line else "text"]), *end]
+    return Document([*prompt, *completion], [0] * len(prompt) + [1] * len(completion))

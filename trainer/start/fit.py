@@ -45,21 +45,18 @@ def fit_weights(weights: Weights, wanted: Weights, *, needed: Iterable[str] | No
     """
     required = set(wanted if needed is None else needed)
     match = match_loosely(weights, {name: tuple(tensor.shape) for name, tensor in wanted.items()})
-    by_name = match_loosely(weights, dict.fromkeys(wanted)).weights if match.misshaped else {}
     return Fit(
         fitting=match.weights,
         missing=tuple(name for name in match.missing if name in required),
         left_over=match.left_over,
-        misshapen=tuple(_describe_shape(name, by_name.get(name), wanted[name]) for name in match.misshaped),
+        misshapen=tuple(
+            f"{name} {_show(shape)} instead of {_show(wanted[name].shape)}" for name, shape in match.misshaped.items()
+        ),
     )
 
 
-def _describe_shape(name: str, theirs: torch.Tensor | None, ours: torch.Tensor) -> str:
-    return name if theirs is None else f"{name} {_shape(theirs)} instead of {_shape(ours)}"
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    return "x".join(str(size) for size in tensor.shape) or "scalar"
+def _show(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def _list(what: str, names: Iterable[str]) -> str:
