@@ -107,9 +107,11 @@ def _train(call: _Call) -> None:
             fix=f"{PROGRAM} RECIPE, for example {PROGRAM} digits",
         )
     contract, name, recipe = _prepare(call, trains=True)
+    from trainer.report.profile import parse_profile  # noqa: PLC0415
     from trainer.run.engine import run_recipe  # noqa: PLC0415
 
-    run_recipe(name, recipe, contract, call.stop, read_start(arguments))
+    profile = parse_profile(arguments.profile) if arguments.profile else None
+    run_recipe(name, recipe, contract, call.stop, read_start(arguments), profile=profile)
 
 
 def _show_help(arguments: argparse.Namespace) -> None:

@@ -53,6 +53,9 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         help="checkpoints (default: $KEDGE_CHECKPOINT_DIR, else in the output folder)",
     )
+    parser.add_argument(
+        "--profile", metavar="steps=FIRST..LAST", help="trace these steps for Perfetto, and say where their time went"
+    )
     _add_start(parser)
     return parser
 

@@ -114,21 +114,31 @@ def match_loosely(weights: Weights, wanted: Mapping[str, tuple[int, ...] | None]
     )
 
 
-def load_weights(model: nn.Module, weights: Weights, *, fit: Fit = unchanged) -> None:
+def list_saved_names(model: nn.Module, *, trainable_only: bool) -> list[str]:
+    """List the names of a model's weights that a checkpoint has: all, or those that training may change."""
+    frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
+    return [name for name in model.state_dict() if not (trainable_only and name in frozen)]
+
+
+def load_weights(
+    model: nn.Module, weights: Weights, *, fit: Fit = unchanged, names: Iterable[str] | None = None
+) -> None:
     """Load weights into a model on any device.
 
     Args:
         model: the model to load into.
         weights: named with or without wrappers.
         fit: converts a weight to the form of the model's own, its second argument (sharded, for example).
+        names: the model's weights to load, and no others; None: all.
 
     Raises:
         CheckpointMismatchError: they don't fit this model.
     """
-    wanted = model.state_dict()
+    state = model.state_dict()
+    wanted = state if names is None else {name: state[name] for name in names}
     matched = {name: fit(weight, wanted[name]) for name, weight in match_weights(weights, wanted).items()}
     try:
-        model.load_state_dict(matched)
+        model.load_state_dict(matched, strict=names is None)
     except RuntimeError as err:
         raise CheckpointMismatchError(
             "the weights don't fit this model",

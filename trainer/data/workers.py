@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+# Copies of this process can use what can't be pickled: functions within functions, recipes outside of any package.
+# Python 3.14 would start new processes instead.
+_START_METHOD = "fork" if sys.platform == "linux" else None
 T = TypeVar("T")
 
 
@@ -32,6 +36,7 @@ class Workers(Generic[T]):
             collate_fn=_keep,
             num_workers=count,
             persistent_workers=True,
+            multiprocessing_context=_START_METHOD,
             worker_init_fn=_Guard(os.getpid()),
             # The loader draws from a generator whenever it starts. Drawing from the global one would shift the model's
             # own randomness (dropout) in a resumed epoch.

@@ -115,10 +115,10 @@ def check_epochs_left(position: Position, plan: BatchPlan) -> None:
     Raises:
         BadRequestError: all epochs are done.
     """
-    if position.epoch >= plan.epochs:
+    if position.epoch >= plan.epochs or position.step(plan) > plan.total_steps:
         raise BadRequestError(
             f"nothing is left to train: {position.epoch} epochs are done in this checkpoint",
-            why=f"the new run has {plan.epochs} epochs in all",
+            why=f"the new run has {plan.epochs} epochs in all, and {plan.total_steps} steps",
             fix=f"for example --set epochs={2 * position.epoch}, or --init to start at epoch 1 with these weights",
         )
 

@@ -101,6 +101,7 @@ def make_learner(
         say=say,
         sharding=sharding,
         has_collectives=has_collectives or sharding is not None,
+        trainable_only=workload.trainable_only,
     )
 
 
