@@ -16,8 +16,10 @@ examples:
   {PROGRAM} digits --help
   torchrun --nproc-per-node 2 {PROGRAM.removeprefix("python ")} digits --set batch_size=128
   {PROGRAM} digits --init weights.safetensors
+  {PROGRAM} digits --profile steps=10..20
   {PROGRAM} find-lr digits
   {PROGRAM} find-batch digits
+  {PROGRAM} advise digits --gpus 8
   {PROGRAM} remap OLD.pth NEW.safetensors
 
 The same command resumes from the newest checkpoint. SIGTERM or Ctrl-C saves a checkpoint and stops; a second
@@ -85,6 +87,20 @@ def build_batch_parser() -> argparse.ArgumentParser:
     """Describe `find-batch`."""
     parser = _build_find_parser("find-batch", "Find the largest micro-batch that fits on this device.")
     parser.add_argument("--most", type=int, default=4096, help="the largest size to try (default: 4096)")
+    return parser
+
+
+def build_advise_parser() -> argparse.ArgumentParser:
+    """Describe `advise`."""
+    parser = _Parser(
+        prog=f"{PROGRAM} advise",
+        description="Recommend batch, learning rate, accumulation and workers for several GPUs. Nothing is trained.",
+    )
+    parser.add_argument("recipe", help=RECIPE)
+    _add_settings(parser)
+    parser.add_argument("--gpus", type=int, default=8, help="how many there will be (default: 8)")
+    parser.add_argument("--memory-gib", type=float, default=0.0, help="memory of one GPU (default: that of this one's)")
+    parser.add_argument("--json", action="store_true", help="as JSON, with memory in bytes")
     return parser
 
 
