@@ -110,6 +110,19 @@ def test_new_average_begins_with_the_weights_and_another_seed_is_said(
         assert torch.allclose(average[name], weights[name], atol=1e-6)  # type: ignore[index]
 
 
+def test_another_optimizer_of_a_new_run_has_new_moments(
+    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Adam's are not AdamW's, as in a run that changes in place."""
+    folder = tmp_path / "output"
+    assert harness.call(folder, *SMALL, "epochs=2", "optimizer.name=adam", flags=("--from", stopped)) == 0
+    out = capsys.readouterr().out
+    assert "optimizer.name adamw -> adam" in out
+    assert "new: the optimizer's moments (the checkpoint has none for this optimizer)" in out
+    state = newest(folder)["optimizer"]["state"]  # type: ignore[index]
+    assert {int(values["step"]) for values in state.values()} == {13}
+
+
 def test_another_model_is_refused_and_nothing_is_changed(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
