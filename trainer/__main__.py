@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 
 from trainer.base.signals import StopFlag
 
@@ -11,6 +12,11 @@ if __name__ == "__main__":
     from trainer.base.hard_exit import hard_exit
     from trainer.cli import main
 
-    exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
+    try:
+        exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
+    except Exception:
+        # Printed as Python would. Its own shutdown would wait for a process group that other processes may still use.
+        traceback.print_exc()
+        exit_code = 1
     stop.ignore_further()
     hard_exit(exit_code)

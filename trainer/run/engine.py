@@ -32,6 +32,7 @@ from trainer.run.run import Run, describe_best
 from trainer.run.stall import Stall, StallWatchdog
 from trainer.step.assembly import check_settings, make_learner
 from trainer.step.batch import BatchPlan, find_batch_concern, plan_batch
+from trainer.step.precision import explain_nondeterminism
 from trainer.step.schedule import find_schedule_concern, scale_learning_rate
 
 Outcome = Literal["succeeded", "stopped"]
@@ -89,6 +90,9 @@ def _assemble(
     saver = Saver(opened.store)
     _announce(name, workload, plan, group, contract, console)
     _announce_rates(settings, plan, console)
+    meter = make_meter(
+        workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size, say=console.say
+    )
     learner = make_learner(
         settings, workload, group, plan, restart_file=contract.checkpoint_dir / RESTART_FILE, say=console.say
     )
@@ -108,7 +112,7 @@ def _assemble(
         metrics_log=MetricsLog(contract.output_dir / "metrics.jsonl"),
         control=Control(group, stop, contract, settings.checkpoint, lambda: saver.seconds),
         console=console,
-        meter=make_meter(workload, settings.track, group.device, batch_size=plan.batch_size, devices=group.size),
+        meter=meter,
         stall_watchdog=StallWatchdog(settings.stall),
         rebuild=lambda: recipe.build(settings).model,
     )
@@ -244,7 +248,7 @@ def _record_failure(run: Run, failure: BaseException) -> None:
 def _explain(err: Exception, run: Run) -> Exception:
     """Turn an error with a known cause into a TrainerError; return any other one unchanged."""
     if isinstance(err, TrainerError) or not is_out_of_memory(err):
-        return err
+        return explain_nondeterminism(err) or err
     return DeviceMemoryError(
         f"out of memory on {run.group.device} at step {run.progress.step}",
         why=first_line(err),

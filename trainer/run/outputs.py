@@ -124,7 +124,7 @@ def _export(
 ) -> None:
     from trainer.report.export import export_onnx  # noqa: PLC0415
 
-    model = run.rebuild() if run.learner.sharding else run.model
+    model = run.model if run.learner.is_as_built else run.rebuild()
     load_weights(model, selected.weights)
     difference = export_onnx(model, inputs, path)
     run.console.say(f"ONNX: {contract.path_for_user(path)}, largest difference from torch {difference:.1e}")

@@ -21,7 +21,7 @@ def validate(run: Run) -> dict[str, float] | None:
         if handle_requests(run):
             return None
         with run.learner.precision.autocast():
-            measured = metrics(run.learner.evaluated, batch)
+            measured = run.learner.call_evaluated(metrics, batch)
         for name, values_B in measured.items():
             total = values_B[:count].float().sum()
             sums[name] = sums.get(name, torch.zeros((), device=run.group.device)) + total

@@ -9,36 +9,44 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 
 def recompute_blocks(blocks: Iterable[nn.Module]) -> None:
-    """Make these modules recompute in training's backward pass; their names and weights stay the same."""
+    """Make these modules recompute in training's backward pass; their names, weights and classes stay the same.
+
+    Dropout draws the same numbers again. Running statistics count each batch once.
+    """
+    # Imported here, because it takes most of a second that only some runs need.
+    from torch.distributed._composable.checkpoint_activation import checkpoint  # noqa: PLC0415
+
     for block in blocks:
-        _recompute(block)
+        kept = _KeptBuffers()
+        block.register_forward_pre_hook(kept.note_module)  # before torch's hook, which calls `contexts`
+        checkpoint(block, context_fn=kept.contexts)
 
 
-def _recompute(block: nn.Module) -> None:
-    compute = block.forward
+class _KeptBuffers:
+    """Restores the running statistics of a recomputed module: the first pass has counted this batch already."""
 
-    def forward(*inputs: Any, **options: Any) -> Any:
-        if not (block.training and torch.is_grad_enabled()):
-            return compute(*inputs, **options)
-        return checkpoint(compute, *inputs, use_reentrant=False, context_fn=contexts, **options)
+    def __init__(self) -> None:
+        self._running: list[nn.Module] = []
 
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return nullcontext(), _restoring_buffers(block)
+    def note_module(self, module: nn.Module, _inputs: Any) -> None:
+        """Note whose forward pass begins: a deep copy of a module has the same hooks."""
+        self._running[:] = [module]
 
-    block.forward = forward  # a wrapper module would change the weights' names
+    def contexts(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        """Return the contexts of the first pass and of the recomputation."""
+        return nullcontext(), _restoring_buffers(self._running[0])
 
 
 @contextmanager
-def _restoring_buffers(block: nn.Module) -> Iterator[None]:
-    """Restore running statistics afterwards: the first pass has counted this batch already."""
-    kept = [(buffer, buffer.clone()) for buffer in block.buffers()]
+def _restoring_buffers(module: nn.Module) -> Iterator[None]:
+    live = list(module.buffers())
+    kept = [buffer.clone() for buffer in live]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, value in kept:
-                buffer.copy_(value)
+            if live:
+                torch._foreach_copy_(live, kept)
