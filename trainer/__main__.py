@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
     try:
         exit_code = main(sys.argv[1:], environ=os.environ, stop=stop)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is ends the process
         # Printed as Python would. Its own shutdown would wait for a process group that other processes may still use.
         traceback.print_exc()
         exit_code = 1

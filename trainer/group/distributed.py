@@ -141,6 +141,9 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     Tensors on a GPU use nccl (RCCL on ROCm), tensors in main memory use gloo. After an error the group is left as it
     is: NCCL's part of it would wait for collectives that the other processes no longer join. The process ends next.
 
+    A group of CPUs is never destroyed: while that joins gloo's thread it holds the GIL, which the thread may be waiting
+    for to release a tensor (torch 2.13, seen on a busy machine).
+
     Raises:
         BadRequestError: this machine has more processes than GPUs.
     """
@@ -154,7 +157,8 @@ def process_group(contract: RunContract) -> Iterator[ProcessGroup]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     yield ProcessGroup(rank=rank, size=size, device=device, store=store)
-    dist.destroy_process_group()
+    if device.type == "cuda":
+        dist.destroy_process_group()
 
 
 def choose_device(contract: RunContract) -> torch.device:

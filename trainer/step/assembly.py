@@ -114,6 +114,7 @@ def make_learner(
             precision=precision,
             parameters=parameters,
             is_sharded=sharding is not None,
+            must_reduce_first=compute.static_graph and not sharding,
             has_collectives=has_collectives or sharding is not None,
         ),
         update=Update(

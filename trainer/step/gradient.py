@@ -26,6 +26,7 @@ class GradientPass:
     Attributes:
         through: calls the loss with the model (`trainer.group.through.Through`), in DDP's forward pass if wrapped.
         weight: how much a batch's mean counts; None: all micro-batches and processes count the same.
+        must_reduce_first: the first backward pass can't leave out the all-reduce (DDP's static graph).
         has_collectives: the forward pass has collectives (SyncBN, or a sharded model).
         is_reducing: whether the current pass has, or may have, joined a collective: it can't be repeated alone then.
     """
@@ -37,6 +38,7 @@ class GradientPass:
     precision: Precision
     parameters: list[nn.Parameter]
     is_sharded: bool = False
+    must_reduce_first: bool = False
     has_collectives: bool = False
     is_reducing: bool = False
 
@@ -61,19 +63,21 @@ class GradientPass:
         self.is_reducing = self.has_collectives
         parts = [batch] if count_samples(batch) <= micro_batch else split_batch(batch, micro_batch)
         losses = [
-            self._backward(part, moment, len(parts), total_weight, is_last=number == len(parts))
+            self._backward(part, moment, len(parts), total_weight, reduces=number == len(parts))
             for number, part in enumerate(parts, start=1)
         ]
         return losses[0] if len(losses) == 1 else sum(losses, start=torch.zeros((), device=self.group.device))
 
     def _backward(
-        self, part: Batch, moment: Moment, parts: int, total_weight: TotalWeight, *, is_last: bool
+        self, part: Batch, moment: Moment, parts: int, total_weight: TotalWeight, *, reduces: bool
     ) -> torch.Tensor:
-        with self._reduction(is_last=is_last):
+        # DDP notes a static graph in the first pass, which has to reduce then (torch 2.13): the sum is the same.
+        reduces = reduces or self.must_reduce_first
+        with self._reduction(reduces=reduces):
             with self.precision.autocast():
                 loss: torch.Tensor = self.through(self.loss, part, moment)
             if isinstance(self.through, DistributedDataParallel):
-                self.is_reducing |= is_last  # the gradients' hooks are armed now
+                self.is_reducing |= reduces  # the gradients' hooks are armed now
             if self.weight is not None and total_weight is not None:
                 # DDP and FSDP average over the processes: the world size makes a sum of it.
                 share = self.weight(part) * self.group.size / total_weight
@@ -81,12 +85,13 @@ class GradientPass:
             elif parts > 1:
                 loss = loss / parts
             self.precision.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.must_reduce_first = False
         return loss.detach()
 
-    def _reduction(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Return a context whose backward pass reduces gradients over the processes only if it is the step's last."""
+    def _reduction(self, *, reduces: bool) -> AbstractContextManager[None]:
+        """Return a context whose backward pass reduces gradients over the processes, or only accumulates them."""
         if self.is_sharded:
-            self.through.set_requires_gradient_sync(is_last)  # type: ignore[operator]  # a method of FSDP's modules
-        if isinstance(self.through, DistributedDataParallel) and not is_last:
+            self.through.set_requires_gradient_sync(reduces)  # type: ignore[operator]  # a method of FSDP's modules
+        if isinstance(self.through, DistributedDataParallel) and not reduces:
             return self.through.no_sync()
         return nullcontext()

@@ -3,12 +3,14 @@
 Chen et al., Training Deep Nets with Sublinear Memory Cost (2016).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+
+Context = AbstractContextManager[Any]
 
 
 def recompute_blocks(blocks: Iterable[nn.Module]) -> None:
@@ -20,28 +22,31 @@ def recompute_blocks(blocks: Iterable[nn.Module]) -> None:
     from torch.distributed._composable.checkpoint_activation import checkpoint  # noqa: PLC0415
 
     for block in blocks:
-        kept = _KeptBuffers()
-        block.register_forward_pre_hook(kept.note_module)  # before torch's hook, which calls `contexts`
-        checkpoint(block, context_fn=kept.contexts)
+        note_module, contexts = _make_hooks()
+        block.register_forward_pre_hook(note_module)  # before torch's hook, which calls `contexts`
+        checkpoint(block, context_fn=contexts)
 
 
-class _KeptBuffers:
-    """Restores the running statistics of a recomputed module: the first pass has counted this batch already."""
+def _make_hooks() -> tuple[Callable[..., None], Callable[[], tuple[Context, Context]]]:
+    """Make a hook that notes whose forward pass begins, and torch's `context_fn`, which isn't told.
 
-    def __init__(self) -> None:
-        self._running: list[nn.Module] = []
+    A deep copy of a module has the same hooks, which must not restore the original's buffers. Plain functions, because
+    methods are copied together with their object.
+    """
+    running: list[nn.Module] = []
 
-    def note_module(self, module: nn.Module, _inputs: Any) -> None:
-        """Note whose forward pass begins: a deep copy of a module has the same hooks."""
-        self._running[:] = [module]
+    def note_module(module: nn.Module, _inputs: Any) -> None:
+        running[:] = [module]
 
-    def contexts(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        """Return the contexts of the first pass and of the recomputation."""
-        return nullcontext(), _restoring_buffers(self._running[0])
+    def contexts() -> tuple[Context, Context]:
+        return nullcontext(), _restoring_buffers(running[0])
+
+    return note_module, contexts
 
 
 @contextmanager
 def _restoring_buffers(module: nn.Module) -> Iterator[None]:
+    """Restore running statistics after a recomputation: the first pass has counted this batch already."""
     live = list(module.buffers())
     kept = [buffer.clone() for buffer in live]
     try:
